@@ -1,5 +1,7 @@
 """Fixtures of every test: one thread, no display, no progress bars, and projects of its own to run Kedro in."""
 
+import fcntl
+import json
 import os
 import shutil
 import signal
@@ -105,18 +107,34 @@ def make_project() -> Callable[[Path], Path]:
 
 @pytest.fixture(scope="session")
 def smoke_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
-    """A project under git and its one run of attention, seed 0, asked to compute in 8 threads; a test changes a copy only."""
+    """A project under git and its one run of attention, seed 0, asked to compute in 8 threads; a test changes a copy only.
+
+    The parallel processes of pytest-xdist share it: the first that asks makes it, and the others wait.
+    """
+    base = tmp_path_factory.getbasetemp()
+    base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    project, said = base / "smoke" / "project", base / "smoke.json"
+    with (base / "smoke.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not said.is_file():
+            shutil.rmtree(project.parent, ignore_errors=True)
+            said.write_text(json.dumps(_run_smoke(project)))
+    return project, subprocess.CompletedProcess([], 0, *json.loads(said.read_text()))
+
+
+def _run_smoke(target: Path) -> tuple[str, str]:
+    """Run attention in a new project and return what it says on standard output and error."""
     from kedro_processes import start  # imports MLflow, which most tests do without
 
-    project = copy_project(tmp_path_factory.mktemp("smoke") / "project")
+    project = copy_project(target)
     shutil.copy(ROOT / ".gitignore", project)
     git = ["git", "-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "init.defaultBranch=main"]
     for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "start"]):
         subprocess.run([*git, *command], cwd=project, check=True)
     process = start(project, forked=False, **dict.fromkeys(VARIABLES, "8"))
-    done = subprocess.CompletedProcess(process.args, 0, *process.communicate(timeout=600))
-    assert process.returncode == 0, done.stderr
-    return project, done
+    said: tuple[str, str] = process.communicate(timeout=600)
+    assert process.returncode == 0, said[1]
+    return said
 
 
 @pytest.fixture

@@ -122,14 +122,26 @@ def test_bad_rows_stop_the_run_with_the_first_and_their_number(spoiled: Path, re
         assert not list((spoiled / "data" / layer / "attention_mine").glob("*"))
 
 
-def test_quarantine_lists_every_bad_row_and_the_run_goes_on(spoiled: Path, reasons: dict[int, str]) -> None:
-    done = run(spoiled, "--pipelines", "attention_data", "--params", f"{OWN},attention.data.on_bad_row=quarantine")
+def test_quarantine_lists_every_bad_row_and_a_patient_in_two_splits_and_the_run_goes_on(
+    spoiled: Path, reasons: dict[int, str]
+) -> None:
+    manifest = spoiled / "mine/manifest.csv"
+    rows = pd.read_csv(manifest, dtype=str, keep_default_na=False)
+    patients = rows["patient_id"].unique()
+    rows["split"] = rows["patient_id"].map({patient: ("train", "val", "test")[n % 3] for n, patient in enumerate(patients)})
+    torn = rows.index[rows["patient_id"] == patients[-1]]
+    rows.loc[torn, "split"] = ["train", "val", "test"]
+    rows.to_csv(manifest, index=False)
+    said = f"patient '{patients[-1]}' must be in one split, got ['test', 'train', 'val']; move all its rows to one"
+    reasons = reasons | dict.fromkeys(torn + 2, said)
+    params = f"{OWN},attention.data.columns.split=split,attention.data.on_bad_row=quarantine"
+    done = run(spoiled, "--pipelines", "attention_data", "--params", params)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     listed = pd.read_csv(spoiled / "data/02_intermediate/attention_mine/quarantine.csv", keep_default_na=False)
     assert listed["row"].tolist() == sorted(reasons)
     assert not [row for row, reason in zip(listed["row"], listed["reason"], strict=True) if reasons[row] not in reason]
     report = json.loads((spoiled / "data/02_intermediate/attention_mine/data_report.json").read_text())
-    assert (report["usable"], report["quarantined"]) == (32, 10)
+    assert (report["usable"], report["quarantined"]) == (29, 13)
     described = json.loads((spoiled / "data/04_feature/attention_mine/imputation.json").read_text())
     table = read_table(spoiled / "data/05_model_input/attention_mine/examples/table.jsonl")
     assert table["psa"].isna().sum() == report["unknown"]["psa"] >= 1
@@ -137,51 +149,11 @@ def test_quarantine_lists_every_bad_row_and_the_run_goes_on(spoiled: Path, reaso
     assert (described["psa"]["known"], described["psa"]["unknown"]) == (in_train.notna().sum(), in_train.isna().sum())
 
 
-def test_a_patient_in_two_splits(spoiled: Path, reasons: dict[int, str]) -> None:
-    manifest = spoiled / "mine/manifest.csv"
-    rows = pd.read_csv(manifest, dtype=str, keep_default_na=False)
-    patients = rows["patient_id"].unique()
-    split = {patient: ("train", "val", "test")[number % 3] for number, patient in enumerate(patients)}
-    rows["split"] = rows["patient_id"].map(split)
-    torn = patients[-1]
-    rows.loc[rows["patient_id"] == torn, "split"] = ["train", "val", "test"]
-    rows.to_csv(manifest, index=False)
-    params = f"{OWN},attention.data.columns.split=split,attention.data.on_bad_row=quarantine"
-    done = run(spoiled, "--pipelines", "attention_data", "--params", params)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    listed = pd.read_csv(spoiled / "data/02_intermediate/attention_mine/quarantine.csv", keep_default_na=False)
-    expected = f"patient '{torn}' must be in one split, got ['test', 'train', 'val']; move all its rows to one"
-    lines = [number + 2 for number in rows.index[rows["patient_id"] == torn]]
-    assert listed.loc[listed["reason"].str.contains(expected, regex=False), "row"].tolist() == lines
-    assert sorted(listed["row"]) == sorted({*reasons, *lines})
-
-
-@pytest.fixture(scope="module")
-def untrained(tmp_path_factory: pytest.TempPathFactory, make_project: Callable[[Path], Path]) -> Path:
-    """A project whose runs are all refused."""
-    return make_project(tmp_path_factory.mktemp("refused") / "project")
-
-
-@pytest.mark.parametrize(
-    ("params", "text"),
-    [
-        (
-            "attention.training.temperature.strat=2",
-            r"attention\.training\.temperature\.strat must be a parameter of this .*; did you mean .*temperature\.start\?",
-        ),
-        ("attention.training.group_size=1", "attention.training: group_size must be at least 2, got 1; .*"),
-        ("attention.model.points=65", "the region of core 'P0001-1' must cover at least attention.model.points = 65 cells .*"),
-        (
-            "attention.phantom.prevalence=0.999,attention.phantom.cancer_core_share=0.999",
-            "split '(train|val|test)' must hold cores of both classes, got .*; change attention.split.fractions or seed.*",
-        ),
-        ("attention_foldr=mine", r"attention_foldr must be a parameter of .*; did you mean attention_folder\?"),
-    ],
-)
-def test_parameters(untrained: Path, params: str, text: str) -> None:
-    assert re.fullmatch(text, error_line(run(untrained, "--params", params)))
-    assert not list((untrained / "data").rglob("*partial*"))
-    assert not list((untrained / "data/06_models").rglob("*.safetensors"))
+def test_a_parameter_with_a_wrong_name(project: Path) -> None:
+    """Others: tests/test_startup.py; what the data show is refused late, and leaves every file: tests/test_end_to_end_two_runs.py."""
+    text = r"attention\.training\.temperature\.strat must be a parameter of this .*; did you mean .*temperature\.start\?"
+    assert re.fullmatch(text, error_line(run(project, "--params", "attention.training.temperature.strat=2")))
+    assert not [path for path in (project / "data").rglob("*") if path.is_file()]
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,9 @@ from kedro_processes import start, trained_steps
 from mlflow.tracking import MlflowClient
 
 # One checkpoint every third step; gradients are reported and held-out cores scored as usual.
-PARAMS = "attention.training.epochs=12,attention.training.checkpoint_every_steps=3"
-HINT = f"`kedro run --env smoke --params {PARAMS},resume=auto` goes on from the last checkpoint."
+PARAMS = "attention.training.epochs=9,attention.training.checkpoint_every_steps=3"
+TRAINING = "attention_data,attention_train"
+HINT = f"`kedro run --env smoke --pipelines {TRAINING} --params {PARAMS},resume=auto` goes on from the last checkpoint."
 ARMS = ("grpo", "supervised")  # in the order in which they are trained
 TIMES = {"step_seconds", "samples_per_second", "peak_memory_mb"}
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -20,7 +21,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 def stop_at(project: Path, params: str, *, arm: str, step: int, number: signal.Signals) -> tuple[int, str]:
     """Run until the arm's checkpoint has reached a step, send the signal, and return the exit code and what was said."""
-    process, deadline = start(project, "--params", params), time.monotonic() + 240
+    process, deadline = start(project, "--pipelines", TRAINING, "--params", params), time.monotonic() + 240
     while trained_steps(project, "attention", arm) < step and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.005)
     process.send_signal(number)
@@ -50,7 +51,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory, make_project):
         stop_at(project, again, arm="supervised", step=6, number=signal.SIGKILL),
     ]
     at_the_end = {arm: trained_steps(project, "attention", arm) for arm in ARMS}
-    process = start(project, "--params", again)
+    process = start(project, "--pipelines", TRAINING, "--params", again)
     said = process.communicate(timeout=600)[1]
     return project, [*ends, (process.returncode, said)], at_the_end
 
@@ -73,7 +74,7 @@ def test_mlflow_shows_the_killed_commands_and_arms_that_went_on(stopped) -> None
     client = MlflowClient(f"sqlite:///{stopped[0] / 'mlflow.db'}")
     experiment = client.get_experiment_by_name("grpo_pipeline_smoke")
     runs = client.search_runs([experiment.experiment_id], order_by=["attributes.start_time ASC"])
-    parents = [run.info.status for run in runs if run.info.run_name == "__default__"]
+    parents = [run.info.status for run in runs if "mlflow.parentRunId" not in run.data.tags]
     assert parents == ["KILLED", "KILLED", "KILLED", "FINISHED"]
     for arm in ARMS:
         (one,) = [run for run in runs if run.info.run_name == f"attention.{arm}"]
@@ -85,7 +86,7 @@ def test_mlflow_shows_the_killed_commands_and_arms_that_went_on(stopped) -> None
 def test_the_end_is_that_of_a_training_that_was_not_stopped(stopped) -> None:
     project = stopped[0]
     got = results(project)
-    assert start(project, "--pipelines", "attention_data,attention_train", "--params", f"{PARAMS},resume=never").wait(240) == 0
+    assert start(project, "--pipelines", TRAINING, "--params", f"{PARAMS},resume=never").wait(240) == 0
     expected = results(project)
     assert len(expected) == 8  # policy, optimiser and frames of both arms, and two tables of rows; grpo's reference never moves
     assert got.keys() == expected.keys()

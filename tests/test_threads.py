@@ -17,6 +17,7 @@ from grpo_pipeline.runs.machine import VARIABLES, compute_in
 
 CORES = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 TASKS = ("attention", "dialogue", "molecules")
+SHORT = "dialogue.warm_start.training.epochs=2,molecules.warm_start.training.epochs=2"
 
 
 def run(project: Path, tasks: Sequence[str], *, cores: int, threads: int) -> None:
@@ -24,6 +25,7 @@ def run(project: Path, tasks: Sequence[str], *, cores: int, threads: int) -> Non
     environ = clean_environ(**dict.fromkeys(VARIABLES, str(threads)))
     ends = ",".join(f"{task}.comparison" for task in tasks)
     command = [sys.executable, "-m", "kedro", "run", "--env", "smoke", "--pipelines", ",".join(tasks), "--to-outputs", ends]
+    command += ["--params", SHORT]
 
     def pin() -> None:
         if CORES:

@@ -27,6 +27,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from typing import Any
 
 from table import MUTATIONS, Mutation
 
@@ -35,12 +36,12 @@ PACKAGE = ROOT / "src" / "grpo_pipeline"
 KEPT = ROOT / "build" / "mutations.json"
 PASSED, FAILED, STRAY = 0, 1, 90
 TIMEOUT_SECONDS = 900
+OF_CORE = ["hypothesis", "numpy", "pydantic", "pytest", "torch", "torch.optim", "yaml"]
 PRELOADED = [
-    "hypothesis", "kedro.io", "kedro.pipeline", "kedro.runner", "kedro_datasets.json", "matplotlib.figure", "numpy", "pandas",
-    "plotly.graph_objects", "pydantic", "pytest", "rdkit.Chem", "rdkit.Chem.Draw", "scipy.stats", "sklearn.covariance",
-    "sklearn.linear_model", "torch", "torch.optim", "transformers.models.gpt2.modeling_gpt2",
-    "transformers.models.llama.modeling_llama", "transformers.models.sam.modeling_sam", "transformers.models.t5.modeling_t5",
-    "transformers.models.auto.modeling_auto", "yaml",
+    *OF_CORE, "kedro.io", "kedro.pipeline", "kedro.runner", "kedro_datasets.json", "matplotlib.figure", "pandas",
+    "plotly.graph_objects", "rdkit.Chem", "rdkit.Chem.Draw", "scipy.stats", "sklearn.covariance", "sklearn.linear_model",
+    "transformers.models.gpt2.modeling_gpt2", "transformers.models.llama.modeling_llama",
+    "transformers.models.sam.modeling_sam", "transformers.models.t5.modeling_t5", "transformers.models.auto.modeling_auto",
 ]  # fmt: skip
 OPTIONS = ["-q", "-x", "--no-header", "--tb=short", "-p", "no:cacheprovider", "--hypothesis-seed=0"]
 PRINTING = threading.Lock()
@@ -138,6 +139,8 @@ def run_all(mutations: Sequence[Mutation], kept: Verdicts, *, jobs: int, trust: 
             # Without byte code: it is told apart by size and second alone, and a flipped sign changes neither.
             shutil.copytree(PACKAGE, source / PACKAGE.name, ignore=shutil.ignore_patterns("__pycache__"))
             copies.put(source)
+        is_core = all(test.startswith("core/") for mutation in mutations for test in mutation.tests)
+        context().set_forkserver_preload(OF_CORE if is_core else PRELOADED)
         for mutation in mutations:
             mutation.applied((PACKAGE / mutation.file).read_text(encoding="utf-8"))
         if not trust:
@@ -218,12 +221,15 @@ def first_failure(log: str) -> str:
     return found[1] if found else ""
 
 
+def context() -> Any:
+    """Return how processes are started: forked from one that has imported the libraries, where the system can."""
+    return multiprocessing.get_context("forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn")
+
+
 def run_tests(source: Path, tests: Sequence[str]) -> tuple[int, str]:
     """Run tests on the package below ``source`` in a process of their own; return its exit status and its output."""
-    context = multiprocessing.get_context("forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn")
-    context.set_forkserver_preload(PRELOADED)
     log = source / "log.txt"
-    process = context.Process(target=run_pytest, args=(source, [f"tests/{test}" for test in tests], log))
+    process = context().Process(target=run_pytest, args=(source, [f"tests/{test}" for test in tests], log))
     process.start()
     process.join(TIMEOUT_SECONDS)
     if process.exitcode is None:

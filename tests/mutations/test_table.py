@@ -5,9 +5,11 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 import pytest
+import run as command
 from mutation import read_faults
 from run import RunError, Verdicts, select, stray_modules
 from table import KINDS, MUTATIONS, Mutation
@@ -21,26 +23,28 @@ def run(*arguments: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-def write_table(folder: Path, old: str, new: str, test: str) -> str:
-    """Write a table of one fault of core/schedules.py and return its path."""
-    fault = Mutation("a-fault", "sign", "core/schedules.py", old, new, (test,))
+def write_table(folder: Path, *faults: tuple[str, str, str]) -> str:
+    """Write a table of faults (old, new, test) of core/schedules.py and return its path."""
+    found = tuple(Mutation(f"fault-{n}", "sign", "core/schedules.py", *fault[:2], fault[2:]) for n, fault in enumerate(faults))
     path = folder / "other.py"
-    path.write_text(f"from table import Mutation\n\nMUTATIONS = ({fault!r},)\n", encoding="utf-8")
+    path.write_text(f"from table import Mutation\n\nMUTATIONS = {found!r}\n", encoding="utf-8")
     return str(path)
 
 
 def test_every_fault_applies_leaves_python_and_names_tests_that_exist() -> None:
     problems = []
+    read = cache(lambda path: path.read_text(encoding="utf-8") if path.is_file() else "")
+    meaning = cache(lambda text: ast.dump(ast.parse(text)))
     for mutation in MUTATIONS:
-        text = (ROOT / "src" / "grpo_pipeline" / mutation.file).read_text(encoding="utf-8")
+        text = read(ROOT / "src" / "grpo_pipeline" / mutation.file)
         if text.count(mutation.old) != 1:
             problems.append(f"{mutation.name}: {mutation.old!r} occurs {text.count(mutation.old)} times in {mutation.file}")
-        elif ast.dump(ast.parse(mutation.applied(text))) == ast.dump(ast.parse(text)):
+        elif ast.dump(ast.parse(mutation.applied(text))) == meaning(text):
             problems.append(f"{mutation.name}: changes a comment or a docstring alone")
         for test in mutation.tests:
             path, _, name = test.partition("::")
-            found = ROOT / "tests" / path
-            if not found.is_file() or (name and f"\ndef {name}(" not in found.read_text(encoding="utf-8")):
+            found = read(ROOT / "tests" / path)
+            if not found or (name and f"\ndef {name}(" not in found):
                 problems.append(f"{mutation.name}: no test {test}")
     assert not problems, "\n".join(problems)
     assert all(mutation.tests for mutation in MUTATIONS)
@@ -95,35 +99,39 @@ def test_a_package_that_is_not_the_copy_is_noticed(tmp_path: Path) -> None:
     assert "grpo_pipeline" not in stray_modules(ROOT / "src")
 
 
+HARMLESS = ("Return the value at one step", "Say the value at one step", "core/test_schedules.py")
+
+
 @pytest.mark.slow
-def test_the_command_shows_that_faults_are_caught() -> None:
-    status, printed = run("schedules-cosine-upside-down", "schedules-end-one-late")
-    assert status == 0, printed
-    rows = printed.splitlines()
-    assert rows[0].startswith("without a fault: all tests pass")
-    row = r"schedules-cosine-upside-down \| sign        \| caught   \| +[\d.]+ s \| core/test_schedules.py::\S+"
-    assert any(re.fullmatch(row, found) for found in rows[1:3])
-    assert re.fullmatch(r"2 of 2 caught, \d+ s", rows[-1])
-
-
-def test_the_command_shows_that_a_harmless_change_survives(tmp_path: Path) -> None:
-    table = write_table(tmp_path, "Return the value at one step", "Say the value at one step", "core/test_schedules.py")
-    status, printed = run("--table", table)
+def test_the_command_tells_a_fault_that_is_caught_from_a_change_that_survives(tmp_path: Path) -> None:
+    (upside_down,) = (mutation for mutation in MUTATIONS if mutation.name == "schedules-cosine-upside-down")
+    status, printed = run("--table", write_table(tmp_path, (upside_down.old, upside_down.new, HARMLESS[2]), HARMLESS))
     assert status == 1, printed
-    assert re.search(r"^a-fault \| sign        \| SURVIVED \| +[\d.]+ s\n0 of 1 caught, \d+ s$", printed, flags=re.MULTILINE)
+    first, *rows, last = printed.splitlines()
+    assert first.startswith("without a fault: all tests pass")
+    assert re.fullmatch(r"fault-0 \| sign        \| caught   \| +[\d.]+ s \| core/test_schedules.py::\S+", min(rows))
+    assert re.fullmatch(r"fault-1 \| sign        \| SURVIVED \| +[\d.]+ s", max(rows))
+    assert re.fullmatch(r"1 of 2 caught, \d+ s", last)
 
 
 @pytest.mark.parametrize(
-    ("old", "test", "message"),
+    ("fault", "message"),
     [
-        ("no such text", "core/test_schedules.py", "must occur once in core/schedules.py, got 0 times"),
-        ("Return the value at one step", "core/no_such_test.py", "the tests must pass without a fault, got status 4"),
+        (("no such text", *HARMLESS[1:]), "must occur once in core/schedules.py, got 0 times"),
+        ((*HARMLESS[:2], "core/no_such_test.py"), "the tests must pass without a fault, got status 4"),
     ],
 )
-def test_the_command_refuses_what_it_cannot_answer(tmp_path: Path, old: str, test: str, message: str) -> None:
-    status, printed = run("--table", write_table(tmp_path, old, "", test))
+def test_the_command_refuses_what_it_cannot_answer(tmp_path: Path, fault: tuple[str, str, str], message: str) -> None:
+    status, printed = run("--table", write_table(tmp_path, fault))
     assert status == 2
     assert message in printed
+
+
+def test_the_status_is_0_where_no_fault_survived(monkeypatch: pytest.MonkeyPatch) -> None:
+    for survivors in (0, 3):
+        monkeypatch.setattr(command, "run_all", lambda *args, survivors=survivors, **options: survivors)
+        monkeypatch.setattr(command.os, "environ", {})
+        assert command.main([]) == min(survivors, 1)
 
 
 def test_the_command_refuses_an_unknown_name() -> None:

@@ -1,33 +1,34 @@
 import platform
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+import grpo_pipeline
 from grpo_pipeline.runs.machine import DECIDED_BY, keep_freed_memory
 
+HERE = {"PYTHONPATH": str(Path(grpo_pipeline.__file__).parents[1])}
 COUNT = """
 import resource
 {first}
-import torch
-torch.set_num_threads(1)
 def pages_of_a_round():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     for megabytes in (1, 3, 8, 50, 20, 2):
-        parts = [torch.zeros(megabytes * 2**18) for _ in range(2)]
+        parts = [b"1" * (megabytes * 2**20) for _ in range(2)]
     # More at once than the 1 GiB that was kept first.
-    parts = [torch.zeros(100 * 2**18) for _ in range(11)]
+    parts = [b"1" * (100 * 2**20) for _ in range(11)]
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 pages_of_a_round()
-# The fewest of some rounds: a small object that comes to lie between two tensors makes the heap grow by one block, once.
+# The fewest of some rounds: a small object that comes to lie between two blocks makes the heap grow by one block, once.
 print(min(pages_of_a_round() for _ in range(2)))
 """
 
 
 def page_faults(first: str, environ: dict[str, str]) -> int:
-    """Count the pages that the system hands out while tensors of some megabytes come and go."""
+    """Count the pages that the system hands out while blocks of some megabytes, as of tensors, come and go."""
     done = subprocess.run(
-        [sys.executable, "-c", COUNT.format(first=first)], capture_output=True, text=True, check=True, env=environ
+        [sys.executable, "-c", COUNT.format(first=first)], capture_output=True, text=True, check=True, env=environ | HERE
     )
     return int(done.stdout)
 

@@ -1,17 +1,11 @@
-"""Denominators of a step that is cut into micro-batches and spread over processes.
-
-As a script, ``test_denominators.py RANK WORLD FOLDER``: one process of a step that is spread over two; it leaves the gradients,
-by how they were reduced, in FOLDER/RANK.pt.
-"""
+"""Denominators of a step that is cut into micro-batches and spread over processes."""
 
 import math
-import os
-import subprocess
+import multiprocessing
 import sys
 from contextlib import nullcontext
 from dataclasses import asdict
 from itertools import pairwise, product
-from pathlib import Path
 
 import pytest
 import torch
@@ -156,25 +150,25 @@ def test_golden_counts_add_up_and_an_empty_step_divides_by_one(level, reduction,
         assert asdict(all_reduce_counts(raw, gradient_reduction=how)) == {n: max(1.0, x) for n, x in found.items()}
 
 
-def test_two_processes_give_the_gradient_of_the_whole_batch(tmp_path):
-    # Loopback, where it has this name: a container's host name need not resolve.
-    environment = os.environ | ({"GLOO_SOCKET_IFNAME": "lo"} if sys.platform == "linux" else {})
-    commands = [[sys.executable, __file__, str(rank), "2", str(tmp_path)] for rank in range(2)]
-    running = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) for command in commands]
-    try:
-        outcomes = [(process.communicate(timeout=600)[1], process.returncode) for process in running]
-    finally:
-        for process in running:
-            process.kill()
-    assert [code for _, code in outcomes] == [0, 0], outcomes
+def test_two_processes_give_the_gradient_of_the_whole_batch(tmp_path, monkeypatch):
+    if sys.platform == "linux":  # loopback, where it has this name: a container's host name need not resolve
+        monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    fork = multiprocessing.get_context("fork")  # torch is imported already
+    running = [fork.Process(target=reduce_gradients, args=(rank, 2, tmp_path), daemon=True) for rank in range(2)]
+    for process in running:
+        process.start()
+    for process in running:
+        process.join(600)
+        process.kill()
+    assert [process.exitcode for process in running] == [0, 0]
     whole = gradient([batch()], None, NAMES[0])
     for rank, how in product(range(2), ("sum", "mean")):
         found = torch.load(tmp_path / f"{rank}.pt", weights_only=True)[how]
         torch.testing.assert_close(found, whole, atol=1e-12, rtol=0)
 
 
-def main(rank, world, folder):
-    """Join the group through a file, so that no port is taken; gradients are added up, or averaged as they are made."""
+def reduce_gradients(rank, world, folder):
+    """Join the group through a file, so that no port is taken; leave gradients that are added up, and averaged, in RANK.pt."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=(folder / "group").as_uri(), rank=rank, world_size=world)
     try:
@@ -244,7 +238,3 @@ def test_mean_over():
     given = mean_over(x, denominator=torch.tensor(18.0, dtype=F64))
     assert (float(mean_over(x)), float(given), given.dtype) == (3.0, 0.5, torch.float32)
     assert float(mean_over(torch.zeros(0))) == 0.0
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))
