@@ -106,7 +106,7 @@ def test_a_single_class_is_undefined_never_a_half(name):
 
 
 ABSENT = {
-    "involvement": ["auroc_high_involvement"], "grade_group": ["auroc_gg2", "auroc_gg3"], 
+    "involvement": ["auroc_high_involvement"], "grade_group": ["auroc_gg2", "auroc_gg3"],
     "prob_std": ["prompt_sensitivity_samples"],
     "lesion_hit": ["lesion_hit", "lesion_hit_ratio"], "lesion_distance_mm": ["lesion_distance_mm"],
     "heatmap_prob": ["heatmap_auroc"],
