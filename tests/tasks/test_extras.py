@@ -17,7 +17,7 @@ from grpo_pipeline.tasks.shared import library, require
 
 REFUSED = ("rouge_score", "sacrebleu", "rdkit")
 SAID = 'the library {} must be installed for this task, got no such module; run pip install -e ".[{}]"'
-# Lists the pipelines and runs one of them, where the libraries of the two extras cannot be imported.
+# Lists the pipelines where the libraries of the two extras cannot be imported.
 PROGRAM = f"""
 import sys
 
@@ -29,20 +29,13 @@ class Refuse:
 sys.meta_path.insert(0, Refuse())
 import json
 from grpo_pipeline.pipeline_registry import register_pipelines
-print(json.dumps(sorted(register_pipelines())), flush=True)
-from kedro.framework.cli import main
-sys.argv = ["kedro", "run", "--env", "smoke", *sys.argv[1:]]
-main()
+print(json.dumps(sorted(register_pipelines())))
 """
 
 
-def test_the_registry_opens_without_them_and_a_task_says_what_to_install(project: Path) -> None:
-    command = [sys.executable, "-c", PROGRAM, "--pipelines", "molecules"]
-    done = subprocess.run(command, cwd=project, capture_output=True, text=True, timeout=600, check=False)
-    assert json.loads(done.stdout.splitlines()[0]) == sorted(register_pipelines())
-    assert done.returncode == 1
-    said = f"error: {SAID.format('rdkit', 'molecules')}  [GRPO_TRACEBACK=1 shows the traceback]"
-    assert done.stderr.splitlines()[-1] == said
+def test_the_registry_opens_without_them(root: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", PROGRAM], cwd=root, capture_output=True, text=True, timeout=600, check=True)
+    assert json.loads(done.stdout) == sorted(register_pipelines())
 
 
 @pytest.mark.parametrize(

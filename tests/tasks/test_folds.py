@@ -51,7 +51,7 @@ def differ_by_one(counts):
     return max(counts) - min(counts) <= 1
 
 
-@settings(max_examples=20)
+@settings(max_examples=8)
 @given(table=tables, scheme=st.sampled_from(SCHEMES), folds=st.integers(2, 6), seed=st.integers(0, 99), order=st.randoms())
 def test_folds_of_any_table(table, scheme, folds, seed, order):
     splits, settings_ = drawn_splits(table), params(scheme, folds=folds, seed=seed)

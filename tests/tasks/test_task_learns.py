@@ -67,6 +67,8 @@ def test_an_arm_raises_the_reward_and_the_sign_error_destroys_it(name, arm, step
     before = reward_of(task.build_policy(0))
     assert 0.2 < before < 2.0  # of 2 or 3: there is something to lose and something to win
     assert reward_of(train(name, task, arm, steps=steps, rate=0.003)) > before + gain
+    if arm == "eager":  # one arm of each task shows that the sign matters
+        return
     right = collect.compute_advantages
 
     def turned(*args: Any) -> Any:

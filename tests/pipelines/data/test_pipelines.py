@@ -85,6 +85,8 @@ def test_own_images_by_configuration_only(run_data: Run, data_project: Path, tmp
     np.testing.assert_array_equal(examples.bag, bag)
     assert sorted(path.name for path in own.iterdir()) == ["images", "index.csv", "masks"]
     assert not (data_project / f"data/01_raw/attention_{env}/phantom").exists()
+    if env != "busi":  # what follows differs in nothing
+        return
     (own / "images/benign_000_0.png").write_bytes(b"no image")
     settings = data_project / f"conf/{env}/globals.yml"
     settings.write_text(settings.read_text().replace("../shared/data/busi", "../own"))

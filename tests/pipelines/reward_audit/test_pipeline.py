@@ -34,13 +34,10 @@ def test_the_pipeline_saves_samples_document_table_and_figure(tmp_path):
     files[""]["save_args"] = {"allow_nan": False}
     catalog = DataCatalog.from_config({f"attention.reward_audit{name}": entry for name, entry in files.items()})
     given = {
-        "attention.task": attention.make_task(),
-        "attention.data": attention.make_data(),
-        "params:attention.reward_audit": params(),
-        "params:attention.training": attention.training_params(batch_size=4),
-        "params:attention.supervised.algorithm": attention.algorithm_params("supervised"),
-        "params:seed": 0,
-    }
+        "attention.task": attention.make_task(), "attention.data": attention.make_data(),
+        "params:attention.reward_audit": params(), "params:attention.training": attention.training_params(batch_size=4),
+        "params:attention.supervised.algorithm": attention.algorithm_params("supervised"), "params:seed": 0,
+    }  # fmt: skip
     for name, value in given.items():
         catalog[name] = MemoryDataset(value, copy_mode="assign")
     SequentialRunner().run(reward_audit.create_pipeline("attention"), catalog)
@@ -108,9 +105,8 @@ def test_a_run_that_trains_stops_where_the_answer_is_not_paid_more_unless_it_may
 
 @pytest.mark.parametrize("task", TASKS)
 def test_every_arm_is_trained_after_the_audit_has_admitted_it(task):
-    names = [node.name for node in task_pipelines(find_task(task))[task].nodes]
+    made = task_pipelines(find_task(task))
+    names = [node.name for node in made[task].nodes]
     trained = [names.index(f"{task}.{arm}.train") for arm in find_task(task).arms]
     assert names.index(f"{task}.audit.admit_training") < min(trained)
-    assert f"{task}.audit.admit_training" not in {
-        node.name for node in task_pipelines(find_task(task))[f"{task}_reward_audit"].nodes
-    }
+    assert f"{task}.audit.admit_training" not in {node.name for node in made[f"{task}_reward_audit"].nodes}

@@ -62,7 +62,8 @@ def nodes_arranged_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fold_module, "_loop_nodes", cache(fold_module._loop_nodes))
         patch.setattr(fold_module, "_peak_memory_mb", lambda device: 0.0)
-        yield
+        with quiet_nodes():
+            yield
 
 
 Settings = list[tuple[str, dict[str, Any], dict[str, Any]]]
@@ -222,8 +223,7 @@ def _steps(algorithm: AlgorithmParams) -> Iterator[bytes]:
     state, runner = build_state(algorithm, TRAINING, 0, TASK, None), StepRunner(TASK, algorithm, TRAINING)
     for step in range(STEPS):
         rows, replayed = plan_batch(algorithm, state, rows_of_step(TASK.rows(None, "train"), step, batch_size=8, seed=0))
-        with quiet_nodes():
-            done = runner.run(state, TASK.make_batch(None, rows), replayed)
+        done = runner.run(state, TASK.make_batch(None, rows), replayed)
         remember(state, done.experience, rows, replayed)
         state = done.state
         yield b"".join(p.detach().numpy().tobytes() for p in state.policy.parameters())
@@ -289,8 +289,7 @@ def test_every_setting_gives_the_same_steps_from_micro_batches(patch: dict[str, 
         metrics = []
         for step in range(STEPS):
             rows, replayed = plan_batch(algorithm, state, rows_of_step(TASK.rows(None, "train"), step, batch_size=8, seed=0))
-            with quiet_nodes():
-                done = StepRunner(TASK, algorithm, training).run(state, TASK.make_batch(None, rows), replayed)
+            done = StepRunner(TASK, algorithm, training).run(state, TASK.make_batch(None, rows), replayed)
             remember(state, done.experience, rows, replayed)
             state = done.state
             metrics.append({name: value for name, value in done.metrics.items() if name not in TIMES})

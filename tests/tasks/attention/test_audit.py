@@ -36,7 +36,13 @@ def test_means_over_the_samples_are_the_prediction_rows(monkeypatch: pytest.Monk
 
 
 def test_the_errors_are_those_of_the_probability_and_of_the_involvement():
-    rows, _, _ = scored()
+    examples = make_examples()
+    examples.bag[0] = False
+    rows, _, _ = scored(data=AttentionData(examples, None))
+    without = rows["core_id"] == "c00"  # no bag in the region, no error of the heatmap
+    assert rows["heatmap_error"][without].isna().all()
+    assert rows["heatmap_error"][rows["core_id"] == "c02"].notna().all()
+    rows = rows[~without]
     table = make_examples().table.set_index("core_id").loc[rows["core_id"]]
     wrong = np.sqrt(rows["brier"].to_numpy())  # |prob - label|: log p(correct class) = log(1 - wrong)
     np.testing.assert_allclose(np.log1p(-wrong), rows["reward_class"], atol=1e-5)
@@ -48,15 +54,6 @@ def test_the_errors_are_those_of_the_probability_and_of_the_involvement():
     nll = [-(y * np.log(q) + (1 - y) * np.log1p(-q)) for q in (np.clip(y + s * error, 1e-4, 1 - 1e-4) for s in (1, -1))]
     distance = np.minimum(*(np.abs(-one / 2 - rows["reward_heatmap"].to_numpy()) for one in nll))
     assert distance[known].max() < 1e-5
-
-
-def test_a_core_without_a_bag_in_the_region_has_no_heatmap_error():
-    examples = make_examples()
-    examples.bag[0] = False
-    rows, _, _ = scored(data=AttentionData(examples, None))
-    without = rows["core_id"] == "c00"
-    assert rows["heatmap_error"][without].isna().all()
-    assert rows["heatmap_error"][rows["core_id"] == "c02"].notna().all()
 
 
 def test_the_plan_names_what_the_rewards_weigh():

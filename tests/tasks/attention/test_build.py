@@ -8,7 +8,7 @@ from tiny_attention import make_data, make_examples, make_task, shake
 from grpo_pipeline.tasks.attention.build import FeatureSet, encode_examples, join_features, stream_features
 
 
-def test_refuses_a_core_with_fewer_cells_than_points():
+def test_refuses_a_core_with_fewer_cells_than_points_and_a_cost_per_point_without_a_stop():
     examples = make_examples()
     for row in (4, 9):
         examples.region[row] = False
@@ -20,28 +20,12 @@ def test_refuses_a_core_with_fewer_cells_than_points():
     with pytest.raises(ValueError, match=message):
         make_task(examples)
     assert make_task(examples, points=2).model.points == 2
-
-
-def test_refuses_a_cost_per_point_without_a_stop():
     with pytest.raises(ValueError, match=r"attention.reward.points_weight must be 0 with attention.model.stop = null, got 0.5"):
         make_task(reward={"points_weight": 0.5})
     assert make_task(reward={"points_weight": 0.5}, stop={"min_points": 2}).rewards.points_weight == 0.5
 
 
-def test_features_travel_with_their_examples():
-    examples, values = make_examples(), np.zeros((15, 1), np.float32)
-    data = join_features(examples, FeatureSet("key", values))
-    assert data.examples is examples
-    assert data.features is values
-    assert data.reference_logits is None
-
-
-EMPTY = FeatureSet(key="", values=None)
-
-
-def test_a_trainable_encoder_keeps_nothing():
-    task = make_task()
-    assert encode_examples(task, task.build_policy(0), make_examples(), EMPTY) == EMPTY
+EMPTY = FeatureSet(key="", values=None)  # nothing is stored
 
 
 def test_stored_features_are_those_of_the_encoder():
@@ -51,39 +35,29 @@ def test_stored_features_are_those_of_the_encoder():
     stored = encode_examples(task, policy, data.examples, EMPTY)
     rows = np.array([9, 2])
     fresh = task.encode(policy, task.make_batch(data, rows)).features
-    from_store = task.encode(policy, task.make_batch(replace(data, features=stored.values), rows)).features
+    joined = join_features(data.examples, stored)
+    assert (joined.examples, joined.features, joined.reference_logits) == (data.examples, stored.values, None)
+    from_store = task.encode(policy, task.make_batch(joined, rows)).features
     torch.testing.assert_close(from_store, fresh, atol=1e-5, rtol=0)
     assert not torch.allclose(fresh[0], fresh[1], atol=1e-3)
+    trained = make_task()
+    assert encode_examples(trained, trained.build_policy(0), data.examples, EMPTY) == EMPTY  # its encoder changes
 
 
-def test_the_same_weights_and_data_are_found_again():
-    task, examples = make_task(encoder="frozen"), make_examples()
+def test_features_are_made_again_for_another_encoder_or_other_data_alone():
+    task, examples, calls = make_task(encoder="frozen"), make_examples(), []
     first = encode_examples(task, task.build_policy(0), examples, EMPTY)
-    calls = []
     policy = task.build_policy(0)
     policy.sam.net.vision_encoder.register_forward_hook(lambda *_: calls.append(1))
+    shake(policy.policy)
     assert encode_examples(task, policy, examples, first) is first
     assert calls == []
-
-
-def test_other_weights_or_data_are_encoded_again():
-    task, examples = make_task(encoder="frozen"), make_examples()
-    policy = task.build_policy(0)
-    first = encode_examples(task, policy, examples, EMPTY)
     other_data = encode_examples(task, policy, make_examples(1), first)
     shake(policy.sam.net.vision_encoder, scale=1e-3)
     other_weights = encode_examples(task, policy, examples, first)
     assert len({first.key, other_data.key, other_weights.key}) == 3
     assert not np.array_equal(first.values, other_data.values)
     assert not np.array_equal(first.values, other_weights.values)
-
-
-def test_the_key_ignores_what_is_not_the_encoder():
-    task, examples = make_task(encoder="frozen"), make_examples()
-    policy = task.build_policy(0)
-    first = encode_examples(task, policy, examples, EMPTY)
-    shake(policy.policy)
-    assert encode_examples(task, policy, examples, first) is first
 
 
 def test_chunks_are_the_features_in_order_and_leave_gradients_on(monkeypatch):

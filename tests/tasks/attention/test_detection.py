@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-from tiny import tiny
+from tiny_attention import make_data, make_task
 
 from grpo_pipeline.tasks.attention.evaluation import evaluate, highest_cells, outlined_share, pointing_hit
 from grpo_pipeline.tasks.attention.metrics import outline_sentences
@@ -26,8 +26,7 @@ def test_highest_cells_and_pointing_game_against_a_loop() -> None:
 
 
 def test_outlines_that_are_the_bag_are_counted_among_the_training_cores() -> None:
-    kit = tiny("attention")
-    task, data = kit.make_task(), kit.make_data()
+    task, data = make_task(), make_data()
     examples, train = data.examples, task.rows(data, "train")
     known = [row for row in train if examples.lesion[row].any()]
     assert 0 < len(known) < len(train)

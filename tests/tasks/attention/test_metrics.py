@@ -49,12 +49,6 @@ def value(name, rows=ROWS):
     return METRICS[name](rows, np.ones((1, len(rows))))[0]
 
 
-def test_an_involvement_at_the_threshold_is_high():
-    at_threshold = ROWS.assign(involvement=ROWS["involvement"].replace(0.7, 0.4))
-    assert value("auroc_high_involvement", at_threshold) == pytest.approx(4 / 5)
-    assert np.isnan(value("auroc_high_involvement", ROWS.assign(involvement=ROWS["involvement"].replace(0.7, 0.39))))
-
-
 @pytest.mark.parametrize(
     ("name", "expected", "n"),
     [
@@ -90,34 +84,38 @@ def test_golden(name, expected, n):
     assert METRICS[name].count(ROWS) == n
 
 
+def test_what_the_edges_of_a_definition_are():
+    """An involvement at the threshold is high; a ratio to no coverage is undefined; a patient is in a resample as a whole."""
+    at, below = (ROWS.assign(involvement=ROWS["involvement"].replace(0.7, value)) for value in (0.4, 0.39))
+    assert value("auroc_high_involvement", at) == pytest.approx(4 / 5)
+    assert np.isnan(value("auroc_high_involvement", below))
+    assert np.isnan(value("lesion_hit_ratio", ROWS.assign(lesion_coverage=ROWS["lesion_coverage"] * 0)))
+    weights = ONES.copy()
+    weights[0, 0] = 2
+    with pytest.raises(ValueError, match="the weights of one patient's cores must be equal"):
+        METRICS["auroc_patient"](ROWS, weights)
+
+
 RANKING = [name for name in METRICS if "auroc" in name or "sensitivity_at" in name or name == "average_precision"]
 
 
-@pytest.mark.parametrize("label", [0, 1])
 @pytest.mark.parametrize("name", RANKING)
-def test_a_single_class_is_undefined_never_a_half(name, label):
-    assert np.isnan(value(name, ROWS.assign(label=label, grade_group=4.0 * label, involvement=0.9 * label)))
+def test_a_single_class_is_undefined_never_a_half(name):
+    for label in (0, 1):
+        assert np.isnan(value(name, ROWS.assign(label=label, grade_group=4.0 * label, involvement=0.9 * label)))
 
 
-@pytest.mark.parametrize(
-    ("name", "column"),
-    [
-        ("auroc_high_involvement", "involvement"),
-        ("auroc_gg2", "grade_group"),
-        ("auroc_gg3", "grade_group"),
-        ("lesion_hit", "lesion_hit"),
-        ("lesion_hit_ratio", "lesion_hit"),
-        ("lesion_distance_mm", "lesion_distance_mm"),
-        ("heatmap_auroc", "heatmap_prob"),
-        ("prompt_sensitivity_samples", "prob_std"),
-    ],
-)
-def test_an_absent_column_is_undefined(name, column):
-    assert np.isnan(value(name, ROWS.assign(**{column: NAN})))
+ABSENT = {
+    "involvement": ["auroc_high_involvement"], "grade_group": ["auroc_gg2", "auroc_gg3"],
+    "prob_std": ["prompt_sensitivity_samples"],
+    "lesion_hit": ["lesion_hit", "lesion_hit_ratio"], "lesion_distance_mm": ["lesion_distance_mm"],
+    "heatmap_prob": ["heatmap_auroc"],
+}  # fmt: skip
 
 
-def test_a_ratio_to_no_coverage_is_undefined():
-    assert np.isnan(value("lesion_hit_ratio", ROWS.assign(lesion_coverage=ROWS["lesion_coverage"] * 0)))
+@pytest.mark.parametrize("column", ABSENT)
+def test_an_absent_column_is_undefined(column):
+    assert np.isnan([value(name, ROWS.assign(**{column: NAN})) for name in ABSENT[column]]).all()
 
 
 @pytest.mark.parametrize("name", [name for name in METRICS if name != "prompt_sensitivity_images"])
@@ -179,13 +177,6 @@ def test_the_reader_stands_in_the_summary():
     assert reader_sentences(document) == ["grpo: AUROC beside the reader's score on 47 cores: no statement (one class)."]
 
 
-def test_splitting_a_patient_between_resamples_is_refused():
-    weights = ONES.copy()
-    weights[0, 0] = 2
-    with pytest.raises(ValueError, match="the weights of one patient's cores must be equal"):
-        METRICS["auroc_patient"](ROWS, weights)
-
-
 def test_prob_shift_compares_a_core_with_itself_whatever_the_row_order():
     policy = ROWS[["core_id", "rule", "prob"]]
     shuffled = policy.assign(rule="shuffled", prob=policy["prob"] + [0.1, -0.1, 0.1, -0.1, 0.1, -0.1, 0.1, -0.1])
@@ -216,42 +207,30 @@ NO_LESION = {"value": None, "ci95": None, "n": 0, "reason": "undefined: needs a 
 
 
 @pytest.mark.parametrize(
-    ("interval", "ending"),
+    ("judged", "worse", "none", "better"),
     [
-        ((0.01, 0.2), "its points are better than chance."),
-        ((-0.01, 0.2), "no difference shown."),
-        ((-0.2, -0.01), "its points are worse than chance."),
+        (reward_sentence, "its points are worse than chance.", "no difference shown.", "its points are better than chance."),
+        (lesion_sentence, "avoids lesions.", "no difference shown.", "finds lesions."),
     ],
 )
-def test_reward_is_judged_by_its_interval(interval, ending):
-    assert reward_sentence("grpo", {"value": 0.1, "ci95": list(interval)}).endswith(ending)
-
-
-@pytest.mark.parametrize(
-    ("interval", "ending"),
-    [((5.0, 7.0), "finds lesions."), ((0.5, 1.5), "no difference shown."), ((0.0, 0.4), "avoids lesions.")],
-)
-def test_lesions_are_judged_against_a_ratio_of_one(interval, ending):
-    sentence = lesion_sentence("grpo", {"value": 6.1, "ci95": list(interval), "n": 9})
-    assert sentence.endswith(ending)
-    assert "6.1 times as often as uniform points" in sentence
-
-
-def test_auroc_sentence_names_the_control_and_the_sign():
+def test_points_are_judged_by_the_interval(judged, worse, none, better):
+    """The reward beside 0, the ratio of lesions beside 1."""
+    one = float(judged is lesion_sentence)
+    for interval, ending in (((-0.2, -0.01), worse), ((-0.01, 0.2), none), ((0.01, 0.2), better)):
+        entry = {"value": one + 5.1, "ci95": [one + end for end in interval], "n": 9}
+        sentence = judged("grpo", entry)
+        assert sentence.endswith(ending)
+        assert "6.1 times as often as uniform points" in sentence or not one
     sentence = auroc_sentence("grpo", {"value": 0.01, "ci95": [-0.02, 0.04]}, control="supervised")
     assert sentence == "grpo: AUROC difference to supervised +0.010 (95% interval -0.020 to +0.040): no difference shown."
 
 
 def test_what_is_undefined_is_not_claimed():
-    for sentence in (
-        lesion_sentence("grpo", NO_LESION),
-        sensitivity_sentence("grpo", NO_LESION),
-        reward_sentence("grpo", NO_LESION),
-        auroc_sentence("grpo", NO_LESION, control="supervised"),
-    ):
+    said = [sentence("grpo", NO_LESION) for sentence in (lesion_sentence, sensitivity_sentence, reward_sentence)]
+    for sentence in (*said, auroc_sentence("grpo", NO_LESION, control="supervised")):
         assert "no statement (undefined: needs a core with a lesion outline)" in sentence
-    assert oracle_sentences({"baselines": {}, "baseline_arm": "grpo"}) == []
-    assert oracle_sentences({"baselines": {"oracle": {"metrics": {"auroc": NO_LESION}}}, "baseline_arm": "grpo"}) == []
+    for baselines in ({}, {"oracle": {"metrics": {"auroc": NO_LESION}}}):
+        assert oracle_sentences({"baselines": baselines, "baseline_arm": "grpo"}) == []
 
 
 def frames_of_cores():

@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 import torch
 from scipy.ndimage import distance_transform_edt
-from tiny_attention import make_batch, make_examples, make_task, shake
+from tiny_attention import make_batch, make_task, shake
 from torch import Tensor
 
 from grpo_pipeline.core.types import Rollouts
-from grpo_pipeline.tasks.attention.batch import AttentionData
 from grpo_pipeline.tasks.attention.rewards import (
     activation,
     boundary,
@@ -45,21 +44,12 @@ def diversity_loop(points: Tensor, is_valid: Tensor) -> list[list[float]]:
     return found
 
 
-@pytest.mark.parametrize("shape", [(3, 4, 3), (2, 2, 1), (1, 1, 2), (2, 5, 6)])
-def test_diversity_equals_a_naive_loop(shape: tuple[int, int, int]):
-    points, is_valid = draw_points(*shape)
-    for mask in (torch.ones_like(is_valid), is_valid):
-        torch.testing.assert_close(diversity(points, mask), torch.tensor(diversity_loop(points, mask)), atol=1e-6, rtol=0)
-
-
-def test_diversity_without_points_is_0():
+def test_diversity_equals_a_naive_loop():
+    for shape in ((3, 4, 3), (2, 2, 1), (1, 1, 2), (2, 5, 6)):
+        points, is_valid = draw_points(*shape)
+        for mask in (torch.ones_like(is_valid), is_valid):
+            torch.testing.assert_close(diversity(points, mask), torch.tensor(diversity_loop(points, mask)), atol=1e-6, rtol=0)
     assert torch.equal(diversity(torch.empty(2, 3, 0, 2), torch.ones(2, 3, 0, dtype=torch.bool)), torch.zeros(2, 3))
-    points, _ = draw_points(1, 3, 2)
-    is_valid = torch.tensor([[[True, True], [False, False], [True, True]]])
-    got = diversity(points, is_valid)
-    assert float(got[0, 1]) == 0.0
-    without = diversity(points[:, [0, 2]], is_valid[:, [0, 2]])
-    torch.testing.assert_close(got[:, [0, 2]], without)
 
 
 def test_activation_equals_a_naive_loop():
@@ -68,13 +58,10 @@ def test_activation_equals_a_naive_loop():
     actions = torch.randint(16, (2, 3, 2), generator=generator)
     is_valid = torch.tensor([[[True, True], [True, False], [False, False]]] * 2)
     got = activation(logits, rollouts(actions, is_valid), grid=4)
-    for p in range(2):
-        for g in range(3):
-            values = []
-            for cell in actions[p, g][is_valid[p, g]].tolist():
-                top, left = 4 * (cell // 4), 4 * (cell % 4)
-                values.append(float(logits[p, g, top : top + 4, left : left + 4].sigmoid().mean()))
-            assert float(got[p, g]) == pytest.approx(sum(values) / len(values) if values else 0.0, abs=1e-6)
+    for p, g in np.ndindex(2, 3):
+        places = [divmod(cell, 4) for cell in actions[p, g][is_valid[p, g]].tolist()]
+        values = [float(logits[p, g, 4 * i : 4 * i + 4, 4 * j : 4 * j + 4].sigmoid().mean()) for i, j in places]
+        assert float(got[p, g]) == pytest.approx(sum(values) / len(values) if values else 0.0, abs=1e-6)
 
 
 def test_boundary_golden():
@@ -90,38 +77,24 @@ def test_boundary_golden():
     torch.testing.assert_close(masked, torch.tensor([[0.0, 0.0, 0.0]]))
 
 
-@pytest.fixture
-def drawn() -> tuple[dict[str, Tensor], dict[str, float]]:
-    """The parts of the tiny task, 8 x 8 cells, G = 6."""
-    task = make_task(patch_size=4, reward=ALL)
-    policy = task.build_policy(0)
+def test_every_part_differs_inside_the_group_and_is_0_without_points():
+    """A part that is the same for all samples of a core cancels when they are compared (trap 5). 8 x 8 cells, G = 6."""
+    task, generator = make_task(patch_size=4, reward=ALL), torch.Generator().manual_seed(0)
+    policy, batch = task.build_policy(0), make_batch(task)
     shake(policy)
-    batch = make_batch(task)
-    context = task.encode(policy, batch)
-    generator = torch.Generator().manual_seed(0)
+    context, grouped = task.encode(policy, batch), task.replicate(batch, 6)
     sampled = task.sample(policy, context, 6, temperature=1.0, proposal="policy", generator=generator)
-    grouped = task.replicate(batch, 6)
-    return task.reward(grouped, sampled, task.decode(policy, context, sampled, grouped))
-
-
-def test_every_part_differs_inside_the_group(drawn: tuple[dict[str, Tensor], dict[str, float]]):
-    """A part that is the same for all samples of a core cancels when they are compared (trap 5)."""
-    parts, weights = drawn
+    parts, weights = task.reward(grouped, sampled, task.decode(policy, context, sampled, grouped))
     assert weights == {"class": 1.0, "heatmap": 0.0, "diversity": 0.5, "activation": 0.25, "boundary": 2.0}
+    empty = rollouts(torch.empty(4, 6, 0, dtype=torch.int64))
+    nothing, _ = task.reward(grouped, empty, task.decode(policy, context, empty, grouped))
     for name in NAMES:
         assert parts[name].shape == (4, 6)
         assert not parts[name].requires_grad
         assert bool((parts[name].amax(1) - parts[name].amin(1) > 1e-3).all()), name
-
-
-def test_a_part_without_weight_is_not_there():
-    task = make_task(patch_size=4, reward={"boundary_weight": 1.0})
-    policy = task.build_policy(0)
-    batch = task.replicate(make_batch(task), 2)
-    context = task.encode(policy, batch)
-    generator = torch.Generator().manual_seed(0)
-    sampled = task.sample(policy, context, 2, temperature=1.0, proposal="policy", generator=generator)
-    parts, weights = task.reward(batch, sampled, task.decode(policy, context, sampled, batch))
+        assert torch.equal(nothing[name], torch.zeros(4, 6)), name
+    one = make_task(patch_size=4, reward={"boundary_weight": 1.0})  # a part without weight is not there
+    parts, weights = one.reward(grouped, sampled, one.decode(policy, context, sampled, grouped))
     assert parts.keys() == weights.keys() == {"class", "heatmap", "boundary"}
 
 
@@ -130,17 +103,6 @@ def test_a_margin_that_no_cell_can_feel_is_refused():
         make_task(reward={"boundary_weight": 1.0, "boundary_margin": 0.12})
     make_task(reward={"boundary_weight": 1.0, "boundary_margin": 0.13})
     make_task(reward={"boundary_weight": 0.0, "boundary_margin": 0.12})
-
-
-def test_the_parts_of_a_set_without_points_are_0():
-    task = make_task(patch_size=4, reward=ALL)
-    policy = task.build_policy(0)
-    batch = task.make_batch(AttentionData(make_examples(), None), torch.arange(3).numpy())
-    empty = rollouts(torch.empty(3, 2, 0, dtype=torch.int64))
-    grouped = task.replicate(batch, 2)
-    parts, _ = task.reward(grouped, empty, task.decode(policy, task.encode(policy, batch), empty, grouped))
-    for name in NAMES:
-        assert torch.equal(parts[name], torch.zeros(3, 2)), name
 
 
 def test_equals_scipys_distance_transform():

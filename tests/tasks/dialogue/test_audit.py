@@ -27,17 +27,13 @@ def one(rows, policy):
     return rows[rows["policy"] == policy].set_index("example_id")
 
 
-def test_scores_of_the_rules_are_those_of_the_prediction_rows():
+def test_rules_have_the_scores_of_the_prediction_rows_and_samples_of_the_start_are_paid_what_training_pays_them():
     rows, task, policy = scored(rewards=SCRIPTED)
     predictions = task.evaluate(policy, make_data(), ROWS, seed=0, n_samples=2).rename(columns={"rule": "policy"})
     names = [*METRICS, "reward", "reward_f1", "reward_rouge_l", "reward_bleu", "reward_scripted", "reply"]
     for rule in set(ROLES) - {"start"}:
         found, expected = (one(frame, rule).sort_index()[names] for frame in (rows, predictions))
         pd.testing.assert_frame_equal(found, expected, check_dtype=False)
-
-
-def test_samples_of_the_start_are_paid_what_training_pays_them():
-    rows, task, policy = scored(rewards=SCRIPTED)
     start = rows[rows["policy"] == "start"]
     assert start["example_id"].tolist() == [name for name in TABLE.index[:8] for _ in range(SETS)]
     assert start["sample"].tolist() == [0, 1, 2] * 8

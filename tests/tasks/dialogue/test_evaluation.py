@@ -51,6 +51,12 @@ def test_it_is_one_row_per_example_and_rule_that_the_metrics_can_read(table):
     metrics = build_suite({}).metrics
     values = {name: metric(of(table, "policy"), np.ones((1, 3)))[0] for name, metric in metrics.items()}
     assert [name for name, value in values.items() if math.isnan(value) and not name.startswith("distinct")] == []
+    for rule in TRIVIAL_RULES:  # which have no model
+        rows = of(table, rule)
+        assert rows[list(MODEL_COLUMNS)].isna().all(axis=None)
+        assert rows["f1"].tolist() == pytest.approx(rows["reward_f1"].tolist())
+    assert of(table, "reference")["f1"].tolist() == [1.0, 1.0, 1.0]
+    assert of(table, "copy_persona")["reply"].tolist() == ["i like red.", "i like blue.", "i like green."]
 
 
 def test_the_start_is_the_policy_that_has_not_moved(table):
@@ -96,8 +102,12 @@ def test_scores_are_of_the_first_reply_and_rewards_of_all(policy, table, monkeyp
 def test_every_batch_has_noise_of_its_own(policy, monkeypatch):
     """The same prompt in two batches: with the noise of the first one it would be answered twice alike."""
     monkeypatch.setattr(evaluation, "BATCH_PROMPTS", 1)
-    rows = of(TASK.evaluate(policy, DATA, ROWS[[0, 0]], seed=SEED, n_samples=SETS), "policy")
-    assert rows["reply"].nunique() == 2
+    table = DATA.examples.table.copy()
+    table.loc[[10, 11], "story_id"] = ["s1", "s9"]
+    data = type(DATA)(type(DATA.examples)(table, DATA.examples.stories, "x"), DATA.prompts, DATA.references)
+    rows = of(TASK.evaluate(policy, data, ROWS[[0, 0, 1, 2]], seed=SEED, n_samples=SETS), "policy")
+    assert rows["reply"][:2].nunique() == 2
+    np.testing.assert_array_equal(rows["story_found"], [1.0, 1.0, 0.0, np.nan])  # whether the needed story was among those read
 
 
 def test_likelihoods_are_of_the_reader_of_the_rule_and_greedy_rows_are_the_likeliest_replies(policy, table):
@@ -111,24 +121,6 @@ def test_likelihoods_are_of_the_reader_of_the_rule_and_greedy_rows_are_the_likel
     assert greedy["reply"].tolist() == [printable(group[0]) for group in written]
     assert greedy["rouge_l"].tolist() == greedy["reward_rouge_l"].tolist()
     assert greedy["self_bleu"].isna().all()
-
-
-def test_rules_without_a_model_have_scores_and_rewards_alone(table):
-    for rule in TRIVIAL_RULES:
-        rows = of(table, rule)
-        assert rows[list(MODEL_COLUMNS)].isna().all(axis=None)
-        assert rows["f1"].tolist() == pytest.approx(rows["reward_f1"].tolist())
-    assert of(table, "reference")["f1"].tolist() == [1.0, 1.0, 1.0]
-    assert of(table, "copy_persona")["reply"].tolist() == ["i like red.", "i like blue.", "i like green."]
-
-
-def test_it_says_whether_the_needed_story_was_found():
-    table = DATA.examples.table.copy()
-    table.loc[[10, 11], "story_id"] = ["s1", "s9"]
-    data = type(DATA)(type(DATA.examples)(table, DATA.examples.stories, "x"), DATA.prompts, DATA.references)
-    found = of(TASK.evaluate(TASK.build_policy(0), data, ROWS, seed=0, n_samples=2), "policy")["story_found"]
-    assert found.tolist()[:2] == [1.0, 0.0]
-    assert math.isnan(found.iloc[2])
 
 
 def test_a_reply_without_a_reward_is_left_out_of_the_mean_and_counted():

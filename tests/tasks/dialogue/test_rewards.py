@@ -70,9 +70,8 @@ def test_parts_are_built_in_and_own_and_one_without_a_weight_is_not_even_importe
         check_measure(measure)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
+def test_reward_params_refuses():
+    for changes, message in (
         ({"weights": {"f1": -1.0}}, r"reward weights must be finite and >= 0, got {'f1': -1.0}"),
         ({"weights": {"f1": float("nan")}}, r"finite number"),
         ({"weights": {"f1": 0.0}, "own": None}, r"some reward weight must be positive, got {'f1': 0.0}"),
@@ -86,8 +85,6 @@ def test_parts_are_built_in_and_own_and_one_without_a_weight_is_not_even_importe
         ({"failure": {"rule": "zero"}}, "failure.rule"),
         ({"failure": {"rule": "penalty", "penalty": float("-inf")}}, "failure.penalty"),
         ({"temperature": 1}, "temperature"),
-    ],
-)
-def test_reward_params_refuses(changes, message):
-    with pytest.raises(ValidationError, match=message):
-        RewardParams.model_validate(SECTION | changes)
+    ):
+        with pytest.raises(ValidationError, match=message):
+            RewardParams.model_validate(SECTION | changes)

@@ -42,9 +42,8 @@ def test_an_arm_is_its_base_with_the_changes_and_the_shared_sections():
 SET = r"^attention\.compare\.arms\.x\.set\."
 
 
-@pytest.mark.parametrize(
-    ("base", "changes", "message"),
-    [
+def test_what_is_wrong_is_named_with_arm_and_path():
+    for base, changes, message in (
         ("grpo", {"algorithm": {"kl_wieght": 0}}, rf"{SET}algorithm\.kl_wieght must be a .*; did you mean kl_weight\?$"),
         ("grpo", {"algorithm": {"entropy_weight": {"kind": "linear", "strat": 1}}}, rf"{SET}.*strat must .* mean start\?$"),
         ("grpo", {"modle": {}}, r"x\.set must name sections among .*got 'modle'; did you mean model\?$"),
@@ -53,24 +52,19 @@ SET = r"^attention\.compare\.arms\.x\.set\."
         ("grpo", {"training": {"epochs": 0}}, rf"{SET}training\.epochs must be greater than or equal to 1, got 0"),
         ("grpo", {"training": {"epochs": None}}, rf"{SET}training\.epochs must be a valid integer, got None"),
         ("grpo", {"algorithm": {"name": "ppo"}}, rf"{SET}algorithm: advantage\.baseline must be value for name = ppo"),
-    ],
-)  # fmt: skip
-def test_what_is_wrong_is_named_with_arm_and_path(base, changes, message):
-    with pytest.raises(ValueError, match=message):
-        resolve(x={"base": base, "set": changes})
+    ):
+        with pytest.raises(ValueError, match=message):
+            resolve(x={"base": base, "set": changes})
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
+def test_what_cannot_be_compared_is_refused():
+    for change, message in (
         ({"control": "gropo"}, "control must be one of the arms grpo, supervised, got 'gropo'; name one of them"),
         ({"control": "grpo", "arms": BASE | {"grpo": None}}, "control must be one of the arms supervised"),
         ({"arms": {"supervised": {"base": "supervised"}}}, "arms must hold the control and at least one more"),
         ({"arms": BASE | {"../x": {"base": "grpo"}}}, r"arms must be named by small letters, digits and _, got '\.\./x'"),
         ({"seeds": [0, 0]}, r"seeds must be different numbers of at least 0, got \[0, 0\]"),
         ({"arms": BASE | {"ppo": {"base": "grpo", "sett": {}}}}, "sett"),
-    ],
-)
-def test_what_cannot_be_compared_is_refused(change, message):
-    with pytest.raises(ValidationError, match=message):
-        CompareParams.model_validate(GOOD | change)
+    ):
+        with pytest.raises(ValidationError, match=message):
+            CompareParams.model_validate(GOOD | change)

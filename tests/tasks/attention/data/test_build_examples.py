@@ -33,27 +33,13 @@ def test_arrays_belong_to_their_rows(data_set, data_params):
     np.testing.assert_array_equal(examples.lesion.any(axis=(1, 2)), examples.table["has_lesion_mask"])
 
 
-def test_splits_and_order(data_set, data_params):
-    digest = build(data_set, data_params())[0].digest
-    data_set.rows.reverse()
-    examples, _ = build(data_set, data_params())
-    assert examples.digest == digest
-    assert examples.table["core_id"].tolist() == [f"c{i:02d}" for i in range(12)]
-    assert examples.table.index.tolist() == list(range(12))
-    assert examples.rows("val").tolist() == [4, 5, 6, 7]
-
-
-def test_whole_image_where_there_are_no_masks(data_set, data_params):
-    columns = dict.fromkeys(("region_mask", "bag_mask", "lesion_mask"))
-    examples, _ = build(data_set, data_params(columns=columns))
+def test_masks_that_are_not_there_or_empty_are_the_region_and_a_lesion_lies_in_it(data_set, data_params):
+    examples, _ = build(data_set, data_params(columns=dict.fromkeys(("region_mask", "bag_mask", "lesion_mask"))))
     whole = np.zeros((32, 32), bool)
     whole[4:28] = True
     for mask in (examples.region, examples.bag):
         np.testing.assert_array_equal(mask, np.broadcast_to(whole, (12, 32, 32)))
     assert not examples.lesion.any()
-
-
-def test_bag_that_was_empty_is_the_region_and_a_lesion_lies_in_it(data_set, data_params):
     data_set.save("needle/c03.png", np.zeros((24, 32), bool))
     data_set.save("lesion/c01.png", np.ones((24, 32), bool))
     examples, _ = build(data_set, data_params(empty_bag="region"))
@@ -72,52 +58,46 @@ def test_masks_that_touch_in_a_corner_still_overlap_at_model_size(data_set, data
     assert (examples.region[1] & examples.bag[1]).sum() == 1
 
 
-class TestDigest:
-    def test_every_part_counts(self, data_set, data_params):
-        digests = {build(data_set, data_params())[0].digest}
-        digests.add(build(data_set, data_params(), splits=SPLITS | {"val": SPLITS["test"], "test": SPLITS["val"]})[0].digest)
-        data_set.rows[1]["involvement"] = "0.1"
-        digests.add(build(data_set, data_params())[0].digest)
-        data_set.save("region/c01.png", np.ones((24, 32), bool))
-        digests.add(build(data_set, data_params())[0].digest)
-        data_set.save("images/c01.png", np.eye(24, 32, dtype=np.uint8))
-        digests.add(build(data_set, data_params())[0].digest)
-        assert len(digests) == 5
+def test_every_part_but_the_order_counts_in_the_digest_which_is_that_of_all_bytes_at_once(data_set, data_params, monkeypatch):
+    examples, _ = build(data_set, data_params())
+    expected = hashlib.sha256(examples.table.drop(columns="row").to_csv(index=False, lineterminator="\n").encode())
+    arrays = [getattr(examples, name) for name in ARRAYS]
+    for array in arrays:
+        expected.update(f"{array.dtype}{array.shape}".encode() + array.tobytes())
+    assert examples.digest == expected.hexdigest()
+    monkeypatch.setattr("grpo_pipeline.tasks.attention.data.examples.CHUNK_BYTES", 3000)
+    assert content_digest(examples.table, arrays) == expected.hexdigest()
+    data_set.rows.reverse()
+    examples, _ = build(data_set, data_params())
+    assert examples.table["core_id"].tolist() == [f"c{i:02d}" for i in range(12)]
+    assert examples.table.index.tolist() == list(range(12))
+    assert examples.rows("val").tolist() == [4, 5, 6, 7]
+    digests = [expected.hexdigest(), examples.digest]
+    digests.append(build(data_set, data_params(), splits=SPLITS | {"val": SPLITS["test"], "test": SPLITS["val"]})[0].digest)
+    data_set.rows[-2]["involvement"] = "0.1"
+    digests.append(build(data_set, data_params())[0].digest)
+    for name, array in (("region/c01.png", np.ones((24, 32), bool)), ("images/c01.png", np.eye(24, 32, dtype=np.uint8))):
+        data_set.save(name, array)
+        digests.append(build(data_set, data_params())[0].digest)
+    assert digests[0] == digests[1]
+    assert len(set(digests)) == 5
 
 
-class TestStreaming:
-    @pytest.mark.parametrize("workers", [1, 3])
-    def test_chunks_are_the_whole_in_order(self, data_set, data_params, monkeypatch, workers):
-        monkeypatch.setattr("grpo_pipeline.tasks.attention.data.examples.CHUNK_BYTES", 5 * 4 * 32 * 32)
-        params = data_params(workers=workers)
-        whole, imputation = build(data_set, params)
-        raw = data_set.open()
-        chunks = list(stream_examples(raw, check_manifest(raw, OWN, params)[0], SPLITS, params))
-        assert [(chunk.start, len(chunk.images), chunk.is_last) for chunk, _ in chunks] == [
-            (0, 5, False),
-            (5, 5, False),
-            (10, 2, True),
-        ]
-        for name in ARRAYS:
-            np.testing.assert_array_equal(np.concatenate([getattr(chunk, name) for chunk, _ in chunks]), getattr(whole, name))
-        assert [found for _, found in chunks] == [imputation] * 3
-
-    def test_the_digest_is_that_of_all_bytes_at_once(self, data_set, data_params, monkeypatch):
-        examples, _ = build(data_set, data_params())
-        arrays = [getattr(examples, name) for name in ARRAYS]
-        expected = hashlib.sha256(examples.table.drop(columns="row").to_csv(index=False, lineterminator="\n").encode())
-        for array in arrays:
-            expected.update(f"{array.dtype}{array.shape}".encode() + array.tobytes())
-        assert examples.digest == expected.hexdigest()
-        monkeypatch.setattr("grpo_pipeline.tasks.attention.data.examples.CHUNK_BYTES", 3000)
-        assert content_digest(examples.table, arrays) == expected.hexdigest()
-
-    def test_a_file_that_changed_after_the_check_is_named_with_its_line(self, data_set, data_params):
-        raw, params = data_set.open(), data_params(workers=2)
-        checked, _, _ = check_manifest(raw, OWN, params)
-        (data_set.root / "needle/c07.png").unlink()
-        with pytest.raises(
-            ValueError, match=r"manifest.csv line 9 \(c07\): 'needle/c07.png' must be a file below .*, got nothing"
-        ):
-            list(stream_examples(raw, checked, SPLITS, params))
-        assert not [thread for thread in threading.enumerate() if thread.name.startswith(THREAD_NAME)]
+@pytest.mark.parametrize("workers", [1, 3])
+def test_chunks_are_the_whole_in_order_and_a_file_that_changed_is_named_with_its_line(
+    data_set, data_params, monkeypatch, workers
+):
+    monkeypatch.setattr("grpo_pipeline.tasks.attention.data.examples.CHUNK_BYTES", 5 * 4 * 32 * 32)
+    params, raw = data_params(workers=workers), data_set.open()
+    whole, imputation = build(data_set, params)
+    checked, _, _ = check_manifest(raw, OWN, params)
+    chunks = list(stream_examples(raw, checked, SPLITS, params))
+    found = [(chunk.start, len(chunk.images), chunk.is_last) for chunk, _ in chunks]
+    assert found == [(0, 5, False), (5, 5, False), (10, 2, True)]
+    for name in ARRAYS:
+        np.testing.assert_array_equal(np.concatenate([getattr(chunk, name) for chunk, _ in chunks]), getattr(whole, name))
+    assert [found for _, found in chunks] == [imputation] * 3
+    (data_set.root / "needle/c07.png").unlink()
+    with pytest.raises(ValueError, match=r"manifest.csv line 9 \(c07\): 'needle/c07.png' must be a file below .*, got nothing"):
+        list(stream_examples(raw, checked, SPLITS, params))
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith(THREAD_NAME)]

@@ -13,14 +13,8 @@ NAN = float("nan")
 
 
 def table() -> pd.DataFrame:
-    return pd.DataFrame(
-        {
-            "age": [60.0, 64.0, 71.0, 90.0, 10.0],
-            "psa": [NAN, 4.0, 8.0, NAN, 999.0],
-            "kit": [0.1, 0.1, 0.1, NAN, 7.0],
-            "split": ["train", "train", "train", "val", "test"],
-        }
-    )
+    values = {"age": [60.0, 64.0, 71.0, 90.0, 10.0], "psa": [NAN, 4.0, 8.0, NAN, 999.0], "kit": [0.1, 0.1, 0.1, NAN, 7.0]}
+    return pd.DataFrame(values | {"split": ["train", "train", "train", "val", "test"]})
 
 
 def test_the_training_rows_alone_are_described_and_normalise():

@@ -11,7 +11,7 @@ CANONICAL = ["core_id", "patient_id", "center", "label", "involvement", "grade_g
              "family_history", "image", "region_mask", "bag_mask", "lesion_mask", "has_lesion_mask", "row"]  # fmt: skip
 
 
-def test_good_data_set(data_set, data_params):
+def test_good_data_set_with_unknown_values_an_empty_bag_and_a_spacing(data_set, data_params):
     checked, quarantine, report = check_manifest(data_set.open(), OWN, data_params())
     assert list(checked.columns) == CANONICAL
     assert checked["core_id"].tolist() == [f"c{i:02d}" for i in range(12)]
@@ -23,13 +23,21 @@ def test_good_data_set(data_set, data_params):
     assert report["cores_by_label"] == {"0": 6, "1": 6}
     assert report["cores_by_center"] == {"a": 6, "b": 6}
     assert report["lesion_masks"] == 6
-
-
-def test_unknown_clinical_values_stay_unknown_and_are_counted(data_set, data_params):
+    assert "spacing_mm" not in checked
     data_set.rows[0]["psa"], data_set.rows[3]["psa"], data_set.rows[3]["age"] = "", "NaN", "nan"
-    checked, _, report = check_manifest(data_set.open(), OWN, data_params())
+    data_set.save("needle/c07.png", np.zeros((24, 32), bool))
+    checked, _, report = check_manifest(data_set.open(), OWN, data_params(empty_bag="region", spacing_mm=[0.1, 0.25]))
     assert report["unknown"] == {"involvement": 0, "grade_group": 0, "age": 1, "psa": 2, "psa_density": 0, "family_history": 0}
     assert np.flatnonzero(checked["psa"].isna()).tolist() == [0, 3]
+    assert checked["bag_mask"].tolist()[6:9] == ["needle/c06.png", "", "needle/c08.png"]
+    assert report["bags_replaced_by_region"] == 1
+    assert checked["spacing_mm"].tolist() == ["0.1 0.25"] * 12
+    assert checked["stored_size"].tolist() == ["24 32"] * 12
+    assert describe_spacing(checked["spacing_mm"]) == {"spacing": {"known": 12, "unknown": 0}}
+    checked.loc[3:5, "spacing_mm"] = ""
+    told = describe_spacing(checked["spacing_mm"])["spacing"]
+    assert (told["known"], told["unknown"]) == (9, 3)
+    assert "attention.model.field_mm are a share of the image" in told["without"]
 
 
 def spoil(data_set):
@@ -39,7 +47,7 @@ def spoil(data_set):
     data_set.save("needle/c07.png", np.zeros((24, 32), bool))
 
 
-def test_fail_names_the_first_bad_row_and_counts_all(data_set, data_params):
+def test_the_first_bad_row_is_named_and_all_are_counted_also_where_nothing_is_left(data_set, data_params):
     spoil(data_set)
     message = (
         r"manifest.csv line 4 \(c02\): 'images/c02.png' must be a file below .* "
@@ -47,6 +55,10 @@ def test_fail_names_the_first_bad_row_and_counts_all(data_set, data_params):
     )
     with pytest.raises(ValueError, match=message):
         check_manifest(data_set.open(), OWN, data_params())
+    for row in data_set.rows:
+        row["label"] = "unclear"
+    with pytest.raises(ValueError, match="all 12 rows are bad, there is nothing to go on with"):
+        check_manifest(data_set.open(), OWN, data_params(on_bad_row="quarantine"))
 
 
 def test_quarantine_lists_every_bad_row_and_keeps_the_others_with_any_number_of_threads(data_set, data_params):
@@ -65,13 +77,6 @@ def test_quarantine_lists_every_bad_row_and_keeps_the_others_with_any_number_of_
         assert tables[2] == report
 
 
-def test_nothing_left_is_an_error_in_quarantine_too(data_set, data_params):
-    for row in data_set.rows:
-        row["label"] = "unclear"
-    with pytest.raises(ValueError, match="all 12 rows are bad, there is nothing to go on with"):
-        check_manifest(data_set.open(), OWN, data_params(on_bad_row="quarantine"))
-
-
 def test_both_rows_of_a_duplicated_core_are_refused(data_set, data_params):
     data_set.rows[4]["core_id"] = "c01"
     with pytest.raises(ValueError, match=r"line 3 \(c01\): core id 'c01' must be unique, got it in lines \[3, 6\].*\(2 of 12"):
@@ -79,13 +84,6 @@ def test_both_rows_of_a_duplicated_core_are_refused(data_set, data_params):
     checked, quarantine, _ = check_manifest(data_set.open(), OWN, data_params(on_bad_row="quarantine"))
     assert quarantine["row"].tolist() == [3, 6]
     assert "c01" not in set(checked["core_id"])
-
-
-def test_empty_bag_becomes_the_region_where_that_is_the_rule(data_set, data_params):
-    data_set.save("needle/c07.png", np.zeros((24, 32), bool))
-    checked, _, report = check_manifest(data_set.open(), OWN, data_params(empty_bag="region"))
-    assert checked["bag_mask"].tolist()[6:9] == ["needle/c06.png", "", "needle/c08.png"]
-    assert report["bags_replaced_by_region"] == 1
 
 
 def test_masks_that_look_inverted_or_smeared_are_said_and_their_shares_stand_in_the_report(data_set, data_params, caplog):
@@ -97,17 +95,9 @@ def test_masks_that_look_inverted_or_smeared_are_said_and_their_shares_stand_in_
     data_set.save("lesion/c03.png", inverted)
     _, _, report = check_manifest(data_set.open(), OWN, data_params())
     smeared = float((inside >= 125).mean())
-    assert report["masks"]["lesion_mask"] == {
-        "files": 6,
-        "empty": 0,
-        "lowest_share": round(smeared, 4),
-        "median_share": round(36 / 768, 4),
-        "highest_share": round(1 - 36 / 768, 4),
-        "more_than_half": 1,
-        "smeared": 1,
-        "shared": 0,
-        "unnamed": 0,
-    }
+    shares = {"lowest_share": round(smeared, 4), "median_share": round(36 / 768, 4), "highest_share": round(1 - 36 / 768, 4)}
+    counts = {"files": 6, "empty": 0, "more_than_half": 1, "smeared": 1, "shared": 0, "unnamed": 0}
+    assert report["masks"]["lesion_mask"] == shares | counts
     said = [record.getMessage() for record in caplog.records]
     assert any("1 of 6 masks of lesion_mask cover more than half of their image" in line for line in said)
     assert any("1 of 6 masks of lesion_mask have more than 16 values" in line for line in said)
@@ -144,9 +134,8 @@ def test_outlines_of_other_images_are_said(data_set, data_params, caplog):
     found = {name: (one["shared"], one["unnamed"]) for name, one in report["masks"].items()}
     assert found == {"region_mask": (1, 11), "bag_mask": (0, 0), "lesion_mask": (1, 1)}
     said = [record.getMessage() for record in caplog.records]
-    assert any(
-        line.startswith("1 files beside those of lesion_mask belong to no row") and "'lesion/c03.png'" in line for line in said
-    )
+    [line] = [line for line in said if line.startswith("1 files beside those of lesion_mask belong to no row")]
+    assert "'lesion/c03.png'" in line
     assert any(line.startswith("1 files of lesion_mask mark something in several images") for line in said)
     assert not any("of region_mask mark" in line for line in said)
 
@@ -164,25 +153,20 @@ def test_a_readers_score_stands_in_the_table_and_unknown_ones_are_counted(data_s
     with pytest.raises(ValueError, match="column 'birads' must be a number or empty, got '4a'"):
         check_manifest(data_set.open(), OWN, data_params(columns={"reader_score": "birads"}))
     del values["4A"]
-    with pytest.raises(
-        ValueError, match="column 'birads' must be one of .* or empty, got '4a'; correct attention.data.reader_values"
-    ):
+    with pytest.raises(ValueError, match="column 'birads' must be one of .* or empty, got '4a'; correct .*data.reader_values"):
         check_manifest(data_set.open(), OWN, data_params(columns={"reader_score": "birads"}, reader_values=values))
     with pytest.raises(ValueError, match="reader_score must not be among the clinical columns, which the model sees, got 'psa'"):
         data_params(columns={"reader_score": "psa"})
 
 
-def test_phantom_asked_for_but_another_folder_read(data_set, data_params):
-    written = {"source": "phantom", "cores": 1042, "complete": True}
-    with pytest.raises(ValueError, match="1042 generated cores while .* got 12 rows; set attention.data.source: manifest"):
-        check_manifest(data_set.open(), written, data_params(source="phantom"))
-
-
-def test_root_that_only_the_parameters_know_is_refused(data_set, data_params):
+def test_data_of_another_root_or_source_are_refused(data_set, data_params):
     for root in ("../root", "./root"):
         assert len(check_manifest(data_set.open(), OWN, data_params(root=root))[0]) == 12
     with pytest.raises(ValueError, match=r"attention.data.root must be the folder of the dataset attention.raw"):
         check_manifest(data_set.open(), OWN, data_params(root="elsewhere"))
+    written = {"source": "phantom", "cores": 1042, "complete": True}
+    with pytest.raises(ValueError, match="1042 generated cores while .* got 12 rows; set attention.data.source: manifest"):
+        check_manifest(data_set.open(), written, data_params(source="phantom"))
 
 
 def test_digest_follows_the_content_not_the_order(data_set, data_params):
@@ -203,14 +187,3 @@ def test_checked_rows_survive_a_csv_file(data_set, data_params):
     text = pd.read_csv(io.StringIO(checked.to_csv(index=False)), dtype=str, keep_default_na=False)
     pd.testing.assert_frame_equal(parse_checked(text, params), checked, check_dtype=True)
     pd.testing.assert_frame_equal(parse_checked(checked, params), checked)
-
-
-def test_spacing_of_the_parameters_stands_in_for_that_of_the_files(data_set, data_params):
-    checked, _, _ = check_manifest(data_set.open(), OWN, data_params(spacing_mm=[0.1, 0.25]))
-    assert checked["spacing_mm"].tolist() == ["0.1 0.25"] * 12
-    assert describe_spacing(checked["spacing_mm"]) == {"spacing": {"known": 12, "unknown": 0}}
-    checked.loc[3:5, "spacing_mm"] = ""
-    told = describe_spacing(checked["spacing_mm"])["spacing"]
-    assert (told["known"], told["unknown"]) == (9, 3)
-    assert "attention.model.field_mm are a share of the image" in told["without"]
-    assert checked["stored_size"].tolist() == ["24 32"] * 12

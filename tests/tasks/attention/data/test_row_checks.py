@@ -28,27 +28,25 @@ class TestReadRow:
         assert math.isnan(row["involvement"])
         assert math.isnan(row["grade_group"])
 
-    @pytest.mark.parametrize(
-        ("folder", "path", "joined"), [("b/mode/", "1.png", "b/mode/1.png"), ("b", "/etc/x.png", "/etc/x.png")]
-    )
-    def test_folder_goes_before_a_relative_path(self, data_set, data_params, folder, path, joined):
-        assert first_row(data_set, data_params(folders={"image": folder}), image=path)["image"] == joined
-
-    def test_percent(self, data_set, data_params):
+    def test_folders_percent_unknown_values_and_names_of_a_split(self, data_set, data_params):
+        for folder, path, joined in (("b/mode/", "1.png", "b/mode/1.png"), ("b", "/etc/x.png", "/etc/x.png")):
+            assert first_row(data_set, data_params(folders={"image": folder}), image=path)["image"] == joined
         assert first_row(data_set, data_params(involvement_unit="percent"), involvement="40")["involvement"] == 0.4
+        for cell in ("", "NaN", "n/a", "NULL", "?"):
+            assert math.isnan(first_row(data_set, data_params(), psa=cell)["psa"])
+        for row in data_set.rows:
+            row["fold"] = "train"
+        for cell, name in (("train", "train"), ("Validation", "val"), ("TEST", "test")):
+            assert first_row(data_set, data_params(columns={"split": "fold"}), fold=cell)["split"] == name
+        with pytest.raises(RowError, match="must be train, val or test, got '3'"):
+            first_row(data_set, data_params(columns={"split": "center"}), center="3")
 
-    @pytest.mark.parametrize("cell", ["", "NaN", "n/a", "NULL", "?"])
-    def test_unknown_clinical_value_is_nan(self, data_set, data_params, cell):
-        assert math.isnan(first_row(data_set, data_params(), psa=cell)["psa"])
-
-    @pytest.mark.parametrize(
-        ("cell", "label"), [("malignant", 1), ("Malignant ", 1), ("benign", 0), ("2", 1), ("2.0", 1), ("0", 0)]
-    )
-    def test_label_rule(self, data_set, data_params, cell, label):
+    def test_label_rules(self, data_set, data_params):
         params = data_params(label={"positive": ["malignant", 2], "negative": ["benign", 0]})
-        assert first_row(data_set, params, label=cell, involvement="0", grade_group="1")["label"] == label
-
-    def test_every_other_value_is_negative_where_none_is_named(self, data_set, data_params):
+        for cell, label in (("malignant", 1), ("Malignant ", 1), ("benign", 0), ("2", 1), ("2.0", 1), ("0", 0)):
+            assert first_row(data_set, params, label=cell, involvement="0", grade_group="1")["label"] == label
+        above = data_params(columns={"label": "grade_group"}, label={"above": 2, "positive": None, "negative": None})
+        assert first_row(data_set, above, grade_group="2", involvement="0.4")["label"] == 0  # it says itself what is negative
         cells = {"label": "whatever", "involvement": "", "grade_group": ""}
         assert first_row(data_set, data_params(label={"negative": None}), **cells)["label"] == 0
         with pytest.raises(RowError, match="got 'n/a'"):
@@ -78,34 +76,16 @@ class TestReadRow:
         with pytest.raises(RowError, match=message):
             first_row(data_set, data_params(), **cells)
 
-    @pytest.mark.parametrize(
-        ("cells", "message"),
-        [
-            (
-                {"involvement": "0.1", "grade_group": "0"},
-                "'involvement' must not tell of cancer .* 'label', is negative, got 0.1",
-            ),
-            ({"involvement": "", "grade_group": "2"}, "'grade_group' must not tell of cancer .* is negative, got 2; correct"),
-            ({"involvement": "0", "grade_group": "5"}, "'grade_group' must not tell of cancer"),
-        ],
-    )
-    def test_a_negative_row_of_cancer_is_refused(self, data_set, data_params, cells, message):
-        with pytest.raises(RowError, match=message):
-            first_row(data_set, data_params(), label="0", **cells)
-        assert first_row(data_set, data_params(), label="1", **cells)["label"] == 1
-
-    def test_a_label_above_a_limit_says_itself_what_is_negative(self, data_set, data_params):
-        params = data_params(columns={"label": "grade_group"}, label={"above": 2, "positive": None, "negative": None})
-        assert first_row(data_set, params, grade_group="2", involvement="0.4")["label"] == 0
-
-    @pytest.mark.parametrize(("cell", "name"), [("train", "train"), ("Validation", "val"), ("TEST", "test")])
-    def test_split_names(self, data_set, data_params, cell, name):
-        data_set.rows[1]["fold"] = cell
-        for row in data_set.rows:
-            row.setdefault("fold", "train")
-        assert first_row(data_set, data_params(columns={"split": "fold"}), fold=cell)["split"] == name
-        with pytest.raises(RowError, match="must be train, val or test, got '3'"):
-            first_row(data_set, data_params(columns={"split": "center"}), center="3")
+    def test_a_negative_row_of_cancer_is_refused(self, data_set, data_params):
+        for involvement, grade, message in (
+            ("0.1", "0", "'involvement' must not tell of cancer .* 'label', is negative, got 0.1"),
+            ("", "2", "'grade_group' must not tell of cancer .* is negative, got 2; correct"),
+            ("0", "5", "'grade_group' must not tell of cancer"),
+        ):
+            cells = {"involvement": involvement, "grade_group": grade}
+            with pytest.raises(RowError, match=message):
+                first_row(data_set, data_params(), label="0", **cells)
+            assert first_row(data_set, data_params(), label="1", **cells)["label"] == 1
 
 
 def checked_files(data_set, params, **changes):

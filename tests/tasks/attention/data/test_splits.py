@@ -57,12 +57,9 @@ def test_every_stratum_gets_its_shares():
             assert abs(counts.get(name, 0) - share * len(stratum)) <= 2
     counts = frame["split"].value_counts()
     assert counts.to_dict() == {"train": 144, "test": 60, "val": 36}
-
-
-def test_stratum_is_any_positive_core_and_the_most_frequent_center():
-    table = pd.DataFrame(
-        [("a", "x", 0), ("a", "y", 1), ("a", "y", 0), ("b", "z", 0), ("b", "x", 0)], columns=["patient_id", "center", "label"]
-    )
+    # The stratum of a patient is any positive core and the most frequent centre.
+    rows = [("a", "x", 0), ("a", "y", 1), ("a", "y", 0), ("b", "z", 0), ("b", "x", 0)]
+    table = pd.DataFrame(rows, columns=["patient_id", "center", "label"])
     assert group_strata(table.rename(columns=GROUPED)) == {"a": (1, "y"), "b": (0, "x")}
 
 
@@ -86,27 +83,17 @@ BOTH = [("train", 0), ("train", 1), ("val", 0), ("val", 1), ("test", 0), ("test"
 
 
 @pytest.mark.parametrize(
-    ("rows", "message"),
+    ("rows", "changes", "message"),
     [
-        (BOTH[1:], "split 'train' must hold cores of both classes, got 1 cores that all have label 1"),
-        (BOTH[:5], "split 'test' must hold cores of both classes, got 1 cores that all have label 0; .*single_class: allow"),
-        (BOTH[:2] + BOTH[4:], "split 'val' must hold cores, got none"),
+        (simple(BOTH[1:]), {}, "split 'train' must hold cores of both classes, got 1 cores that all have label 1"),
+        (simple(BOTH[:5]), {}, "split 'test' must hold .* got 1 cores that all have label 0; .*single_class: allow"),
+        (simple(BOTH[1:]), {"single_class": "allow"}, "split 'train' must hold cores of both classes((?!single_class).)*$"),
+        (simple(BOTH[:2] + BOTH[4:]), {}, "split 'val' must hold cores, got none"),
+        (simple(BOTH).assign(patient_id=[*"012340"]), {}, r"patient '0' must be in one split, got \['test', 'train'\]"),
+        (simple(BOTH[:2]).drop(columns="split"), {}, "must hold at least 3 groups .* got 2"),
     ],
 )
-def test_split_without_both_classes_is_refused(rows, message):
-    with pytest.raises(ValueError, match=message):
-        split_cores(simple(rows), params())
-
-
-def test_a_group_in_two_splits_and_too_few_groups_are_refused():
-    with pytest.raises(ValueError, match=r"patient 'p0' must be in one split, got \['test', 'train'\]"):
-        split_cores(simple(BOTH).assign(patient_id=["p0", "p1", "p2", "p3", "p4", "p0"]), params())
-    with pytest.raises(ValueError, match="must hold at least 3 groups .* got 2"):
-        split_cores(simple(BOTH[:2]).drop(columns="split"), params())
-
-
-def test_single_class_may_be_allowed_but_not_in_train():
+def test_what_cannot_be_split_is_refused(rows, changes, message):
     assert split_cores(simple(BOTH[:5]), params(single_class="allow"))["test"] == ["c4"]
-    with pytest.raises(ValueError, match="split 'train' must hold cores of both classes") as error:
-        split_cores(simple(BOTH[1:]), params(single_class="allow"))
-    assert "single_class" not in str(error.value)
+    with pytest.raises(ValueError, match=message):
+        split_cores(rows, params(**changes))

@@ -32,20 +32,23 @@ def oracle(logits: np.ndarray, is_positive: np.ndarray, *, with_intercept: bool)
     return found.x
 
 
-def test_platt_scaling_is_the_maximum_of_its_likelihood():
+def test_platt_scaling_is_the_maximum_of_its_likelihood_and_few_cores_get_a_temperature():
     logits, is_positive = draw(200, slope=0.4, intercept=-0.7)
     fitted = fit_calibration(logits, is_positive)
     assert fitted.method == "platt"
     np.testing.assert_allclose([fitted.slope, fitted.intercept], oracle(logits, is_positive, with_intercept=True), atol=1e-6)
-
-
-def test_few_cores_get_a_temperature():
     logits, is_positive = draw(30, slope=0.5, intercept=-2.0, seed=3)
     assert 0 < is_positive.sum() < 10
     fitted = fit_calibration(logits, is_positive)
     assert (fitted.method, fitted.intercept) == ("temperature", 0.0)
     assert fitted.reason == f"{is_positive.sum()} cores in the smaller class, fewer than 10"
     np.testing.assert_allclose(fitted.slope, oracle(logits, is_positive, with_intercept=False)[0], atol=1e-6)
+    logits = np.concatenate([np.linspace(-3, -1, 20), np.linspace(1, 3, 20)])
+    # Separated classes: no probability beyond Platt's targets, (20 + 1) / (20 + 2), at the outermost core by much.
+    assert 0.9 < fit_calibration(logits, logits > 0).apply(np.array([2.0]))[0] < 0.999
+    known = Calibration(method="platt", reason="", slope=2.0, intercept=-1.0, n=9, positives=4, bins=10)
+    # sigmoid(2 * 0.5 - 1) = 0.5; sigmoid(2 * 1 - 1) = 0.7310585786.
+    np.testing.assert_allclose(known.apply(np.array([0.5, 1.0])), [0.5, 0.7310585786], atol=1e-10)
 
 
 def test_overconfident_logits_are_corrected():
@@ -59,34 +62,18 @@ def test_overconfident_logits_are_corrected():
     np.testing.assert_array_equal(np.argsort(probs), np.argsort(logits))
 
 
-def test_separated_classes_have_a_finite_slope():
-    logits = np.concatenate([np.linspace(-3, -1, 20), np.linspace(1, 3, 20)])
-    fitted = fit_calibration(logits, logits > 0)
-    # No probability beyond Platt's targets, (20 + 1) / (20 + 2), at the outermost core by much.
-    assert 0.9 < fitted.apply(np.array([2.0]))[0] < 0.999
-
-
-@pytest.mark.parametrize(
-    ("logits", "is_positive", "reason"),
-    [
+def test_what_cannot_be_calibrated_says_why():
+    for logits, is_positive, reason in (
         ([0.1, 0.2, 0.3], [True] * 3, "both classes, got 3 positive and 0 negative"),
         ([0.1, 0.2, 0.3], [False] * 3, "both classes, got 0 positive and 3 negative"),
         ([0.5, 0.5, 0.5], [True, False, True], "got one value"),
         ([-1.0, 1.0, -0.5, 0.5], [True, False, True, False], "rise with the label"),
         ([], [], "got 0 positive and 0 negative"),
-    ],
-)
-def test_what_cannot_be_calibrated_says_why(logits: list[float], is_positive: list[bool], reason: str):
-    fitted = fit_calibration(np.array(logits), np.array(is_positive, bool))
-    assert (fitted.method, fitted.slope, fitted.brier) == ("none", None, None)
-    assert reason in fitted.reason
-    assert np.isnan(fitted.apply(np.array([0.0, 1.0]))).all()
-
-
-def test_application_is_the_formula():
-    fitted = Calibration(method="platt", reason="", slope=2.0, intercept=-1.0, n=9, positives=4, bins=10)
-    # sigmoid(2 * 0.5 - 1) = 0.5; sigmoid(2 * 1 - 1) = 0.7310585786.
-    np.testing.assert_allclose(fitted.apply(np.array([0.5, 1.0])), [0.5, 0.7310585786], atol=1e-10)
+    ):
+        fitted = fit_calibration(np.array(logits), np.array(is_positive, bool))
+        assert (fitted.method, fitted.slope, fitted.brier) == ("none", None, None)
+        assert reason in fitted.reason
+        assert np.isnan(fitted.apply(np.array([0.0, 1.0]))).all()
 
 
 def test_only_the_given_rows_count_and_each_has_its_verdict():

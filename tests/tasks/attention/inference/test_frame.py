@@ -25,6 +25,9 @@ def test_golden_boxes():
     np.testing.assert_allclose(frame.to_image(np.array([0.5, 0.0])), [100, -50])
     # 30 x 61 in 64: height round(30 * 64 / 61) = 31, of the 33 rows left 16 lie above.
     assert Frame(30, 61, 64).box == (0, 16, 64, 47)
+    square = np.zeros((32, 32), np.float32)
+    square[8:24] = 1.0  # the image alone: nothing of the padding is left
+    assert frame.map_to_image(square).min() > 1 - 1e-6
 
 
 @given(SIDES, SIDES, st.sampled_from([32, 64, 128]), st.floats(0, 1), st.floats(0, 1))
@@ -51,12 +54,6 @@ def test_a_bright_square_is_covered_by_the_returned_map(shape: tuple[int, int]):
     outside = back.copy()
     outside[max(top - margin, 0) : top + side + margin, max(left - margin, 0) : left + side + margin] = 0
     assert outside.max() < 0.05
-
-
-def test_a_map_of_the_image_alone_has_nothing_of_the_padding():
-    square = np.zeros((32, 32), np.float32)
-    square[8:24] = 1.0
-    assert Frame(100, 200, 64).map_to_image(square).min() > 1 - 1e-6
 
 
 SHAPE = (5, 6, 7)
@@ -104,20 +101,18 @@ def test_a_marked_voxel_keeps_its_place_in_the_world(tmp_path: Path, codes: str,
     np.testing.assert_allclose(again.affine @ [*marked, 1], affine @ [*marked, 1], atol=1e-6)
 
 
-def test_a_projection_fills_all_slices(tmp_path: Path):
+def test_a_projection_fills_all_slices_and_a_plane_of_two_axes_stays_one(tmp_path: Path):
     raw = open_volume(tmp_path, np.arange(210, dtype=np.uint8).reshape(SHAPE), affine_of("LPS"))
     plane = raw.read_image("scan.nii.gz#axis=0,take=max_projection") / 255
     back = heatmap_volume(raw, "scan.nii.gz#axis=0,take=max_projection", plane).get_fdata()
     # In an LPS file axis 0 of the canonical array (slices) is the third of the file.
     np.testing.assert_allclose(back, np.repeat(plane.T[:, :, None], SHAPE[2], axis=2), atol=1e-6)
-
-
-def test_a_plane_of_two_axes_stays_one(tmp_path: Path):
     raw = open_volume(tmp_path, np.arange(30, dtype=np.uint8).reshape(5, 6), affine_of("LPS"))
-    plane = raw.read_image("scan.nii.gz") / 30
-    image = heatmap_volume(raw, "scan.nii.gz", plane)
+    image = heatmap_volume(raw, "scan.nii.gz", raw.read_image("scan.nii.gz") / 30)
     assert image.shape == (5, 6)
     np.testing.assert_allclose(np.asarray(image.dataobj), np.arange(30).reshape(5, 6) / 30, atol=1e-6)
+    paths = ("a.nii", "a.NII.gz#axis=0,take=middle", "a.mha", "a.png")
+    assert [is_nifti(path) for path in paths] == [True, True, False, False]
 
 
 def test_scaling_and_notes_of_the_input_do_not_come_along(tmp_path: Path):
@@ -133,7 +128,3 @@ def test_scaling_and_notes_of_the_input_do_not_come_along(tmp_path: Path):
     assert (bytes(back.header["descrip"]).rstrip(b"\0"), back.get_data_dtype()) == (b"P(cancer)", np.float32)
     assert back.header.get_xyzt_units()[0] == "mm"
     assert set(np.unique(back.get_fdata())) == {0.0, 0.25}
-
-
-def test_which_paths_are_nifti():
-    assert [is_nifti(path) for path in ("a.nii", "a.NII.gz#axis=0,take=middle", "a.mha", "a.png")] == [True, True, False, False]

@@ -16,24 +16,14 @@ RULES = CoreRules(
 
 def params(**changes) -> PredictParams:
     values = {
-        "arm": "grpo",
-        "root": "root",
-        "manifest": "manifest.csv",
-        "columns": dict(zip(NAMES, NAMES, strict=True)),
-        "folders": {"image": "", "region_mask": "", "bag_mask": ""},
-        "on_bad_row": "fail",
-        "seed": 0,
-        "n_samples": 2,
+        "arm": "grpo", "root": "root", "manifest": "manifest.csv", "columns": dict(zip(NAMES, NAMES, strict=True)),
+        "folders": {"image": "", "region_mask": "", "bag_mask": ""}, "on_bad_row": "fail", "seed": 0, "n_samples": 2,
         "abstain": False,
-    }
+    }  # fmt: skip
     return PredictParams.model_validate(values | changes)
 
 
-def keep(data_set, *names: str) -> None:
-    data_set.rows[:] = [{name: row[name] for name in names} for row in data_set.rows]
-
-
-def test_labels_are_not_needed_and_not_read(data_set):
+def test_labels_are_not_needed_and_not_read_and_an_empty_cell_of_an_optional_column_is_unknown(data_set):
     for row in data_set.rows:
         row.update(label="nonsense", involvement="many", bag_mask=f"needle/{row['core_id']}.png")
     checked, quarantine, absent = check_predict_manifest(data_set.open(), params(), RULES)
@@ -41,10 +31,15 @@ def test_labels_are_not_needed_and_not_read(data_set):
     assert (len(quarantine), absent) == (0, ())
     assert not {"label", "involvement", "grade_group"} & set(checked.columns)
     assert checked["age"].tolist() == [60.0 + i for i in range(12)]
+    data_set.rows[0].update(region_mask="", bag_mask="", psa="?")
+    checked, _, _ = check_predict_manifest(data_set.open(), params(), RULES)
+    assert checked.loc[0, ["region_mask", "bag_mask"]].tolist() == ["", ""]
+    assert checked["psa"].isna().tolist() == [True] + [False] * 11
+    assert checked.loc[1, "region_mask"] == "region/c01.png"
 
 
 def test_an_image_alone_is_enough(data_set):
-    keep(data_set, "image")
+    data_set.rows[:] = [{"image": row["image"]} for row in data_set.rows]
     checked, _, absent = check_predict_manifest(data_set.open(), params(), RULES)
     assert checked.loc[0, ["core_id", "patient_id", "region_mask", "bag_mask"]].tolist() == ["c00", "", "", ""]
     assert np.isnan(checked[["age", "psa"]].to_numpy()).all()
@@ -66,28 +61,14 @@ def test_the_models_own_mask_values_count(data_set):
         check_predict_manifest(data_set.open(), params(), make_predictor().rules)
 
 
-def test_an_empty_cell_of_an_optional_column_is_unknown(data_set):
-    data_set.rows[0].update(region_mask="", bag_mask="", psa="?")
-    checked, _, _ = check_predict_manifest(data_set.open(), params(), RULES)
-    assert checked.loc[0, ["region_mask", "bag_mask"]].tolist() == ["", ""]
-    assert checked["psa"].isna().tolist() == [True] + [False] * 11
-    assert checked.loc[1, "region_mask"] == "region/c01.png"
-
-
-@pytest.mark.parametrize(
-    ("there", "message"),
-    [
+def test_a_column_that_may_be_misspelt_is_refused_and_a_mapped_one_is_not_taken_for_it():
+    for there, message in (
         (["picture"], r"attention.predict.columns.image must name a column of the manifest, got 'image'; it has \['picture'\]"),
         (["image", "region_msk"], "attention.predict.columns.region_mask .* did you mean 'region_msk'"),
         (["image", "psa_"], "clinical column 'psa' of the model .* did you mean 'psa_'"),
-    ],
-)
-def test_a_column_that_may_be_misspelt_is_refused(there, message):
-    with pytest.raises(ValueError, match=message):
-        find_columns(there, params().columns, RULES.preprocessing.clinical)
-
-
-def test_a_mapped_column_is_not_taken_for_a_misspelt_one():
+    ):
+        with pytest.raises(ValueError, match=message):
+            find_columns(there, params().columns, RULES.preprocessing.clinical)
     columns = PredictColumns(image="mask_0", core_id=None, patient_id=None, region_mask="mask_1", bag_mask=None)
     found = find_columns(["mask_0"], columns, ())
     assert (found.named.image, found.named.region_mask, found.absent) == ("mask_0", None, ("mask_1",))
@@ -125,15 +106,8 @@ def test_bad_rows_are_listed_with_the_sentences_of_training(data_set):
     assert checked["row"].tolist() == [2, 12, 13]
     assert quarantine["row"].tolist() == list(reasons)
     assert [row.row for row in quarantine.itertuples() if reasons[row.row] not in row.reason] == []
-
-
-def test_bad_rows_stop_the_run_and_name_the_parameter(data_set):
-    spoil(data_set)
     message = r"manifest.csv line 3 \(c01\): .* \(9 of 12 rows are bad: correct them, or set attention.predict.on_bad_row"
     with pytest.raises(ValueError, match=message):
         check_predict_manifest(data_set.open(), params(), RULES)
-
-
-def test_the_root_must_be_the_catalogues(data_set):
     with pytest.raises(ValueError, match=r"attention.predict.root must be the folder of the dataset attention.predict.raw"):
         check_predict_manifest(data_set.open(), params(root="elsewhere"), RULES)

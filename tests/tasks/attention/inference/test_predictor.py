@@ -58,17 +58,12 @@ def test_scores_are_those_of_the_task_with_the_same_points(data_set):
     assert (found.heatmap.shape, found.image.shape, found.points.shape) == ((24, 32), (24, 32), (4, 3, 2))
 
 
-def test_the_verdict_does_not_depend_on_how_many_sets_are_drawn(data_set):
-    raw = data_set.open()
-    one, many = (PREDICTOR.predict(raw, core(), seed=0, n_samples=sets) for sets in (1, 6))
-    np.testing.assert_array_equal(one.points[0], many.points[0])
-    assert one.probs[0] == pytest.approx(many.probs[0], abs=1e-6)
-    assert len({tuple(points.ravel()) for points in many.points}) > 1
-
-
 def test_points_follow_from_pixels_region_and_seed_and_not_from_names(data_set):
     raw = data_set.open()
-    first = PREDICTOR.predict(raw, core(0), seed=0, n_samples=8)
+    first, one = (PREDICTOR.predict(raw, core(0), seed=0, n_samples=sets) for sets in (8, 1))
+    np.testing.assert_array_equal(one.points[0], first.points[0])  # nor on how many sets are drawn
+    assert one.probs[0] == pytest.approx(first.probs[0], abs=1e-6)
+    assert len({tuple(points.ravel()) for points in first.points}) > 1
     renamed = PREDICTOR.predict(raw, core(0, core_id="other", patient_id="q"), seed=0, n_samples=8)
     np.testing.assert_array_equal(first.points, renamed.points)
     for other in (PREDICTOR.predict(raw, core(0), seed=1, n_samples=8), PREDICTOR.predict(raw, core(1), seed=0, n_samples=8)):
@@ -77,9 +72,6 @@ def test_points_follow_from_pixels_region_and_seed_and_not_from_names(data_set):
     mask[4, 4] = False  # a corner pixel: the cells stay
     data_set.save("region/c00.png", mask)
     assert not np.array_equal(first.points, PREDICTOR.predict(data_set.open(), core(0), seed=0, n_samples=8).points)
-
-
-def test_points_lie_in_the_region_of_the_image(data_set):
     mask = np.zeros((24, 32), bool)
     mask[:, 16:] = True
     data_set.save("region/c00.png", mask)
@@ -88,19 +80,15 @@ def test_points_lie_in_the_region_of_the_image(data_set):
     assert set(np.unique(points[..., 0])) <= {20.0, 28.0}
 
 
-def test_what_is_not_known_has_no_number(data_set):
+def test_what_is_not_known_has_no_number_and_preprocessing_is_the_models_own(data_set):
     assert np.isnan(PREDICTOR.predict(data_set.open(), core(bag_mask=""), seed=0, n_samples=1).involvement)
     raw = data_set.open()
     assert PREDICTOR.predict(raw, core(spacing_mm="0.3 0.2"), seed=0, n_samples=1).spacing_mm == (0.3, 0.2)
     assert PREDICTOR.predict(raw, core(), seed=0, n_samples=1).spacing_mm is None
     none = {"method": "none", "reason": "one class", "n": 3, "positives": 0, "bins": 10}
     assert np.isnan(make_predictor(calibration=none).predict(data_set.open(), core(), seed=0, n_samples=2).calibrated).all()
-
-
-def test_the_models_own_preprocessing_counts(data_set):
-    dark = np.asarray(np.arange(24 * 32).reshape(24, 32) % 50, np.uint8)
-    data_set.save("images/c00.png", dark)
-    raw = data_set.open()
+    data_set.save("images/c00.png", np.asarray(np.arange(24 * 32).reshape(24, 32) % 50, np.uint8))
+    raw = data_set.open()  # the model's own preprocessing counts
     plain, stretched = (make_predictor(intensity=how).predict(raw, core(), seed=0, n_samples=1) for how in ("dtype", "minmax"))
     assert (plain.image.max(), stretched.image.max()) == (49, 255)
     assert plain.probs[0] != stretched.probs[0]
@@ -143,16 +131,13 @@ def prediction(core_id="a", patient_id="p", probs=(0.2, 0.6), spacing=None, judg
                           np.zeros((8, 16), np.uint8), judgement, spacing)  # fmt: skip
 
 
-def test_a_score_is_that_of_the_first_set_and_its_spread_that_of_all():
+def test_a_score_is_that_of_the_first_set_its_spread_that_of_all_and_points_are_in_pixels_and_millimetres():
     row = score_row(prediction(spacing=(0.5, 0.25)), heatmap="a-file")
     assert (row["prob"], row["prob_calibrated"]) == (0.2, 0.1)
     # Mean (0.2 + 0.6) / 2 = 0.4, deviations of 0.2 on both sides.
     assert (row["prob_mean"], row["prob_std"]) == (pytest.approx(0.4), pytest.approx(0.2))
     assert (row["n_points"], row["n_sets"], row["height"], row["width"]) == (2, 2, 8, 16)
     assert (row["spacing_row_mm"], row["spacing_column_mm"], row["heatmap"]) == (0.5, 0.25, "a-file")
-
-
-def test_points_are_in_pixels_and_millimetres_by_their_own_axis():
     rows = point_rows(prediction(spacing=(0.5, 0.25)))
     assert rows[["set", "point", "x", "y"]].values.tolist() == [[0, 0, 1, 2], [0, 1, 3, 4], [1, 0, 5, 6], [1, 1, 7, 8]]
     # x runs along columns, 0.25 mm apart; y along rows, 0.5 mm apart.

@@ -37,8 +37,12 @@ def expected(data_set, number: int):
 
 
 def test_paths_get_the_numbers_of_the_predictor(data_set):
-    table = ask(paths(), data_set.root)
-    assert list(table.columns) == COLUMNS
+    table = ask(paths(), data_set.root, with_heatmap=True)
+    assert list(table.columns) == [*COLUMNS, "heatmap"]
+    picture = np.asarray(Image.open(io.BytesIO(base64.b64decode(table["heatmap"][0]))))
+    # Half a level of 65535, by rounding.
+    np.testing.assert_allclose(picture / 65535, expected(data_set, 0).heatmap, atol=0.51 / 65535)
+    assert ask(paths(0), data_set.root).columns.tolist() == COLUMNS
     for number in range(2):
         wanted = expected(data_set, number)
         found = table.iloc[number]
@@ -47,21 +51,23 @@ def test_paths_get_the_numbers_of_the_predictor(data_set):
         np.testing.assert_array_equal(found["points"], wanted.points)
 
 
-def test_inline_files_get_the_same_numbers_and_order(data_set):
+def test_inline_files_get_the_same_numbers_and_order(data_set, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     table = paths(3)
     inline = table.map(lambda name: encode_file(data_set.root / name))
     mixed = table.copy()
     mixed.loc[1] = inline.loc[1]
     wanted = ask(table, data_set.root)
-    for other in (inline, mixed):
+    np.save(tmp_path / "c00.npy", np.asarray(Image.open(data_set.root / "images/c00.png")), allow_pickle=False)
+    arrays = table.copy()
+    arrays.loc[0, "image"] = encode_file(tmp_path / "c00.npy")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    before = sorted(tmp_path.iterdir())
+    for other in (inline, mixed, arrays):
         pd.testing.assert_frame_equal(ask(other, data_set.root), wanted)
-
-
-def test_an_inline_npy_file_is_read(data_set, tmp_path: Path):
-    plane = np.asarray(Image.open(data_set.root / "images/c00.png"))
-    np.save(tmp_path / "c00.npy", plane, allow_pickle=False)
-    table = paths(1).assign(image=encode_file(tmp_path / "c00.npy"))
-    pd.testing.assert_frame_equal(ask(table, data_set.root), ask(paths(1), data_set.root))
+    assert sorted(tmp_path.iterdir()) == before  # nothing of a request stays on disk
+    (tmp_path / "a.jpg").write_bytes(b"\xff\xd8\xff\xe0")
+    with pytest.raises(ValueError, match="'a.jpg' must be a PNG or NPY file to be sent"):
+        encode_file(tmp_path / "a.jpg")
 
 
 def test_masks_may_be_left_out_or_unknown(data_set):
@@ -72,66 +78,42 @@ def test_masks_may_be_left_out_or_unknown(data_set):
     assert alone["points"].tolist() != ask(paths(), data_set.root)["points"].tolist()
 
 
-def test_the_heatmap_is_the_predictors_with_16_bits(data_set):
-    table = ask(paths(1), data_set.root, with_heatmap=True)
-    picture = np.asarray(Image.open(io.BytesIO(base64.b64decode(table["heatmap"][0]))))
-    # Half a level of 65535, by rounding.
-    np.testing.assert_allclose(picture / 65535, expected(data_set, 0).heatmap, atol=0.51 / 65535)
-
-
-def test_a_request_has_images_or_is_empty(data_set):
-    assert ask(paths(0), data_set.root).columns.tolist() == COLUMNS
-    with pytest.raises(ValueError, match=r"the request must have a column 'image', got \['picture'\]"):
-        ask(pd.DataFrame({"picture": ["a"]}), data_set.root)
-
-
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"\0" * 40).decode()
 
 
-@pytest.mark.parametrize(
-    ("cell", "message"),
-    [
+def test_a_broken_image_is_refused_with_its_row(data_set):
+    table, nothing = paths(3), "row 1 of the request: image must be a path or a base64 text, got nothing"
+    for cell, message in (
         (PNG, r"row 1 of the request: 'request-1-image.png' must be .* got"),
         (PNG[:-3] + "=A=", r"row 1 of the request: image must be base64 text, got"),
         ("A" * 2000, r"row 1 of the request: image must be a path or the base64 text of a PNG or NPY file, got 2000 characters"),
         ("images/none.png", r"row 1 of the request: 'images/none.png' must be a file below"),
         ("../c00.png", r"row 1 of the request: '../c00.png' must be a path below the data root"),
-        ("{root}/images/c00.png", r"'.*c00.png' must be relative to .*, got an absolute path; give it as 'images/c00.png'"),
+        (f"{data_set.root}/images/c00.png", r"'.*c00.png' must be relative to .*, got an absolute path; give it as 'images"),
         ("/etc/hostname", r"row 1 of the request: '/etc/hostname' must be a path below the data root"),
         ("request-../c00.png", r"row 1 of the request: 'request-../c00.png' must be a"),
-        ("", r"row 1 of the request: image must be a path or a base64 text, got nothing"),
-        (None, r"row 1 of the request: image must be a path or a base64 text, got nothing"),
-    ],
-)
-def test_a_broken_image_is_refused_with_its_row(data_set, cell, message):
-    table = paths(3)
-    table.loc[1, "image"] = cell.format(root=data_set.root) if cell else cell
-    with pytest.raises(ValueError, match=message):
-        ask(table, data_set.root)
+        ("", nothing),
+        (None, nothing),
+    ):
+        table.loc[1, "image"] = cell
+        with pytest.raises(ValueError, match=message):
+            ask(table, data_set.root)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
+def test_a_request_that_asks_for_too_much_or_for_nothing_is_refused(data_set, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(request, "MOST_CHARACTERS", 12_000)
+    for change, message in (
         ({"n_samples": 0}, "sets must be from 1 to 256, got 0; correct it"),
         ({"n_samples": 257}, "sets must be from 1 to 256, got 257; correct it"),
         ({"seed": -1}, "seed must be from 0 to 9223372036854775807, got -1; correct it"),
         ({"table": paths(257)}, "the request must have at most 256 rows, got 257; send several requests"),
-        (
-            {"abstain": True},
-            "abstain must be false for a model that does not know what its training images looked like, got true",
-        ),
-    ],
-)
-def test_a_request_that_asks_for_too_much_is_refused(data_set, change, message):
-    with pytest.raises(ValueError, match=message):
-        answer(PREDICTOR, **{"table": paths(), "root": data_set.root, "seed": 0, "n_samples": 1} | change)
-
-
-def test_a_request_of_too_many_characters_is_refused(data_set, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(request, "MOST_CHARACTERS", 100)
-    with pytest.raises(ValueError, match="must hold at most 100 characters of text, got 102; send several requests, or paths"):
-        ask(pd.DataFrame({"image": ["a" * 51] * 2}), data_set.root)
+        ({"table": pd.DataFrame({"image": ["a" * 6001] * 2})},
+         "must hold at most 12000 characters of text, got 12002; send several requests, or paths"),
+        ({"table": pd.DataFrame({"picture": ["a"]})}, r"the request must have a column 'image', got \['picture'\]"),
+        ({"abstain": True}, "abstain must be false for a model that does not know what its training images looked like"),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=message):
+            answer(PREDICTOR, **{"table": paths(), "root": data_set.root, "seed": 0, "n_samples": 1} | change)
 
 
 def test_an_answer_is_json_without_nan(data_set):
@@ -154,16 +136,3 @@ def test_an_answer_is_json_without_nan(data_set):
         assert rows[0]["prob"] is not None
     unknown = answer(PREDICTOR, table, root=data_set.root, seed=0, n_samples=2).to_dict("records")[1]
     assert [unknown[name] for name in ("outside", "outside_why", "distance")] == [None] * 3
-
-
-def test_nothing_of_a_request_stays_on_disk(data_set, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    before = sorted(tmp_path.iterdir())
-    ask(paths(1).map(lambda name: encode_file(data_set.root / name)), data_set.root)
-    assert sorted(tmp_path.iterdir()) == before
-
-
-def test_a_file_of_another_kind_cannot_be_sent(tmp_path: Path):
-    (tmp_path / "a.jpg").write_bytes(b"\xff\xd8\xff\xe0")
-    with pytest.raises(ValueError, match="'a.jpg' must be a PNG or NPY file to be sent"):
-        encode_file(tmp_path / "a.jpg")

@@ -31,12 +31,25 @@ ROWS = np.array([0, 2, 4, 6, 8, 12])
 
 
 def test_patients_share_a_fold_and_no_other_split_has_one() -> None:
-    table = make_examples().table
-    folds = patient_folds(make_examples(), np.arange(len(table)), 3)
+    """A held-out image gets the mean of the heads, whatever its patient is called."""
+    examples, task = make_examples(), make_task(**FOLDED)
+    folds = patient_folds(examples, np.arange(15), 3)
     expected = [crc32(f"p{row // 2}".encode()) % 3 if row < 8 else -1 for row in range(15)]
     assert folds.tolist() == expected
-    assert patient_folds(make_examples(), np.array([7, 1]), 3).tolist() == [expected[7], expected[1]]
+    assert patient_folds(examples, np.array([7, 1]), 3).tolist() == [expected[7], expected[1]]
     assert len(set(expected)) > 2
+    policy = task.build_policy(0)
+    shake(policy.class_decoder, seed=6)
+    renamed = replace(examples, table=examples.table.assign(patient_id=[f"other{i}" for i in range(15)]))
+    tables = [task.evaluate(policy, AttentionData(e, None), np.arange(10, 15), seed=0, n_samples=2) for e in (examples, renamed)]
+    np.testing.assert_array_equal(tables[0]["prob"], tables[1]["prob"])
+    for changes, said in (
+        ({"policy_reads": "statistics"}, "policy_reads must be image or cell with class_decoder: glimpse, got statistics"),
+        ({"reads_region": True}, "attention.model.reads_region must be false with class_decoder: glimpse, got true"),
+        ({"decoder_folds": 2, "class_decoder": "global"}, "decoder_folds must be 1 with class_decoder: global, got 2"),
+    ):
+        with pytest.raises(ValidationError, match=re.escape(said)):
+            model_params(**changes)
 
 
 def test_a_head_judges_its_fold_and_learns_from_the_others() -> None:
@@ -153,9 +166,8 @@ def test_what_the_whole_region_looks_like_beside_loops() -> None:
                 place = np.arctan2(down, across) % np.pi / np.pi * ORIENTATIONS - 0.5
                 low = int(np.floor(place))
                 for bin_, share in ((low, 1 - (place - low)), (low + 1, place - low)):
-                    histogram[bin_ % ORIENTATIONS, row * BLOCKS // side, column * BLOCKS // side] += share * np.hypot(
-                        across, down
-                    )
+                    block = row * BLOCKS // side, column * BLOCKS // side
+                    histogram[bin_ % ORIENTATIONS, *block] += share * np.hypot(across, down)
         histogram /= (side // BLOCKS) ** 2
         shares = histogram / (np.sqrt((histogram**2).sum(0)) + 0.02)
         expected = 0.5 * (shares.ravel() - 0.3) / 0.15 / shares.size**0.5
@@ -172,12 +184,8 @@ def test_the_policy_learns_from_outlines_where_they_are_shown() -> None:
     examples.bag[0, 9:16, 8:24] = True  # cells 5 and 6
     examples.bag[1, 17:19, 25:27] = True  # a corner of cell 11 alone
     examples.bag[2] = True
-    task, data = (
-        make_task(
-            examples, supervised={"location_weight": 1.5, "class_weight": 0.0, "heatmap_weight": 0.0, "glimpse_weight": 0.0}
-        ),
-        AttentionData(examples, None),
-    )
+    alone = {"location_weight": 1.5, "class_weight": 0.0, "heatmap_weight": 0.0, "glimpse_weight": 0.0}
+    task, data = make_task(examples, supervised=alone), AttentionData(examples, None)
     batch = task.make_batch(data, np.arange(4))
     logits = torch.randn(4, 16, generator=torch.Generator().manual_seed(1))
     found = location_loss(logits, batch, 4)
@@ -194,29 +202,3 @@ def test_the_policy_learns_from_outlines_where_they_are_shown() -> None:
     torch.testing.assert_close(loss, 1.5 * of_cores[:3].mean())  # row 3 has no bag
     [slope] = torch.autograd.grad(loss, [policy.policy.attention.weight])
     assert float(slope.abs().max()) > 1e-4
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"policy_reads": "statistics"}, "policy_reads must be image or cell with class_decoder: glimpse, got statistics"),
-        ({"reads_region": True}, "attention.model.reads_region must be false with class_decoder: glimpse, got true"),
-        (
-            {"decoder_folds": 2, "class_decoder": "global"},
-            "attention.model.decoder_folds must be 1 with class_decoder: global, got 2",
-        ),
-    ],
-)
-def test_folds_and_region_belong_to_statistics(changes: dict, said: str) -> None:
-    with pytest.raises(ValidationError, match=re.escape(said)):
-        model_params(**changes)
-
-
-def test_predictions_do_not_know_the_folds() -> None:
-    """A held-out image gets the mean of the heads, whatever its patient is called."""
-    task, examples = make_task(**FOLDED), make_examples()
-    policy = task.build_policy(0)
-    shake(policy.class_decoder, seed=6)
-    renamed = replace(examples, table=examples.table.assign(patient_id=[f"other{i}" for i in range(15)]))
-    tables = [task.evaluate(policy, AttentionData(e, None), np.arange(10, 15), seed=0, n_samples=2) for e in (examples, renamed)]
-    np.testing.assert_array_equal(tables[0]["prob"], tables[1]["prob"])

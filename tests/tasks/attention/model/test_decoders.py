@@ -1,5 +1,6 @@
 import math
 
+import numpy as np
 import pytest
 import torch
 from tiny_attention import model_params
@@ -27,19 +28,18 @@ def naive_patch(image: Tensor, x: float, y: float, size: int) -> Tensor:
     return patch
 
 
-@pytest.mark.parametrize("size", [4, 7, 16])
-def test_patches_equal_a_naive_loop(size: int):
+def test_patches_equal_a_naive_loop():
     points = torch.tensor([[[0.5, 0.25], [0.0, 0.0], [1.0, 1.0]], [[0.99, 0.02], [0.3, 0.9], [0.0, 0.5]]])
     pictures = images()
-    got = crop_patches(pictures, points, size)
-    assert got.shape == (2, 3, 1, size, size)
-    for p in range(2):
-        for m in range(3):
+    for size in (4, 7, 16):
+        got = crop_patches(pictures, points, size)
+        assert got.shape == (2, 3, 1, size, size)
+        for p, m in np.ndindex(2, 3):
             assert torch.equal(got[p, m, 0], naive_patch(pictures[p], *points[p, m].tolist(), size)), (p, m)
 
 
 @pytest.mark.parametrize("pool", ["mean", "logsumexp", "noisy_or"])
-def test_padding_is_not_pooled(pool: str):
+def test_padding_is_not_pooled_and_gradients_are_finite_at_extremes(pool: str):
     evidence = torch.randn(5, 4, generator=torch.Generator().manual_seed(0))
     counts = torch.tensor([1, 2, 3, 4, 2])
     is_point = torch.arange(4) < counts[:, None]
@@ -48,6 +48,13 @@ def test_padding_is_not_pooled(pool: str):
     torch.testing.assert_close(pooled, alone, atol=1e-6, rtol=0)
     (gradient,) = torch.autograd.grad(pooled.sum(), evidence)
     assert torch.equal(gradient != 0, is_point)
+    for values in ([50.0, 50.0], [-50.0, -50.0], [50.0, -50.0], [-200.0, -200.0]):
+        evidence = torch.tensor(values, requires_grad=True)
+        pooled = pool_evidence(evidence, pool)
+        (gradient,) = torch.autograd.grad(pooled, evidence)
+        assert torch.isfinite(pooled)
+        assert torch.isfinite(gradient).all()
+        assert (gradient >= 0).all()
 
 
 def make_glimpse(**changes: object) -> GlimpseDecoder:
@@ -56,19 +63,13 @@ def make_glimpse(**changes: object) -> GlimpseDecoder:
 
 
 @torch.no_grad()
-def test_glimpse_does_not_mix_images_or_sets():
+def test_glimpse_does_not_mix_images_or_sets_and_answers_its_prior_without_points():
     decoder, pictures = make_glimpse(), images()
     points = torch.rand(2, 3, 2, 2, generator=torch.Generator().manual_seed(1))
     together = decoder(pictures, points)
-    for p in range(2):
-        for g in range(3):
-            alone = decoder(pictures[p : p + 1], points[p : p + 1, g : g + 1])
-            torch.testing.assert_close(together[p, g], alone[0, 0], atol=1e-6, rtol=0)
-
-
-@torch.no_grad()
-def test_glimpse_without_points_answers_its_prior():
-    decoder = make_glimpse()
+    for p, g in np.ndindex(2, 3):
+        alone = decoder(pictures[p : p + 1], points[p : p + 1, g : g + 1])
+        torch.testing.assert_close(together[p, g], alone[0, 0], atol=1e-6, rtol=0)
     decoder.prior.fill_(0.7)
     assert torch.equal(decoder(images(), torch.empty(2, 3, 0, 2)), torch.full((2, 3), 0.7))
 
@@ -87,26 +88,14 @@ def test_involvement_is_the_mean_probability_of_the_valid_patches():
 
 
 def test_pooling_golden():
-    evidence = torch.tensor([[0.0, math.log(3.0)]])
-    assert float(pool_evidence(evidence, "mean")) == pytest.approx(math.log(3.0) / 2, abs=1e-6)
-    # log((1 + 3) / 2)
-    assert float(pool_evidence(evidence, "logsumexp")) == pytest.approx(math.log(2.0), abs=1e-6)
-    # p = 1/2 and 3/4: 1 - 1/2 * 1/4 = 7/8, whose odds are 7
-    assert float(pool_evidence(evidence, "noisy_or")) == pytest.approx(math.log(7.0), abs=1e-6)
-    # p = 1/10 twice: 1 - 0.81 = 0.19
-    unlikely = torch.full((1, 2), math.log(1 / 9))
-    assert float(pool_evidence(unlikely, "noisy_or")) == pytest.approx(math.log(0.19 / 0.81), abs=1e-6)
-
-
-@pytest.mark.parametrize("pool", ["mean", "logsumexp", "noisy_or"])
-@pytest.mark.parametrize("values", [[50.0, 50.0], [-50.0, -50.0], [50.0, -50.0], [-200.0, -200.0]])
-def test_pooling_has_finite_gradients_at_extremes(pool: str, values: list[float]):
-    evidence = torch.tensor(values, requires_grad=True)
-    pooled = pool_evidence(evidence, pool)
-    pooled.backward()
-    assert torch.isfinite(pooled)
-    assert torch.isfinite(evidence.grad).all()
-    assert (evidence.grad >= 0).all()
+    evidence, unlikely = torch.tensor([[0.0, math.log(3.0)]]), torch.full((1, 2), math.log(1 / 9))
+    for given, pool, expected in (
+        (evidence, "mean", math.log(3.0) / 2),
+        (evidence, "logsumexp", math.log(2.0)),  # log((1 + 3) / 2)
+        (evidence, "noisy_or", math.log(7.0)),  # p = 1/2 and 3/4: 1 - 1/2 * 1/4 = 7/8, whose odds are 7
+        (unlikely, "noisy_or", math.log(0.19 / 0.81)),  # p = 1/10 twice: 1 - 0.81 = 0.19
+    ):
+        assert float(pool_evidence(given, pool)) == pytest.approx(expected, abs=1e-6)
 
 
 def test_global_decoder_depends_on_each_token_alone():
@@ -142,14 +131,11 @@ def test_cells_equal_a_naive_loop():
     responses = F.conv2d(F.pad(pictures, (2, 2, 2, 2)), filters.filters.weight)
     got = filters.describe_cells(pictures, grid)
     assert got.shape == (2, 5, grid, grid)
-    for p in range(2):
-        for i in range(grid):
-            for j in range(grid):
-                rows = slice(max(0, (i - 1) * cell), (i + 2) * cell)
-                columns = slice(max(0, (j - 1) * cell), (j + 2) * cell)
-                energy = [math.log(float(r[rows, columns].square().mean()) + 1e-3) for r in responses[p]]
-                expected = described(energy, float(pictures[p, 0, rows, columns].mean()))
-                torch.testing.assert_close(got[p, :, i, j], expected, atol=1e-5, rtol=0)
+    for p, i, j in np.ndindex(2, grid, grid):
+        rows, columns = (slice(max(0, (at - 1) * cell), (at + 2) * cell) for at in (i, j))
+        energy = [math.log(float(r[rows, columns].square().mean()) + 1e-3) for r in responses[p]]
+        expected = described(energy, float(pictures[p, 0, rows, columns].mean()))
+        torch.testing.assert_close(got[p, :, i, j], expected, atol=1e-5, rtol=0)
 
 
 @torch.no_grad()
@@ -163,14 +149,11 @@ def test_texture_patches_equal_a_naive_loop():
         torch.testing.assert_close(got[p], described(energy, float(patches[p].mean())), atol=1e-5, rtol=0)
 
 
-def test_filters_start_blind_to_brightness():
-    weight = bank().filters.weight.detach()
+def test_filters_start_blind_to_brightness_and_an_empty_patch_has_a_finite_gradient():
+    filters = bank()
+    weight = filters.filters.weight.detach()
     torch.testing.assert_close(weight.mean((1, 2, 3)), torch.zeros(3), atol=1e-7, rtol=0)
     torch.testing.assert_close(weight.flatten(1).norm(dim=1), torch.ones(3))
-
-
-def test_empty_patch_has_a_finite_gradient():
-    filters = bank()
     got = filters.describe_patches(torch.zeros(1, 1, 8, 8))
     got.sum().backward()
     assert math.isclose(float(got[0, 3].detach()), math.log(1e-3) + 1, rel_tol=1e-6)

@@ -66,8 +66,10 @@ def features(task: Any, policy: AttentionModel, n: int = 3) -> Tensor:
 
 
 @both
-def test_starts_as_the_plain_encoder(start: dict[str, Any], tuned: dict[str, Any]):
-    plain, task = make_task(**start), make_task(**start, **tuned)
+def test_starts_as_the_plain_encoder_and_an_update_moves_the_addition_alone_which_is_saved(
+    start: dict[str, Any], tuned: dict[str, Any], tmp_path: Path
+):
+    plain, task, data = make_task(**start), make_task(**start, **tuned), make_data()
     policies = [each.build_policy(0) for each in (plain, task)]
     a, b = (weights(policy) for policy in policies)
     shared = {name: tensor for name, tensor in a.items() if not name.startswith("sam.net.vision_encoder")}
@@ -78,11 +80,6 @@ def test_starts_as_the_plain_encoder(start: dict[str, Any], tuned: dict[str, Any
     images = torch.randn(2, channels, 32, 32, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     first, second = (encoder(images).last_hidden_state.detach() for encoder in encoders)
     torch.testing.assert_close(second, first, atol=1e-6, rtol=0)
-
-
-@both
-def test_an_update_moves_the_addition_alone_and_is_saved(start: dict[str, Any], tuned: dict[str, Any], tmp_path: Path):
-    task, data = make_task(**start, **tuned), make_data()
     algorithm, training = algorithm_params("supervised"), training_params()
     state, runner = make_state(task, data, algorithm, training), StepRunner(task, algorithm, training)
     before, encoded = weights(state.policy), features(task, state.policy)
@@ -161,9 +158,6 @@ def test_each_block_is_attention_adapter_mlp_adapter():
     assert block.attn.adapter.down.weight.shape == (3, 16)
 
 
-TARGETS = [("qkv",), ("qkv", "proj")]
-
-
 def images() -> Tensor:
     return torch.randn(2, 1, SIZE, SIZE, generator=torch.Generator().manual_seed(0))
 
@@ -175,32 +169,20 @@ def make_sam(targets: tuple[str, ...] | None = None, *, rank: int = 3, alpha: fl
     shake(sam)
     if targets is not None:
         add_lora(sam.net.vision_encoder, rank=rank, alpha=alpha, targets=targets)
-        shake(Trained(sam.net.vision_encoder), seed=2)
+        shake(nn.ParameterList(p for p in sam.net.vision_encoder.parameters() if p.requires_grad), seed=2)
     return sam
 
 
-class Trained(nn.Module):
-    """The trained weights of an encoder alone."""
-
-    def __init__(self, encoder: nn.Module) -> None:
-        super().__init__()
-        self.kept = nn.ParameterList([p for p in encoder.parameters() if p.requires_grad])
-
-
 @torch.no_grad()
-def test_a_layer_is_its_weight_and_the_product_of_two_small_ones():
-    layer = make_sam(("qkv",)).net.vision_encoder.layers[1].attn.qkv
+@pytest.mark.parametrize("targets", [("qkv",), ("qkv", "proj")])
+def test_a_layer_is_its_weight_and_a_product_also_when_merged_and_from_a_folder(targets: tuple[str, ...], tmp_path: Path):
+    sam, plain = make_sam(targets), make_sam()
+    layer = sam.net.vision_encoder.layers[1].attn.qkv
     x = torch.randn(5, 16, generator=torch.Generator().manual_seed(1))
     a, b = layer.lora_A["default"].weight, layer.lora_B["default"].weight
     assert (a.shape, b.shape) == ((3, 16), (48, 3))
     expected = x @ layer.base_layer.weight.T + layer.base_layer.bias + 6.0 / 3 * (x @ a.T @ b.T)
     torch.testing.assert_close(layer(x), expected, atol=1e-5, rtol=1e-5)
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("targets", TARGETS)
-def test_merged_gives_the_same_as_unmerged_also_from_a_folder(targets: tuple[str, ...], tmp_path: Path):
-    sam, plain = make_sam(targets), make_sam()
     tuned = sam.encode(images())
     assert not torch.allclose(tuned, plain.encode(images()), atol=1e-2)
     assert torch.equal(sam.train().encode(images()), sam.eval().encode(images()))

@@ -26,6 +26,7 @@ from grpo_pipeline.tasks.attention.model.field_statistics import (
     field_radii,
     width,
 )
+from grpo_pipeline.tasks.attention.task import AttentionTask
 
 GRID, SIDE = 5, 20
 
@@ -41,13 +42,10 @@ def one_field(image: np.ndarray, row: int, column: int, field: int) -> list[floa
     found = [mean, np.log(variance)]
     for down, right in LAGS:
         others = [(i + down, j + right) for i, j in pixels]
-        pairs = np.array(
-            [
-                (image[place], image[other])
-                for place, other in zip(pixels, others, strict=True)
-                if 0 <= other[0] < SIDE and 0 <= other[1] < SIDE and image[other] != 0
-            ]
-        ).reshape(-1, 2)
+        inside = [0 <= i < SIDE and 0 <= j < SIDE and image[i, j] != 0 for i, j in others]
+        pairs = np.array([(image[a], image[b]) for a, b, known in zip(pixels, others, inside, strict=True) if known]).reshape(
+            -1, 2
+        )
         gap = pairs[:, 0] - pairs[:, 1]
         means = [np.mean(part) if len(part) else 0.0 for part in (gap**2, abs(gap), 1 / (1 + 4 * gap**2), pairs.prod(1))]
         correlation = np.clip((means[3] - mean**2) / variance, -1, 1)
@@ -69,17 +67,9 @@ def test_statistics_are_those_of_a_loop_over_pixels() -> None:
     spread = np.array([SPREAD[name] for name in OF_A_FIELD] * len(FIELDS))
     for p in range(2):
         image, inside = standard[p, 0].double().numpy(), cells[p].view(GRID, GRID).numpy()
-        found = np.array(
-            [
-                [
-                    [value for field in FIELDS for value in one_field(image, row, column, field)]
-                    if inside[row, column]
-                    else [0.0] * WIDTH
-                    for column in range(GRID)
-                ]
-                for row in range(GRID)
-            ]
-        )
+        found = np.zeros((GRID, GRID, WIDTH))
+        for row, column in np.argwhere(inside):
+            found[row, column] = [value for field in FIELDS for value in one_field(image, row, column, field)]
         relative = np.where(inside[..., None], (found - found[inside].mean(0)) / spread, 0.0)
         np.testing.assert_allclose(got[p].movedim(0, -1).numpy(), relative, atol=2e-4)
 
@@ -118,17 +108,15 @@ def test_an_untrained_policy_is_its_prior_and_uniform_points_know_nothing_of_it(
         inside = blobs[p][batch.cells[p]].double()
         expected = 2.0 * (inside - inside.mean()) / inside.std(correction=0)
         torch.testing.assert_close(logits[p][batch.cells[p]].double(), expected, atol=1e-4, rtol=1e-4)
-    torch.testing.assert_close(
-        blob_prior(batch.images * 3 - 1, batch.cells, prior.grid, strength=2.0), context.prior, atol=1e-3, rtol=1e-3
-    )
+    brighter = blob_prior(batch.images * 3 - 1, batch.cells, prior.grid, strength=2.0)
+    torch.testing.assert_close(brighter, context.prior, atol=1e-3, rtol=1e-3)
     assert plain.encode(policy, batch).prior is None
-    drawn = [
-        task.sample(
-            policy, task.encode(policy, batch), 5, temperature=1.0, proposal="uniform", generator=torch.Generator().manual_seed(1)
-        )
-        for task in (plain, prior)
-    ]
-    assert torch.equal(drawn[0].actions, drawn[1].actions)
+
+    def uniform(task: AttentionTask) -> torch.Tensor:
+        known = {"temperature": 1.0, "proposal": "uniform", "generator": torch.Generator().manual_seed(1)}
+        return task.sample(policy, task.encode(policy, batch), 5, **known).actions
+
+    assert torch.equal(uniform(plain), uniform(prior))
 
 
 def test_a_policy_that_reads_cells_cannot_see_the_rest_of_the_image() -> None:

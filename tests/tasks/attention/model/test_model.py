@@ -45,15 +45,15 @@ def decode(points: Tensor, bag: Tensor | None = None, **model: str) -> Outcomes:
     return policy.decode(context.features, context.images, points, batch.bag if bag is None else bag)
 
 
-def points(k: int = 3) -> Tensor:
-    return torch.rand(2, 4, k, 2, generator=torch.Generator().manual_seed(0))
+def points(n: int = 4, group: int = 3, k: int = 2) -> Tensor:
+    return torch.rand(n, group, k, 2, generator=torch.Generator().manual_seed(0))
 
 
 @torch.no_grad()
 def test_bag_prob_is_the_mean_over_the_bag():
     bag = torch.zeros(2, 4 * GRID, 4 * GRID)
     bag[0, 2, 5], bag[0, 3, 7], bag[1, 0, 0] = 1.0, 0.5, 0.25
-    made = decode(points(), bag)
+    made = decode(points(2), bag)
     heat = made.mask_logits.sigmoid()
     torch.testing.assert_close(made.bag_probs[0], (heat[0, :, 2, 5] + 0.5 * heat[0, :, 3, 7]) / 1.5, atol=1e-6, rtol=0)
     torch.testing.assert_close(made.bag_probs[1], heat[1, :, 0, 0], atol=1e-6, rtol=0)
@@ -75,10 +75,6 @@ def clinical_batch(task: AttentionTask, rows: np.ndarray = ROWS) -> AttentionBat
 def clinical_prompt_decode(policy: AttentionModel, batch: AttentionBatch, clinical: Tensor | None, points: Tensor) -> Outcomes:
     features = policy.sam.encode(batch.images)
     return policy.decode(features, batch.images, points, batch.bag, clinical)
-
-
-def clinical_prompt_points(n: int = 4, group: int = 3, k: int = 2) -> Tensor:
-    return torch.rand(n, group, k, 2, generator=torch.Generator().manual_seed(0))
 
 
 def shaken(task: AttentionTask) -> AttentionModel:
@@ -133,40 +129,27 @@ def test_the_read_out_starts_at_zero_and_is_linear():
 def test_tokens_reach_the_heatmap_and_the_class_of_their_own_core(class_decoder: str, k: int):
     task = clinical_task(class_decoder)
     policy, batch = shaken(task), clinical_batch(task)
-    before = clinical_prompt_decode(policy, batch, batch.clinical, clinical_prompt_points(k=k))
+    before = clinical_prompt_decode(policy, batch, batch.clinical, points(k=k))
     changed = batch.clinical.clone()
     changed[1, 0] += 20.0
-    after = clinical_prompt_decode(policy, batch, changed, clinical_prompt_points(k=k))
+    after = clinical_prompt_decode(policy, batch, changed, points(k=k))
     for name in ("class_logits", "mask_logits"):
         moved = (getattr(after, name) - getattr(before, name)).abs().flatten(1).amax(1)
         assert float(moved[1]) > 1e-3, name
         assert float(moved[[0, 2, 3]].max()) < 1e-6, name
 
 
-@torch.no_grad()
-def test_samples_of_a_group_are_told_the_same():
-    task = clinical_task(dropout=0.5)
-    policy = shaken(task)
-    data = make_data(make_clinical_examples())
-    batch = task.make_batch(data, np.arange(8), generator=torch.Generator().manual_seed(0))
-    same = clinical_prompt_points(8, 1).expand(-1, 3, -1, -1)
-    made = clinical_prompt_decode(policy, batch, batch.clinical, same)
+def test_only_training_batches_drop_the_generator_decides_and_samples_of_a_group_are_told_the_same():
+    task, data, rows = clinical_task(dropout=0.5), make_data(make_clinical_examples()), np.arange(8)
+    whole = task.make_batch(data, rows).clinical
+    np.testing.assert_array_equal(whole.numpy(), data.examples.table.loc[rows, ["age", "psa", "setup"]].to_numpy(np.float32))
+    batch, again, other = (task.make_batch(data, rows, generator=torch.Generator().manual_seed(seed)) for seed in (0, 0, 3))
+    assert torch.equal(batch.clinical.isnan(), again.clinical.isnan())
+    assert not torch.equal(batch.clinical.isnan(), other.clinical.isnan())
+    made = clinical_prompt_decode(shaken(task), batch, batch.clinical, points(8, 1).expand(-1, 3, -1, -1))
     torch.testing.assert_close(made.class_logits, made.class_logits[:, :1].expand(-1, 3), atol=1e-6, rtol=0)
     assert torch.equal(task.replicate(batch, 3).clinical.isnan(), batch.clinical.isnan())
-    dropped = batch.clinical.isnan() & ~task.make_batch(data, np.arange(8)).clinical.isnan()
-    assert len({tuple(row) for row in dropped.tolist()}) > 2
-
-
-def test_only_training_batches_drop_and_the_generator_decides():
-    task, data = clinical_task(dropout=0.5), make_data(make_clinical_examples())
-    whole = task.make_batch(data, ROWS).clinical
-    expected = data.examples.table.loc[ROWS, ["age", "psa", "setup"]].to_numpy(np.float32)
-    np.testing.assert_array_equal(whole.numpy(), expected)
-    first, again, other = (
-        task.make_batch(data, ROWS, generator=torch.Generator().manual_seed(seed)).clinical.isnan() for seed in (0, 0, 3)
-    )
-    assert torch.equal(first, again)
-    assert not torch.equal(first, other)
+    assert len({tuple(row) for row in (batch.clinical.isnan() & ~whole.isnan()).tolist()}) > 2
 
 
 def test_statistics_come_from_the_training_rows_and_are_saved_with_the_model(tmp_path: Path):
@@ -184,7 +167,7 @@ def test_statistics_come_from_the_training_rows_and_are_saved_with_the_model(tmp
     again.load_state_dict(dict(loaded.tensors))
     batch = clinical_batch(task)
     with torch.no_grad():
-        a, b = (clinical_prompt_decode(model, batch, batch.clinical, clinical_prompt_points()) for model in (policy, again))
+        a, b = (clinical_prompt_decode(model, batch, batch.clinical, points()) for model in (policy, again))
     torch.testing.assert_close(a.class_logits, b.class_logits, atol=1e-6, rtol=0)
     torch.testing.assert_close(a.mask_logits, b.mask_logits, atol=1e-6, rtol=0)
 
@@ -205,9 +188,13 @@ def test_what_cannot_be_is_refused():
     task = clinical_task()
     policy, batch = task.build_policy(0), clinical_batch(task)
     with pytest.raises(ValueError, match="the batch must hold clinical values for a model with clinical prompts, got None"):
-        clinical_prompt_decode(policy, batch, None, clinical_prompt_points())
+        clinical_prompt_decode(policy, batch, None, points())
     with pytest.raises(ValueError, match="attention.model.clinical must be null for a model with the clinical columns none"):
         AttentionModel(task.model, task.image_size)
+    if torch.cuda.is_available():
+        pytest.skip("the rest needs a machine without CUDA")
+    with pytest.raises(ValueError, match="training.device must be a device that torch finds, got cuda:7"):
+        task_with(training_params(device="cuda:7"))
 
 
 PLAIN = make_task()
@@ -227,35 +214,20 @@ def encoded(task: AttentionTask) -> tuple[AttentionModel, torch.Tensor, list[tor
     return policy, features, list(torch.autograd.grad(features.square().mean(), parameters))
 
 
-def count_layers(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    calls: list[int] = []
-    original = SamVisionLayer.window_partition
+def test_checkpointed_layers_run_a_second_time_and_give_the_same_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls, original = [], SamVisionLayer.window_partition
 
     def counted(self: SamVisionLayer, *args: object) -> object:
         calls.append(id(self))
         return original(self, *args)
 
     monkeypatch.setattr(SamVisionLayer, "window_partition", counted)
-    return calls
-
-
-@pytest.mark.parametrize(("checkpointing", "passes"), [("none", 1), ("encoder", 2)])
-def test_checkpointed_layers_run_a_second_time_and_give_the_same_gradients(
-    checkpointing: str, passes: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    task = task_with(training_params(activation_checkpointing=checkpointing))
-    calls = count_layers(monkeypatch)
-    policy, features, gradients = encoded(task)
-    windowed = sum(layer.window_size > 0 for layer in policy.sam.net.vision_encoder.layers)
-    assert len(calls) == passes * windowed > 0
-    monkeypatch.undo()
     _, plain, expected = encoded(PLAIN)
+    once = len(calls)
+    policy, features, gradients = encoded(task_with(training_params(activation_checkpointing="encoder")))
+    assert len(calls) - once == 2 * once == 2 * sum(layer.window_size > 0 for layer in policy.sam.net.vision_encoder.layers) > 0
     assert torch.equal(features, plain)
     assert all(torch.equal(a, b) for a, b in zip(gradients, expected, strict=True))
-
-
-def test_every_layer_of_the_encoder_is_checkpointed() -> None:
-    policy = PLAIN.build_policy(0)
     assert checkpoint_layers(policy.sam.net.vision_encoder) == len(policy.sam.net.vision_encoder.layers)
 
 
@@ -290,10 +262,3 @@ def test_a_compiled_encoder_keeps_its_names_and_is_compiled_once(monkeypatch: py
     assert list(weights(policy)) == list(weights(plain))
     assert torch.equal(features, expected)
     assert copy.deepcopy(policy).sam.net.vision_encoder._compiled_call_impl is None  # a reference runs as it is
-
-
-def test_a_device_that_is_not_there_is_refused() -> None:
-    if torch.cuda.is_available():
-        pytest.skip("needs a machine without CUDA")
-    with pytest.raises(ValueError, match="training.device must be a device that torch finds, got cuda:7"):
-        task_with(training_params(device="cuda:7"))

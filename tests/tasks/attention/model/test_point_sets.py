@@ -69,16 +69,23 @@ def naive_logprob(logits: SetLogits, row: list[int], min_points: int, temperatur
     return total
 
 
-@pytest.mark.parametrize("temperature", [1.0, 0.6])
 @pytest.mark.parametrize(("points", "min_points"), CASES)
-def test_every_set_agrees_with_a_naive_loop_and_all_sum_to_one(points: int, min_points: int, temperature: float):
-    actions, is_valid = every_set(points, min_points)
-    logits = policy(points, min_points)
-    got = score_sets(params(points, min_points), logits, actions, is_valid, temperature=temperature, is_allowed=ALL)
-    want = [naive_logprob(logits, row, min_points, temperature) for row in actions[0].tolist()]
-    torch.testing.assert_close(got.sum(-1)[0], torch.tensor(want, dtype=F64), atol=1e-12, rtol=0)
-    assert float(got.sum(-1).exp().sum()) == pytest.approx(1.0, abs=1e-12)
-    assert torch.count_nonzero(got[~is_valid]) == 0
+def test_every_set_agrees_with_a_naive_loop_and_all_sum_to_one(points: int, min_points: int):
+    (actions, is_valid), logits = every_set(points, min_points), policy(points, min_points)
+    for temperature in (1.0, 0.6):
+        got = score_sets(params(points, min_points), logits, actions, is_valid, temperature=temperature, is_allowed=ALL)
+        want = [naive_logprob(logits, row, min_points, temperature) for row in actions[0].tolist()]
+        torch.testing.assert_close(got.sum(-1)[0], torch.tensor(want, dtype=F64), atol=1e-12, rtol=0)
+        assert float(got.sum(-1).exp().sum()) == pytest.approx(1.0, abs=1e-12)
+        assert torch.count_nonzero(got[~is_valid]) == 0
+    assert torch.equal(SetLogits.unpacked(logits.packed(), V).stops, logits.stops)
+    assert torch.equal(SetLogits.unpacked(logits.packed(), V).cells, logits.cells)
+    assert SetLogits.unpacked(SetLogits(CELLS).packed(), V).stops is None
+
+    def score(cells: Tensor, stops: Tensor) -> Tensor:
+        return score_sets(params(points, min_points), SetLogits(cells, stops), actions, is_valid, temperature=0.7, is_allowed=ALL)
+
+    assert torch.autograd.gradcheck(score, (CELLS.clone().requires_grad_(), logits.stops.clone().requires_grad_()))
 
 
 @pytest.mark.parametrize(("points", "min_points"), CASES)
@@ -98,11 +105,7 @@ def test_drawn_sets_follow_the_enumerated_distribution(points: int, min_points: 
     assert chisquare(counts.numpy(), (n * exact.exp()).numpy()).pvalue > 1e-4
     warmer = score_sets(model, logits, actions, is_valid, temperature=1.0, is_allowed=ALL).sum(-1)[0].exp()
     assert chisquare(counts.numpy(), (n * warmer).numpy()).pvalue < 1e-6  # the test has power
-
-
-def test_a_set_without_a_stop_is_drawn_at_its_temperature():
-    generator, n = torch.Generator().manual_seed(5), 20_000
-    drawn = draw_sets(params(1, None), SetLogits(CELLS), ALL, n, temperature=0.5, generator=generator)
+    drawn = draw_sets(params(1, None), SetLogits(CELLS), ALL, n, temperature=0.5, generator=generator)  # without a stop
     expected = n * (CELLS[0] / 0.5).softmax(0)
     assert chisquare(torch.bincount(drawn.actions.flatten(), minlength=V).numpy(), expected.numpy()).pvalue > 1e-4
 
@@ -133,86 +136,48 @@ def test_what_stands_after_a_stop_is_not_read():
     assert torch.equal(placed.is_valid.sum(-1), (actions < V).sum(-1))
 
 
-def test_gradients_by_finite_differences():
-    actions, is_valid = every_set(3, 1)
-
-    def score(cells: Tensor, stops: Tensor) -> Tensor:
-        return score_sets(params(3), SetLogits(cells, stops), actions, is_valid, temperature=0.7, is_allowed=ALL)
-
-    stops = torch.tensor([[-0.4, 0.7]], dtype=F64, requires_grad=True)
-    assert torch.autograd.gradcheck(score, (CELLS.clone().requires_grad_(), stops))
+def joint(logits: SetLogits, cells: int, temperature: float = 1.0) -> list[float]:
+    """Of every combination of first point, stop after one point and stop after two, with the whole map left."""
+    p = (logits.cells[0][:cells] / temperature).softmax(0).tolist()
+    s, t = (logits.stops[0] / temperature).sigmoid().tolist()
+    return [x * (s if i else 1 - s) * (t if j else 1 - t) for x in p for i in (0, 1) for j in (0, 1)]
 
 
-def bernoulli(p: float) -> float:
-    return -p * math.log(p) - (1 - p) * math.log(1 - p)
-
-
-def test_entropy_is_that_of_the_first_point_and_the_stops():
-    logits = policy(3, 1)
-    p = (CELLS[0] / 0.7).softmax(0).tolist()
-    stops = (logits.stops[0] / 0.7).sigmoid().tolist()
-    # every combination of first point, stop after one point and stop after two, with the whole map left
-    joint = [a * (s if i else 1 - s) * (t if j else 1 - t) for a in p for s, t in [stops] for i in (0, 1) for j in (0, 1)]
-    assert sum(joint) == pytest.approx(1.0)
-    want = -sum(x * math.log(x) for x in joint)
-    assert float(set_entropy(logits, ALL, temperature=0.7)) == pytest.approx(want, abs=1e-12)
-    assert want == pytest.approx(-sum(x * math.log(x) for x in p) + bernoulli(stops[0]) + bernoulli(stops[1]))
-    factors = factor_logprobs(logits, ALL, temperature=0.7)[0]
+def test_entropy_and_exact_kl_are_those_of_the_first_point_and_the_stops():
+    a, b = policy(3, 1), SetLogits(CELLS.flip(1), torch.tensor([[1.0, -0.2]], dtype=F64))
+    assert sum(joint(a, V, 0.7)) == pytest.approx(1.0)
+    want = -sum(x * math.log(x) for x in joint(a, V, 0.7))
+    assert float(set_entropy(a, ALL, temperature=0.7)) == pytest.approx(want, abs=1e-12)
+    factors = factor_logprobs(a, ALL, temperature=0.7)[0]
     assert float(-(factors.exp() * factors).sum()) == pytest.approx(want, abs=1e-12)
-
-
-def test_exact_kl_is_that_of_the_first_point_and_the_stops():
-    a = policy(3, 1)
-    b = SetLogits(CELLS.flip(1), torch.tensor([[1.0, -0.2]], dtype=F64))
     allowed = torch.tensor([[True, True, True, False]])
-
-    def joint(logits: SetLogits) -> list[float]:
-        p = logits.cells[0][:3].softmax(0).tolist()
-        s, t = logits.stops[0].sigmoid().tolist()
-        return [x * (s if i else 1 - s) * (t if j else 1 - t) for x in p for i in (0, 1) for j in (0, 1)]
-
-    want = sum(x * math.log(x / y) for x, y in zip(joint(a), joint(b), strict=True))
+    want = sum(x * math.log(x / y) for x, y in zip(joint(a, 3), joint(b, 3), strict=True))
     log_p, log_q = (factor_logprobs(x, allowed, temperature=1.0) for x in (a, b))
     assert float(categorical_kl(log_p, log_q, log_q > -torch.inf)) == pytest.approx(want, abs=1e-12)
 
 
-def test_packing_keeps_everything():
-    for logits in (policy(3, 1), SetLogits(CELLS)):
-        again = SetLogits.unpacked(logits.packed(), V)
-        assert torch.equal(again.cells, logits.cells)
-        assert (again.stops is None) == (logits.stops is None)
-        assert again.stops is None or torch.equal(again.stops, logits.stops)
-
-
-@pytest.mark.parametrize(
-    ("h", "expected"),
-    [
-        # The map is .19 .04 .63 .14: after cell 2 the share left is .37, after cells 2 and 0 it is .18.
+def test_the_likeliest_set_stops_where_that_is_likelier():
+    # The map is .19 .04 .63 .14: after cell 2 the share left is .37, after cells 2 and 0 it is .18.
+    for h, expected in (
         (-3.0, [2, 0, 3]),  # odds .05 / .37 = .13 and .05 / .18 = .27
         (-1.0, [2, 0, V]),  # odds .37 / .37 = .99 and .37 / .18 = 2.0
         (-0.9, [2, V, V]),  # odds .41 / .37 = 1.1
-    ],
-)
-def test_the_likeliest_set_stops_where_that_is_likelier(h: float, expected: list[int]):
-    logits = SetLogits(CELLS, torch.tensor([[h, h]], dtype=F64))
-    assert likeliest_sets(params(3), logits, ALL)[0, 0].tolist() == expected
+    ):
+        logits = SetLogits(CELLS, torch.tensor([[h, h]], dtype=F64))
+        assert likeliest_sets(params(3), logits, ALL)[0, 0].tolist() == expected
 
 
-def test_points_cost_their_number():
+def test_points_cost_their_number_and_those_that_were_not_placed_count_nowhere():
     actions = torch.tensor([[[1, 2, 0], [3, V, V], [0, 1, V], [0, 1, 2]]])  # four samples of at most three points
     rollouts = Rollouts(actions, torch.zeros(1, 4, 3), torch.ones(1, 4, 3, dtype=torch.bool))
     torch.testing.assert_close(points_component(chosen_points(rollouts, V)), torch.tensor([[-1.0, -1 / 3, -2 / 3, -1.0]]))
     empty = Rollouts(*(torch.empty(1, 2, 0, dtype=t) for t in (torch.int64, torch.float32, torch.bool)))
     assert points_component(chosen_points(empty, V)).tolist() == [[0.0, 0.0]]
-
-
-def test_points_that_were_not_placed_count_nowhere():
-    actions = torch.tensor([[[1, 2, 0], [3, V, V]]])
+    actions = actions[:, :2]  # what was not placed counts nowhere
     lesion = torch.tensor([[False, True, False, True]])
     assert lesion_share(actions, lesion).tolist() == [0.5]  # cells 1 and 3 of 1, 2, 0, 3
     assert points_used(actions, V).tolist() == [2.0]
-    rollouts = Rollouts(actions, torch.zeros(1, 2, 3), torch.ones(1, 2, 3, dtype=torch.bool))
-    points = point_coordinates(rollouts, 2)
+    points = point_coordinates(Rollouts(actions, torch.zeros(1, 2, 3), torch.ones(1, 2, 3, dtype=torch.bool)), 2)
     assert points[0, 0].tolist() == [[0.75, 0.25], [0.25, 0.75], [0.25, 0.25]]
     assert points[0, 1, 0].tolist() == [0.75, 0.75]
     assert bool(points[0, 1, 1:].isnan().all())

@@ -27,14 +27,10 @@ def test_untrained_is_exactly_uniform_over_the_region():
 
 def test_cell_number_is_row_major():
     torch.manual_seed(0)
-    policy = PolicyNetwork(16, 8, 5)
+    policy, (features, texture) = PolicyNetwork(16, 8, 5), inputs()
     shake(policy)
-    features, texture = inputs()
-    before = policy(features, texture)[0]
-    maps = torch.stack(
-        [policy.attention(policy.trunk(torch.cat([f, t])[None]))[0, 0] for f, t in zip(features, texture, strict=True)]
-    )
-    torch.testing.assert_close(before.reshape(3, 4, 4), maps, atol=1e-5, rtol=0)
+    maps = policy.attention(policy.trunk(torch.cat([features, texture], dim=1)))[:, 0]
+    torch.testing.assert_close(policy(features, texture)[0].reshape(3, 4, 4), maps, atol=1e-5, rtol=0)
 
 
 def make_inputs(n: int = 3) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -51,14 +47,11 @@ def make_head(*, trained: bool) -> StopHead:
     return head
 
 
-def test_an_untrained_head_stops_seldom_and_everywhere_alike():
+def test_a_stop_head_reads_the_image_inside_the_region_once_it_is_trained():
     odds = make_head(trained=False)(*make_inputs())
     assert torch.equal(odds, torch.full((3, 2), -2.0))
     # 1 / (1 + e^2) = 0.119: of k = 3 points 1 + 0.88 + 0.78 = 2.66 are kept on average
     assert odds.sigmoid()[0, 0].item() == pytest.approx(0.1192, abs=1e-4)
-
-
-def test_a_trained_stop_head_reads_the_image_inside_the_region():
     odds = make_head(trained=True)(*make_inputs()).detach()
     assert float(odds.std(0).min()) > 1e-2
     assert float((odds[:, 0] - odds[:, 1]).abs().min()) > 1e-2
@@ -91,30 +84,20 @@ def naive(features: Tensor, logits: Tensor, cells: Tensor, pool: str) -> Tensor:
 
 
 @pytest.mark.parametrize("pool", POOLS)
-def test_equals_a_naive_loop(pool: str):
-    features, logits, cells = value_pool_inputs()
-    pooled = pool_cells(features, logits, cells, pool)
-    torch.testing.assert_close(pooled, naive(features, logits, cells, pool), atol=1e-5, rtol=0)
-
-
-@pytest.mark.parametrize("pool", POOLS)
-def test_no_gradient_reaches_the_map(pool: str):
+def test_pools_equal_a_naive_loop_and_no_gradient_reaches_the_map(pool: str):
+    values, logits, cells = value_pool_inputs()
+    torch.testing.assert_close(pool_cells(values, logits, cells, pool), naive(values, logits, cells, pool), atol=1e-5, rtol=0)
+    if pool == "image":
+        assert torch.equal(pool_cells(values, logits, None, pool), pool_cells(values, logits, cells, pool))
+    else:
+        with pytest.raises(ValueError, match=f"the cells of the region must be given for value_pool '{pool}', got None"):
+            pool_cells(values, logits, None, pool)
     torch.manual_seed(0)
     policy = PolicyNetwork(16, 8, 5, pool)
     shake(policy)
-    generator = torch.Generator().manual_seed(1)
-    features, texture = torch.randn(3, 16, 4, 4, generator=generator), torch.randn(3, 5, 4, 4, generator=generator)
-    policy(features, texture, value_pool_inputs()[2])[1].sum().backward()
+    policy(*inputs(), cells)[1].sum().backward()
     assert all(p.grad is None for p in policy.attention.parameters())
     assert all(float(p.grad.abs().sum()) > 0 for p in policy.trunk[0][0].parameters())
-
-
-def test_the_image_pool_needs_no_cells_and_the_others_say_so():
-    features, logits, cells = value_pool_inputs()
-    assert torch.equal(pool_cells(features, logits, None, "image"), pool_cells(features, logits, cells, "image"))
-    for pool in ("region", "attention"):
-        with pytest.raises(ValueError, match=f"the cells of the region must be given for value_pool '{pool}', got None"):
-            pool_cells(features, logits, None, pool)
 
 
 def test_an_arm_with_a_value_baseline_learns_it():

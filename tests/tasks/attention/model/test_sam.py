@@ -19,7 +19,7 @@ def sam() -> Sam:
 
 
 def features(n: int = 2) -> Tensor:
-    return torch.randn(n, model_params().feature_channels, GRID, GRID, generator=torch.Generator().manual_seed(1))
+    return normal(n, model_params().feature_channels, GRID, GRID, seed=1)
 
 
 def points(n: int = 2, group: int = 3, k: int = 3) -> Tensor:
@@ -27,17 +27,16 @@ def points(n: int = 2, group: int = 3, k: int = 3) -> Tensor:
 
 
 @torch.no_grad()
-def test_point_lights_its_cell(sam: Sam):
+def test_point_lights_its_cell_and_untrained_features_carry_the_image(sam: Sam):
     sam.net.prompt_encoder.point_embed[1].weight.zero_()
     encoded = sam.encode_points(cell_centres(torch.arange(GRID * GRID), GRID))[:-1]
-    dense = sam.dense_encoding()[0]
-    for i in range(GRID):
-        for j in range(GRID):
-            assert torch.equal(encoded[i * GRID + j], dense[:, i, j]), (i, j)
+    assert torch.equal(encoded, sam.dense_encoding()[0].flatten(1).T)
+    # transformers' default initializer_range of 1e-10 gave features of size 1e-21.
+    assert float(sam.encode(normal(2, 1, SIZE, SIZE, seed=3)).std()) > 0.1
 
 
 @torch.no_grad()
-def test_decodes_as_transformers_does(sam: Sam):
+def test_decodes_as_transformers_does_and_without_points(sam: Sam):
     image, sets = features(), points()
     theirs = sam.net(
         image_embeddings=image,
@@ -46,6 +45,11 @@ def test_decodes_as_transformers_does(sam: Sam):
         multimask_output=False,
     )
     torch.testing.assert_close(sam.decode(image, sets).mask_logits, theirs.pred_masks[:, :, 0], atol=1e-5, rtol=0)
+    none = sam.decode(image, points(k=0)).mask_logits
+    assert none.shape == (2, 3, 4 * GRID, 4 * GRID)
+    assert torch.isfinite(none).all()
+    assert torch.equal(none[:, 0], none[:, 1])  # no prompt: nothing tells the sets apart
+    assert not torch.allclose(none, sam.decode(image, sets).mask_logits, atol=0.1)
 
 
 @torch.no_grad()
@@ -115,32 +119,13 @@ def test_a_set_without_foreground_points_has_no_box(sam: Sam):
     assert (a - c).abs().amax((0, 2, 3)).gt(1e-3).tolist() == [True, False, False]
 
 
-@torch.no_grad()
-def test_decodes_without_points(sam: Sam):
-    none = sam.decode(features(), points(k=0))
-    assert none.mask_logits.shape == (2, 3, 4 * GRID, 4 * GRID)
-    assert torch.isfinite(none.mask_logits).all()
-    assert torch.equal(none.mask_logits[:, 0], none.mask_logits[:, 1])  # no prompt: nothing tells the sets apart
-    assert not torch.allclose(none.mask_logits, sam.decode(features(), points()).mask_logits, atol=0.1)
-
-
 def test_refuses_an_image_that_is_no_multiple_of_the_patch():
     with pytest.raises(ValueError, match=r"multiple of attention.model.patch_size = 8, got 36; change attention.data.image_size"):
         Sam(model_params(), 36)
 
 
-def test_untrained_features_carry_the_image(sam: Sam):
-    # transformers' default initializer_range of 1e-10 gave features of size 1e-21.
-    images = torch.randn(2, 1, SIZE, SIZE, generator=torch.Generator().manual_seed(3))
-    assert float(sam.encode(images).std().detach()) > 0.1
-
-
 def normal(*shape: int, seed: int) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
-
-
-def masked_decoder_points(*shape: int) -> Tensor:
-    return torch.rand(*shape, 2, generator=torch.Generator().manual_seed(2))
 
 
 @torch.no_grad()
@@ -161,7 +146,7 @@ def test_with_all_tokens_it_is_the_transformer_of_transformers(sam: Sam):
 @pytest.mark.parametrize("further", [0, 2])
 def test_sets_of_different_sizes_share_a_call(sam: Sam, further: int):
     prompts = normal(2, further, model_params().feature_channels, seed=4) if further else None
-    image, sets = normal(2, model_params().feature_channels, GRID, GRID, seed=1), masked_decoder_points(2, 3, 3)
+    image, sets = features(), points()
     counts = torch.tensor([[1, 2, 3], [3, 1, 2]])
     together = sam.decode(image, sets, prompts, is_point=torch.arange(3) < counts[..., None])
     for p in range(2):
@@ -175,10 +160,9 @@ def test_sets_of_different_sizes_share_a_call(sam: Sam, further: int):
 
 
 def test_no_gradient_reaches_a_padded_point(sam: Sam):
-    sets = masked_decoder_points(1, 2, 3).requires_grad_()
+    sets = points(1, 2).requires_grad_()
     is_point = torch.tensor([[[True, False, False], [True, True, False]]])
-    image = normal(1, model_params().feature_channels, GRID, GRID, seed=1)
-    decoded = sam.decode(image, sets, is_point=is_point)
+    decoded = sam.decode(features(1), sets, is_point=is_point)
     (gradient,) = torch.autograd.grad(decoded.mask_logits.square().mean() + decoded.token.square().mean(), sets)
     assert bool(gradient.isfinite().all())
     assert torch.equal(gradient.abs().sum(-1) > 0, is_point)
@@ -191,12 +175,6 @@ SAM_START_GRID = SAM_START_SIZE // PATCH
 def default_params() -> ModelParams:
     sizes = {"patch_size": PATCH, "encoder_width": WIDTH, "encoder_layers": LAYERS, "encoder_heads": HEADS, "encoder_window": 4}
     return model_params(**sizes, feature_channels=CHANNELS, decoder_layers=LAYERS, decoder_heads=HEADS)
-
-
-@pytest.fixture(scope="module")
-def ours() -> Sam:
-    torch.manual_seed(0)
-    return Sam(default_params(), SAM_START_SIZE)
 
 
 def published() -> nn.ModuleDict:
@@ -225,22 +203,19 @@ def spreads(module: nn.Module) -> dict[tuple[int, ...], tuple[float, float]]:
     return {shape: (float(weight.std()), float(weight.abs().max())) for shape, weight in joined.items()}
 
 
-@pytest.mark.parametrize(
-    ("box", "part"), [("encoder", "vision_encoder"), ("decoder", "mask_decoder"), ("prompt", "prompt_encoder")]
-)
-def test_weights_are_spread_as_published(ours: Sam, box: str, part: str) -> None:
-    theirs, found = spreads(published()[box]), spreads(getattr(ours.net, part))
-    assert found.keys() == theirs.keys()
-    for shape, (deviation, largest) in theirs.items():
-        # 300 numbers tell a standard deviation to 5 per cent, and the largest of a uniform draw to 1 per cent.
-        assert found[shape][0] == pytest.approx(deviation, rel=0.15), shape
-        assert found[shape][1] == pytest.approx(largest, rel=0.1), shape
-
-
-def test_the_positional_basis_is_standard_normal(ours: Sam) -> None:
-    basis = ours.net.shared_image_embedding.positional_embedding
-    assert float(basis.detach().std()) == pytest.approx(1.0, abs=0.35)
-    assert float(basis.detach().abs().max()) < 5.0  # the start of transformers: 24 times as much
+def test_weights_are_spread_as_published() -> None:
+    torch.manual_seed(0)
+    ours, original = Sam(default_params(), SAM_START_SIZE), published()
+    for box, part in (("encoder", "vision_encoder"), ("decoder", "mask_decoder"), ("prompt", "prompt_encoder")):
+        theirs, found = spreads(original[box]), spreads(getattr(ours.net, part))
+        assert found.keys() == theirs.keys()
+        for shape, (deviation, largest) in theirs.items():
+            # 300 numbers tell a standard deviation to 5 per cent, and the largest of a uniform draw to 1 per cent.
+            assert found[shape][0] == pytest.approx(deviation, rel=0.15), shape
+            assert found[shape][1] == pytest.approx(largest, rel=0.1), shape
+    basis = ours.net.shared_image_embedding.positional_embedding.detach()  # standard normal
+    assert float(basis.std()) == pytest.approx(1.0, abs=0.35)
+    assert float(basis.abs().max()) < 5.0  # the start of transformers: 24 times as much
 
 
 @torch.no_grad()

@@ -56,6 +56,17 @@ def test_bad_rows(line, reason):
     assert "; " in entry["reason"] or "(" in entry["reason"]
 
 
+def test_splits_of_the_file_and_one_story_per_persona():
+    reading = read_rows(json_file([row(split="val"), row(), row(split="dev")]), names_splits=True)
+    assert [draft.split for draft in reading.drafts] == ["val"]
+    reasons = [entry["reason"].split(",")[0] for entry in reading.refused]
+    assert reasons == ["key 'split' must be there", "split must be one of ['train'"]
+    assert read_rows(json_file([row(split="dev")]), names_splits=False).drafts[0].split == ""
+    stories = persona_stories({"I bake. I run.": "g1", "i run. I bake.": "g1", "I sing.": "g2"})
+    assert sorted(story["persona_id"] for story in stories) == ["g1", "g2"]
+    assert [story["story_id"] for story in stories] == sorted(story["story_id"] for story in stories)
+
+
 def test_hidden_characters_are_removed_and_counted():
     shown = row("i bake.", "who are\nyou now", ["not evil", "a\tb"])
     hidden = row("i b\u202eake.", "who\x0bare\nyou\u2066 now", ["not\x00 \u200fevil", "a\tb"])
@@ -63,14 +74,6 @@ def test_hidden_characters_are_removed_and_counted():
     wanted = read_rows(json_file([shown]), names_splits=False)
     assert (found.drafts, found.hidden, wanted.hidden) == (wanted.drafts, 5, 0)
     assert read([("I bake.", "I\u202e sing.", TALK)]).hidden == 1
-
-
-def test_splits_of_the_file():
-    reading = read_rows(json_file([row(split="val"), row(), row(split="dev")]), names_splits=True)
-    assert [draft.split for draft in reading.drafts] == ["val"]
-    reasons = [entry["reason"].split(",")[0] for entry in reading.refused]
-    assert reasons == ["key 'split' must be there", "split must be one of ['train'"]
-    assert read_rows(json_file([row(split="dev")]), names_splits=False).drafts[0].split == ""
 
 
 TALK = "Topic: food\nUser 1: Hi!\nUser 2: Hello!\n\nUser 1: How?\nslowly,\nthen fast\nUser 2: Well."
@@ -119,9 +122,3 @@ def test_bad_conversations_and_tables_are_named_by_their_line():
         file = TextFile("/data/talk/talk.csv", f"one,two,talk\n{text}".encode())
         with pytest.raises(ValueError, match=f"talk.csv line {line} must be a row of a CSV table, got {got}"):
             read_conversations(file, conversation_params())
-
-
-def test_one_story_per_persona():
-    stories = persona_stories({"I bake. I run.": "g1", "i run. I bake.": "g1", "I sing.": "g2"})
-    assert sorted(story["persona_id"] for story in stories) == ["g1", "g2"]
-    assert [story["story_id"] for story in stories] == sorted(story["story_id"] for story in stories)

@@ -26,17 +26,13 @@ def written(language_model: LanguageModel, encoded: Encoded) -> Tensor:
 
 
 @pytest.mark.parametrize("architecture", CAUSAL)
-def test_replies_may_be_longer_than_the_first_room(architecture: str) -> None:
+def test_writing_and_scoring_agree_beyond_the_first_room_and_in_bf16(architecture: str) -> None:
     language_model = tiny_reader(architecture)
     with torch.no_grad(), patch.object(causal, "ROOM", 2):
         encoded = tiny_encoded(language_model)
         found, expected = written(language_model, encoded), language_model.hidden(encoded, REPLIES)
     torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
-
-
-@pytest.mark.parametrize("architecture", CAUSAL)
-def test_writing_and_scoring_agree_in_bf16(architecture: str) -> None:
-    language_model = tiny_reader(architecture).float()
+    language_model.float()
     with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
         encoded = tiny_encoded(language_model)
         found, expected = written(language_model, encoded).float(), language_model.hidden(encoded, REPLIES).float()

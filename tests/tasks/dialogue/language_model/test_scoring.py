@@ -130,18 +130,15 @@ ACTIONS = torch.randint(9, (7,), generator=GENERATOR)
 KEPT = (torch.rand(7, 9, generator=GENERATOR) < 0.5).scatter(1, ACTIONS[:, None], True)
 
 
-@pytest.mark.parametrize("kept", [None, KEPT])
-def test_each_row_is_scored_over_what_it_kept(kept: torch.Tensor | None) -> None:
-    found = score_tokens(HIDDEN, HEAD, ACTIONS, temperature=0.7, kept=None if kept is None else pack(kept))
-    for m in range(7):
-        mass = ((HEAD[0] @ HIDDEN[m] + HEAD[1]) / 0.7).exp()
-        share = (mass if kept is None else mass * kept[m]) / (mass if kept is None else mass[kept[m]]).sum()
-        torch.testing.assert_close(found.logprobs[m], share[ACTIONS[m]].log(), rtol=1e-12, atol=1e-12)
-        entropy = -sum(p * p.log() for p in share if p > 0)
-        torch.testing.assert_close(found.entropy[m], entropy, rtol=1e-12, atol=1e-12)
-
-
-def test_blocks_change_neither_numbers_nor_gradients() -> None:
+def test_each_row_is_scored_over_what_it_kept_and_blocks_change_neither_numbers_nor_gradients() -> None:
+    for kept in (None, KEPT):
+        found = score_tokens(HIDDEN, HEAD, ACTIONS, temperature=0.7, kept=None if kept is None else pack(kept))
+        for m in range(7):
+            mass = ((HEAD[0] @ HIDDEN[m] + HEAD[1]) / 0.7).exp()
+            share = (mass if kept is None else mass * kept[m]) / (mass if kept is None else mass[kept[m]]).sum()
+            torch.testing.assert_close(found.logprobs[m], share[ACTIONS[m]].log(), rtol=1e-12, atol=1e-12)
+            entropy = -sum(p * p.log() for p in share if p > 0)
+            torch.testing.assert_close(found.entropy[m], entropy, rtol=1e-12, atol=1e-12)
     results = []
     for rows in (1, 100):
         leaves = [x.clone().requires_grad_() for x in (HIDDEN, *HEAD)]

@@ -19,12 +19,9 @@ from grpo_pipeline.tasks.attention.data.phantom.shapes import (
 NO_WOBBLE = np.zeros((0, 2))
 
 
-def test_pixel_centres():
+def test_a_blob_is_a_turned_ellipse_and_a_needle_has_its_length_and_width():
     x, y = pixel_grid(4)
     assert x[0].tolist() == y[:, 0].tolist() == [0.125, 0.375, 0.625, 0.875]
-
-
-def test_a_blob_is_a_turned_ellipse():
     grid = pixel_grid(400)
     inside = blob(grid, (0.4, 0.6), (0.3, 0.2), 0.0, wobble=NO_WOBBLE) < 1
     expected = ((grid[0] - 0.4) / 0.3) ** 2 + ((grid[1] - 0.6) / 0.2) ** 2 < 1
@@ -34,19 +31,12 @@ def test_a_blob_is_a_turned_ellipse():
     inside = blob(pixel_grid(100), (0.5, 0.5), (0.4, 0.1), np.pi / 4, wobble=NO_WOBBLE) < 1
     assert inside[70, 70]
     assert not inside[30, 70]
-
-
-def test_harmonic_moves_the_outline():
-    """Second harmonic of 0.2 at phase 0: 20% further along x, 20% nearer along y."""
+    # Second harmonic of 0.2 at phase 0: 20% further along x, 20% nearer along y.
     level = blob(pixel_grid(1001), (0.5, 0.5), (0.25, 0.25), 0.0, wobble=np.array([[0.2, 0.0]]))
     assert level[500, 800] == pytest.approx(0.29970 / 0.25 / 1.2, rel=1e-2)
     assert level[700, 500] == pytest.approx(0.19980 / 0.25 / 0.8, rel=1e-2)
-
-
-def test_needle_has_its_length_and_width():
     mask = needle_mask(Needle(0.5, 0.5, 0.0, 0.5, 0.06), pixel_grid(500))
-    assert mask.any(axis=0).sum() == 250
-    assert mask.any(axis=1).sum() == 30
+    assert (mask.any(axis=0).sum(), mask.any(axis=1).sum()) == (250, 30)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -84,13 +74,11 @@ def test_intensity_moments_are_those_of_a_k_distribution(density):
     echo = np.sqrt(scatterer_power(rng(), 1024, density=density, grain=0)) * noise(1024)
     intensity = np.abs(echo) ** 2
     assert np.mean(intensity**2) / np.mean(intensity) ** 2 == pytest.approx(2 * (1 + 1 / density), rel=0.05)
-
-
-def test_smoothing_the_power_keeps_its_contrast():
-    """A grain of 1.6 pixels averages 4 pi 1.6^2 = 32 pixels; the variance 1/density must come out all the same."""
+    # A grain of 1.6 pixels averages 4 pi 1.6^2 = 32 pixels; the variance 1/density must come out all the same.
     power = scatterer_power(rng(), 1024, density=0.7, grain=1.6)
     assert power.mean() == pytest.approx(1.0, abs=1e-3)
     assert power.var() == pytest.approx(1 / 0.7, rel=0.1)
+    assert np.mean(np.abs(tissue(rng(), 256, psf=(0.9, 1.5), density=0.7, grain=1.6)) ** 2) == pytest.approx(1.0, abs=1e-5)
 
 
 def test_point_spread_function_sets_the_correlation():
@@ -100,10 +88,6 @@ def test_point_spread_function_sets_the_correlation():
     right = np.mean(field[:, :-2] * field[:, 2:].conj()).real
     assert down == pytest.approx(np.exp(-1.0), abs=0.01)
     assert right == pytest.approx(np.exp(-0.25), abs=0.01)
-
-
-def test_tissue_has_unit_power():
-    assert np.mean(np.abs(tissue(rng(), 256, psf=(0.9, 1.5), density=0.7, grain=1.6)) ** 2) == pytest.approx(1.0, abs=1e-5)
 
 
 def test_log_compression():
