@@ -104,9 +104,8 @@ def test_the_probabilities_of_all_trajectories_sum_to_one(classes: Components[in
 @pytest.mark.parametrize(("classes", "steps"), CASES)
 def test_a_sampled_trajectory_has_its_enumerated_probability_and_frequency(classes: Components[int], steps: int) -> None:
     model, drawn = policy(steps, classes), 20_000
-    rollouts = sample_trajectories(
-        model, prompts([2], 2), drawn, params=trajectory_params(), temperature=1.0, generator=generator(4)
-    )
+    known = {"params": trajectory_params(), "temperature": 1.0, "generator": generator(4)}
+    rollouts = sample_trajectories(model, prompts([2], 2), drawn, **known)
     paths = numbers(rollouts, classes)
     kernels = [naive_kernel(model, classes, t) for t in range(steps, 0, -1)]
     for step, kernel in enumerate(kernels):

@@ -16,12 +16,8 @@ KNOWN = {"CCC"}
 
 def rows(smiles=SMILES, *, rule="policy", reward=1.0, shift=0.0):
     valid, places, generator = np.array([bool(text) for text in smiles]), np.arange(len(smiles)), np.random.default_rng(0)
-    known, qed, logp = (
-        [float(text in KNOWN) for text in smiles],
-        generator.random(len(smiles)),
-        generator.normal(size=len(smiles)),
-    )
-    where_valid = {"is_known": known, "qed": qed, "logp": logp + shift, "sa": 2.0}
+    known, qed = [float(text in KNOWN) for text in smiles], generator.random(len(smiles))
+    where_valid = {"is_known": known, "qed": qed, "logp": generator.normal(size=len(smiles)) + shift, "sa": 2.0}
     drawn = {"reward": reward + generator.random(len(smiles))}
     drawn |= {name: generator.integers(*ends, len(smiles)) for name, ends in
               {"atoms_C": (1, 5), "atoms_O": (0, 3), "valency_4": (0, 2)}.items()}  # fmt: skip

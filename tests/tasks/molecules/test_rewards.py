@@ -40,10 +40,10 @@ def measure(params, molecules=ROWS, known=("CCO",), references=None):
         return submit_rewards(params, pool, molecules=molecules, known={*known}, references=references).result()
 
 
-@pytest.mark.parametrize("workers", [0, 1])
-def test_parts_of_valid_and_invalid_molecules(workers):
+def test_parts_of_valid_and_invalid_molecules():
     """The same ones wherever they are measured."""
-    rewards = measure(make(workers=workers))
+    rewards, alone = measure(make(workers=1)), measure(make()).components
+    assert {name: part.tolist() for name, part in alone.items()} == {n: p.tolist() for n, p in rewards.components.items()}
     assert rewards.components["validity"].tolist() == [[1, 0, 1, 1], [1, 1, 0, 1]]
     assert rewards.components["novelty"].tolist() == [[0, 0, 0, 1], [1, 0, 0, 1]]
     # CCO is there twice in the first group, and once in each of the two.
@@ -79,10 +79,7 @@ def test_the_mean_of_the_group_says_nothing_about_an_invalid_molecule():
     others = qed[valid] + rewards.components["novelty"][0, valid]
     torch.testing.assert_close(centred[1], torch.tensor(-0.75).double())
     torch.testing.assert_close(centred[valid], 0.25 + others - others.mean())
-
-
-def test_the_mean_of_the_group_leaves_out_what_was_not_scored():
-    section = make(own=ODD, weights={"validity": 1.0}, invalid=GROUP_MEAN)
+    section = make(own=ODD, weights={"validity": 1.0}, invalid=GROUP_MEAN)  # what was not scored is left out of the mean
     np.testing.assert_array_equal(measure(section).components["odd"][0], [3, 3, 3, np.nan])
     # No molecule of the group is valid; and one is, but could not be scored.
     nothing = measure(section, [[BROKEN] * 2, [ROWS[0][3], BROKEN]]).components["odd"]
@@ -97,13 +94,6 @@ def test_groups_have_their_own_references():
         measure(make(), references=[["a"]])
 
 
-def test_uniqueness_is_what_the_group_loses_with_the_sample():
-    """Against the definition, on all groups of four out of three molecules."""
-    groups = [list(group) for group in itertools.product("abc", repeat=4)]
-    naive = [[len({*group}) - len({*group[:place], *group[place + 1 :]}) for place in range(4)] for group in groups]
-    np.testing.assert_array_equal(unique_in_group(groups).numpy(), naive)
-
-
 def test_uniqueness_in_the_batch_looks_at_all_groups_that_are_scored_together():
     """CCO is in both groups: unique in the second, and not in the batch."""
     weights = {"validity": 1.0, "uniqueness": 0.5, "batch_uniqueness": 1.0}
@@ -112,6 +102,10 @@ def test_uniqueness_in_the_batch_looks_at_all_groups_that_are_scored_together():
     assert together["batch_uniqueness"].tolist() == [[0, 0, 0, 1], [1, 0, 0, 1]]
     alone = [measure(make(weights=weights), [group]).components for group in ROWS]
     assert [part["batch_uniqueness"][0].tolist() for part in alone] == [part["uniqueness"][0].tolist() for part in alone]
+    # Against the definition, what the group loses with the sample, on all groups of four out of three molecules.
+    groups = [list(group) for group in itertools.product("abc", repeat=4)]
+    naive = [[len({*group}) - len({*group[:place], *group[place + 1 :]}) for place in range(4)] for group in groups]
+    np.testing.assert_array_equal(unique_in_group(groups).numpy(), naive)
 
 
 LONG = {"function": "tiny_rewards:slow", "weight": 0.25, "options": {"seconds": 0.0}}
@@ -142,9 +136,8 @@ def test_parts_are_built_in_and_own_and_one_without_a_weight_is_not_computed(mon
     assert {name: part.tolist() for name, part in found.components.items()} == {"validity": [[1.0]]}
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
+def test_reward_params_refuses():
+    for changes, message in (
         ({"logp": None}, "molecules.rewards.logp must be given while logp has the weight 1, got null; give it, or take"),
         ({"wanted": ["[X"]}, r"must be SMARTS that RDKit reads, got '\[X'"),
         ({"logp": {"low": 2, "high": 1, "width": 1}}, "low must be at most high, got 2.0 and 1.0; exchange them"),
@@ -155,8 +148,6 @@ def test_parts_are_built_in_and_own_and_one_without_a_weight_is_not_computed(mon
         ({"invalid": {"rule": "exclude", "penalty": None}}, "must not have validity with invalid.rule: exclude"),
         ({"own": {"qed": LONG}}, "the name of an own reward must be a new word, got 'qed'"),
         ({"weights": {"beauty": 1.0}}, "weights.beauty"),
-    ],
-)
-def test_reward_params_refuses(changes, message):
-    with pytest.raises(ValidationError, match=message):
-        MoleculeRewardParams.model_validate(SECTION | changes)
+    ):
+        with pytest.raises(ValidationError, match=message):
+            MoleculeRewardParams.model_validate(SECTION | changes)

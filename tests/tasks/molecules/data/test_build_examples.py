@@ -18,7 +18,7 @@ def tables():
     return checked, pd.DataFrame({"smiles": SMILES, "qed": 0.5, "logp": 1.0, "sa": 2.0})
 
 
-def test_rows_of_the_table_own_the_graphs():
+def test_rows_of_the_table_own_the_graphs(monkeypatch):
     examples = build_examples(VOCABULARY, *tables(), SPLITS)
     assert examples.arrays["bonds"].shape == (4, 6, 6)
     assert {array.dtype for array in examples.arrays.values()} == {torch.uint8}
@@ -27,10 +27,7 @@ def test_rows_of_the_table_own_the_graphs():
         assert sorted(molecule.smiles for molecule in decode(graphs, examples.vocabulary)) == sorted(members)
         assert examples.known(split) == {*members}
     assert graphs.atoms.dtype == torch.int64
-
-
-def test_graphs_are_the_same_in_parts_and_the_digest_tells_every_change(monkeypatch):
-    examples = build_examples(VOCABULARY, *tables(), SPLITS)
+    # The same in parts; the digest tells every change.
     monkeypatch.setattr("grpo_pipeline.tasks.molecules.data.build_examples.ROWS", 3)
     assert build_examples(VOCABULARY, *tables(), SPLITS).digest == examples.digest
     arrays = {name: array.clone() for name, array in examples.arrays.items()}

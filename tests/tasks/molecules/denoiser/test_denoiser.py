@@ -41,14 +41,11 @@ def test_time_size_and_conditions_are_read(features: str) -> None:
         assert all(not torch.allclose(a, b, atol=1e-3) for a, b in zip(plain, other, strict=True))
 
 
-def test_every_parameter_learns() -> None:
+def test_every_parameter_learns_and_half_precision_leaves_as_float32() -> None:
     model, wanted = policy(conditions=2), make_prompts(torch.tensor([4, 3]), 4, torch.ones(2, 2))
     out = logits(model, random_entries(wanted), wanted)
     sum((part.log_softmax(-1)[..., 0][mask]).sum() for part, mask in zip(out, wanted.masks, strict=True)).backward()
     assert [name for name, p in model.named_parameters() if p.grad is None or not bool(p.grad.any())] == []
-
-
-def test_half_precision_leaves_as_float32() -> None:
     model, wanted = policy().float(), prompts([4], 4)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         out = logits(model, random_entries(wanted), wanted)
@@ -93,10 +90,7 @@ def test_counts_are_those_of_brute_force(seed: int) -> None:
         counts = cycle_counts(torch.ones(1, 28, dtype=torch.int64), 8, torch.float32)
     # 8 nodes, all bonded; through each: (7 * 6) / 2, (7 * 6 * 5) / 2, (7 * 6 * 5 * 4) / 2
     assert counts[0, 0].tolist() == [21.0, 105.0, 420.0]
-
-
-def test_features_are_logarithms_of_counts() -> None:
-    square = torch.tensor([[1, 0, 2, 1, 0, 1]])  # (0, 1), (0, 3), (1, 2), (2, 3)
+    square = torch.tensor([[1, 0, 2, 1, 0, 1]])  # (0, 1), (0, 3), (1, 2), (2, 3): features are logarithms of counts
     nodes, whole = (part.expm1() for part in structure_features(square, 4, CLASSES.bonds, torch.float64))
     assert torch.allclose(nodes[0, 0], torch.tensor([1.0, 1.0, 0.0, 0.0, 1.0, 0.0], dtype=torch.float64))
     assert torch.allclose(whole, torch.tensor([[0.0, 1.0, 0.0]], dtype=torch.float64))

@@ -64,23 +64,19 @@ def rows(*shape: int) -> torch.Tensor:
     return 3 * normal(*shape) + 2
 
 
-@pytest.mark.parametrize("shape", [(2, 3, 7), (1, 1, 64), (2, 0, 5)])
-def test_rows_and_gradients_are_those_of_layer_norm(shape: tuple[int, ...]) -> None:
-    for x in (rows(*shape).requires_grad_(), rows(*shape).transpose(0, 1).requires_grad_()):
-        outs = (layers.normalised(x), functional.layer_norm(x, shape[-1:]))
-        found, wanted = ((out, *torch.autograd.grad(out.square().mul(out).sum(), x)) for out in outs)
-        torch.testing.assert_close(found, wanted, rtol=0, atol=1e-10)
-
-
-def test_rows_at_the_ends_of_a_precision() -> None:
+def test_rows_and_gradients_are_those_of_layer_norm() -> None:
+    for shape in ((2, 3, 7), (1, 1, 64), (2, 0, 5)):
+        for x in (rows(*shape).requires_grad_(), rows(*shape).transpose(0, 1).requires_grad_()):
+            outs = (layers.normalised(x), functional.layer_norm(x, shape[-1:]))
+            found, wanted = ((out, *torch.autograd.grad(out.square().mul(out).sum(), x)) for out in outs)
+            torch.testing.assert_close(found, wanted, rtol=0, atol=1e-10)
+    # At the ends of a precision.
     assert torch.equal(layers.normalised(torch.full((1, 1, 8), 5.0)), torch.zeros(1, 1, 8))
     deviations = torch.tensor([[[-1.0, 1.0, -2.0, 2.0]]])  # from 1000, float32 holds them exactly
     assert torch.allclose(layers.normalised(deviations + 1000), functional.layer_norm(deviations, (4,)), atol=1e-6)
     x = rows(2, 3, 8).to(torch.bfloat16)
     assert torch.equal(layers.normalised(x), functional.layer_norm(x, (8,)))
-
-
-def test_the_whole_scales_and_shifts_every_row() -> None:
+    # The whole scales and shifts every row.
     norm, x, whole = layers.ModulatedNorm(4, 3).double(), rows(2, 5, 4), rows(2, 3)
     scale, shift = (norm.film.weight @ whole.T).T.add(norm.film.bias).split(4, dim=-1)
     expected = functional.layer_norm(x, (4,)) * (1 + scale[:, None]) + shift[:, None]

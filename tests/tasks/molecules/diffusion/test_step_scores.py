@@ -31,6 +31,12 @@ def test_the_mean_divides_by_the_entries_that_have_a_choice() -> None:
     counts = torch.tensor([n + n * (n - 1) / 2 for n in SIZES], dtype=torch.float64)[:, None, None]
     assert torch.allclose(mean.logprobs * counts, total.logprobs, atol=1e-12)
     assert torch.allclose(mean.entropy * counts, total.entropy, atol=1e-12)
+    with pytest.raises(ValueError, match="trajectories must have the 4 steps of the policy's noise, got 5"):
+        score(policy(steps=4), rollouts)
+    with pytest.raises(ValueError, match="steps_per_update must be at most the 5 steps of the noise, got 6"):
+        check_steps(noise_params(5), trajectory_params(steps_per_update=6))
+    with pytest.raises(ValueError, match="entry_reduction"):
+        TrajectoryParams.model_validate(trajectory_params().model_dump() | {"entry_reduction": "median"})
 
 
 def test_the_eager_score_is_that_of_the_last_graph() -> None:
@@ -125,16 +131,6 @@ def test_the_kl_of_certain_predictions_is_finite(dtype: torch.dtype) -> None:
         assert bool(part.isfinite().all())
     assert float(scores.kl.detach().max()) > 100.0
     assert bool((scores.kl >= -1e-3).all())
-
-
-def test_what_does_not_fit_is_refused() -> None:
-    rollouts = sample(policy(), prompts([2], 2))
-    with pytest.raises(ValueError, match="trajectories must have the 4 steps of the policy's noise, got 5"):
-        score(policy(steps=4), rollouts)
-    with pytest.raises(ValueError, match="steps_per_update must be at most the 5 steps of the noise, got 6"):
-        check_steps(noise_params(5), trajectory_params(steps_per_update=6))
-    with pytest.raises(ValueError, match="entry_reduction"):
-        TrajectoryParams.model_validate(trajectory_params().model_dump() | {"entry_reduction": "median"})
 
 
 def loss_of(advantages: Tensor, denominator: int, scores: StepScores, rollouts: Trajectories) -> Tensor:

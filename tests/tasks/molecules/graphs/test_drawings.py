@@ -21,16 +21,12 @@ def texts(drawing):
     return "|".join("".join(element.itertext()) for element in ElementTree.fromstring(drawing).iter(f"{SVG}text"))
 
 
-def test_the_best_are_different_and_valid():
+def test_the_best_are_different_and_valid_and_random_ones_are_drawn_from_all_rows():
     assert list(best_molecules(ROWS, 10)["smiles"]) == ["c1ccccc1", "CC#N", "CCO"]
     assert list(best_molecules(ROWS, 10)["reward"]) == [0.9, 0.7, 0.7]
     assert list(best_molecules(ROWS, 1)["smiles"]) == ["c1ccccc1"]
-
-
-def test_random_ones_are_drawn_from_all_rows():
     seen = [tuple(random_molecules(ROWS, 3, generator=torch.Generator().manual_seed(seed)).index) for seed in range(200)]
     assert all(len({*rows}) == 3 for rows in seen)
-    assert {row for rows in seen for row in rows} == {*range(6)}
     # Each of 6 rows is among 3 drawn ones with probability 1/2: 100 of 200, give or take 4 deviations of 7.
     assert all(72 <= sum(row in rows for rows in seen) <= 128 for row in range(6))
     assert seen[7] == tuple(random_molecules(ROWS, 3, generator=torch.Generator().manual_seed(7)).index)

@@ -45,26 +45,32 @@ def test_selected_graphs_keep_their_order_and_are_padded_to_the_widest() -> None
         assert torch.equal(getattr(again, name), getattr(graphs.padded_to(5), name)[rows])
 
 
-@pytest.mark.parametrize(
-    ("parts", "message"),
-    [
-        (two_graphs(bonds=((0, 0, 2), 1)), "bonds must be symmetric, got otherwise in graph 0"),
-        (two_graphs(bonds=((1, 1, 1), 1)), "bonds must be 0 outside pairs of two different nodes, got otherwise in graph 1"),
-        (two_graphs(bonds=((1, 0, 2), 1)), "bonds must be 0 outside pairs of two different nodes, got otherwise in graph 1"),
-        (two_graphs(atoms=((1, 2), 1)), "atoms must be 0 behind the last node, got otherwise in graph 1"),
-        (two_graphs(charges=((1, 2), 1)), "charges must be 0 behind the last node, got otherwise in graph 1"),
-        (two_graphs(atoms=((0, 0), -1)), "atoms must be classes from 0 on"),
-        (two_graphs(sizes=((0,), 4)), "sizes must be between 1 and 3"),
-        (two_graphs(sizes=((1,), 0)), "sizes must be between 1 and 3"),
-        (two_graphs() | {"bonds": torch.zeros(2, 3, 3)}, "bonds must be int64 classes, got torch.float32"),
-        (two_graphs() | {"bonds": torch.zeros(2, 3, 2, dtype=torch.int64)}, "bonds must have shape (2, 3, 3)"),
-        (two_graphs() | {"charges": torch.zeros(2, 2, dtype=torch.int64)}, "charges must have shape (2, 3)"),
-        (two_graphs() | {"atoms": torch.zeros(2, dtype=torch.int64)}, "atoms must have shape [B, n]"),
-    ],
-)
-def test_what_is_no_graph_is_refused(parts: dict[str, torch.Tensor], message: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(message)):
-        MoleculeGraphs(**parts)
+REFUSED = [
+    (two_graphs(bonds=((0, 0, 2), 1)), "bonds must be symmetric, got otherwise in graph 0"),
+    (two_graphs(bonds=((1, 1, 1), 1)), "bonds must be 0 outside pairs of two different nodes, got otherwise in graph 1"),
+    (two_graphs(bonds=((1, 0, 2), 1)), "bonds must be 0 outside pairs of two different nodes, got otherwise in graph 1"),
+    (two_graphs(atoms=((1, 2), 1)), "atoms must be 0 behind the last node, got otherwise in graph 1"),
+    (two_graphs(charges=((1, 2), 1)), "charges must be 0 behind the last node, got otherwise in graph 1"),
+    (two_graphs(atoms=((0, 0), -1)), "atoms must be classes from 0 on"),
+    (two_graphs(sizes=((0,), 4)), "sizes must be between 1 and 3"),
+    (two_graphs(sizes=((1,), 0)), "sizes must be between 1 and 3"),
+    (two_graphs() | {"bonds": torch.zeros(2, 3, 3)}, "bonds must be int64 classes, got torch.float32"),
+    (two_graphs() | {"bonds": torch.zeros(2, 3, 2, dtype=torch.int64)}, "bonds must have shape (2, 3, 3)"),
+    (two_graphs() | {"charges": torch.zeros(2, 2, dtype=torch.int64)}, "charges must have shape (2, 3)"),
+    (two_graphs() | {"atoms": torch.zeros(2, dtype=torch.int64)}, "atoms must have shape [B, n]"),
+    (lambda: MoleculeGraphs(**two_graphs()).padded_to(2), "nodes must be at least the size of the largest graph, got 2"),
+    (lambda: concatenate([]), "parts must hold at least one"),
+    (lambda: make_prompts(torch.tensor([2, 5]), 4), "sizes must be between 1 and 4, got 2 to 5"),
+    (lambda: make_prompts(torch.tensor([0, 2]), 4), "sizes must be between 1 and 4, got 0 to 2"),
+    (lambda: GraphPrompts(torch.tensor([2.0]), torch.zeros(1, 0), 3), "sizes must be int64 [P], got torch.float32"),
+    (lambda: make_prompts(torch.tensor([2]), 3, torch.zeros(2, 1)), "conditions must have shape [1, F], got [2, 1]"),
+]
+
+
+def test_what_is_no_graph_or_does_not_fit_is_refused() -> None:
+    for parts, message in REFUSED:
+        with pytest.raises(ValueError, match=re.escape(message)):
+            MoleculeGraphs(**parts) if isinstance(parts, dict) else parts()
 
 
 def test_every_pair_has_one_entry_and_stands_at_both_places() -> None:
@@ -94,19 +100,3 @@ def test_masks_count_each_entry_once_and_leave_out_padding_and_loops() -> None:
     many = make_prompts(torch.tensor([2, 3]), 4, torch.tensor([[0.5], [1.5]])).repeated(3)
     assert many.sizes.tolist() == [2, 2, 2, 3, 3, 3]
     assert many.conditions[:, 0].tolist() == [0.5] * 3 + [1.5] * 3
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: MoleculeGraphs(**two_graphs()).padded_to(2), "nodes must be at least the size of the largest graph, got 2"),
-        (lambda: concatenate([]), "parts must hold at least one"),
-        (lambda: make_prompts(torch.tensor([2, 5]), 4), "sizes must be between 1 and 4, got 2 to 5"),
-        (lambda: make_prompts(torch.tensor([0, 2]), 4), "sizes must be between 1 and 4, got 0 to 2"),
-        (lambda: GraphPrompts(torch.tensor([2.0]), torch.zeros(1, 0), 3), "sizes must be int64 [P], got torch.float32"),
-        (lambda: make_prompts(torch.tensor([2]), 3, torch.zeros(2, 1)), "conditions must have shape [1, F], got [2, 1]"),
-    ],
-)
-def test_what_does_not_fit_is_refused(call, message: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(message)):
-        call()

@@ -24,6 +24,16 @@ def table(*, graphs=SKETCHES, known=("CC(=O)[O-]",)):
 
 
 def test_rows_of_valid_and_invalid_graphs():
+    crowded = ParsedMolecule(("C",) * 4, (0,) * 4, ((0, 1, "triple"), (0, 2, "triple"), (0, 3, "double")))
+    rows = table(graphs=[*SKETCHES, crowded])
+    count = lambda prefix, names: rows[[f"{prefix}_{name}" for name in names]].to_numpy().tolist()  # noqa: E731
+    assert count("atoms", "CNOF") == [[2, 0, 2, 0], [2, 0, 2, 0], [1, 0, 1, 1], [4, 1, 0, 0], [4, 0, 0, 0]]
+    assert count("bonds", ("single", "double", "triple")) == [[2, 1, 0], [1, 1, 1], [1, 0, 0], [3, 2, 0], [0, 1, 2]]
+    # Bond orders of the second graph: C 5, O 4, O 2, C 1; the class of 6 also counts what is above.
+    valency = count("valency", range(7))
+    assert valency[1] == [0, 1, 1, 0, 1, 1, 0]
+    assert valency[4] == [0, 0, 1, 2, 0, 0, 1]
+    assert [sum(row) for row in valency] == list(rows["n_atoms"]) == [4, 4, 3, 5, 4]
     rows, pyrrole = table(), Chem.MolFromSmiles("c1cc[nH]c1")
     expected = {
         "smiles": [canonical("CC(=O)[O-]"), "", "", "c1cc[nH]c1"],
@@ -43,19 +53,6 @@ def test_rows_of_valid_and_invalid_graphs():
     assert table(graphs=SKETCHES[1:3])["qed"].isna().all()
     with pytest.raises(ValueError, match="one entry per graph, got 1 for 2"):
         tabulate_molecules(encode(SKETCHES[1:3], vocabulary()), [None], vocabulary(), set())
-
-
-def test_counts_of_classes():
-    crowded = ParsedMolecule(("C",) * 4, (0,) * 4, ((0, 1, "triple"), (0, 2, "triple"), (0, 3, "double")))
-    rows = table(graphs=[*SKETCHES, crowded])
-    count = lambda prefix, names: rows[[f"{prefix}_{name}" for name in names]].to_numpy().tolist()  # noqa: E731
-    assert count("atoms", "CNOF") == [[2, 0, 2, 0], [2, 0, 2, 0], [1, 0, 1, 1], [4, 1, 0, 0], [4, 0, 0, 0]]
-    assert count("bonds", ("single", "double", "triple")) == [[2, 1, 0], [1, 1, 1], [1, 0, 0], [3, 2, 0], [0, 1, 2]]
-    # Bond orders of the second graph: C 5, O 4, O 2, C 1; the class of 6 also counts what is above.
-    valency = count("valency", range(7))
-    assert valency[1] == [0, 1, 1, 0, 1, 1, 0]
-    assert valency[4] == [0, 0, 1, 2, 0, 0, 1]
-    assert [sum(row) for row in valency] == list(rows["n_atoms"]) == [4, 4, 3, 5, 4]
 
 
 def test_an_atom_is_unstable_exactly_where_rdkit_says_so():
