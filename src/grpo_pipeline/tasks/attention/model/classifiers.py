@@ -301,7 +301,7 @@ class OutlineNetwork(nn.Module):
             x = F.interpolate(self.across[number](x), size=above.shape[-2:], mode="bilinear")
             x = self.up[number](x + above)
         pixels = F.interpolate(self.drawn(x), size=images.shape[-2:], mode="bilinear")
-        inside = F.adaptive_avg_pool2d(pixels.detach().sigmoid(), deepest.shape[-2:])
+        inside = F.interpolate(pixels.detach().sigmoid(), size=deepest.shape[-2:], mode="area")
         weight = inside / inside.sum((2, 3), keepdim=True).clamp(min=1e-6)
         pooled = torch.cat([deepest.mean((2, 3)), (deepest * weight).sum((2, 3))], 1)
         return self.label(pooled).squeeze(1), pixels[:, 0]
