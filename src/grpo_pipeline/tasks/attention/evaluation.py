@@ -428,7 +428,7 @@ def outlined_share(
 def learned_outlines(
     examples: Examples, rows: np.ndarray, supervised: SupervisedParams | None = None
 ) -> np.ndarray:
-    """Return of which of these cores a loss learns the lesion outline, bool [n]: it is shown (``mask_share``), or it is their bag.
+    """Return whether a loss learns the lesion outline of each core, bool [n]: it is shown (``mask_share``), or it is their bag.
 
     A core without a lesion outline cannot be one of them.
     """
