@@ -421,11 +421,18 @@ def lesion_frequency(data: AttentionData, rows: np.ndarray, grid: int) -> Tensor
 def outlined_share(
     data: AttentionData, rows: np.ndarray, supervised: SupervisedParams | None = None
 ) -> float:
-    """Return the share of these cores whose lesion outline a loss learns from: it is shown (``mask_share``), or it is their bag.
+    """Return the share of these cores whose lesion outline a loss learns from (``learned_outlines``). NaN without a core."""
+    return float(learned_outlines(data.examples, rows, supervised).mean()) if len(rows) else np.nan
 
-    A core without a lesion outline cannot be one of them. NaN without a core.
+
+def learned_outlines(
+    examples: Examples, rows: np.ndarray, supervised: SupervisedParams | None = None
+) -> np.ndarray:
+    """Return whether a loss learns the lesion outline of each core, bool [n]: it is shown (``mask_share``), or it is their bag.
+
+    A core without a lesion outline cannot be one of them.
     """
-    examples, shown = data.examples, np.zeros(len(rows), dtype=bool)
+    shown = np.zeros(len(rows), dtype=bool)
     if supervised is not None and supervised.mask_share is not None:
         shown = shown_outlines(examples, rows, supervised.mask_share, supervised.mask_seed)
     learned = [
@@ -433,7 +440,7 @@ def outlined_share(
         and (is_shown or np.array_equal(examples.lesion[row], examples.bag[row]))
         for row, is_shown in zip(rows, shown, strict=True)
     ]
-    return float(np.mean(learned)) if learned else np.nan
+    return np.array(learned, dtype=bool)
 
 
 # What the heatmap says by itself, read without any mask of a test image but the region.

@@ -152,8 +152,11 @@ class ModelParams(BaseModel):
     likelihood: Literal["plackett_luce", "independent"] = "plackett_luce"
     stop: StopParams | None = None
     reads_region: bool = False
-    field_mm: tuple[FieldSize, FieldSize, FieldSize] | None = None
-    co_occurrence: bool = False
+    # What is off by default is not written either: a model without is described as it always was.
+    field_mm: tuple[FieldSize, FieldSize, FieldSize] | None = Field(
+        default=None, exclude_if=lambda sizes: sizes is None
+    )
+    co_occurrence: bool = Field(default=False, exclude_if=lambda is_on: not is_on)
     decoder_folds: int = Field(default=1, ge=1, le=20)
     policy_reads: PolicyReads = "image"
     prior: Literal["none", "dark_blobs"] = "none"

@@ -11,15 +11,17 @@ from tiny_attention import make_data, make_task
 
 from grpo_pipeline.tasks.attention.batch import AttentionData
 from grpo_pipeline.tasks.attention.data.examples import Examples
+from grpo_pipeline.tasks.attention.evaluation import learned_outlines
 from grpo_pipeline.tasks.attention.metrics import REQUIRED
+from grpo_pipeline.tasks.attention.model import classifiers
 from grpo_pipeline.tasks.attention.model.classifiers import (
     NAMES,
+    OutlineNetwork,
     apply_network,
     describe_picture,
     draw_outlines,
     fit_baselines,
     overlap,
-    shown_outlines,
     train_network,
     train_outlines,
 )
@@ -129,10 +131,25 @@ def test_a_small_unet_learns_shown_outlines_and_draws_those_of_others() -> None:
     assert roc_auc_score(rows["label"], rows["prob"]) > 0.9
 
 
+def test_the_unet_learns_the_share_of_outlines_that_the_losses_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    examples = made("square")  # no bag is an outline
+    asked: list[int] = []
+
+    def count(examples: Examples, train: np.ndarray, outlined: np.ndarray, *, seed: int) -> OutlineNetwork:
+        asked.append(int(outlined.sum()))
+        return OutlineNetwork()
+
+    monkeypatch.setattr(classifiers, "train_outlines", count)
+    for share in (0.5, 1.0):
+        task = make_task(supervised={"mask_share": share})
+        fit_baselines(task, AttentionData(examples, None), ["unet"], examples.rows("test")[:2], seed=0)
+    assert 0 < asked[0] < asked[1] == examples.lesion[examples.rows("train")].any((1, 2)).sum()
+
+
 def test_the_unet_sees_no_outline_that_is_not_shown() -> None:
     examples = outlined(0.5)
     train = examples.rows("train")
-    shown = shown_outlines(examples, train)
+    shown = learned_outlines(examples, train)
     assert 0 < shown.sum() < examples.lesion[train].any((1, 2)).sum()
     before = torch.random.get_rng_state()
     net = train_outlines(examples, train, shown, seed=2, epochs=2)
@@ -152,7 +169,7 @@ def test_the_epoch_with_the_best_dice_on_the_validation_outlines_is_kept() -> No
     examples = outlined()
     train, val = examples.rows("train"), examples.rows("val")
     val = val[examples.lesion[val].any((1, 2))]
-    shown = shown_outlines(examples, train)
+    shown = learned_outlines(examples, train)
 
     def dice(epochs: int, judged: bool) -> float:
         split = examples.table["split"].where(judged | (examples.table["split"] != "val"), "none")

@@ -23,6 +23,8 @@ DIRECTIONS = ((1, 0), (-1, 0), (0, 1), (0, -1))
 ARMS = (3, 4, 5)
 """Lengths of a calliper's arms in pixels, beside the same in units of the image."""
 EIGHT = np.ones((3, 3), bool)
+MOST = 2000
+"""Strokes that are compared with each other; more are speckle."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,8 @@ def find_strokes(levels: np.ndarray, unit: float, *, rise: float, least: float) 
     hat = levels - ndimage.grey_opening(levels, size=(size, size))
     labels, n = ndimage.label((hat >= rise) & (levels >= least), EIGHT)
     if n == 0:
-        return Strokes(labels, *(np.empty(0) for _ in range(5)))
+        none = np.empty(0)
+        return Strokes(labels, none, none, none, none, none)
     boxes = ndimage.find_objects(labels)
     sides = np.array([[s.start for s in box] + [s.stop - s.start for s in box] for box in boxes])
     index = np.arange(1, n + 1)
@@ -94,7 +97,8 @@ def find_strokes(levels: np.ndarray, unit: float, *, rise: float, least: float) 
         count, 1
     )
     contrast = np.where(count > 0, ndimage.mean(levels, labels, index) - outside, 0.0)
-    return Strokes(labels, *sides.T, contrast)
+    top, left, height, width = sides.T
+    return Strokes(labels, top, left, height, width, contrast)
 
 
 def is_letter(strokes: Strokes, unit: float) -> np.ndarray:
@@ -108,13 +112,15 @@ def is_letter(strokes: Strokes, unit: float) -> np.ndarray:
         & (strokes.contrast >= CONTRAST)
     )
     found = np.zeros(len(strokes.top), bool)
+    if len(chosen) > MOST:
+        return found
     top, left, height, width = (
         values[chosen] for values in (strokes.top, strokes.left, strokes.height, strokes.width)
     )
     bottom, right = top + height, left + width
 
     def apart(a: np.ndarray) -> np.ndarray:
-        return np.abs(a[:, None] - a)
+        return np.asarray(np.abs(a[:, None] - a))
 
     gap = np.maximum(left[:, None], left) - np.minimum(right[:, None], right)
     near = (gap >= 0) & (gap <= 1.2 * np.maximum(height[:, None], height))
@@ -123,7 +129,7 @@ def is_letter(strokes: Strokes, unit: float) -> np.ndarray:
     alike = stands & (apart(top) <= 1.5 * unit)
     stand = alike.any(1) | (stands.sum(1) >= 2)
     # Where few of many do, as in bright speckle, they do by chance.
-    found[chosen] = stand & (stand.mean() >= 0.2 if len(stand) else False)
+    found[chosen] = stand & (stand.sum() >= 0.2 * len(stand))
     return found
 
 
@@ -131,12 +137,16 @@ def is_tick(strokes: Strokes, unit: float) -> np.ndarray:
     """Return which strokes are the ticks of a scale, bool [n]: four others of their size begin in their row or column."""
     short = (strokes.contrast >= CONTRAST) & (np.minimum(strokes.height, strokes.width) <= 4 * unit)
     short &= np.maximum(strokes.height, strokes.width) <= GLYPH[1] * unit
-    of_size = np.ones((len(short), len(short)), bool)
-    for side in (strokes.height, strokes.width):
-        of_size &= np.abs(side[:, None] - side) <= 1
-    alike = [np.abs(place[:, None] - place) <= 1 for place in (strokes.top, strokes.left)]
-    others = (alike[0] ^ alike[1]) & of_size & short & short[:, None]
-    return short & ((others & alike[0]).sum(1) >= 4) | short & ((others & alike[1]).sum(1) >= 4)
+    chosen, found = np.flatnonzero(short), np.zeros(len(short), bool)
+    if len(chosen) > MOST:
+        return found
+    top, left, height, width = (
+        np.abs(values[chosen][:, None] - values[chosen]) <= 1
+        for values in (strokes.top, strokes.left, strokes.height, strokes.width)
+    )
+    of_size = (top ^ left) & height & width
+    found[chosen] = ((of_size & top).sum(1) >= 4) | ((of_size & left).sum(1) >= 4)
+    return found
 
 
 def in_corner(strokes: Strokes, unit: float) -> np.ndarray:
@@ -225,7 +235,7 @@ def dotted_lines(levels: np.ndarray, centres: np.ndarray, unit: float) -> np.nda
         if np.mean(on > np.maximum(one, other) + 8) >= 0.7:
             row, column = places.round().astype(int).T
             found[row, column] = True
-    return ndimage.binary_dilation(found, ndimage.generate_binary_structure(2, 1))
+    return np.asarray(ndimage.binary_dilation(found, ndimage.generate_binary_structure(2, 1)))
 
 
 def fill(image: np.ndarray, drawn: np.ndarray) -> np.ndarray:

@@ -282,7 +282,7 @@ class Preprocessing(BaseModel):
     frame_sizes: Literal["one", "any"] = Field(
         default="one", exclude_if=lambda sizes: sizes == "one"
     )
-    burnt_in: Literal["keep", "mask"] = "keep"
+    burnt_in: Literal["keep", "mask"] = Field(default="keep", exclude_if=lambda how: how == "keep")
 
 
 class ModelPreprocessing(Preprocessing):

@@ -26,7 +26,7 @@ from torch.nn import functional as F
 from grpo_pipeline.core.rng import Stream, numpy_generator
 from grpo_pipeline.tasks.attention.batch import AttentionData, region_cells, standardise
 from grpo_pipeline.tasks.attention.data.examples import Examples
-from grpo_pipeline.tasks.attention.evaluation import PointTask
+from grpo_pipeline.tasks.attention.evaluation import PointTask, learned_outlines
 from grpo_pipeline.tasks.attention.inference.appearance import QUANTILES, content_box
 from grpo_pipeline.tasks.attention.metrics import FACTS, REQUIRED, fact_columns, rule_columns
 from grpo_pipeline.tasks.attention.model.baselines import lesion_coverage, lesion_share
@@ -74,7 +74,7 @@ def fit_baselines(
             describe = describe_picture if name == "picture" else describe_texture
             probs = _regress(describe, examples, train, rows, seed=seed)
         elif name == "unet":
-            outlined = shown_outlines(examples, train)
+            outlined = learned_outlines(examples, train, task.supervised)
             drawing = train_outlines(examples, train, outlined, seed=seed)
             probs, masks = draw_outlines(drawing, examples, rows)
             found = overlap(masks.numpy() > 0.5, np.array(examples.lesion[rows]))
@@ -301,7 +301,7 @@ class OutlineNetwork(nn.Module):
             x = F.interpolate(self.across[number](x), size=above.shape[-2:], mode="bilinear")
             x = self.up[number](x + above)
         pixels = F.interpolate(self.drawn(x), size=images.shape[-2:], mode="bilinear")
-        inside = F.adaptive_avg_pool2d(pixels.detach().sigmoid(), deepest.shape[-2:])
+        inside = F.interpolate(pixels.detach().sigmoid(), size=deepest.shape[-2:], mode="area")
         weight = inside / inside.sum((2, 3), keepdim=True).clamp(min=1e-6)
         pooled = torch.cat([deepest.mean((2, 3)), (deepest * weight).sum((2, 3))], 1)
         return self.label(pooled).squeeze(1), pixels[:, 0]
@@ -310,18 +310,6 @@ class OutlineNetwork(nn.Module):
 def _convolution(inputs: int, outputs: int) -> nn.Module:
     return nn.Sequential(
         nn.Conv2d(inputs, outputs, 3, padding=1), nn.GroupNorm(8, outputs), nn.ReLU()
-    )
-
-
-def shown_outlines(examples: Examples, rows: np.ndarray) -> np.ndarray:
-    """Return which of these rows have an outline that is shown to the losses, bool [n]: it is their bag."""
-    return np.array(
-        [
-            bool(examples.lesion[row].any())
-            and np.array_equal(examples.lesion[row], examples.bag[row])
-            for row in rows
-        ],
-        dtype=bool,
     )
 
 

@@ -157,7 +157,7 @@ def co_occurrences(images: Tensor, grid: int, radii: Tensor | None = None) -> Te
         found.scatter_add_(1, place, is_pair.float())
         counts.append(found.reshape(n, grid, grid, kinds).permute(0, 3, 1, 2))
     fields = [
-        _properties(_over_field(count, field, radii).unflatten(1, (GREYS, GREYS)))
+        _properties(_over_field(count, field, radii).reshape(n, GREYS, GREYS, grid, grid))
         for field in range(len(FIELDS))
         for count in counts
     ]
