@@ -114,6 +114,7 @@ def test_a_core_without_a_shown_outline_has_no_advantage():
     for name in ("dice", "boundary_distance"):
         assert torch.equal(found.components[name][~is_shown], torch.zeros(int((~is_shown).sum()), training.group_size))
         assert bool((found.components[name][is_shown] != 0).any())
+    assert bool((found.components["boundary_distance"] <= 0).all())
     assert found.weights["dice"] == REWARD["dice_weight"]
 
 
