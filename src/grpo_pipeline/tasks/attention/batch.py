@@ -40,7 +40,7 @@ def read_pixels(
     with_lesion: bool,
     shown: np.ndarray | None = None,
 ) -> Pixels:
-    """Read the arrays of these rows and bring them to ``device``; of the lesion's outline those rows where ``shown``, bool [P]."""
+    """Read the arrays of these rows and bring them to ``device``; of the outlines those where ``shown``, bool [P]."""
     outline = None
     if shown is not None:  # an outline that is not shown is not even read
         masks = np.zeros((len(rows), *examples.lesion.shape[1:]), dtype=bool)
@@ -132,8 +132,8 @@ class AttentionContext:
 
     ``lesion_cells`` is that of the batch: only ``proposal: oracle`` reads it. ``statistics`` [P, D, h, w] are those of fields
     around the cells, for a class decoder that reads them, and ``region`` [P, R] those of the whole region; ``prior`` [P, V] are
-    logits that the policy adds to its own; ``folds`` and ``clinical`` are those of the batch; ``detail`` [P, C / 8, 4h, 4w] are pixels of the image that
-    the prompted mask is drawn with, and ``detail_cells`` [P, D, h, w] what the policy reads of them.
+    logits that the policy adds to its own; ``folds`` and ``clinical`` are those of the batch; ``detail`` [P, D, 4h, 4w] are
+    features of the pixels, for the prompted mask, and ``detail_cells`` [P, D, h, w] of the cells, for the policy.
     """
 
     features: Tensor

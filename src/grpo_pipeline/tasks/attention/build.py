@@ -237,8 +237,8 @@ def _check_outlines(task: AttentionTask, examples: Examples) -> None:
     shown = train[shown_outlines(examples, train, supervised.mask_share, supervised.mask_seed)]
     if task.segments and not any(examples.lesion[row].any() for row in shown):
         raise ValueError(
-            f"{path} must show an outline of at least one training core, got {supervised.mask_share:g}, with {len(shown)} cores of "
-            "which none has one; name the outlines in attention.data.columns.lesion_mask, or show more of them"
+            f"{path} must show an outline of at least one training core, got {supervised.mask_share:g}, with {len(shown)} cores "
+            "of which none has one; name the outlines in attention.data.columns.lesion_mask, or show more of them"
         )
     for row in train:
         lesion = examples.lesion[row]

@@ -233,7 +233,7 @@ def supervised_loss(
 
 
 def supervised_counts(batch: AttentionBatch) -> Tensor:
-    """Return how many cores the class loss, the losses of the bag and those of shown outlines are a mean over, float64 [2] or [3]."""
+    """Return how many cores the losses of class, bag and shown outlines are means over, float64 [2], or [3] with outlines."""
     is_member = has_bag(batch)
     counts = [is_member.new_tensor(len(is_member), dtype=torch.float64), is_member.sum().double()]
     if batch.outline is not None:

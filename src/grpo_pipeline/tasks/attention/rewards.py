@@ -23,9 +23,9 @@ def distance_to_edge(cells: Tensor, grid: int, *, is_outside_inside: bool = Fals
         (|nearest centre outside - centre| - 1/2) / grid,   distances in cells
 
     The half cell is the way from the edge to the centre outside: a cell at a straight edge is half a cell away from it.
-    Outside the image counts as outside the region, or with ``is_outside_inside`` as inside. Squared Euclidean distances are separable: along the columns first, then
-    along the rows (Felzenszwalb and Huttenlocher 2012, "Distance transforms of sampled functions", section 2; here by
-    enumeration, since a row has few cells).
+    Outside the image counts as outside the region, or with ``is_outside_inside`` as inside. Squared Euclidean distances are
+    separable: along the columns first, then along the rows (Felzenszwalb and Huttenlocher 2012, "Distance transforms of sampled
+    functions", section 2; here by enumeration, since a row has few cells).
 
     Args:
         cells: bool [P, V], V = grid * grid.
@@ -178,7 +178,7 @@ def boundary_distance(mask: Tensor, outline: Tensor, *, cap: float) -> Tensor:
         inside.flatten(1),
         distance_to_edge(inside.flatten(1), side),
         distance_to_edge(~inside.flatten(1), side, is_outside_inside=True),
-    ).unflatten(1, inside.shape[1:])  # [P, H, W]
+    ).reshape(inside.shape)  # [P, H, W]
     around = F.pad(inside, (1, 1, 1, 1))
     is_surrounded = (
         around[:, 1:-1, :-2] & around[:, 1:-1, 2:] & around[:, :-2, 1:-1] & around[:, 2:, 1:-1]
@@ -188,7 +188,7 @@ def boundary_distance(mask: Tensor, outline: Tensor, *, cap: float) -> Tensor:
     between = mask ^ inside[:, None]
     swept = (to_edge.where(is_there[:, None, None], 0.0)[:, None] * between).sum((2, 3))
     # Lengths and areas in pixels, distances in shares of the side.
-    found = (2 * swept / (side * length.clamp(min=1))[:, None]).sqrt().clamp(max=cap)
+    found: Tensor = (2 * swept / (side * length.clamp(min=1))[:, None]).sqrt().clamp(max=cap)
     return found.where(is_there[:, None], 0.0)
 
 

@@ -589,7 +589,7 @@ class AttentionTask(BaseTask):
         return loss
 
     def supervised_counts(self, batch: AttentionBatch) -> Tensor:
-        """Return the numbers of cores, of those with a bag, and where outlines are shown of those with one: float64 [2] or [3]."""
+        """Return the numbers of cores, of those with a bag, and with outlines of those that are shown: float64 [2] or [3]."""
         return supervised_counts(batch)
 
     def _choose_samples(self, batch: AttentionBatch, outcomes: Outcomes) -> Tensor:

@@ -31,7 +31,14 @@ from grpo_pipeline.pipelines.training.loop import StepRunner
 from grpo_pipeline.tasks.attention.batch import shown_outlines
 from grpo_pipeline.tasks.attention.data.examples import Examples
 from grpo_pipeline.tasks.attention.evaluation import outlined_share
-from grpo_pipeline.tasks.attention.model.segmentation import PixelFeatures, clicks_to, hausdorff95, overlap, resize_masks
+from grpo_pipeline.tasks.attention.model.segmentation import (
+    PixelFeatures,
+    clicks_to,
+    hausdorff95,
+    nearness,
+    overlap,
+    resize_masks,
+)
 from grpo_pipeline.tasks.attention.task import AttentionTask
 
 ROWS = np.arange(N_TRAIN)
@@ -86,7 +93,7 @@ def test_whole_patients_are_shown_and_a_larger_share_holds_a_smaller_one():
         assert (shown >= before).all()
         before = shown
     choices = {tuple(shown_outlines(examples, rows, 0.5, seed)) for seed in range(20)}
-    assert len(choices) > 3
+    assert len(choices) > 3  # of six
     np.testing.assert_array_equal(shown_outlines(examples, rows[::-1], 0.5, 0), shown_outlines(examples, rows, 0.5, 0)[::-1])
 
 
@@ -107,18 +114,38 @@ def test_a_core_without_a_shown_outline_has_no_advantage():
     for name in ("dice", "boundary_distance"):
         assert torch.equal(found.components[name][~is_shown], torch.zeros(int((~is_shown).sum()), training.group_size))
         assert bool((found.components[name][is_shown] != 0).any())
+    assert bool((found.components["boundary_distance"] <= 0).all())
     assert found.weights["dice"] == REWARD["dice_weight"]
 
 
 @pytest.mark.parametrize("grid", [3, 4, 8])
 def test_pixels_and_cells_have_their_shapes_and_start_as_nothing(grid: int):
     net = PixelFeatures(8, 4, grid)
-    pixels, cells = net(torch.randn(2, 1, 8 * grid, 8 * grid))
-    assert pixels.shape == (2, 4, 4 * grid, 4 * grid)
+    features, cells = net(torch.randn(2, 1, 8 * grid, 8 * grid))
+    assert features.shape == (2, 8, 4 * grid, 4 * grid)
     assert cells.shape == (2, 8, grid, grid)
-    assert torch.equal(pixels, torch.zeros_like(pixels))
+    points = torch.rand(2, 3, 2, 2, generator=torch.Generator().manual_seed(0))
+    pixels = net.prompted(features, points, None)
+    assert torch.equal(pixels, torch.zeros(2, 3, 4, 4 * grid, 4 * grid))
     shake(net)
-    assert bool((net(torch.randn(2, 1, 8 * grid, 8 * grid))[0] != 0).all())
+    drawn = net.prompted(features, points, None)
+    assert not torch.allclose(drawn[:, 0], drawn[:, 1], atol=1e-3)  # the points are seen
+    # Padding is no point, and no point is near nothing.
+    is_point = torch.tensor([[[True, False], [False, False], [True, True]]]).expand(2, 3, 2)
+    padded = net.prompted(features, points, is_point)
+    torch.testing.assert_close(padded[:, 0], net.prompted(features, points[:, :, :1], None)[:, 0])
+    torch.testing.assert_close(padded[:, 1], net.prompted(features, points[:, :, :0], None)[:, 1])
+    torch.testing.assert_close(padded[:, 2], drawn[:, 2])
+
+
+def test_nearness_golden():
+    # Points at the centres of the pixels (row 0, column 1) and (row 2, column 1) of four: the first column is a quarter of the
+    # side away from the nearer one.
+    near = nearness(torch.tensor([[[[0.375, 0.125], [0.375, 0.625]]]]), None, 4)[0, 0]
+    assert near.shape == (3, 4, 4)
+    torch.testing.assert_close(near[:, 0, 1], torch.ones(3))
+    torch.testing.assert_close(near[:, 2, 0], torch.tensor([math.exp(-0.0625 / (2 * s * s)) for s in (0.05, 0.1, 0.2)]))
+    torch.testing.assert_close(near[:, 3, 3], torch.tensor([math.exp(-(0.25 + 0.0625) / (2 * s * s)) for s in (0.05, 0.1, 0.2)]))
 
 
 def test_every_loss_of_an_outline_reaches_the_pixels():

@@ -45,6 +45,7 @@ from grpo_pipeline.tasks.attention.model.point_sets import Again, SetLogits, pla
 from grpo_pipeline.tasks.attention.model.policy_head import MaskReader, PolicyNetwork, StopHead
 from grpo_pipeline.tasks.attention.model.pretrained import build_net, encoder_input, load_net
 from grpo_pipeline.tasks.attention.model.sam import Boxes, Decoded, Sam, cell_centres
+from grpo_pipeline.tasks.attention.model.segmentation import PixelFeatures
 from grpo_pipeline.tasks.attention.params import CheckpointParams, ModelParams
 
 # Clinical values as prompt tokens: one token per column beside the tokens of the points.
@@ -118,7 +119,7 @@ class AttentionModel(nn.Module):
     checkpoint: CheckpointParams | None
     clinical: ClinicalPrompt | None
     clinical_read_out: ClinicalReadOut | None
-    detail: nn.Module | None
+    detail: PixelFeatures | None
     mask_reader: MaskReader | None
 
     def __init__(
@@ -178,8 +179,6 @@ class AttentionModel(nn.Module):
                 )
         self.detail = None
         if params.detail_channels:
-            from grpo_pipeline.tasks.attention.model.segmentation import PixelFeatures
-
             channels = self.sam.pixel_channels
             self.detail = PixelFeatures(params.detail_channels, channels, self.sam.grid)
         self.stop = None
@@ -284,7 +283,7 @@ class AttentionModel(nn.Module):
         return F.adaptive_avg_pool2d(sure, self.sam.grid).flatten(2)
 
     def describe_detail(self, images: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        """Return the pixels [P, C / 8, 4h, 4w] that the prompted mask is drawn with, and what the policy reads of them, [P, D, h, w]."""
+        """Return features of the pixels, for the prompted mask [P, D, 4h, 4w], and of the cells, for the policy [P, D, h, w]."""
         return (None, None) if self.detail is None else self.detail(images)
 
     def describe_fields(self, batch: AttentionBatch) -> Tensor | None:
@@ -350,7 +349,7 @@ class AttentionModel(nn.Module):
             with_heatmap: False leaves out the mask decoder, most of the work, where the class decoder does not read it: then
                 mask_logits are [P, G, 0, 0] and bag_probs 0.
             with_segmentation: whether the prompted mask is drawn.
-            detail: [P, C / 8, 4h, 4w], pixels of the image that it is drawn with beside SAM's.
+            detail: [P, D, 4h, 4w], features of the pixels that it is drawn with beside SAM's.
 
         Raises:
             ValueError: if the model has clinical prompts and gets no values.
@@ -435,7 +434,7 @@ class AttentionModel(nn.Module):
                 boxes=self._box(placed, is_there, is_behind),
                 earlier=earlier,
                 with_segmentation=draws,
-                detail=detail,
+                detail=self._prompted(detail, placed, is_there, is_behind) if draws else None,
             )
 
         k, earlier = points.shape[2], None
@@ -460,6 +459,21 @@ class AttentionModel(nn.Module):
         inside = inside if is_point is None else inside & is_point
         inside = inside if is_background is None else inside & ~is_background
         return Boxes.around(points, inside, margin=0.5 / self.sam.grid)
+
+    def _prompted(
+        self,
+        detail: Tensor | None,
+        points: Tensor,
+        is_point: Tensor | None,
+        is_background: Tensor | None,
+    ) -> Tensor | None:
+        """Return the pixels that masks are drawn with beside SAM's: told how near the foreground points are."""
+        if self.detail is None or detail is None:
+            return None
+        if is_background is not None:
+            is_point = ~is_background if is_point is None else is_point & ~is_background
+        with exact_region(detail):
+            return self.detail.prompted(at_least_float32(detail), points, is_point)
 
     def _embed_clinical(self, values: Tensor | None) -> Tensor | None:
         if self.clinical is None:

@@ -221,7 +221,7 @@ class Sam(nn.Module):
             boxes: of the point sets; None: there are none.
             earlier: logits of an earlier mask of each set, [P, G, 4h, 4w], the dense prompt; None: SAM's "no mask".
             with_segmentation: whether the prompted mask is drawn, too: by the first of the tokens that SAM has for several masks.
-            detail: [P, C / 8, 4h, 4w], added to the pixels that this mask is drawn with.
+            detail: [P, G, C / 8, 4h, 4w], added to the pixels that this mask is drawn with.
 
         Returns:
             Mask logits of SAM's single-mask output, its token, and those of the prompted mask.
@@ -248,10 +248,11 @@ class Sam(nn.Module):
         else:
             tokens, keys = two_way(decoder.transformer, tokens, image, positions, is_token)
         keys = keys.transpose(2, 3).reshape(n_prompts * group_size, -1, self.grid, self.grid)
-        pixels = self._upscale(keys).unflatten(0, (n_prompts, group_size))  # [P, G, C/8, 4h, 4w]
+        pixels = self._upscale(keys)
+        pixels = pixels.reshape(n_prompts, group_size, *pixels.shape[1:])  # [P, G, C / 8, 4h, 4w]
         token, drawn = tokens[:, :, 1], None
         if with_segmentation:
-            of_mask = pixels if detail is None else pixels + detail[:, None]
+            of_mask = pixels if detail is None else pixels + detail
             drawn = self._mask_logits(of_mask, tokens[:, :, 2], output=1)
         return Decoded(self._mask_logits(pixels, token, output=0), token, drawn)
 
