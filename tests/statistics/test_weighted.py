@@ -28,6 +28,11 @@ def best_sensitivity(level):
     return statistic
 
 
+def graded(scores, is_positive):
+    """Predicted and true grades, 0 to 3."""
+    return (4 * scores).astype(int).clip(0, 3), (3 * scores + 0.7 * is_positive).astype(int).clip(0, 3)
+
+
 def sensitivity(level):
     return lambda scores, y, weights: weighted.sensitivity_at_specificity(scores, y, weights, level=level)
 
@@ -60,6 +65,8 @@ def test_agrees_with_scikit_learn(ours, theirs, seed, ties):
         lambda s, y, w: weighted.calibration_error(s, y, w, bins=7),
         lambda s, y, w: weighted.mean(s, w),
         lambda s, y, w: weighted.mean_ratio(s, s + y, w),
+        lambda s, y, w: weighted.balanced_accuracy(*graded(s, y), w, classes=4),
+        lambda s, y, w: weighted.quadratic_kappa(*graded(s, y), w, classes=4),
     ],
 )
 def test_a_weight_is_a_number_of_repetitions(statistic):

@@ -21,6 +21,7 @@ from grpo_pipeline.pipelines.training.nodes import build_state, export_model
 from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionData
 from grpo_pipeline.tasks.attention.build import build_task
 from grpo_pipeline.tasks.attention.data.examples import Examples
+from grpo_pipeline.tasks.attention.data.params import Classes
 from grpo_pipeline.tasks.attention.params import ModelParams, RewardParams, SupervisedParams
 from grpo_pipeline.tasks.attention.task import AttentionTask
 
@@ -71,6 +72,14 @@ def make_clinical_examples(seed: int = 0) -> Examples:
     psa[[2, 9]] = np.nan
     table = examples.table.assign(age=rng.normal(65.0, 8.0, n), psa=psa, setup=1.0)
     return replace(examples, table=table, clinical=("age", "psa", "setup"), digest=f"tiny-clinical-{seed}")
+
+
+def make_class_examples(classes: Classes, examples: Examples | None = None) -> Examples:
+    """The tiny cores with classes: positive ones take turns in the positive classes, negative ones in the others."""
+    examples, n = make_examples() if examples is None else examples, len(classes.names)
+    sides = [[c for c in range(n) if classes.is_positive[c] == bool(label)] for label in (0, 1)]
+    of_row = [sides[label][row // 2 % len(sides[label])] for row, label in enumerate(examples.table["label"])]
+    return replace(examples, table=examples.table.assign(**{"class": of_row}), classes=classes)
 
 
 def make_task(

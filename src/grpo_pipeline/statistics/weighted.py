@@ -119,6 +119,39 @@ def mean_ratio(numerators: Floats, denominators: Floats, weights: Floats) -> Flo
     return divide(weights @ numerators, weights @ denominators)
 
 
+def balanced_accuracy(
+    predicted: NDArray[np.int64], true: NDArray[np.int64], weights: Floats, *, classes: int
+) -> Floats:
+    """Return the mean over the classes of the share of their rows that is predicted right; undefined where a class has none.
+
+    Args:
+        predicted: number of the class, from 0, [n].
+        true: the same, [n].
+        weights: [B, n].
+        classes: their number C.
+    """
+    is_of = true[:, None] == np.arange(classes)  # [n, C]
+    recall = divide(weights @ (is_of & (predicted == true)[:, None]), weights @ is_of)  # [B, C]
+    return np.asarray(recall.mean(axis=1))
+
+
+def quadratic_kappa(
+    predicted: NDArray[np.int64], true: NDArray[np.int64], weights: Floats, *, classes: int
+) -> Floats:
+    """Return Cohen's kappa with quadratic weights: agreement of grades, a miss by two counting four times one by one.
+
+        1 - sum_ij (i - j)^2 O_ij / sum_ij (i - j)^2 E_ij,   E_ij = sum_j O_ij * sum_i O_ij / sum O
+
+    Source: Cohen 1968, "Weighted kappa". Undefined where both hold one and the same grade. Arguments as ``balanced_accuracy``.
+    """
+    cell = (true * classes + predicted)[:, None] == np.arange(classes * classes)  # [n, C * C]
+    seen = (weights @ cell).reshape(-1, classes, classes)  # [B, true, predicted]
+    by_chance = seen.sum(2)[:, :, None] * seen.sum(1)[:, None]
+    apart = np.subtract.outer(np.arange(classes), np.arange(classes)) ** 2
+    missed, expected = ((apart * counts).sum((1, 2)) for counts in (seen, by_chance))
+    return 1 - divide(missed * seen.sum((1, 2)), expected)
+
+
 def calibration_error(
     probs: Floats, is_positive: NDArray[np.bool_], weights: Floats, *, bins: int
 ) -> Floats:

@@ -88,7 +88,7 @@ class Serving:
         load: makes the model of its weights.
         answer: (model, table, options by keyword) -> table; raises ValueError for a request that cannot be answered.
         inputs: columns of a request to the model with this description.
-        outputs: columns of an answer.
+        outputs: columns of an answer of the model with this description.
         options: name -> default of what a request may ask for.
         example: makes a request, of no patient and no person.
         needs: what a model's description must say, so that it can be used alone.
@@ -99,7 +99,7 @@ class Serving:
     load: Callable[[ModelWeights], Any]
     answer: Callable[..., pd.DataFrame]
     inputs: Callable[[Mapping[str, Any]], Sequence[Column]]
-    outputs: Sequence[Column]
+    outputs: Callable[[Mapping[str, Any]], Sequence[Column]]
     options: Mapping[str, int | bool]
     example: Callable[[], pd.DataFrame]
     needs: frozenset[str]

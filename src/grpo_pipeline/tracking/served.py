@@ -91,7 +91,7 @@ def signature(serving: Serving, config: Mapping[str, Any]) -> Any:
     kinds = {bool: "boolean", int: "long"}
     return ModelSignature(
         inputs=Schema([spec(column) for column in serving.inputs(config)]),
-        outputs=Schema([spec(column) for column in serving.outputs]),
+        outputs=Schema([spec(column) for column in serving.outputs(config)]),
         params=ParamSchema(
             [
                 ParamSpec(name, kinds[type(default)], default)

@@ -2,7 +2,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from pydantic import ValidationError
-from sklearn.metrics import roc_auc_score
+from sklearn.metrics import accuracy_score, balanced_accuracy_score, cohen_kappa_score, roc_auc_score
 
 from grpo_pipeline.statistics.alignment import split_rules
 from grpo_pipeline.tasks.attention.metrics import (
@@ -164,6 +164,42 @@ def test_a_readers_score_is_compared_on_the_cores_that_have_one():
     assert set(expected) <= set(build_suite({}).for_names(["auroc_minus_reader"]).metrics)  # from a document's metrics
 
 
+@pytest.mark.parametrize("ordinal", [False, True])
+def test_classes_are_scored_as_scikit_learn_scores_them(ordinal):
+    rng, names = np.random.default_rng(5), ["normal", "benign", "malignant"]
+    n = 80
+    right = rng.integers(0, 3, n)
+    probs = rng.dirichlet(np.ones(3), n) + 0.6 * np.eye(3)[right]
+    probs /= probs.sum(1, keepdims=True)
+    rows = pd.concat([ROWS.iloc[:1]] * n, ignore_index=True).assign(
+        core_id=[f"c{i}" for i in range(n)],
+        patient_id=[f"p{i // 3}" for i in range(n)],
+        **{"class": right},
+        **{f"prob_{name}": probs[:, c] for c, name in enumerate(names)},
+        **({"expected_class": probs @ np.arange(3)} if ordinal else {}),
+    )
+    counts = rng.integers(0, 3, n)
+    drawn = np.repeat(np.arange(n), counts)
+    true, chosen = right[drawn], probs[drawn].argmax(1)
+    expected = {f"auroc_class_{name}": roc_auc_score(true == c, probs[drawn, c]) for c, name in enumerate(names)}
+    expected["auroc_macro"] = roc_auc_score(true, probs[drawn], multi_class="ovr")
+    expected |= {"accuracy": accuracy_score(true, chosen), "balanced_accuracy": balanced_accuracy_score(true, chosen)}
+    if ordinal:
+        expected["kappa_quadratic"] = cohen_kappa_score(true, chosen, weights="quadratic")
+    found = dict(build_suite({}).for_names(rows.columns).metrics)
+    for name, wanted in expected.items():
+        assert found[name](rows, counts[None].astype(float))[0] == pytest.approx(wanted, abs=1e-12), name
+        assert found[name].count(rows.assign(prob_benign=[NAN] * 7 + [0.5] * (n - 7))) == n - 7
+    assert set(found) - set(METRICS) == set(expected)
+    # A later reader of the document knows them by its metrics, in whatever order these stand there.
+    again = build_suite({}).for_names(sorted(expected)).metrics
+    assert set(again) - set(METRICS) == set(expected)
+    assert again["accuracy"](rows, np.ones((1, n)))[0] == accuracy_score(right, probs.argmax(1))
+    alone = rows[rows["class"] != 1]
+    undefined = {name for name in expected if np.isnan(found[name](alone, np.ones((1, len(alone))))[0])}
+    assert undefined == {"auroc_class_benign", "auroc_macro", "balanced_accuracy"}
+
+
 def test_the_reader_stands_in_the_summary():
     entry = {"value": -0.05, "ci95": [-0.09, -0.01], "n": 47, "reason": None}
     metrics = {"auroc_minus_reader": entry, "reader_auroc": {**entry, "value": 0.9}}
@@ -242,7 +278,8 @@ def frames_of_cores():
             numbers = {name: rng.random(count) for name in ("prob", "heatmap_prob", "heatmap_top", "reward", "lesion_hit")}
             numbers["lesion_hit"][:1] = NAN
             named = {"rule": rule, "frame": [str(i) for i in range(count)], "reader_score": rng.integers(1, 6, count) * 1.0}
-            parts.append(facts.assign(**numbers, **named))
+            classes = {"class": "abcd".index(core), "prob_x": numbers["prob"], "prob_y": 1 - numbers["prob"]}
+            parts.append(facts.assign(**numbers, **named, **classes))
     return pd.concat(parts, ignore_index=True)
 
 
@@ -258,6 +295,8 @@ def test_frames_become_one_row_of_their_core(how):
         assert row["reward"] == pytest.approx(np.mean(own["reward"]))
         assert row["lesion_hit"] == pytest.approx(own["lesion_hit"].mean(), nan_ok=True)
         assert row["reader_score"] == own["reader_score"].max()
+        assert row["class"] == own["class"].iloc[0]
+        assert (row["prob_x"], row["prob_y"]) == (pytest.approx(row["prob"]), pytest.approx(1 - row["prob"]))
         assert (row["frames"], row["patient_id"], row["label"]) == (len(own), own["patient_id"].iloc[0], own["label"].iloc[0])
     assert combine_frames(ROWS) is ROWS
 

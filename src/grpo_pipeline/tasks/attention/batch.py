@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.tasks.attention.data.examples import Examples
-from grpo_pipeline.tasks.attention.data.params import MODEL_SPACING_COLUMNS
+from grpo_pipeline.tasks.attention.data.params import CLASS_COLUMN, MODEL_SPACING_COLUMNS
 
 # The arrays of a batch as they are stored, before anything is derived from them.
 
@@ -102,6 +102,7 @@ class AttentionBatch:
         clinical: [P, F], values of the clinical columns in their own units, NaN where unknown or dropped; None for a model
             without clinical prompts.
         folds: of the training patients, int64 [P], -1 for a core of another split; None where the decoder has no folds.
+        classes: number of the class, int64 [P]; None of data with a label alone.
         levels: [P, 2], mean and standard deviation of the grey levels before they were standardised, as shares of white.
         spacing: [P, 2], millimetres per pixel of the image, down and across, NaN where unknown; None for a model whose fields are
             not in millimetres.
@@ -121,6 +122,7 @@ class AttentionBatch:
     lesion_cells: Tensor | None
     clinical: Tensor | None
     folds: Tensor | None
+    classes: Tensor | None
     levels: Tensor
     spacing: Tensor | None
     outline: Tensor | None = None
@@ -157,7 +159,8 @@ class Outcomes:
     ``bag_probs`` is the mean heatmap probability over the bag, the model's estimate of the involvement. ``rollouts`` are the
     point sets themselves, where ``AttentionTask.decode`` made the outcomes. ``heads`` are the logits of a decoder with folds and
     ``learners`` their weights in the loss, [P, G, F] each. ``segmentation_logits`` [P, G, 4h, 4w] are those of the prompted mask,
-    the lesion at the points, where somebody reads it.
+    the lesion at the points, where somebody reads it. With more than two classes ``class_scores`` [P, G, C] are their logits,
+    ``heads`` is [P, G, F, C], and ``class_logits`` are the log-odds of the positive ones.
     """
 
     class_logits: Tensor
@@ -167,6 +170,7 @@ class Outcomes:
     heads: Tensor | None = None
     learners: Tensor | None = None
     segmentation_logits: Tensor | None = None
+    class_scores: Tensor | None = None
 
 
 def make_batch(
@@ -225,6 +229,9 @@ def make_batch(
         outline=None
         if pixels.outline is None
         else F.adaptive_avg_pool2d(pixels.outline.float(), 4 * grid),
+        classes=None
+        if examples.classes is None
+        else torch.as_tensor(examples.table[CLASS_COLUMN].to_numpy(np.int64)[rows], device=device),
     )
 
 

@@ -23,6 +23,7 @@ from grpo_pipeline.tasks.attention.batch import (
 from grpo_pipeline.tasks.attention.data.clinical import ClinicalStatistics, fit_statistics
 from grpo_pipeline.tasks.attention.data.examples import Examples
 from grpo_pipeline.tasks.attention.data.params import AugmentationParams, DataParams
+from grpo_pipeline.tasks.attention.model.class_scores import n_outputs
 from grpo_pipeline.tasks.attention.model.model import AttentionModel
 from grpo_pipeline.tasks.attention.model.pretrained import adopt_checkpoint
 from grpo_pipeline.tasks.attention.params import ModelParams, RewardParams, SupervisedParams
@@ -143,9 +144,9 @@ def build_task(
         FileNotFoundError: if the checkpoint is missing.
         ValueError: if the checkpoint cannot be read or does not fit the images, a core has fewer cells in its region than
             points are to be placed, the margin of the boundary reward is narrower than half a cell, points cost a reward that
-            no policy can save, clinical prompts are asked for without a column that has known training values, a frozen
-            encoder is to see augmented images, fields are in millimetres where no spacing is known, or the
-            device is not there or has no compiler.
+            no policy can save, a noisy or is to pool classes, clinical prompts are asked for without a column that has known
+            training values, a frozen encoder is to see augmented images, fields are in millimetres where no spacing is known,
+            or the device is not there or has no compiler.
     """
     if rewards.points_weight and model.stop is None:
         raise ValueError(
@@ -160,6 +161,11 @@ def build_task(
     if model.looks > 1 and model.looks_at is None:
         seen = "mask" if supervised.outline_weight else "heatmap"
         model = model.model_copy(update={"looks_at": seen})
+    if model.glimpse_pool == "noisy_or" and n_outputs(examples.classes) > 1:
+        raise ValueError(
+            "attention.model.glimpse_pool must be mean or logsumexp for classes without an order, got noisy_or, which pools "
+            "probabilities of one event; choose another one, or set attention.data.label.ordinal: true for grades"
+        )
     model = adopt_checkpoint(model, examples.image_size)
     device = choose_device("auto" if execution is None else execution.device)
     if execution is not None:
@@ -176,6 +182,7 @@ def build_task(
         clinical=clinical,
         execution=execution,
         augmentation=augmentation,
+        classes=examples.classes,
     )
     _check_cells(examples, task.grid, model.points)
     _check_outlines(task, examples)

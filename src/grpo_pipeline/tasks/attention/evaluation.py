@@ -31,6 +31,7 @@ from grpo_pipeline.tasks.attention.data.params import (
     FRAME_COLUMN,
     MODEL_SPACING_COLUMNS,
     AggregateParams,
+    Classes,
 )
 from grpo_pipeline.tasks.attention.metrics import fact_columns, rule_columns
 from grpo_pipeline.tasks.attention.model import segmentation
@@ -50,6 +51,7 @@ from grpo_pipeline.tasks.attention.model.baselines import (
     points_used,
     region_centroids,
 )
+from grpo_pipeline.tasks.attention.model.class_scores import class_probs
 from grpo_pipeline.tasks.attention.model.model import AttentionModel
 from grpo_pipeline.tasks.attention.model.point_sets import draw_sets, likeliest_sets
 from grpo_pipeline.tasks.attention.params import ModelParams, SupervisedParams
@@ -94,6 +96,11 @@ class PointTask(Task, Protocol):
         generator: Generator | None,
     ) -> Rollouts:
         """Draw sets of points in several looks; without a generator the likelier way is taken at each decision."""
+        ...
+
+    @property
+    def classes(self) -> Classes | None:
+        """Classes that the class decoder tells apart; None for a label."""
         ...
 
 
@@ -555,6 +562,8 @@ def _rows(
     heatmap = adaptive_avg_pool2d(outcomes.mask_logits[:, 0].sigmoid(), task.grid).flatten(1)
     table = data.examples.table.iloc[batch.rows.cpu().numpy()]
     frame = table[fact_columns(table)].reset_index(drop=True)
+    if task.classes is not None and outcomes.class_scores is not None:
+        frame = frame.assign(**class_probs(outcomes.class_scores[:, 0], task.classes))
     return frame.assign(
         rule=rule,
         prob=probs[:, 0].cpu().numpy(),

@@ -13,8 +13,10 @@ import pandas as pd
 from PIL import Image
 
 from grpo_pipeline.core.storage.weights import load_weights
+from grpo_pipeline.tasks.attention.data.params import Classes
 from grpo_pipeline.tasks.attention.inference.predictor import Predictor, build_predictor
 from grpo_pipeline.tasks.attention.inference.request import answer
+from grpo_pipeline.tasks.attention.model.class_scores import class_columns
 from grpo_pipeline.tasks.exported import Column, Serving
 
 ROOT_VARIABLE = "GRPO_IMAGE_ROOT"
@@ -50,6 +52,20 @@ def request_columns(config: Mapping[str, Any]) -> list[Column]:
     ]
 
 
+def answer_columns(config: Mapping[str, Any]) -> list[Column]:
+    """Return the columns of an answer, each but the points null where there is no value; those of classes where it has them."""
+    told = config.get("classes")
+    classes = None if told is None else Classes.model_validate(told)
+    numbers = ("prob", "prob_calibrated", "involvement", "distance")
+    return [
+        *(Column(name, "double") for name in (*numbers, *class_columns(classes))),
+        Column("outside", "boolean"),
+        Column("outside_why", "string"),
+        Column("points", "double[][][]", True),
+        Column("heatmap", "string"),
+    ]
+
+
 def example() -> pd.DataFrame:
     """Return a request with one small grey image inside of it, of no patient."""
     levels = np.add.outer(np.arange(EXAMPLE_SIDE), np.arange(EXAMPLE_SIDE)).astype(np.uint8) * 4
@@ -62,17 +78,7 @@ SERVING = Serving(
     load=partial(build_predictor, name="in MLflow"),
     answer=answer_request,
     inputs=request_columns,
-    # Each but the points is null where there is no value.
-    outputs=(
-        *(
-            Column(name, "double")
-            for name in ("prob", "prob_calibrated", "involvement", "distance")
-        ),
-        Column("outside", "boolean"),
-        Column("outside_why", "string"),
-        Column("points", "double[][][]", True),
-        Column("heatmap", "string"),
-    ),
+    outputs=answer_columns,
     options={"seed": 0, "sets": 8, "heatmap": False, "abstain": False},
     example=example,
     needs=frozenset({"preprocessing", "calibration"}),

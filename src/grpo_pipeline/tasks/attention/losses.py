@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.tasks.attention.batch import AttentionBatch, Outcomes
+from grpo_pipeline.tasks.attention.model import class_scores
 from grpo_pipeline.tasks.attention.params import LabelLoss, SupervisedParams, SymmetricParams
 
 # Cross-entropy of a binary label, plain or symmetric, elementwise and from logits.
@@ -159,16 +160,20 @@ PROB_CLAMP = 1e-4
 def reward_components(batch: AttentionBatch, outcomes: Outcomes) -> dict[str, Tensor]:
     """Return the named reward components of the two questions, each [P, G] in nats and detached.
 
-    ``class`` = log p(correct class); ``heatmap`` = -BCE(mean heatmap probability in the bag, involvement) / 2, and 0 for a
-    core with an empty bag. Both are non-positive; a sample is only ever compared with samples of the same core.
+    ``class`` = log p(correct class), of all classes that there are; ``heatmap`` = -BCE(mean heatmap probability in the bag,
+    involvement) / 2, and 0 for a core with an empty bag.
+    Both are non-positive; a sample is only ever compared with samples of the same core.
 
     Args:
         batch: with targets replicated to [P, G].
         outcomes: of the same samples.
     """
-    class_nll = F.binary_cross_entropy_with_logits(
-        outcomes.class_logits, batch.label, reduction="none"
-    )
+    if outcomes.class_scores is None or batch.classes is None:
+        class_nll = F.binary_cross_entropy_with_logits(
+            outcomes.class_logits, batch.label, reduction="none"
+        )
+    else:
+        class_nll = class_scores.class_nll(outcomes.class_scores, batch.classes)
     heatmap_nll = proportion_bce(outcomes.bag_probs, batch.involvement, clamp=PROB_CLAMP)
     return {
         "class": -class_nll.detach(),
@@ -204,19 +209,19 @@ def supervised_loss(
         A scalar. A term with weight 0 is not computed, apart from those of class and involvement.
     """
     is_member = has_bag(batch)
-    if outcomes.heads is None or outcomes.learners is None:
-        class_loss = label_loss(
-            outcomes.class_logits, batch.label, params.class_form, params.symmetric
-        ).mean()
-    else:  # each head learns from the folds that it does not judge
-        of_heads = label_loss(
-            outcomes.heads,
-            batch.label[..., None].expand_as(outcomes.heads),
-            params.class_form,
-            params.symmetric,
-        )
-        class_loss = (of_heads * outcomes.learners).sum(2).mean()
-    of_cores, of_bags = (1.0, 1.0) if shares is None else shares.to(class_loss.dtype)
+    form, symmetric = params.class_form, params.symmetric
+    heads, learners = outcomes.heads, outcomes.learners
+    if outcomes.class_scores is not None and batch.classes is not None:
+        scores = outcomes.class_scores if heads is None else heads
+        of_samples = class_scores.class_loss(scores, batch.classes, form, symmetric)
+    elif heads is None:
+        of_samples = label_loss(outcomes.class_logits, batch.label, form, symmetric)
+    else:
+        of_samples = label_loss(heads, batch.label[..., None].expand_as(heads), form, symmetric)
+    if learners is not None:  # each head learns from the folds that it does not judge
+        of_samples = (of_samples * learners).sum(2)
+    class_loss = of_samples.mean()
+    of_cores, of_bags = (1.0, 1.0) if shares is None else shares[:2].to(class_loss.dtype)
     loss = params.class_weight * class_loss * of_cores
     for weight, term in bag_terms(batch, outcomes, params):
         loss = loss + weight * mean_over_bags(term, is_member) * of_bags

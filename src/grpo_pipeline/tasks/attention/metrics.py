@@ -3,7 +3,7 @@
 Definitions, directions and the rule for "undefined" are in docs/metrics.md.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -23,7 +23,13 @@ from grpo_pipeline.statistics.metric import (
     mean_metric,
 )
 from grpo_pipeline.statistics.wording import Entry, judge, signed
-from grpo_pipeline.tasks.attention.data.params import FRAME_COLUMN, READER_COLUMN, AggregateParams
+from grpo_pipeline.tasks.attention.data.params import (
+    CLASS_COLUMN,
+    FRAME_COLUMN,
+    NO_CLASS_NAMES,
+    READER_COLUMN,
+    AggregateParams,
+)
 
 # Plain sentences about a comparison document, each read off an interval; nothing here looks at more than the numbers.
 
@@ -196,7 +202,10 @@ class MetricOptions(BaseModel):
 
 def fact_columns(table: pd.DataFrame) -> list[str]:
     """Return the columns of the examples' table that prediction rows repeat: what is true of a core, whatever is predicted."""
-    return [*FACTS, *(name for name in (FRAME_COLUMN, READER_COLUMN) if name in table)]
+    return [
+        *FACTS,
+        *(name for name in (FRAME_COLUMN, READER_COLUMN, CLASS_COLUMN) if name in table),
+    ]
 
 
 OVER_FRAMES, OVER_CORES = "over_frames", "over_cores"
@@ -217,18 +226,25 @@ def combine_frames(rows: pd.DataFrame) -> pd.DataFrame:
 
     Scores become one by the rule that the rows name in ``over_frames``; a probability that is NaN stays NaN. A reader's score is
     the highest of the frames, as a case is called by its most suspicious view. Other numbers become their mean over the frames
-    that have one, and facts of the core are those of its first frame.
+    that have one (by the rule ``max`` those of classes are the highest frame's), and facts of the core are those of its first.
     """
     if FRAME_COLUMN not in rows:
         return rows
     how = str(rows[OVER_FRAMES].iloc[0])
     groups = rows.groupby(["rule", "core_id"], sort=False)
     said = [
-        name for name in rows.select_dtypes("number").columns if name not in (*FACTS, READER_COLUMN)
+        name
+        for name in rows.select_dtypes("number").columns
+        if name not in (*FACTS, READER_COLUMN, CLASS_COLUMN)
     ]
     combined = groups.first().drop(columns=[FRAME_COLUMN, *said])
     for name in said:
         combined[name] = groups[name].agg(how if name in SCORES else "mean")
+    if how == "max" and (of_classes := [name for name in said if is_of_classes(name)]):
+        # Those of the frame whose probability counts, so that they still add up to 1.
+        ordered = rows.sort_values("prob", kind="stable", na_position="first")
+        highest = ordered.drop_duplicates(["rule", "core_id"], keep="last")
+        combined[of_classes] = highest.set_index(["rule", "core_id"])[of_classes]
     combined["prob"] = combined["prob"].mask(groups["prob"].count() < groups["prob"].size())
     if READER_COLUMN in rows:
         combined[READER_COLUMN] = groups[READER_COLUMN].max()
@@ -504,11 +520,107 @@ def reader_metrics() -> dict[str, Metric]:
     }
 
 
+CLASS_PROB, EXPECTED = "prob_", "expected_class"
+"""What the column of a class begins with, and the column of the mean grade."""
+CLASS_AUROC, KAPPA = "auroc_class_", "kappa_quadratic"
+"""What the metric of a class begins with, and the metric of grades."""
+
+
+def is_of_classes(name: str) -> bool:
+    """Say whether a column of prediction rows is one of classes: a probability, or the mean grade."""
+    return bool(class_names([name])) or name == EXPECTED
+
+
+def class_names(names: Iterable[str], *, prefix: str = CLASS_PROB) -> list[str]:
+    """Return the classes that columns of prediction rows (or metrics, with their prefix) are about, in the order of these."""
+    named = (name.removeprefix(prefix) for name in names if name.startswith(prefix))
+    return [name for name in named if name not in NO_CLASS_NAMES]
+
+
+def class_metrics(classes: Sequence[str], *, ordinal: bool) -> dict[str, Metric]:
+    """Return how well classes are told apart: each against the rest, their mean, and what the likeliest class gets right.
+
+    The number of a class is its place among the columns ``prob_<class>`` of the rows.
+
+    Args:
+        classes: their names.
+        ordinal: whether they are grades, so that it counts how far a wrong one is away.
+    """
+    count, every = len(classes), f"needs a core of each of the classes {', '.join(classes)}"
+
+    def usable(rows: pd.DataFrame) -> np.ndarray:
+        columns = (f"{CLASS_PROB}{name}" for name in classes)
+        has_all = [has_value(name, rows) for name in (CLASS_COLUMN, *columns)]
+        return np.asarray(np.stack(has_all).all(axis=0))
+
+    def numbers(rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+        """Return the likeliest class and the right one, int64 [n] each."""
+        columns = (f"{CLASS_PROB}{name}" for name in class_names(rows.columns))
+        probs = np.stack([column(rows, name) for name in columns], axis=1)
+        return probs.argmax(1), column(rows, CLASS_COLUMN).astype(np.int64)
+
+    def is_of(name: str, rows: pd.DataFrame) -> np.ndarray:
+        return np.asarray(column(rows, CLASS_COLUMN) == class_names(rows.columns).index(name))
+
+    def auroc(name: str, rows: pd.DataFrame, weights: np.ndarray) -> np.ndarray:
+        return weighted.auroc(column(rows, f"{CLASS_PROB}{name}"), is_of(name, rows), weights)
+
+    def pairs(name: str, rows: pd.DataFrame, weights: np.ndarray) -> np.ndarray:
+        return weighted.count_pairs(is_of(name, rows), weights)
+
+    metric = partial(Metric, better="higher", usable=usable)
+    found = {
+        f"{CLASS_AUROC}{name}": metric(
+            title=f"AUROC, {name} against the other classes",
+            reason=f"needs a core of the class {name} and one of another",
+            compute=partial(auroc, name),
+            mass=partial(pairs, name),
+        )
+        for name in classes
+    }
+    found["auroc_macro"] = metric(
+        title="AUROC, mean over the classes",
+        reason=every,
+        compute=lambda rows, weights: np.mean([auroc(c, rows, weights) for c in classes], axis=0),
+    )
+    found["accuracy"] = metric(
+        title="Accuracy of the likeliest class",
+        reason="needs a core with a class",
+        compute=lambda rows, weights: weighted.mean(
+            np.equal(*numbers(rows)).astype(np.float64), weights
+        ),
+    )
+    found["balanced_accuracy"] = metric(
+        title="Accuracy of the likeliest class, mean over the classes",
+        reason=every,
+        compute=lambda rows, weights: weighted.balanced_accuracy(
+            *numbers(rows), weights, classes=count
+        ),
+    )
+    if ordinal:
+        found[KAPPA] = metric(
+            title="Quadratic weighted kappa of the grades",
+            reason="needs cores of two grades",
+            compute=lambda rows, weights: weighted.quadratic_kappa(
+                *numbers(rows), weights, classes=count
+            ),
+        )
+    return found
+
+
 def further_metrics(names: Iterable[str]) -> Mapping[str, Metric]:
-    """Return the metrics that not every run has: of a reader's score, of prompted masks; ``names`` are columns, or metrics."""
-    found = set(names)
-    metrics = reader_metrics() if found & {READER_COLUMN, *reader_metrics()} else {}
-    return metrics | (mask_metrics() if found & set(mask_metrics()) else {})
+    """Return the metrics that not every run has: of a reader's score, of prompted masks, of classes.
+
+    ``names`` are columns of prediction rows, or metrics.
+    """
+    found = list(names)
+    further = reader_metrics() if {READER_COLUMN, *reader_metrics()} & set(found) else {}
+    further |= mask_metrics() if set(mask_metrics()) & set(found) else {}
+    # Columns where there are rows, else the metrics of an earlier document.
+    is_rows = CLASS_COLUMN in found
+    classes = class_names(found, prefix=CLASS_PROB if is_rows else CLASS_AUROC)
+    ordinal = (EXPECTED if is_rows else KAPPA) in found
+    return further | (class_metrics(classes, ordinal=ordinal) if classes else {})
 
 
 def mask_metrics() -> dict[str, Metric]:

@@ -37,6 +37,7 @@ from grpo_pipeline.tasks.attention.data.clinical import (
 from grpo_pipeline.tasks.attention.data.params import (
     AggregateParams,
     AugmentationParams,
+    Classes,
     ModelPreprocessing,
 )
 from grpo_pipeline.tasks.attention.inference import appearance
@@ -100,6 +101,7 @@ class AttentionTask(BaseTask):
 
     ``clinical`` names the columns that become prompts, normalised by the training rows of one split; None without them.
     ``start`` are the weights of a pretraining, which every encoder begins with; None for fresh ones or those of a checkpoint.
+    ``classes`` are those that the class decoder tells apart; None for a label.
     """
 
     model: ModelParams
@@ -122,6 +124,7 @@ class AttentionTask(BaseTask):
     execution: ExecutionParams | None = None
     augmentation: AugmentationParams | None = None
     start: ModelWeights | None = field(default=None, repr=False)
+    classes: Classes | None = None
 
     @property
     def grid(self) -> int:
@@ -145,9 +148,9 @@ class AttentionTask(BaseTask):
         """Return a freshly initialised model; leaves the global random state as it was."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            policy = AttentionModel(self.model, self.image_size, clinical=self.clinical).to(
-                self.device
-            )
+            policy = AttentionModel(
+                self.model, self.image_size, clinical=self.clinical, classes=self.classes
+            ).to(self.device)
         if self.start is not None:
             begin_encoder(policy, self.start)
         return policy if self.execution is None else prepare_model(policy, self.execution)
@@ -721,6 +724,9 @@ class AttentionTask(BaseTask):
             {} if self.clinical is None else {"clinical_columns": list(self.clinical.columns)}
         )
         described |= (
+            {} if self.classes is None else {"classes": self.classes.model_dump(mode="json")}
+        )
+        described |= (
             {}
             if self.preprocessing is None
             else {"preprocessing": self.preprocessing.model_dump(mode="json")}
@@ -753,6 +759,8 @@ class AttentionTask(BaseTask):
             dumped["augmentation"] = decisive(self.augmentation)
         if self.start is not None:
             dumped["start"] = {"encoder": digest_of_tensors(self.start.tensors)}
+        if self.classes is not None:
+            dumped["classes"] = decisive(self.classes)
         return (
             dumped
             | {"examples": data.examples.digest, "split": digest}

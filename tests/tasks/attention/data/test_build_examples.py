@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 
 from grpo_pipeline.runs.lookahead import THREAD_NAME
-from grpo_pipeline.tasks.attention.data.examples import ARRAYS, build_examples, content_digest, stream_examples
+from grpo_pipeline.tasks.attention.data.examples import ARRAYS, Examples, build_examples, content_digest, stream_examples
 from grpo_pipeline.tasks.attention.data.manifest import check_manifest
+from grpo_pipeline.tasks.attention.data.params import Classes
 
 OWN = {"source": "manifest", "cores": 0, "complete": True}
 SPLITS = {"train": ["c00", "c01", "c02", "c03"], "val": ["c04", "c05", "c06", "c07"], "test": ["c08", "c09", "c10", "c11"]}
@@ -101,3 +102,12 @@ def test_chunks_are_the_whole_in_order_and_a_file_that_changed_is_named_with_its
     with pytest.raises(ValueError, match=r"manifest.csv line 9 \(c07\): 'needle/c07.png' must be a file below .*, got nothing"):
         list(stream_examples(raw, checked, SPLITS, params))
     assert not [thread for thread in threading.enumerate() if thread.name.startswith(THREAD_NAME)]
+
+
+def test_classes_are_kept_with_their_numbers(data_set, data_params):
+    label = {"classes": {"none": ["0"], "some": ["1"]}, "positive": ["some"], "negative": None, "ordinal": True}
+    examples, _ = build(data_set, data_params(label=label))
+    again = Examples.restored(examples.stored())
+    assert again.classes == Classes(names=("none", "some"), positive=("some",), ordinal=True)
+    assert again.table["class"].tolist() == again.table["label"].tolist() == [0, 1] * 6
+    assert "classes" not in build(data_set, data_params())[0].stored().meta

@@ -187,3 +187,35 @@ def test_checked_rows_survive_a_csv_file(data_set, data_params):
     text = pd.read_csv(io.StringIO(checked.to_csv(index=False)), dtype=str, keep_default_na=False)
     pd.testing.assert_frame_equal(parse_checked(text, params), checked, check_dtype=True)
     pd.testing.assert_frame_equal(parse_checked(checked, params), checked)
+
+
+CLASSES = {"classes": {"none": ["0"], "some": ["1"], "much": ["2"]}, "positive": ["some", "much"], "negative": None}
+
+
+def test_classes_are_numbered_and_counted(data_set, data_params):
+    for number in (3, 7, 11):
+        data_set.rows[number]["label"] = "2.0"
+    params = data_params(label=CLASSES)
+    checked, _, report = check_manifest(data_set.open(), OWN, params)
+    assert list(checked.columns) == [*CANONICAL, "class"]
+    assert checked["class"].tolist() == [0, 1, 0, 2, 0, 1, 0, 2, 0, 1, 0, 2]
+    assert checked["label"].tolist() == [0, 1] * 6
+    assert report["classes"] == {
+        "none": {"label": 0, "cores": 6, "patients": 6},
+        "some": {"label": 1, "cores": 3, "patients": 3},
+        "much": {"label": 1, "cores": 3, "patients": 3},
+    }
+    text = pd.read_csv(io.StringIO(checked.to_csv(index=False)), dtype=str, keep_default_na=False)
+    assert parse_checked(text, params)["class"].tolist() == checked["class"].tolist()
+
+
+def test_a_class_without_a_usable_row_is_refused(data_set, data_params):
+    message = (
+        r"label must leave each class a row, got no usable classes.much one .* column 'label' holds \['0', '1'.*manifest.csv$"
+    )
+    with pytest.raises(ValueError, match=message):
+        check_manifest(data_set.open(), OWN, data_params(label=CLASSES))
+    data_set.rows[3]["label"] = "2"
+    (data_set.root / "images/c03.png").unlink()
+    with pytest.raises(ValueError, match=message):
+        check_manifest(data_set.open(), OWN, data_params(label=CLASSES, on_bad_row="quarantine"))

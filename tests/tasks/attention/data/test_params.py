@@ -37,6 +37,28 @@ def test_bad_split_parameter_is_refused():
             SplitParams.model_validate(SPLIT | changes)
 
 
+@pytest.mark.parametrize(
+    ("label", "message"),
+    [
+        ({"classes": {"a": ["x"]}, "positive": ["a"]}, r"classes must name at least two classes, got \['a'\]"),
+        ({"classes": {"a": ["x"], "std": ["y"]}, "positive": ["a"]}, "must not be named"),
+        ({"classes": {"a": ["1"], "b": ["1.0"]}, "positive": ["a"]}, r"must list a value once, got \['1'\] twice"),
+        (
+            {"classes": {"a": ["x"], "b": ["y"]}, "positive": ["c"]},
+            r"must name some of the classes \['a', 'b'\], not all",
+        ),
+        ({"classes": {"a": ["x"], "b": ["y"]}, "positive": ["a", "b"]}, r"not all, got \['a', 'b'\]"),
+        ({"classes": {"a": ["x"], "b": ["y"]}, "positive": ["b"], "negative": ["0"]}, "negative and above null with classes"),
+        ({"classes": {"a": ["x"], "b": ["y"]}, "positive": ["a"], "ordinal": True}, r"highest grades .* such as \['b'\]"),
+        ({"ordinal": True}, "ordinal must be false without classes"),
+        ({"classes": {"a b": ["x"], "c": ["y"]}, "positive": ["c"]}, "should match pattern"),
+    ],
+)
+def test_bad_classes_are_refused(data_params, label, message):
+    with pytest.raises(ValidationError, match=message):
+        data_params(label={"positive": None, "negative": None} | label)
+
+
 def test_values_that_are_the_same():
     for left, right in (("1", "1.0"), ("01", "1"), (" Yes", "yes"), ("True", "true")):
         assert canonical_value(left) == canonical_value(right)

@@ -52,6 +52,18 @@ class TestReadRow:
         with pytest.raises(RowError, match="got 'n/a'"):
             first_row(data_set, data_params(label={"negative": None}), label="n/a")
 
+    @pytest.mark.parametrize(("cell", "number", "label"), [("Normal ", 0, 0), ("fibroadenoma", 1, 0), ("3", 2, 1), ("3.0", 2, 1)])
+    def test_class_rule(self, data_set, data_params, cell, number, label):
+        """A negative class may have an involvement: the class says what is negative."""
+        classes = {"normal": ["normal"], "benign": ["cyst", "Fibroadenoma"], "malignant": ["3"]}
+        params = data_params(label={"classes": classes, "positive": ["malignant"], "negative": None})
+        row = first_row(data_set, params, label=cell)
+        assert (row["class"], row["label"]) == (number, label)
+        known = r"must be one of \['normal', 'cyst', 'Fibroadenoma', '3'\]"
+        for bad, remedy in (("lymphoma", "correct the row or attention.data.label.classes"), ("cyst; 3", "a row has one class")):
+            with pytest.raises(RowError, match=f"{known}, got '{bad}'; {remedy}"):
+                first_row(data_set, params, label=bad)
+
     @pytest.mark.parametrize(
         ("cells", "message"),
         [

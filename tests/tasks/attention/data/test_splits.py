@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grpo_pipeline.tasks.attention.data.params import SplitParams
+from grpo_pipeline.tasks.attention.data.params import Classes, SplitParams
 from grpo_pipeline.tasks.attention.data.splits import GROUPED, split_cores
 from grpo_pipeline.tasks.folds import group_strata
 
@@ -97,3 +97,16 @@ def test_what_cannot_be_split_is_refused(rows, changes, message):
     assert split_cores(simple(BOTH[:5]), params(single_class="allow"))["test"] == ["c4"]
     with pytest.raises(ValueError, match=message):
         split_cores(rows, params(**changes))
+
+
+def test_a_class_that_a_split_lacks_is_warned_of_and_refused_in_train(caplog):
+    classes = Classes(names=("normal", "benign", "malignant"), positive=("malignant",))
+    rows = [*BOTH, ("train", 0), ("test", 0)]
+    table = simple(rows).assign(**{"class": [0, 2, 0, 2, 0, 2, 1, 1]})
+    assert split_cores(table, params(), classes=classes)["val"] == ["c2", "c3"]
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert "split 'val' must hold cores of every class, got none of 'benign', which 2 patients of all have: its metrics" in told
+    caplog.clear()
+    with pytest.raises(ValueError, match="split 'train' must hold cores of every class, got none of 'benign', which 1 patients"):
+        split_cores(table.drop(index=6), params(), classes=classes)
+    assert split_cores(table, params())  # a label alone asks for nothing

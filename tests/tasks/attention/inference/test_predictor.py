@@ -7,13 +7,14 @@ import pandas as pd
 import pytest
 import torch
 from scipy.special import expit, logit
-from tiny_attention import make_examples, make_task, shake
+from tiny_attention import make_class_examples, make_examples, make_task, shake
 from tiny_predictor import CALIBRATION, make_predictor, make_weights, preprocessing
 
 from grpo_pipeline.core.storage.weights import weights_of
 from grpo_pipeline.core.types import replicate
 from grpo_pipeline.tasks.attention.batch import AttentionData
-from grpo_pipeline.tasks.attention.data.params import AggregateParams
+from grpo_pipeline.tasks.attention.data.params import AggregateParams, Classes
+from grpo_pipeline.tasks.attention.exported import answer_columns
 from grpo_pipeline.tasks.attention.inference.calibration import Calibration
 from grpo_pipeline.tasks.attention.inference.frame import Frame
 from grpo_pipeline.tasks.attention.inference.predictor import (
@@ -26,6 +27,7 @@ from grpo_pipeline.tasks.attention.inference.predictor import (
     score_row,
     score_table,
 )
+from grpo_pipeline.tasks.attention.inference.request import answer_row
 from grpo_pipeline.tasks.familiarity import Judgement
 
 PREDICTOR = make_predictor()
@@ -92,6 +94,33 @@ def test_what_is_not_known_has_no_number_and_preprocessing_is_the_models_own(dat
     plain, stretched = (make_predictor(intensity=how).predict(raw, core(), seed=0, n_samples=1) for how in ("dtype", "minmax"))
     assert (plain.image.max(), stretched.image.max()) == (49, 255)
     assert plain.probs[0] != stretched.probs[0]
+
+
+GRADES = Classes(names=("gg0", "gg1", "gg2"), positive=("gg1", "gg2"), ordinal=True)
+
+
+def test_a_model_of_classes_says_the_probability_of_each(data_set):
+    told = make_weights(model={"examples": make_class_examples(GRADES)})
+    found = build_predictor(told, name="grades").predict(data_set.open(), core(), seed=0, n_samples=3)
+    zero, one, two = (found.classes[f"prob_{name}"] for name in GRADES.names)
+    assert zero + one + two == pytest.approx(1)
+    assert one + two == pytest.approx(found.probs[0], abs=1e-6)  # the first set's, as the prediction
+    assert found.classes["expected_class"] == pytest.approx(one + 2 * two)
+    columns = ["prob_gg0", "prob_gg1", "prob_gg2", "expected_class"]
+    table = score_table([score_row(found, heatmap="a"), score_row(found.withheld(), heatmap="b")])
+    assert list(table.columns[-4:]) == columns
+    assert table.loc[1, columns].isna().all()
+    assert list(answer_row(found, with_heatmap=False))[-4:] == columns
+    assert [column.name for column in answer_columns(told.config)][4:8] == columns
+    assert set(answer_row(found, with_heatmap=True)) == {column.name for column in answer_columns(told.config)}
+
+
+def test_a_model_exported_before_there_were_classes_is_read(data_set):
+    told = make_weights()
+    assert "classes" not in told.config
+    found = build_predictor(told, name="label").predict(data_set.open(), core(), seed=0, n_samples=1)
+    assert found.classes == {}
+    assert set(answer_row(found, with_heatmap=True)) == {column.name for column in answer_columns(told.config)}
 
 
 def test_clinical_values_reach_a_model_that_reads_them(data_set):
@@ -188,6 +217,8 @@ def test_a_core_is_combined_from_the_point_sets_of_its_frames(how):
         replace(prediction(core, "p", probs, judgement=judgement), frame=str(i))
         for i, (core, probs, judgement) in enumerate(given)
     ]
+    of_frames = [(0.7, 0.3), (0.5, 0.5), (0.1, 0.9), (0.6, 0.4)]
+    frames = [replace(f, classes={"prob_x": x, "prob_y": y}) for f, (x, y) in zip(frames, of_frames, strict=True)]
     frames[3] = frames[3].withheld()
     rows = [score_row(frame, heatmap=f"h{i}") for i, frame in enumerate(frames)]
     assert frame_table(rows)["frame"].tolist() == ["0", "1", "2", "3"]
@@ -199,6 +230,9 @@ def test_a_core_is_combined_from_the_point_sets_of_its_frames(how):
     assert table.loc["a", "prob_calibrated"] == pytest.approx(expit(0.5 * logit(sets[0]) + 0.1))
     assert table.loc["b", "prob"] == pytest.approx(0.5)
     assert table["heatmap"].tolist() == ["h2", "h1"]
+    # By max those of the frame that counts; the withheld one has none.
+    assert table.loc["a", ["prob_x", "prob_y"]].tolist() == pytest.approx([0.4, 0.6] if how == "mean" else [0.1, 0.9])
+    assert frame_table(rows)["prob_x"].tolist()[:3] == [0.7, 0.5, 0.1]
     assert table["outside"].tolist() == [True, False]
     assert table.loc["a", ["outside_why", "distance", "n_points"]].tolist() == ["texture", 2.5, 6]
     patients = patient_table(score_table(cores), calibration)

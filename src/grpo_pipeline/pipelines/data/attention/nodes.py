@@ -55,7 +55,9 @@ def check_manifest(
 
 def split_cores(split: SplitParams, data: DataParams, checked: pd.DataFrame) -> splitting.Splits:
     """Divide the cores by group; see ``tasks.attention.data.splits.split_cores``."""
-    return splitting.split_cores(manifest.parse_checked(checked, data), split)
+    return splitting.split_cores(
+        manifest.parse_checked(checked, data), split, classes=data.label.scheme
+    )
 
 
 def build_examples(

@@ -23,7 +23,12 @@ from grpo_pipeline.tasks.attention.data.grey import (
 )
 from grpo_pipeline.tasks.attention.data.image_folder import ImageFolder
 from grpo_pipeline.tasks.attention.data.manifest import parse_checked
-from grpo_pipeline.tasks.attention.data.params import FRAME_COLUMN, DataParams, Preprocessing
+from grpo_pipeline.tasks.attention.data.params import (
+    FRAME_COLUMN,
+    Classes,
+    DataParams,
+    Preprocessing,
+)
 from grpo_pipeline.tasks.attention.data.planes import UnreadableFileError
 from grpo_pipeline.tasks.attention.data.splits import Splits
 from grpo_pipeline.tasks.shared import Stored
@@ -43,6 +48,7 @@ class Examples:
         lesion: bool [n, S, S], True inside the lesion outline; all False where unknown. Evaluation only.
         digest: hex digest of the content; keys everything that is derived from it.
         clinical: names of the table's clinical columns, in order; NaN there is an unknown value.
+        classes: those of the table's column ``class``; None where there is a label alone.
     """
 
     table: pd.DataFrame
@@ -52,10 +58,13 @@ class Examples:
     lesion: np.ndarray
     digest: str
     clinical: tuple[str, ...] = ()
+    classes: Classes | None = None
 
     def stored(self) -> Stored:
         """Return what a dataset keeps."""
-        meta = {"digest": self.digest, "clinical": list(self.clinical)}
+        meta = {"digest": self.digest, "clinical": list(self.clinical)} | stored_classes(
+            self.classes
+        )
         return Stored({"table": self.table}, {name: getattr(self, name) for name in ARRAYS}, meta)
 
     @classmethod
@@ -66,6 +75,7 @@ class Examples:
             table=stored.tables["table"],
             digest=meta["digest"],
             clinical=tuple(meta["clinical"]),
+            classes=Classes.model_validate(meta["classes"]) if "classes" in meta else None,
             **stored.arrays,
         )
 
@@ -96,6 +106,7 @@ class ExampleChunk:
         bag: bool [m, S, S].
         lesion: bool [m, S, S].
         clinical: as in ``Examples``.
+        classes: as in ``Examples``.
     """
 
     table: pd.DataFrame
@@ -105,6 +116,7 @@ class ExampleChunk:
     bag: np.ndarray
     lesion: np.ndarray
     clinical: tuple[str, ...] = ()
+    classes: Classes | None = None
 
     @property
     def is_last(self) -> bool:
@@ -117,10 +129,15 @@ class ExampleChunk:
         return Stored(
             {"table": self.table},
             arrays,
-            {"clinical": list(self.clinical)},
+            {"clinical": list(self.clinical)} | stored_classes(self.classes),
             start=self.start,
             is_last=self.is_last,
         )
+
+
+def stored_classes(classes: Classes | None) -> dict[str, Any]:
+    """Return what the meta data say of classes: nothing where there are none."""
+    return {} if classes is None else {"classes": classes.model_dump(mode="json")}
 
 
 # Build the model input from checked rows: resized arrays, the split, a digest.
@@ -141,6 +158,7 @@ def build_examples(
         **arrays,
         digest=content_digest(table, arrays.values()),
         clinical=params.columns.clinical,
+        classes=params.label.scheme,
     ), descriptions[0]
 
 
@@ -178,7 +196,13 @@ def stream_examples(
             stacked = map(np.stack, zip(*islice(tracked, size), strict=True))
             arrays = dict(zip(ARRAYS, stacked, strict=True))
             yield (
-                ExampleChunk(table=table, start=start, clinical=params.columns.clinical, **arrays),
+                ExampleChunk(
+                    table=table,
+                    start=start,
+                    clinical=params.columns.clinical,
+                    classes=params.label.scheme,
+                    **arrays,
+                ),
                 description,
             )
 

@@ -21,10 +21,12 @@ from grpo_pipeline.tasks.attention.data.image_folder import ImageFolder, resolve
 from grpo_pipeline.tasks.attention.data.image_formats import metaimage_data
 from grpo_pipeline.tasks.attention.data.params import (
     CANONICAL_COLUMNS,
+    CLASS_COLUMN,
     FRAME_COLUMN,
     READER_COLUMN,
     SIZE_COLUMN,
     SPACING_COLUMN,
+    Classes,
     DataParams,
     Preprocessing,
     canonical_value,
@@ -171,8 +173,9 @@ def check_manifest(
         raw, RowReader(params, read, name_column, params.spacing_mm, params.workers)
     )
     several = params.columns.frame is not None
+    facts = (*CORE_FACTS, *((CLASS_COLUMN,) if params.label.classes else ()))
     of_cores = (
-        core_reasons(rows, CORE_FACTS, params, section="attention.data")
+        core_reasons(rows, facts, params, section="attention.data")
         if several
         else duplicate_reasons(rows)
     )
@@ -191,10 +194,11 @@ def check_manifest(
     rows = [row for row in rows if row["row"] not in reasons]
     if refused and (params.on_bad_row == "fail" or not rows):
         raise ValueError(failure(raw, refused, n_rows=len(raw.manifest)))
-    check_classes(raw.manifest[params.columns.label], rows, params)
+    check_classes(raw, rows, params)
     # The canonical columns in order, clinical ones after the grade group, size and spacing last if any file has one.
     names = list(CANONICAL_COLUMNS if params.names_splits else CANONICAL_COLUMNS[:-1])
     names[1:1] = [FRAME_COLUMN] if several else []
+    names += [CLASS_COLUMN] if params.label.classes else []
     names += [READER_COLUMN] if params.columns.reader_score else []
     names += [SIZE_COLUMN, SPACING_COLUMN] if any(row[SPACING_COLUMN] for row in rows) else []
     after = names.index("grade_group") + 1
@@ -269,31 +273,40 @@ def read_split_row(
     return row | {"split": split_of[core_id]}
 
 
-def check_classes(cells: pd.Series, rows: Sequence[Row], params: DataParams) -> None:
+def check_classes(raw: ImageFolder, rows: Sequence[Row], params: DataParams) -> None:
     """Refuse labels that leave a class without a row, and say which listed values no row has: they may be misspelt.
 
     Args:
-        cells: the label column of all rows.
+        raw: the data root; its label column is that of all rows.
         rows: those that can be used.
         params: with the label rule.
 
     Raises:
-        ValueError: naming the rule and the values that are there.
+        ValueError: naming the class, its rule and the values that are there.
     """
-    there = sorted(set(cells) - {""})
+    label, there = params.label, sorted(set(raw.manifest[params.columns.label]) - {""})
     shown = f"{there[: 2 * SHOWN]}" + (
         f" and {len(there) - 2 * SHOWN} more" * (len(there) > 2 * SHOWN)
     )
     known = set(map(canonical_value, there))
-    for name, label in (("positive", 1), ("negative", 0)):
-        listed = getattr(params.label, name)
-        rule = f"above {params.label.above:g}" if params.label.above is not None else listed
-        if not any(row["label"] == label for row in rows):
+    # Name of each class, its column and value in the rows, and the cells that mean it.
+    kinds: list[tuple[str, str, int, tuple[str, ...] | None]] = [
+        ("positive", "label", 1, label.positive),
+        ("negative", "label", 0, label.negative),
+    ]
+    if label.classes is not None:
+        kinds = [
+            (f"classes.{name}", CLASS_COLUMN, number, values)
+            for number, (name, values) in enumerate(label.classes.items())
+        ]
+    for name, column, value, listed in kinds:
+        rule = f"above {label.above:g}" if label.above is not None else listed
+        if not any(row[column] == value for row in rows):
             raise ValueError(
                 f"attention.data.label must leave each class a row, got no usable {name} one ({rule or 'any other value'}) while "
-                f"column {params.columns.label!r} holds {shown}; correct the rule or add such rows"
+                f"column {params.columns.label!r} holds {shown}; correct the rule or add such rows to {raw.manifest_path}"
             )
-        if absent := [value for value in listed or () if canonical_value(value) not in known]:
+        if absent := [cell for cell in listed or () if canonical_value(cell) not in known]:
             logger.warning(
                 "attention.data.label.%s names %s, which no row has: column %r holds %s",
                 *(name, absent, params.columns.label, shown),
@@ -473,7 +486,8 @@ def failure(
 def parse_checked(table: pd.DataFrame, params: DataParams) -> pd.DataFrame:
     """Give a table that was read back as text its types again; a table that has them is returned equal."""
     numbers = {name: to_floats(table[name]) for name in number_columns(params)}
-    integers = {name: table[name].astype(int) for name in ("label", "row")}
+    whole = ("label", "row", *((CLASS_COLUMN,) if CLASS_COLUMN in table else ()))
+    integers = {name: table[name].astype(int) for name in whole}
     flags = {"has_lesion_mask": table["has_lesion_mask"].astype(str) == "True"}
     return table.assign(**numbers, **integers, **flags)
 
@@ -510,6 +524,11 @@ def data_report(
         "cores_by_label": {
             str(k): int(v) for k, v in cores["label"].value_counts().sort_index().items()
         },
+        **(
+            {}
+            if params.label.scheme is None
+            else {"classes": count_classes(cores, params.label.scheme)}
+        ),
         "cores_by_center": {
             str(k): int(v) for k, v in cores["center"].value_counts().sort_index().items()
         },
@@ -544,6 +563,16 @@ def describe_spacing(spacings: pd.Series) -> dict[str, object]:
     )
     counts: dict[str, object] = {"known": len(spacings) - unknown, "unknown": unknown}
     return {"spacing": counts | ({"without": without} if unknown else {})}
+
+
+def count_classes(cores: pd.DataFrame, classes: Classes) -> dict[str, dict[str, int]]:
+    """Return class -> how many cores and patients it has, and its label."""
+    by_class = cores.groupby(CLASS_COLUMN)["patient_id"]
+    count, patients = by_class.size(), by_class.nunique()
+    return {
+        name: {"label": int(label), "cores": int(count[number]), "patients": int(patients[number])}
+        for number, (name, label) in enumerate(zip(classes.names, classes.is_positive, strict=True))
+    }
 
 
 def file_digest(path: Path) -> str:

@@ -13,6 +13,8 @@ CANONICAL_COLUMNS = (
 
 READER_COLUMN = "reader_score"
 """Score of a person who has read the image: present where a column of the manifest is mapped to it."""
+CLASS_COLUMN = "class"
+"""Number of the row's class, from 0 in the order as written: present where ``attention.data.label`` has classes."""
 FRAME_COLUMN = "frame"
 """Name of a picture inside its core: present where a core may have several, each a row and an example of its own."""
 SIZE_COLUMN, SPACING_COLUMN = "stored_size", "spacing_mm"
@@ -86,6 +88,7 @@ class ColumnParams(BaseModel):
             & {
                 *CANONICAL_COLUMNS,
                 READER_COLUMN,
+                CLASS_COLUMN,
                 FRAME_COLUMN,
                 SIZE_COLUMN,
                 SPACING_COLUMN,
@@ -136,13 +139,44 @@ class FolderParams(BaseModel):
     lesion_mask: str
 
 
-class LabelParams(BaseModel):
-    """Which values of the label column mean cancer: those of a list, or numbers above a limit.
+NO_CLASS_NAMES = frozenset({"mean", "std", "shift", "calibrated"})
+"""Not names of classes: ``prob_<name>`` is another column."""
+ClassName = Annotated[
+    str, BeforeValidator(as_text), Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=40)
+]
+
+
+class Classes(BaseModel):
+    """The classes that a model tells apart, kept with it.
 
     Attributes:
-        positive: values with label 1; null with ``above``.
+        names: in the order as written; a class is known by its number in it.
+        positive: those with label 1.
+        ordinal: whether the order is one of severity; the positive ones are then the last.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    names: tuple[ClassName, ...]
+    positive: tuple[ClassName, ...]
+    ordinal: bool = False
+
+    @property
+    def is_positive(self) -> tuple[bool, ...]:
+        """Whether each class has label 1."""
+        return tuple(name in self.positive for name in self.names)
+
+
+class LabelParams(BaseModel):
+    """Which values of the label column mean cancer: those of a list or of some classes, or numbers above a limit.
+
+    Attributes:
+        positive: values with label 1, with ``classes`` their names; null with ``above``.
         negative: values with label 0, every other value being an error; null = every other value has label 0.
         above: numbers above this have label 1, other numbers label 0; null with ``positive``.
+        classes: name -> values of that class, ``{normal: [0], benign: [1], malignant: [2]}``: the model tells them apart, and
+            label 1 are the ``positive`` ones; null = two classes, by the lists or the limit.
+        ordinal: whether the classes are grades, written from the lowest to the highest (cumulative logits, one for each step).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -150,6 +184,64 @@ class LabelParams(BaseModel):
     positive: Annotated[tuple[LabelValue, ...], Field(min_length=1)] | None
     negative: Annotated[tuple[LabelValue, ...], Field(min_length=1)] | None
     above: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    classes: dict[ClassName, Annotated[tuple[LabelValue, ...], Field(min_length=1)]] | None = None
+    ordinal: bool = False
+
+    @property
+    def scheme(self) -> Classes | None:
+        """The classes that a model tells apart; None where there is a label alone."""
+        if self.classes is None:
+            return None
+        return Classes(
+            names=tuple(self.classes), positive=self.positive or (), ordinal=self.ordinal
+        )
+
+    @model_validator(mode="after")
+    def _classes_are_sound(self) -> Self:
+        if self.classes is None:
+            if self.ordinal:
+                raise ValueError(
+                    "attention.data.label.ordinal must be false without classes, got true; name the grades in label.classes"
+                )
+            return self
+        names, positive = list(self.classes), self.positive or ()
+        where, values = (
+            "attention.data.label",
+            [*map(canonical_value, sum(self.classes.values(), ()))],
+        )
+        twice = sorted({value for value in values if values.count(value) > 1})
+        of_highest = names[len(names) - len(positive) :]
+        for is_broken, rule in (
+            (
+                len(names) < 2,
+                f"{where}.classes must name at least two classes, got {names}; add one",
+            ),
+            (
+                bool(set(names) & NO_CLASS_NAMES),
+                f"{where}.classes must not be named {sorted(NO_CLASS_NAMES)}, got {names}; rename it",
+            ),
+            (
+                bool(twice),
+                f"{where}.classes must list a value once, got {twice} twice; drop one, since a row has one class",
+            ),
+            (
+                not positive or not set(positive) < set(names),
+                f"{where}.positive must name some of the classes {names}, not all, got {list(positive)}; correct it",
+            ),
+            (
+                self.negative is not None or self.above is not None,
+                f"{where} must have negative and above null with classes, got negative: {self.negative} and above: "
+                f"{self.above}; set both to null: the classes that are not positive are negative",
+            ),
+            (
+                self.ordinal and set(positive) != set(of_highest),
+                f"{where}.positive must be the highest grades with ordinal: true, such as {of_highest}, got {list(positive)}; "
+                "write the classes from the lowest to the highest",
+            ),
+        ):
+            if is_broken:
+                raise ValueError(rule)
+        return self
 
     @model_validator(mode="after")
     def _one_rule(self) -> Self:

@@ -13,6 +13,7 @@ from grpo_pipeline.tasks.attention.data.burnt_in import find_burnt_in
 from grpo_pipeline.tasks.attention.data.grey import to_grey8
 from grpo_pipeline.tasks.attention.data.image_folder import ImageFolder
 from grpo_pipeline.tasks.attention.data.params import (
+    CLASS_COLUMN,
     FRAME_COLUMN,
     READER_COLUMN,
     ColumnParams,
@@ -100,10 +101,15 @@ def read_row(cells: Mapping[str, str], params: DataParams) -> dict[str, object]:
     """
     columns = params.columns
     paths = read_paths(cells, columns, params.folders, may_be_empty=("lesion_mask",))
-    label = read_label(cells[columns.label], params.label, column=columns.label)
+    classes, kind = params.label.scheme, {}
+    if classes is None:
+        label = read_label(cells[columns.label], params.label, column=columns.label)
+    else:
+        number = read_class(cells[columns.label], params.label, column=columns.label)
+        label, kind = int(classes.is_positive[number]), {CLASS_COLUMN: number}
     involvement = read_involvement(cells, columns.involvement, unit=params.involvement_unit)
     grade = read_grade(cells, columns.grade_group, values=params.grade_values)
-    if params.label.above is None:
+    if params.label.above is None and classes is None:
         check_truth(label, involvement, grade, columns)
     scored = (
         {READER_COLUMN: read_reader(cells, columns.reader_score, values=params.reader_values)}
@@ -124,6 +130,7 @@ def read_row(cells: Mapping[str, str], params: DataParams) -> dict[str, object]:
         "split": read_split(cells, columns.split),
         **scored,
         **({FRAME_COLUMN: required(cells, columns.frame, "frame")} if columns.frame else {}),
+        **kind,
     }
 
 
@@ -207,6 +214,28 @@ def read_label(cell: str, rule: LabelParams, *, column: str) -> int:
             f"column {column!r} must be one of {known}, got {cell!r}; correct the row or attention.data.label"
         )
     return 0
+
+
+def read_class(cell: str, rule: LabelParams, *, column: str) -> int:
+    """Return the number of the class that lists the cell's value, in the order of ``rule.classes``."""
+    classes = rule.classes or {}
+    of_value = {
+        canonical_value(value): number
+        for number, values in enumerate(classes.values())
+        for value in values
+    }
+    number = of_value.get(canonical_value(cell))
+    if number is None:
+        known = [value for values in classes.values() for value in values]
+        parts = [canonical_value(part) for part in cell.split(SEVERAL_FILES)]
+        several = len(parts) > 1 and set(parts) <= of_value.keys()
+        remedy = (
+            "a row has one class: several labels of one image are not read"
+            if several
+            else "correct the row or attention.data.label.classes"
+        )
+        raise RowError(f"column {column!r} must be one of {known}, got {cell!r}; {remedy}")
+    return number
 
 
 def label_above(cell: str, limit: float, *, column: str) -> int:
@@ -294,7 +323,7 @@ def check_truth(label: int, involvement: float, grade: float, columns: ColumnPar
     """Refuse a negative row whose other columns say that there is cancer; an unknown value (NaN) contradicts nothing.
 
     A grade group of 1 may be negative, where the label means clinically significant cancer; any involvement may not. A label
-    that is a number above a limit is not checked: there the limit says what is negative.
+    that is a number above a limit, or one of several classes, is not checked: there the limit or the class says what is negative.
     """
     if label == 1:
         return

@@ -1,27 +1,32 @@
 """Divide the cores into train, val and test by group, stratified, independent of the order of the rows."""
 
+import logging
 from collections.abc import Mapping
 
 import pandas as pd
 
 from grpo_pipeline.core.rng import Stream, numpy_generator
 from grpo_pipeline.tasks.attention.data.cases import core_rows
-from grpo_pipeline.tasks.attention.data.params import SplitParams
+from grpo_pipeline.tasks.attention.data.params import CLASS_COLUMN, Classes, SplitParams
 from grpo_pipeline.tasks.folds import SPLITS, deal_groups, group_strata
+
+logger = logging.getLogger(__name__)
 
 GROUPED = {"patient_id": "cluster"}
 Splits = dict[str, list[str]]
 
 
-def split_cores(checked: pd.DataFrame, params: SplitParams) -> Splits:
+def split_cores(
+    checked: pd.DataFrame, params: SplitParams, *, classes: Classes | None = None
+) -> Splits:
     """Return the core ids of each split, sorted; a group (``patient_id``) is never divided.
 
     Where the manifest names the splits they are taken as they are; otherwise groups are drawn, stratified by
-    "any core positive" and center.
+    "any core positive" and center. A class that val or test has no core of is warned of: nothing is known of it there.
 
     Raises:
-        ValueError: if there are too few groups, a group is in two splits, or a split has a single class (in val and test
-            unless ``single_class`` is ``allow``).
+        ValueError: if there are too few groups, a group is in two splits, a split has a single label (in val and test
+            unless ``single_class`` is ``allow``), or train lacks one of the ``classes``.
     """
     checked, is_named = core_rows(checked), "split" in checked
     groups = (
@@ -43,7 +48,25 @@ def split_cores(checked: pd.DataFrame, params: SplitParams) -> Splits:
             params=params,
             remedy=f"{remedy}, or add data",
         )
+        if classes is not None:
+            of_split = checked.loc[split_of_core == name, CLASS_COLUMN]
+            check_classes(of_split, checked, classes, name=name, remedy=f"{remedy}, or add data")
     return splits
+
+
+def check_classes(
+    found: pd.Series, checked: pd.DataFrame, classes: Classes, *, name: str, remedy: str
+) -> None:
+    """Refuse a training split that lacks a class; warn of another split that does."""
+    for number in sorted(set(range(len(classes.names))) - set(found)):
+        patients = checked.loc[checked[CLASS_COLUMN] == number, "patient_id"].nunique()
+        told = (
+            f"split {name!r} must hold cores of every class, got none of {classes.names[number]!r}, which {patients} "
+            f"patients of all have"
+        )
+        if name == "train":
+            raise ValueError(f"{told}; {remedy}")
+        logger.warning("%s: its metrics there are undefined; %s", told, remedy)
 
 
 def named_groups(checked: pd.DataFrame) -> dict[str, str]:

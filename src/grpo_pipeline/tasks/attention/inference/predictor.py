@@ -6,7 +6,7 @@ the way in which the image arrives changes them.
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import numpy as np
@@ -29,6 +29,7 @@ from grpo_pipeline.tasks.attention.data.params import (
     MODEL_SPACING_COLUMNS,
     SPACING_COLUMN,
     AggregateParams,
+    Classes,
     ModelPreprocessing,
 )
 from grpo_pipeline.tasks.attention.inference.appearance import FEATURES, look, pooled_features
@@ -36,6 +37,7 @@ from grpo_pipeline.tasks.attention.inference.calibration import Calibration
 from grpo_pipeline.tasks.attention.inference.frame import Frame
 from grpo_pipeline.tasks.attention.inference.manifest import CoreRules
 from grpo_pipeline.tasks.attention.model.baselines import label_values, point_coordinates
+from grpo_pipeline.tasks.attention.model.class_scores import class_probs
 from grpo_pipeline.tasks.attention.model.model import AttentionModel
 from grpo_pipeline.tasks.attention.params import ModelParams, RewardParams, SupervisedParams
 from grpo_pipeline.tasks.attention.task import AttentionTask
@@ -64,6 +66,8 @@ class CorePrediction:
         frame: name of the picture, "" of a core with one.
         labels: of the points of each set, float64 [E, k]: 1 foreground, 0 background, NaN where there is no point; None of a
             model whose points are all of the foreground.
+        classes: ``prob_<class>`` of the first set, and with grades ``expected_class``; empty of a model of a label. They are not
+            calibrated.
     """
 
     core_id: str
@@ -78,12 +82,18 @@ class CorePrediction:
     spacing_mm: tuple[float, float] | None
     frame: str = ""
     labels: np.ndarray | None = None
+    classes: Mapping[str, float] = field(default_factory=dict)
 
     def withheld(self) -> "CorePrediction":
         """Return the same without any probability: the points and the judgement stay."""
         nothing = np.full_like(self.probs, np.nan)
         return replace(
-            self, probs=nothing, calibrated=nothing, involvement=float("nan"), heatmap=None
+            self,
+            probs=nothing,
+            calibrated=nothing,
+            involvement=float("nan"),
+            heatmap=None,
+            classes=dict.fromkeys(self.classes, float("nan")),
         )
 
 
@@ -176,6 +186,14 @@ class Predictor:
             labels=label_values(rollouts, self.task.grid**2)[0].double().cpu().numpy()
             if self.task.model.point_labels == "both"
             else None,
+            classes={}
+            if self.task.classes is None or outcomes.class_scores is None
+            else {
+                name: float(value[0])
+                for name, value in class_probs(
+                    outcomes.class_scores[:, 0], self.task.classes
+                ).items()
+            },
         )
         doubts = judgement is not None and judgement.is_outside
         return prediction.withheld() if abstain and doubts else prediction
@@ -245,6 +263,8 @@ def build_predictor(weights: ModelWeights, *, name: str) -> Predictor:
             Familiarity.from_model(weights),
         )
         model = ModelParams.model_validate(config["model"])
+        told = config.get("classes")  # of a model that tells more than a label
+        classes = None if told is None else Classes.model_validate(told)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
@@ -267,6 +287,7 @@ def build_predictor(weights: ModelWeights, *, name: str) -> Predictor:
         device,
         kept[0],
         clinical=ClinicalStatistics.neutral(columns) if columns else None,
+        classes=classes,
     )
     return Predictor(task, policy.to(device).eval(), *kept)
 
@@ -309,7 +330,7 @@ def score_row(prediction: CorePrediction, *, heatmap: str) -> dict[str, Any]:
         n_points, n_sets, *prediction.image.shape, row_mm, column_mm, heatmap,
     )  # fmt: skip
     named = {FRAME_COLUMN: prediction.frame} if prediction.frame else {}
-    return dict(zip(SCORE_COLUMNS, values, strict=True)) | named
+    return dict(zip(SCORE_COLUMNS, values, strict=True)) | named | dict(prediction.classes)
 
 
 def core_scores(
@@ -357,18 +378,24 @@ def _core_score(
     highest = int(scored[np.argmax(probs[scored, 0])]) if len(scored) else 0
     far = 0 if table["distance"].isna().all() else int(np.nanargmax(table["distance"]))
     outside = table["outside"].dropna()
-    return frames[0] | {
-        "prob": float(combined[0]),
-        "prob_calibrated": calibrated,
-        "prob_mean": float(combined.mean()),
-        "prob_std": float(combined.std()),
-        "involvement": float(table["involvement"].mean()),
-        "outside": bool(outside.any()) if len(outside) else None,
-        "outside_why": frames[far]["outside_why"],
-        "distance": frames[far]["distance"],
-        "n_points": int(table["n_points"].sum()),
-        "heatmap": frames[highest]["heatmap"],
-    }
+    chosen = scored if rules.core == "mean" else [highest]
+    of_classes = {name: float(table[name].iloc[chosen].mean()) for name in class_columns_of(frames)}
+    return (
+        frames[0]
+        | of_classes
+        | {
+            "prob": float(combined[0]),
+            "prob_calibrated": calibrated,
+            "prob_mean": float(combined.mean()),
+            "prob_std": float(combined.std()),
+            "involvement": float(table["involvement"].mean()),
+            "outside": bool(outside.any()) if len(outside) else None,
+            "outside_why": frames[far]["outside_why"],
+            "distance": frames[far]["distance"],
+            "n_points": int(table["n_points"].sum()),
+            "heatmap": frames[highest]["heatmap"],
+        }
+    )
 
 
 def point_rows(prediction: CorePrediction) -> pd.DataFrame:
@@ -403,7 +430,8 @@ def with_frame(columns: Sequence[str], *, is_named: bool) -> list[str]:
 def frame_table(rows: Sequence[dict[str, Any]]) -> pd.DataFrame:
     """Return the scores of every frame; no row where cores have one picture each."""
     named = [row for row in rows if FRAME_COLUMN in row]
-    return pd.DataFrame(named, columns=with_frame(SCORE_COLUMNS, is_named=True))
+    columns = [*with_frame(SCORE_COLUMNS, is_named=True), *class_columns_of(named)]
+    return pd.DataFrame(named, columns=columns)
 
 
 def patient_table(scores: pd.DataFrame, calibrate_mean: Calibration | None = None) -> pd.DataFrame:
@@ -432,5 +460,11 @@ def patient_table(scores: pd.DataFrame, calibrate_mean: Calibration | None = Non
 
 
 def score_table(rows: Sequence[dict[str, Any]]) -> pd.DataFrame:
-    """Return the scores as a table with its columns in their order."""
-    return pd.DataFrame(list(rows), columns=list(SCORE_COLUMNS))
+    """Return the scores as a table with its columns in their order, those of classes last."""
+    return pd.DataFrame(list(rows), columns=[*SCORE_COLUMNS, *class_columns_of(rows)])
+
+
+def class_columns_of(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the columns of ``score_row`` that a model of classes adds."""
+    known = (*SCORE_COLUMNS, FRAME_COLUMN)
+    return [name for name in (rows[0] if rows else ()) if name not in known]

@@ -27,6 +27,7 @@ from grpo_pipeline.tasks.attention.inference.manifest import (
 )
 from grpo_pipeline.tasks.attention.inference.params import PredictColumns, PredictFolders
 from grpo_pipeline.tasks.attention.inference.predictor import CorePrediction, Predictor
+from grpo_pipeline.tasks.attention.model.class_scores import class_columns
 
 COLUMNS = PredictColumns(
     image="image", core_id=None, patient_id=None, region_mask="region_mask", bag_mask="bag_mask"
@@ -78,10 +79,11 @@ def answer(
         abstain: whether a row unlike the training images gets no probability.
 
     Returns:
-        ``prob, prob_calibrated, involvement, outside, outside_why, distance, points`` and on request ``heatmap``, in the order of
-        the rows; None where there is no value, never NaN, which JSON does not know. ``points`` holds for each set a list of
-        the [x, y] of its points, in pixels; of a model that places background points, too, ``point_labels`` holds their labels
-        likewise, 1 foreground, 0 background. ``heatmap`` is the base64 text of a 16-bit PNG, 65535 being probability 1.
+        ``prob, prob_calibrated, involvement, outside, outside_why, distance, points``, of a model of classes ``prob_<class>`` and
+        with grades ``expected_class``, and on request ``heatmap``, in the order of the rows; None where there is no value, never
+        NaN, which JSON does not know. ``points`` holds for each set a list of the [x, y] of its points, in pixels; of a model
+        that places background points, too, ``point_labels`` holds their labels likewise, 1 foreground, 0 background. ``heatmap``
+        is the base64 text of a 16-bit PNG, 65535 being probability 1.
 
     Raises:
         ValueError: if the request asks for too much, or naming the first row that cannot be scored, counted from 0.
@@ -94,7 +96,8 @@ def answer(
             for i, row in enumerate(records(table))
         ]
         if not cells:
-            return pd.DataFrame(columns=[*ANSWERS, *["heatmap"] * with_heatmap])
+            further = class_columns(predictor.task.classes)
+            return pd.DataFrame(columns=[*ANSWERS, *further, *["heatmap"] * with_heatmap])
         # A data root with a manifest; its rows are counted from 0.
         manifest = pd.DataFrame(cells, dtype=str)
         inline = ImageFolder(Path(folder), manifest, Path(folder) / "request")
@@ -212,6 +215,7 @@ def answer_row(prediction: CorePrediction, *, with_heatmap: bool) -> dict[str, A
         "points": [
             points[np.isfinite(points).all(axis=-1)].tolist() for points in prediction.points
         ],
+        **{name: known(value) for name, value in prediction.classes.items()},
     }
     if prediction.labels is not None:
         answered["point_labels"] = [

@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from grpo_pipeline.core.training.execution import at_least_float32, exact_region
+from grpo_pipeline.tasks.attention.data.params import Classes
+from grpo_pipeline.tasks.attention.model.class_scores import ClassHead, class_head, n_outputs
 from grpo_pipeline.tasks.attention.model.field_statistics import REGION_WIDTH, width
 from grpo_pipeline.tasks.attention.params import ModelParams
 
@@ -79,19 +81,24 @@ def _mean_around(values: Tensor, cell: int) -> Tensor:
 class PointDecoder(nn.Module):
     """Pool the evidence for cancer at k points into one logit per point set; ``weigh`` says what the evidence is.
 
-    Subclasses set ``pool``, ``prior`` and ``involvement_prior``, and read what they look at: images, or a map of the cells.
+    Where the model tells C classes without an order apart, evidence, prior and logits have a last axis of C more.
+    Subclasses read what they look at: images, or a map of the cells.
     """
 
-    pool: str
-    prior: nn.Parameter
-    involvement_prior: nn.Parameter
+    def __init__(self, params: ModelParams, classes: Classes | None) -> None:
+        super().__init__()
+        self.pool = params.glimpse_pool
+        self.outputs = n_outputs(classes)
+        self.prior = nn.Parameter(torch.zeros(() if self.outputs == 1 else self.outputs))
+        self.involvement_prior = nn.Parameter(torch.zeros(()))
+        self.classes: ClassHead | None = class_head(classes)
 
     def weigh(self, view: Tensor, points: Tensor, folds: Tensor | None = None) -> Tensor:
-        """Return the evidence for cancer at each point, a logit: points [P, M, 2] -> [P, M]."""
+        """Return the evidence for cancer at each point, a logit: points [P, M, 2] -> [P, M], or [P, M, C]."""
         raise NotImplementedError
 
     def forward(self, view: Tensor, points: Tensor, is_point: Tensor | None = None) -> Tensor:
-        """Return cancer logits [P, G].
+        """Return cancer logits [P, G], or class scores [P, G, C].
 
         Args:
             view: what ``weigh`` reads, P of them.
@@ -100,8 +107,12 @@ class PointDecoder(nn.Module):
         """
         n_prompts, group_size, k, _ = points.shape
         if k == 0:
-            return self.prior.expand(n_prompts, group_size)
-        evidence = self.weigh(view, points.flatten(1, 2)).reshape(n_prompts, group_size, k)
+            return self.prior.expand(n_prompts, group_size, *self.prior.shape)
+        evidence = self.weigh(view, points.flatten(1, 2))
+        evidence = evidence.reshape(n_prompts, group_size, k, *self.prior.shape)
+        if self.prior.ndim:
+            evidence = evidence.movedim(-1, 2)  # [P, G, C, k]
+            is_point = None if is_point is None else is_point[:, :, None]
         return pool_evidence(evidence, self.pool, is_point) + self.prior
 
     def estimate_involvement(
@@ -116,6 +127,8 @@ class PointDecoder(nn.Module):
             folds: int64 [P], for a decoder with folds.
         """
         evidence = self.weigh(view, points, folds)
+        if self.classes is not None:
+            evidence = self.classes.log_odds(evidence)
         probs = (evidence + self.involvement_prior).sigmoid() * is_valid
         return probs.sum(1) / is_valid.sum(1).clamp(min=1)
 
@@ -127,22 +140,20 @@ class GlimpseDecoder(PointDecoder):
     better, but from weak labels it learned the training patches by heart (docs/log.md).
     """
 
-    def __init__(self, params: ModelParams) -> None:
-        super().__init__()
-        self.size, self.pool = params.glimpse_size, params.glimpse_pool
+    def __init__(self, params: ModelParams, classes: Classes | None = None) -> None:
+        super().__init__(params, classes)
+        self.size = params.glimpse_size
         self.texture = FilterBank(params.glimpse_channels)
         self.evidence = nn.Sequential(
-            nn.Linear(self.texture.width, 32), nn.ReLU(), nn.Linear(32, 1)
+            nn.Linear(self.texture.width, 32), nn.ReLU(), nn.Linear(32, self.outputs)
         )
-        self.prior = nn.Parameter(torch.zeros(()))
-        self.involvement_prior = nn.Parameter(torch.zeros(()))
 
     def weigh(self, images: Tensor, points: Tensor, folds: Tensor | None = None) -> Tensor:
-        """Return the evidence for cancer at each point, a logit: points [P, M, 2] -> [P, M]."""
+        """Return the evidence for cancer at each point, a logit: points [P, M, 2] -> [P, M], or [P, M, C]."""
         patches = crop_patches(images, points, self.size)
         with exact_region(images):
             evidence: Tensor = self.evidence(self.texture.describe_patches(patches.flatten(0, 1)))
-        return evidence.reshape(points.shape[:2])
+        return evidence.reshape(*points.shape[:2], *self.prior.shape)
 
 
 class StatisticsDecoder(PointDecoder):
@@ -154,27 +165,36 @@ class StatisticsDecoder(PointDecoder):
     says of an image that it has learned by heart is no reward for its points. Images that none learns from get the mean.
     """
 
-    def __init__(self, params: ModelParams) -> None:
-        super().__init__()
-        self.pool, self.folds = params.glimpse_pool, params.decoder_folds
+    def __init__(self, params: ModelParams, classes: Classes | None = None) -> None:
+        super().__init__(params, classes)
+        self.folds = params.decoder_folds
         channels = width(co_occurrence=params.co_occurrence)
         # Of the fields' statistics, so that those of the points count about twice as much as the region's.
         self.scale = 2 / math.sqrt(channels)
-        self.evidence = nn.Conv2d(channels, self.folds, kernel_size=1)
+        # Channel f * C + c is what regression f says of class c; without classes C = 1.
+        self.evidence = nn.Conv2d(channels, self.folds * self.outputs, kernel_size=1)
         self.region = (
-            nn.Linear(REGION_WIDTH, self.folds, bias=False) if params.reads_region else None
+            nn.Linear(REGION_WIDTH, self.folds * self.outputs, bias=False)
+            if params.reads_region
+            else None
         )
         for module in (self.evidence, self.region):
             for parameter in () if module is None else module.parameters():
                 nn.init.zeros_(parameter)
-        self.prior = nn.Parameter(torch.zeros(()))
-        self.involvement_prior = nn.Parameter(torch.zeros(()))
 
     def map_evidence(self, statistics: Tensor, folds: Tensor | None = None) -> Tensor:
-        """Return the evidence of every cell by the regressions that may judge the image, [P, D, h, w] -> [P, 1, h, w]."""
+        """Return the evidence of every cell by the regressions that may judge the image, [P, D, h, w] -> [P, 1, h, w].
+
+        Of several classes, the log-odds of the positive ones that a point there would give, without the region's part.
+        """
         evidence = self._evidence(statistics)
         judges = judging_heads(folds, len(statistics), self.folds, evidence.device)
-        return (evidence * judges[..., None, None]).sum(1, keepdim=True)
+        if self.classes is None or not self.prior.ndim:
+            return (evidence * judges[..., None, None]).sum(1, keepdim=True)
+        n, _, *place = evidence.shape
+        of_classes = evidence.reshape(n, self.folds, self.outputs, *place)
+        scores = (of_classes * judges[..., None, None, None]).sum(1).movedim(1, -1) + self.prior
+        return self.classes.log_odds(scores)[:, None]
 
     def heads(
         self,
@@ -183,7 +203,7 @@ class StatisticsDecoder(PointDecoder):
         points: Tensor,
         is_point: Tensor | None = None,
     ) -> Tensor:
-        """Return the cancer logit of each regression, [P, G, F].
+        """Return the cancer logit of each regression, [P, G, F], or its class scores, [P, G, F, C].
 
         Args:
             statistics: [P, D, h, w].
@@ -192,27 +212,34 @@ class StatisticsDecoder(PointDecoder):
             is_point: bool [P, G, k], False for padding; None: all are points.
         """
         n_prompts, group_size, k, _ = points.shape
-        logits = self.prior.expand(n_prompts, group_size, self.folds)
+        shape = (self.folds, *self.prior.shape)  # (F) or (F, C)
+        logits = self.prior.expand(n_prompts, group_size, *shape)
         if self.region is not None and region is not None:
             with exact_region(region):
-                logits = logits + self.region(at_least_float32(region))[:, None]
+                of_region = self.region(at_least_float32(region))
+            logits = logits + of_region.reshape(n_prompts, 1, *shape)
         if k == 0:
             return logits
-        evidence = _at_points(self._evidence(statistics), points.flatten(1, 2))  # [P, F, G * k]
-        evidence = evidence.reshape(n_prompts, self.folds, group_size, k)
+        evidence = _at_points(self._evidence(statistics), points.flatten(1, 2))  # [P, F * C, G * k]
+        evidence = evidence.reshape(n_prompts, *shape, group_size, k)
         at_heads = None if is_point is None else is_point[:, None]
-        return logits + pool_evidence(evidence, self.pool, at_heads).movedim(1, 2)
+        if self.prior.ndim and at_heads is not None:
+            at_heads = at_heads[:, None]
+        return logits + pool_evidence(evidence, self.pool, at_heads).movedim(-1, 1)
 
     def weigh(self, statistics: Tensor, points: Tensor, folds: Tensor | None = None) -> Tensor:
-        """Return the evidence at each point by the regressions that learn from the image: points [P, M, 2] -> [P, M]."""
-        evidence = _at_points(self._evidence(statistics), points)  # [P, F, M]
+        """Return the evidence at each point by the regressions that learn from the image: points [P, M, 2] -> [P, M(, C)]."""
+        evidence = _at_points(self._evidence(statistics), points)  # [P, F * C, M]
         learners = learning_heads(folds, len(points), self.folds, evidence.device)
-        return (evidence * learners[..., None]).sum(1)
+        if not self.prior.ndim:
+            return (evidence * learners[..., None]).sum(1)
+        of_classes = evidence.reshape(len(points), self.folds, self.outputs, -1)
+        return (of_classes * learners[..., None, None]).sum(1).movedim(1, 2)
 
     def _evidence(self, statistics: Tensor) -> Tensor:
         with exact_region(statistics):
             evidence: Tensor = self.evidence(at_least_float32(statistics) * self.scale)
-        return evidence  # [P, F, h, w]
+        return evidence  # [P, F * C, h, w]
 
 
 def judging_heads(folds: Tensor | None, n: int, heads: int, device: torch.device) -> Tensor:
@@ -254,21 +281,23 @@ def penalty(decoder: nn.Module, heads: int = 1) -> Tensor:
 
 
 class GlobalDecoder(nn.Module):
-    """Read the cancer logit from the mask decoder's output token [P, G, C] -> [P, G]."""
+    """Read the cancer logit, or the scores of several classes, from the mask decoder's output token [P, G, channels]."""
 
-    def __init__(self, params: ModelParams) -> None:
+    def __init__(self, params: ModelParams, classes: Classes | None = None) -> None:
         super().__init__()
+        self.outputs = n_outputs(classes)
+        self.classes: ClassHead | None = class_head(classes)
         self.net = nn.Sequential(
             nn.Linear(params.feature_channels, params.feature_channels),
             nn.ReLU(),
-            nn.Linear(params.feature_channels, 1),
+            nn.Linear(params.feature_channels, self.outputs),
         )
 
     def forward(self, token: Tensor) -> Tensor:
-        """Return cancer logits [P, G]."""
+        """Return cancer logits [P, G], or class scores [P, G, C]."""
         with exact_region(token):
             logits: Tensor = self.net(at_least_float32(token))
-        return logits.squeeze(-1)
+        return logits.squeeze(-1) if self.outputs == 1 else logits
 
 
 def crop_patches(images: Tensor, points: Tensor, size: int) -> Tensor:

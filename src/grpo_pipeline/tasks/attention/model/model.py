@@ -24,7 +24,9 @@ from grpo_pipeline.tasks.attention.batch import (
     Outcomes,
 )
 from grpo_pipeline.tasks.attention.data.clinical import ClinicalStatistics
+from grpo_pipeline.tasks.attention.data.params import Classes
 from grpo_pipeline.tasks.attention.model.baselines import oracle_logits
+from grpo_pipeline.tasks.attention.model.class_scores import n_outputs
 from grpo_pipeline.tasks.attention.model.decoders import (
     FilterBank,
     GlimpseDecoder,
@@ -92,16 +94,19 @@ class ClinicalReadOut(nn.Module):
         logit[p] = sum_f r_f . token[p, f] / sqrt(F * C)
 
     r starts at 0, so that training starts from the decoder alone. The root keeps the logit's change by one step of Adam, which
-    moves all F * C weights by the same amount, from growing with their number.
+    moves all F * C weights by the same amount, from growing with their number. With more than one output each has its weights.
     """
 
-    def __init__(self, columns: int, channels: int) -> None:
+    def __init__(self, columns: int, channels: int, outputs: int = 1) -> None:
         super().__init__()
-        self.weights = nn.Parameter(torch.zeros(columns, channels))
+        several = () if outputs == 1 else (outputs,)
+        self.weights = nn.Parameter(torch.zeros(*several, columns, channels))
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Return [P] from tokens [P, F, C]."""
-        return (tokens * self.weights).sum((1, 2)) / math.sqrt(self.weights.numel())
+        """Return [P], or [P, outputs], from tokens [P, F, C]."""
+        if self.weights.ndim > 2:
+            tokens = tokens[:, None]
+        return (tokens * self.weights).sum((-2, -1)) / math.sqrt(tokens[0].numel())
 
 
 # A real encoder compares every cell with every other: 4 images of 64 x 64 cells at once, where no graph is kept.
@@ -129,6 +134,7 @@ class AttentionModel(nn.Module):
         net: SamModel | None = None,
         *,
         clinical: ClinicalStatistics | None = None,
+        classes: Classes | None = None,
     ) -> None:
         """Build the model with random weights, or around a SAM that has some.
 
@@ -137,6 +143,7 @@ class AttentionModel(nn.Module):
             image_size: side of the square model image in pixels.
             net: a SAM to start from; None builds one, or reads the checkpoint of ``params``.
             clinical: columns and normalisation of the clinical prompts; None without ``params.clinical``.
+            classes: that the class decoder tells apart; None for a label.
 
         Raises:
             ValueError: if ``clinical`` is given without ``params.clinical``, or the other way round.
@@ -167,7 +174,7 @@ class AttentionModel(nn.Module):
         )
         self.policy_reads = params.policy_reads
         self.field_mm, self.co_occurrence = params.field_mm, params.co_occurrence
-        self.class_decoder = DECODERS[params.class_decoder](params)
+        self.class_decoder = DECODERS[params.class_decoder](params, classes)
         tune_encoder(self.sam.net.vision_encoder, params)
         # Last, so that everything else starts as it does without them.
         self.clinical = self.clinical_read_out = None
@@ -175,7 +182,7 @@ class AttentionModel(nn.Module):
             self.clinical = ClinicalPrompt(clinical, params.feature_channels)
             if params.class_decoder != "global":
                 self.clinical_read_out = ClinicalReadOut(
-                    len(clinical.columns), params.feature_channels
+                    len(clinical.columns), params.feature_channels, n_outputs(classes)
                 )
         self.detail = None
         if params.detail_channels:
@@ -206,7 +213,9 @@ class AttentionModel(nn.Module):
         clinical = None if columns is None else ClinicalStatistics.neutral(tuple(columns))
         # What was exported before there was a choice has the pool of that time.
         params = ModelParams.model_validate({"value_pool": "image"} | description["model"])
-        return cls(params, description["image_size"], net, clinical=clinical)
+        told = description.get("classes")
+        classes = None if told is None else Classes.model_validate(told)
+        return cls(params, description["image_size"], net, clinical=clinical, classes=classes)
 
     def encode(self, batch: AttentionBatch) -> Tensor:
         """Encode a batch's images into features [P, C, h, w], in the form that the encoder's weights know."""
@@ -373,14 +382,18 @@ class AttentionModel(nn.Module):
         )
         if is_background is not None:
             is_point = ~is_background if is_point is None else is_point & ~is_background
-        heads = learners = None
+        heads = learners = scores = None
         if isinstance(self.class_decoder, StatisticsDecoder) and statistics is not None:
-            logits = self.class_decoder.heads(statistics, region, points, is_point)  # [P, G, F]
+            logits = self.class_decoder.heads(
+                statistics, region, points, is_point
+            )  # [P, G, F(, C)]
             n, device = self.class_decoder.folds, logits.device
-            class_logits = (logits * judging_heads(folds, len(logits), n, device)[:, None]).sum(2)
+            judges = judging_heads(folds, len(logits), n, device)[:, None]
+            class_logits = (logits * (judges if logits.ndim == 3 else judges[..., None])).sum(2)
             if n > 1:
                 heads = logits
-                learners = learning_heads(folds, len(logits), n, device)[:, None].expand_as(logits)
+                learners = learning_heads(folds, len(logits), n, device)[:, None]
+                learners = learners.expand(logits.shape[:3])
         elif isinstance(self.class_decoder, PointDecoder):
             class_logits = self.class_decoder(images, points, is_point)
         else:
@@ -389,7 +402,10 @@ class AttentionModel(nn.Module):
             with exact_region(features):
                 told = self.clinical_read_out(prompts)[:, None]
             class_logits = class_logits + told
-            heads = None if heads is None else heads + told[..., None]
+            heads = None if heads is None else heads + told[:, :, None]
+        if (head := self.class_decoder.classes) is not None:
+            scores, class_logits = head(class_logits), head.log_odds(class_logits)
+            heads = None if heads is None else head(heads)
         if with_heatmap:
             weight = bag / bag.sum((1, 2), keepdim=True).clamp(min=1e-6)
             bag_probs = (decoded.mask_logits.sigmoid() * weight[:, None]).sum((2, 3))
@@ -402,6 +418,7 @@ class AttentionModel(nn.Module):
             heads=heads,
             learners=learners,
             segmentation_logits=decoded.segmentation_logits,
+            class_scores=scores,
         )
 
     def _decode_mask(

@@ -1,0 +1,140 @@
+"""Scores of more than two classes: from a class decoder's outputs, to the log-odds of the positive classes, losses and rewards.
+
+Class scores [..., C] are logits: their softmax is the probability of each class. Without an order the decoder has one output per
+class, and these are the scores. Grades have one output s for all of them, and the scores come from it and C - 1 thresholds
+(proportional odds; McCullagh 1980, "Regression models for ordinal data"). The classes stand in the order as written.
+"""
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from grpo_pipeline.tasks.attention.data.params import Classes
+from grpo_pipeline.tasks.attention.params import LabelLoss, SymmetricParams
+
+LEAST_GAP = 1e-3
+"""Between two thresholds: the probability of a grade stays above 0, and its logarithm finite."""
+
+
+class ClassHead(nn.Module):
+    """Read a class decoder's outputs [..., C] as class scores: classes without an order."""
+
+    is_positive: Tensor
+
+    def __init__(self, classes: Classes) -> None:
+        super().__init__()
+        # Of the model's description, not of its weights.
+        positive = torch.tensor(classes.is_positive)
+        self.register_buffer("is_positive", positive, persistent=False)
+
+    def forward(self, outputs: Tensor) -> Tensor:
+        """Return the class scores, [..., C] -> [..., C]."""
+        return outputs
+
+    def log_odds(self, outputs: Tensor) -> Tensor:
+        """Return the logit of P(class among the positive ones), [..., C] -> [...].
+
+        log sum_{c positive} exp(z_c) - log sum_{c not} exp(z_c)
+        """
+        positive = outputs.masked_fill(~self.is_positive, -torch.inf).logsumexp(-1)
+        return positive - outputs.masked_fill(self.is_positive, -torch.inf).logsumexp(-1)
+
+
+class GradeHead(ClassHead):
+    """Read one output s [...] of a class decoder as the scores of C grades.
+
+        P(grade > c) = sigmoid(s - t_c),   t_0 < t_1 < ... < t_{C-2}
+
+    The threshold below the lowest positive grade is 0, so that s itself is the log-odds of the positive grades; the others are
+    that far away as the learned gaps say, 1 at the start.
+    """
+
+    def __init__(self, classes: Classes) -> None:
+        super().__init__(classes)
+        n = len(classes.names)
+        self.anchor = n - len(classes.positive) - 1
+        self.gaps = nn.Parameter(torch.full((n - 2,), float(np.log(np.expm1(1.0)))))
+
+    def thresholds(self) -> Tensor:
+        """Return t, increasing, [C - 1]."""
+        distances = F.softplus(self.gaps) + LEAST_GAP
+        from_lowest = torch.cat([distances.new_zeros(1), distances.cumsum(0)])
+        return from_lowest - from_lowest[self.anchor]
+
+    def forward(self, outputs: Tensor) -> Tensor:
+        """Return log P(grade), [...] -> [..., C].
+
+        log(sigmoid(a) - sigmoid(b)) = log sigmoid(a) + log sigmoid(-b) + log(1 - e^(b - a)),   a = s - t_{c-1}, b = s - t_c
+
+        without cancellation; the lowest grade has no a and the highest no b.
+        """
+        thresholds = self.thresholds()
+        above = outputs[..., None] - thresholds  # [..., C - 1]
+        between = torch.log(-torch.expm1(thresholds[:-1] - thresholds[1:]))  # [C - 2]
+        return (F.pad(F.logsigmoid(above), (1, 0)) + F.pad(F.logsigmoid(-above), (0, 1))) + F.pad(
+            between, (1, 1)
+        )
+
+    def log_odds(self, outputs: Tensor) -> Tensor:
+        """Return the logit of P(grade among the positive ones): the output itself."""
+        return outputs
+
+
+def class_head(classes: Classes | None) -> ClassHead | None:
+    """Return what reads a class decoder's outputs as scores of classes; None where they are the logit of a label."""
+    if classes is None:
+        return None
+    return GradeHead(classes) if classes.ordinal else ClassHead(classes)
+
+
+def n_outputs(classes: Classes | None) -> int:
+    """Return how many numbers a class decoder says of a point set: one, or one per class where they have no order."""
+    return 1 if classes is None or classes.ordinal else len(classes.names)
+
+
+def class_nll(scores: Tensor, classes: Tensor) -> Tensor:
+    """Return -log P(right class), in nats: scores [P, ..., C] and numbers int64 [P] -> [P, ...]."""
+    right = classes.reshape(-1, *[1] * (scores.ndim - 1)).expand(*scores.shape[:-1], 1)
+    return -scores.log_softmax(-1).gather(-1, right)[..., 0]
+
+
+def class_loss(
+    scores: Tensor, classes: Tensor, form: LabelLoss, symmetric: SymmetricParams
+) -> Tensor:
+    """Return the loss of class scores against the right class, in nats.
+
+        cross_entropy: CE = -log p_y;   symmetric: alpha * CE + beta * RCE,   RCE = -sum_c p_c log q_c = -A (1 - p_y)
+
+    with q the right class alone and log 0 = A (``log_zero``). Source: Wang et al. 2019, arXiv 1908.06112, equations 4 to 6.
+
+    Args:
+        scores: [P, ..., C].
+        classes: int64 [P].
+        form: of the loss.
+        symmetric: read by that form alone.
+
+    Returns:
+        [P, ...].
+    """
+    nll = class_nll(scores, classes)
+    if form == "cross_entropy":
+        return nll
+    return symmetric.alpha * nll - symmetric.beta * symmetric.log_zero * -torch.expm1(-nll)
+
+
+def class_columns(classes: Classes | None) -> tuple[str, ...]:
+    """Return the columns of a prediction: ``prob_<class>`` of each class, and of grades their mean; none of a label."""
+    if classes is None:
+        return ()
+    return (
+        *(f"prob_{name}" for name in classes.names),
+        *(("expected_class",) if classes.ordinal else ()),
+    )
+
+
+def class_probs(scores: Tensor, classes: Classes) -> dict[str, np.ndarray]:
+    """Return the values of ``class_columns``, float64 [P] each: scores [P, C]."""
+    probs = scores.double().softmax(-1).cpu().numpy()
+    mean = probs @ np.arange(probs.shape[1])
+    return dict(zip(class_columns(classes), (*probs.T, mean), strict=False))

@@ -1,0 +1,221 @@
+"""More than two classes: probabilities, log-odds of the positive ones, losses, rewards, and decoders that give their scores."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import expit
+from sklearn.linear_model import LogisticRegression
+from tiny_attention import make_class_examples, make_clinical_examples, make_data, make_task, model_params, shake
+from torch.nn import functional as F
+
+from grpo_pipeline.tasks.attention.batch import AttentionData
+from grpo_pipeline.tasks.attention.data.params import Classes
+from grpo_pipeline.tasks.attention.losses import symmetric_cross_entropy
+from grpo_pipeline.tasks.attention.model.class_scores import GradeHead, class_head, class_loss, class_probs
+from grpo_pipeline.tasks.attention.model.decoders import GlimpseDecoder, StatisticsDecoder, penalty
+from grpo_pipeline.tasks.attention.model.field_statistics import REGION_WIDTH, WIDTH
+from grpo_pipeline.tasks.attention.params import SymmetricParams
+
+THREE = Classes(names=("normal", "benign", "malignant"), positive=("malignant",))
+GRADES = Classes(names=("gg0", "gg1", "gg2", "gg3"), positive=("gg2", "gg3"), ordinal=True)
+SYMMETRIC = SymmetricParams(alpha=0.3, beta=0.7, log_zero=-4.0)
+FOLDED = {"class_decoder": "statistics", "reads_region": True, "decoder_folds": 3, "glimpse_pool": "mean"}
+ROWS = np.array([0, 1, 2, 3, 5, 8, 12])
+DECODERS = {"glimpse": GlimpseDecoder, "statistics": StatisticsDecoder}
+
+
+def test_log_odds_are_those_of_the_summed_probabilities():
+    classes = Classes(names=("a", "b", "c", "d"), positive=("b", "d"))
+    scores = torch.randn(5, 3, 4, dtype=torch.double, generator=torch.Generator().manual_seed(0))
+    probs = scores.softmax(-1)
+    positive = probs[..., 1] + probs[..., 3]
+    torch.testing.assert_close(class_head(classes).log_odds(scores), torch.log(positive / (1 - positive)))
+
+
+def test_grades_are_differences_of_cumulative_probabilities():
+    head = GradeHead(GRADES).double()
+    with torch.no_grad():
+        head.gaps += torch.tensor([0.7, -1.2])
+    outputs = torch.linspace(-4, 4, 9, dtype=torch.double)
+    thresholds = head.thresholds().detach().numpy()
+    assert thresholds[1] == 0  # between gg1 and gg2: the output is the log-odds of the positive grades
+    assert (np.diff(thresholds) > 0).all()
+    above = np.concatenate([np.ones((9, 1)), expit(outputs.numpy()[:, None] - thresholds), np.zeros((9, 1))], axis=1)
+    np.testing.assert_allclose(head(outputs).exp().detach(), above[:, :-1] - above[:, 1:], atol=1e-12)
+    torch.testing.assert_close(head(outputs)[:, 2:].exp().sum(1), outputs.sigmoid())
+    assert class_head(GRADES).log_odds(outputs) is outputs
+
+
+def test_grades_far_from_the_output_keep_a_gradient():
+    head = GradeHead(GRADES)
+    outputs = torch.tensor([-200.0, 200.0], requires_grad=True)
+    scores = head(outputs)
+    scores.sum().backward()
+    assert torch.isfinite(scores).all()
+    assert torch.isfinite(head.gaps.grad).all()
+    assert outputs.grad.tolist() == [3.0, -3.0]  # by one nat per step to each grade that is away
+
+
+def test_two_grades_are_the_binary_label():
+    head = class_head(Classes(names=("no", "yes"), positive=("yes",), ordinal=True))
+    outputs = torch.tensor([-2.0, 0.3])
+    torch.testing.assert_close(head(outputs), torch.stack([F.logsigmoid(-outputs), F.logsigmoid(outputs)], dim=1))
+    assert not list(head.state_dict()) or head.gaps.numel() == 0
+
+
+@pytest.mark.parametrize("extra", [(), (4,)], ids=["samples", "heads"])
+def test_losses_are_those_of_torch_and_of_the_definition(extra):
+    scores = torch.randn(6, 2, *extra, 3, dtype=torch.double, generator=torch.Generator().manual_seed(1))
+    classes = torch.tensor([0, 2, 1, 1, 0, 2])
+    target = classes.reshape(6, *[1] * (scores.ndim - 2)).expand(scores.shape[:-1])
+    expected = F.cross_entropy(scores.flatten(0, -2), target.flatten(), reduction="none").reshape(target.shape)
+    torch.testing.assert_close(class_loss(scores, classes, "cross_entropy", SYMMETRIC), expected)
+    right = F.one_hot(target, 3).double()
+    reverse = -(scores.softmax(-1) * right.log().clamp(min=-4.0)).sum(-1)
+    torch.testing.assert_close(class_loss(scores, classes, "symmetric", SYMMETRIC), 0.3 * expected + 0.7 * reverse)
+
+
+def test_two_classes_have_the_losses_of_the_label():
+    scores = torch.randn(6, 2, 2, dtype=torch.double, generator=torch.Generator().manual_seed(2))
+    classes = torch.tensor([0, 1, 1, 1, 0, 1])
+    logits = scores[..., 1] - scores[..., 0]
+    expected = symmetric_cross_entropy(logits, classes[:, None].expand(6, 2).double(), SYMMETRIC)
+    torch.testing.assert_close(class_loss(scores, classes, "symmetric", SYMMETRIC), expected)
+
+
+@pytest.mark.parametrize("pool", ["mean", "logsumexp"])
+@pytest.mark.parametrize("name", ["glimpse", "statistics"])
+def test_each_class_is_scored_as_a_label_would_be(name: str, pool: str):
+    """Every class alone is the binary decoder with its share of the weights; so are the maps that the policy reads."""
+    own = {"decoder_folds": 2, "reads_region": True} if name == "statistics" else {}
+    params = model_params(class_decoder=name, glimpse_pool=pool, **own)
+    decoder = DECODERS[name](params, THREE)
+    shake(decoder, seed=3)
+    generator = torch.Generator().manual_seed(4)
+    points, is_point = torch.rand(3, 4, 2, 2, generator=generator), torch.ones(3, 4, 2, dtype=torch.bool)
+    is_point[0, 1, 1] = is_point[1, 2] = False
+    view = torch.randn(3, WIDTH, 4, 4, generator=generator) if name == "statistics" else torch.randn(3, 1, 32, 32)
+    region, folds = torch.randn(3, REGION_WIDTH, generator=generator), torch.tensor([1, -1, 0])
+
+    def read(which: StatisticsDecoder, points: torch.Tensor, is_point: torch.Tensor | None) -> torch.Tensor:
+        return which.heads(view, region, points, is_point) if name == "statistics" else which(view, points, is_point)
+
+    alone = [DECODERS[name](params) for _ in range(3)]
+    for number, one in enumerate(alone):
+        state = decoder.state_dict()
+        for key in state:
+            if key == "prior":
+                state[key] = state[key][number]
+            elif key.startswith(("evidence.2", "evidence.weight", "evidence.bias", "region")):
+                state[key] = state[key][number::3]  # channel f * 3 + c
+        one.load_state_dict(state)
+    for placed in (is_point, None):
+        expected = torch.stack([read(one, points, placed) for one in alone], dim=-1)
+        torch.testing.assert_close(read(decoder, points, placed), expected)
+    nothing = points[:, :, :0]
+    torch.testing.assert_close(read(decoder, nothing, None), torch.stack([read(o, nothing, None) for o in alone], dim=-1))
+    if name == "statistics":
+        maps = torch.cat([one.map_evidence(view, folds) + one.prior for one in alone], dim=1).movedim(1, -1)
+        torch.testing.assert_close(decoder.map_evidence(view, folds)[:, 0], decoder.classes.log_odds(maps))
+    spots = points[:, 0]
+    evidence = torch.stack([one.weigh(view, spots, folds) for one in alone], dim=-1)
+    torch.testing.assert_close(decoder.weigh(view, spots, folds), evidence)
+    known = (decoder.classes.log_odds(evidence) + decoder.involvement_prior).sigmoid().mean(1)
+    torch.testing.assert_close(decoder.estimate_involvement(view, spots, torch.ones(3, 2, dtype=torch.bool), folds), known)
+
+
+@pytest.mark.parametrize("classes", [THREE, GRADES], ids=["classes", "grades"])
+@pytest.mark.parametrize("model", [{}, FOLDED, {"class_decoder": "global"}], ids=["glimpse", "folds", "global"])
+def test_the_task_rewards_and_learns_the_right_class(classes: Classes, model: dict[str, object]):
+    examples = make_class_examples(classes)
+    task = make_task(examples, supervised={"glimpse_weight": 0.0, "heatmap_weight": 0.0, "class_weight": 1.0}, **model)
+    policy, data = task.build_policy(0), make_data(examples)
+    shake(policy.class_decoder, seed=3)
+    batch = task.replicate(task.make_batch(data, ROWS), 2)
+    context = task.encode(policy, batch)
+    drawn = task.sample(policy, context, 2, temperature=1.0, proposal="uniform", generator=torch.Generator().manual_seed(0))
+    outcomes = task.decode(policy, context, drawn, batch)
+    probs, right = outcomes.class_scores.softmax(-1), torch.tensor(examples.table["class"].to_numpy()[ROWS])
+    assert batch.classes.tolist() == right.tolist()
+    positive = torch.tensor(classes.is_positive)
+    torch.testing.assert_close(outcomes.class_logits.sigmoid(), probs[..., positive].sum(-1), atol=1e-5, rtol=1e-4)
+    of_right = torch.stack([probs[p, :, c] for p, c in enumerate(right)]).log()
+    torch.testing.assert_close(task.reward(batch, drawn, outcomes)[0]["class"], of_right.detach(), atol=1e-5, rtol=1e-4)
+    loss = task.supervised_loss(policy, context, batch, outcomes)
+    if outcomes.heads is None:
+        expected = -of_right.mean()
+    else:  # every regression but that of the core's own fold; all of them where no fold has the core
+        nll = -torch.stack([outcomes.heads[p, ..., c] for p, c in enumerate(right)]) + outcomes.heads.logsumexp(-1)
+        kept = [[f for f in range(3) if f != fold or fold < 0] for fold in batch.folds.tolist()]
+        expected = torch.stack([nll[p][:, which].mean() for p, which in enumerate(kept)]).mean()
+    torch.testing.assert_close(loss, expected)
+    loss.backward()
+    named = {name: p.grad for name, p in policy.class_decoder.named_parameters()}
+    assert all(grad.abs().sum() > 0 for name, grad in named.items() if name != "involvement_prior")
+    rows = task.evaluate(policy, AttentionData(examples, None), ROWS, seed=0, n_samples=2)
+    table = rows[[f"prob_{name}" for name in classes.names]].to_numpy()
+    np.testing.assert_allclose(table.sum(1), 1, atol=1e-6)
+    np.testing.assert_allclose(table[:, list(classes.is_positive)].sum(1), rows["prob"], atol=1e-5)
+    assert rows["class"].tolist() == rows["core_id"].map(examples.table.set_index("core_id")["class"]).tolist()
+    assert ("expected_class" in rows) == classes.ordinal
+    assert task.fingerprint(data)["classes"]["names"] == list(classes.names)
+
+
+@pytest.mark.parametrize(("classes", "outputs"), [(THREE, 3), (GRADES, 1)], ids=["classes", "grades"])
+def test_clinical_values_speak_to_every_class(classes: Classes, outputs: int):
+    examples = make_class_examples(classes, make_clinical_examples())
+    task = make_task(examples, clinical={"dropout": 0.0}, **FOLDED)
+    policy, batch = task.build_policy(0), task.make_batch(make_data(examples), ROWS)
+    shake(policy.class_decoder, seed=3)
+    context, points = task.encode(policy, batch), torch.full((len(ROWS), 2, 3, 2), 0.4)
+
+    def decode() -> torch.Tensor:
+        parts = (context.features, context.images, points, batch.bag, batch.clinical)
+        read = {"statistics": context.statistics, "region": context.region, "folds": context.folds}
+        return policy.decode(*parts, **read)
+
+    before = decode()
+    with torch.no_grad():
+        policy.clinical_read_out.weights.normal_(generator=torch.Generator().manual_seed(6))
+    after, tokens = decode(), policy.clinical(batch.clinical).flatten(1)
+    told = tokens @ policy.clinical_read_out.weights.reshape(outputs, -1).T / tokens.shape[1] ** 0.5  # [P, outputs]
+    if classes.ordinal:
+        torch.testing.assert_close(after.class_logits, before.class_logits + told)
+    else:
+        torch.testing.assert_close(after.class_scores, before.class_scores + told[:, None])
+        torch.testing.assert_close(after.heads, before.heads + told[:, None, None])
+
+
+def test_a_penalised_decoder_of_classes_is_multinomial_ridge_regression():
+    """Trained to its optimum it has scikit-learn's probabilities for C = 1 / (penalty * n)."""
+    rng = np.random.default_rng(4)
+    n, weight = 60, 0.03
+    statistics = torch.from_numpy(rng.normal(size=(n, WIDTH, 2, 2)))
+    points = torch.tensor([[[0.1, 0.2], [0.9, 0.7]]], dtype=torch.double).expand(n, 1, 2, 2)
+    right = torch.from_numpy(rng.integers(0, 3, n)).where(statistics[:, 0, 0, 0] < 0.5, torch.tensor(2))
+    decoder = StatisticsDecoder(model_params(class_decoder="statistics", glimpse_pool="mean"), THREE).double()
+    decoder.evidence.bias.requires_grad_(False)
+    optimizer = torch.optim.LBFGS(
+        decoder.parameters(), max_iter=500, tolerance_grad=1e-12, tolerance_change=0, line_search_fn="strong_wolfe"
+    )
+
+    def loss() -> torch.Tensor:
+        optimizer.zero_grad()
+        scores = decoder.heads(statistics, None, points)[:, :, 0]
+        value = class_loss(scores, right, "cross_entropy", SYMMETRIC).mean() + weight * penalty(decoder)
+        value.backward()
+        return value
+
+    optimizer.step(loss)
+    read = (statistics[:, :, [0, 1], [0, 1]].mean(2) * 2 / WIDTH**0.5).numpy()
+    fitted = LogisticRegression(C=1 / (weight * n), tol=1e-10, max_iter=5000).fit(read, right.numpy())
+    scores = decoder.heads(statistics, None, points)[:, 0, 0].detach()
+    found = np.stack(list(class_probs(scores, THREE).values()), axis=1)
+    np.testing.assert_allclose(found, fitted.predict_proba(read), atol=1e-4)
+    assert found.std(0).min() > 0.05
+
+
+def test_no_noisy_or_of_classes_without_an_order():
+    with pytest.raises(ValueError, match=r"glimpse_pool must be mean or logsumexp for classes without an order, got noisy_or"):
+        make_task(make_class_examples(THREE), glimpse_pool="noisy_or")
+    make_task(make_class_examples(GRADES), glimpse_pool="noisy_or")
