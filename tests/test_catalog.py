@@ -6,6 +6,7 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,12 +18,20 @@ from kedro.io import DataCatalog
 from kedro.pipeline import Node, Pipeline
 
 from grpo_pipeline.pipeline_registry import register_pipelines
+from grpo_pipeline.pipelines.of_task import task_pipelines
 from grpo_pipeline.runs.areas import is_in_place, is_versioned, moved, place_of
+from grpo_pipeline.tasks import BUILT_IN, find_task
 
 ROOT = Path(__file__).resolve().parents[1]
 LAYERS = sorted(folder.name for folder in (ROOT / "data").glob("0*"))
 ENVIRONMENTS = sorted(folder.name for folder in (ROOT / "conf").iterdir() if folder.is_dir() and folder.name != "base")
 PIPELINES = register_pipelines()
+# What a run has whose parameters switch every optional stage of a task on.
+STAGED = {
+    task: task_pipelines(replace(find_task(task), stages=(*find_task(task).optional_stages, *find_task(task).stages)))[task]
+    for task in BUILT_IN
+    if find_task(task).optional_stages
+}
 # The body of the loop: run by `train`, which hands it its inputs, and in the main graph as the probe, which is checked below.
 BODIES = {name for name in PIPELINES if name.endswith("_step")}
 WHOLE = sorted(PIPELINES.keys() - BODIES)
@@ -72,6 +81,8 @@ def unresolved(pipeline: Pipeline, catalog: DataCatalog) -> list[str]:
 def test_every_dataset_has_an_entry(opened: Callable[[str], Opened], env: str) -> None:
     catalog, _ = opened(env)
     assert {name: missing for name in WHOLE if (missing := unresolved(PIPELINES[name], catalog))} == {}
+    of_stages = {name for pipeline in STAGED.values() for name in unresolved(pipeline, catalog)}
+    assert {name for name in of_stages if not name.startswith("params:")} == set()
     misspelt = Pipeline([Node(shutil.copy, ["attention.examples", "params:atention.data"], "attention.exmaples")])
     assert unresolved(misspelt, catalog) == ["attention.exmaples", "params:atention.data"]
 
@@ -88,7 +99,7 @@ def test_a_whole_pipeline_needs_nothing_but_stored_data_and_parameters(catalog: 
 
 
 def test_every_entry_is_used(catalog: DataCatalog, entries: dict[str, Any]) -> None:
-    used = set().union(*(pipeline.datasets() for pipeline in PIPELINES.values()))
+    used = set().union(*(pipeline.datasets() for pipeline in (*PIPELINES.values(), *STAGED.values())))
     patterns = {catalog.config_resolver.match_dataset_pattern(name) for name in used}
     # An entry of tasks.yml stands there for every task: one that uses it is enough.
     shared = {re.sub(r"^\w+", "{task}", name) for name in used | (patterns - {None})}
@@ -128,7 +139,7 @@ def test_styles_name_nodes_and_datasets_that_exist() -> None:
 
 def test_every_stored_dataset_is_replaced_as_a_whole_or_says_how_it_is_kept(catalog: DataCatalog, tmp_path: Path) -> None:
     """Each stored dataset waits for the end of its run, has a version of its own, or is replaced in one step by its dataset."""
-    used = set().union(*(pipeline.datasets() for pipeline in PIPELINES.values()))
+    used = set().union(*(pipeline.datasets() for pipeline in (*PIPELINES.values(), *STAGED.values())))
     stored = {name: catalog.get(name) for name in sorted(used) if not name.startswith("param") and name in catalog}
     stored = {name: dataset for name, dataset in stored.items() if type(dataset).__name__ != "MemoryDataset"}
     assert [name for name, dataset in stored.items() if place_of(dataset) is None] == []

@@ -79,6 +79,7 @@ def test_an_absent_control_is_named_and_the_first_arm_takes_its_place() -> None:
         ({"own": {"base": "gone"}}, "attention.own.base must be another arm, got 'gone'; name one of supervised, grpo"),
         ({"a": {"base": "b"}, "b": {"base": "a"}}, "attention.b.base must be another arm, got 'a'"),
         ({"arms": ["own"], "own": {"base": "grpo", "trainin": {}}}, "of attention, got 'trainin'; did you mean training"),
+        ({"pretraining": {"maskin": {}}}, "attention.pretraining must hold sections .*, got 'maskin'; did you mean masking"),
     ],
 )
 def test_what_is_no_arm_is_refused(changes: dict[str, Any], text: str) -> None:

@@ -29,7 +29,7 @@ GRAPH_ARMS = ("warm_start", "supervised", "grpo", "eager")
 
 def models_of(task: str, parameters: dict[str, Any] | None = None) -> dict[str, type[BaseModel]]:
     """Return section -> model. A section may be null where its type allows it; the model reads the others."""
-    spec = find_task(task)
+    spec = find_task(task).with_stages_of((parameters or {}).get(task))
     types = declared(spec, arms_of(spec, parameters or {}))
     return {name: next(part for part in get_args(type_) or (type_,) if part is not NoneType) for name, type_ in types.items()}
 

@@ -9,7 +9,7 @@
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
@@ -67,6 +67,7 @@ def _complete(task: str, section: Mapping[str, Any]) -> dict[str, Any]:
         found[name] = _whole(task, name, section, described)
     for stage, own in find_task(task).optional_stages.items():
         if isinstance(section.get(stage), Mapping):
+            _check_known(f"{task}.{stage}", section[stage], (ALGORITHM, "training", *own))
             found[stage] = _whole_stage(section, section[stage], own)
     if ARMS not in section:
         return found
@@ -147,14 +148,15 @@ def _check_sections(task: str, arm: str, section: Mapping[str, Any]) -> None:
         for name, value in section.items()
         if name not in (ARMS, "evaluation") and not _is_arm(value)
     ]
-    if unknown := [name for name in section[arm] if name not in (ALGORITHM, *known)]:
-        close = get_close_matches(unknown[0], [ALGORITHM, *known], n=1)
-        meant = (
-            f"did you mean {close[0]}?"
-            if close
-            else f"it may have {', '.join([ALGORITHM, *known])}"
-        )
-        raise ValueError(f"{task}.{arm} must hold sections of {task}, got {unknown[0]!r}; {meant}")
+    _check_known(f"{task}.{arm}", section[arm], (ALGORITHM, *known))
+
+
+def _check_known(path: str, given: Iterable[str], known: Sequence[str]) -> None:
+    if unknown := [name for name in given if name not in known]:
+        close = get_close_matches(unknown[0], known, n=1)
+        meant = f"did you mean {close[0]}?" if close else f"it may have {', '.join(known)}"
+        task = path.partition(".")[0]
+        raise ValueError(f"{path} must hold sections of {task}, got {unknown[0]!r}; {meant}")
 
 
 def _judged_by(arms: list[str], evaluation: Mapping[str, Any]) -> dict[str, Any]:

@@ -135,7 +135,8 @@ class AttentionContext:
     ``lesion_cells`` is that of the batch: only ``proposal: oracle`` reads it. ``statistics`` [P, D, h, w] are those of fields
     around the cells, for a class decoder that reads them, and ``region`` [P, R] those of the whole region; ``prior`` [P, V] are
     logits that the policy adds to its own; ``folds`` and ``clinical`` are those of the batch; ``detail`` [P, D, 4h, 4w] are
-    features of the pixels, for the prompted mask, and ``detail_cells`` [P, D, h, w] of the cells, for the policy.
+    features of the pixels, for the prompted mask, and ``detail_cells`` [P, D, h, w] of the cells, for the policy;
+    ``policy_features`` [P, C, h, w] are those of the policy's own encoder, where it has one.
     """
 
     features: Tensor
@@ -150,6 +151,7 @@ class AttentionContext:
     clinical: Tensor | None = None
     detail: Tensor | None = None
     detail_cells: Tensor | None = None
+    policy_features: Tensor | None = None
 
 
 @dataclass(frozen=True)

@@ -106,6 +106,8 @@ class ModelParams(BaseModel):
         policy_reads: ``image``: features of the whole image; ``cell``: texture and statistics of the cell's own fields
             alone, so that points cannot become a code for what the image shows elsewhere; ``statistics``: these statistics
             alone, by one linear map, with class_decoder: statistics.
+        policy_encoder: what encodes the image for policy and value: the decoders' encoder (``shared``), or a copy of it that the
+            terms of the policy alone train (``own``), as the component ``policy_encoder``.
         prior: logits that the policy adds to its own, so that it does not start uniform: ``dark_blobs`` prefers the
             middles of dark blobs (a difference of Gaussians).
         prior_strength: nats per standard deviation of the blob map.
@@ -159,6 +161,10 @@ class ModelParams(BaseModel):
     co_occurrence: bool = Field(default=False, exclude_if=lambda is_on: not is_on)
     decoder_folds: int = Field(default=1, ge=1, le=20)
     policy_reads: PolicyReads = "image"
+    # Left out of dumps where it is shared, and so of digests.
+    policy_encoder: Literal["shared", "own"] = Field(
+        default="shared", exclude_if=lambda encoder: encoder == "shared"
+    )
     prior: Literal["none", "dark_blobs"] = "none"
     prior_strength: float = Field(default=3.0, gt=0, allow_inf_nan=False)
     detail_channels: int = Field(default=0, ge=0, multiple_of=8)
@@ -201,6 +207,20 @@ class ModelParams(BaseModel):
                     f"attention.model.{name} must be {rule} with class_decoder: {self.class_decoder}, got "
                     f"{str(getattr(self, name)).lower()}; only class_decoder: statistics has it"
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _check_policy_encoder(self) -> Self:
+        if self.policy_encoder == "own" and self.encoder == "frozen":
+            raise ValueError(
+                "attention.model.policy_encoder must be shared with encoder: frozen, got own; a copy that nothing trains is the "
+                "same encoder: use encoder: train, lora or adapter"
+            )
+        if self.policy_encoder == "own" and self.policy_reads != "image":
+            raise ValueError(
+                f"attention.model.policy_encoder must be shared with policy_reads: {self.policy_reads}, got own; such a policy "
+                "reads no features of an encoder: use policy_reads: image"
+            )
         return self
 
     @model_validator(mode="after")

@@ -113,6 +113,7 @@ class AttentionTask(BaseTask):
     name: str = "attention"
     components: ClassVar[tuple[str, ...]] = (
         "encoder",
+        "policy_encoder",
         "policy_head",
         "value_head",
         "mask_decoder",
@@ -137,7 +138,18 @@ class AttentionTask(BaseTask):
         return self.augmentation is None or not self.augmentation.moves
 
     def check_algorithm(self, algorithm: AlgorithmParams) -> None:
-        """Refuse credit per point beside a reward that compares whole sets with each other."""
+        """Refuse credit per point beside a reward of whole sets, and a projection where no component has both losses."""
+        separate = self.model.policy_encoder == "own" or self.model.encoder == "frozen"
+        if (
+            algorithm.gradient_projection != "none"
+            and separate
+            and not (self.supervised.location_weight or self.model.detail_channels)
+        ):
+            raise ValueError(
+                f"gradient_projection must be none with attention.model.encoder = {self.model.encoder} and policy_encoder = "
+                f"{self.model.policy_encoder}, got {algorithm.gradient_projection}; the two losses teach no component "
+                "together: share an encoder that is trained"
+            )
         if algorithm.credits_decisions and self.rewards.diversity_weight:
             raise ValueError(
                 f"reward.diversity_weight must be 0 with advantage.credit = {algorithm.advantage.credit}, got "
@@ -173,6 +185,7 @@ class AttentionTask(BaseTask):
         """Return the trainable parameters of each component."""
         components = {
             "encoder": [policy.sam.net.vision_encoder],
+            "policy_encoder": [] if policy.policy_encoder is None else [policy.policy_encoder],
             "policy_head": [
                 policy.texture,
                 policy.policy.trunk,
@@ -269,6 +282,7 @@ class AttentionTask(BaseTask):
             clinical=batch.clinical,
             detail=detail,
             detail_cells=detail_cells,
+            policy_features=policy.encode_for_policy(batch),
         )
 
     def _prior(self, batch: AttentionBatch) -> Tensor | None:
@@ -278,8 +292,8 @@ class AttentionTask(BaseTask):
         return blob_prior(batch.images, batch.cells, self.grid, strength=strength)
 
     def detach(self, context: AttentionContext) -> AttentionContext:
-        """Return the context with features cut off from the encoder."""
-        learned = ("features", "texture", "detail", "detail_cells")
+        """Return the context with features cut off from the encoders."""
+        learned = ("features", "policy_features", "texture", "detail", "detail_cells")
         parts = {name: getattr(context, name) for name in learned}
         return replace(context, **{n: x.detach() for n, x in parts.items() if x is not None})
 

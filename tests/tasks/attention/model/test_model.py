@@ -10,6 +10,7 @@ import pytest
 import torch
 from tiny_attention import (
     GRID,
+    algorithm_params,
     differing,
     make_batch,
     make_clinical_examples,
@@ -262,3 +263,66 @@ def test_a_compiled_encoder_keeps_its_names_and_is_compiled_once(monkeypatch: py
     assert list(weights(policy)) == list(weights(plain))
     assert torch.equal(features, expected)
     assert copy.deepcopy(policy).sam.net.vision_encoder._compiled_call_impl is None  # a reference runs as it is
+
+
+def test_a_policy_with_an_encoder_of_its_own_learns_in_it_alone_and_starts_where_a_shared_one_does() -> None:
+    shared, own = (make_task(policy_encoder=name).build_policy(0) for name in ("shared", "own"))
+    mine = {name.removeprefix("policy_encoder."): p for name, p in own.named_parameters() if name.startswith("policy_encoder.")}
+    theirs = dict(own.sam.net.vision_encoder.named_parameters())
+    assert mine.keys() == theirs.keys()
+    assert all(torch.equal(mine[name], theirs[name]) and mine[name] is not theirs[name] for name in mine)
+    same = {name: tensor for name, tensor in own.state_dict().items() if not name.startswith("policy_encoder.")}
+    assert all(torch.equal(tensor, same[name]) for name, tensor in shared.state_dict().items())
+
+    task = make_task(policy_encoder="own")
+    groups = task.parameter_groups(own)
+    assert {id(p) for p in groups["policy_encoder"]} == {id(p) for p in mine.values() if p.requires_grad}
+    shake(own.policy)
+    batch = make_batch(task)
+    context = task.encode(own, batch)
+    logits, values = own.propose(context)
+    outcomes = own.decode(context.features, context.images, points()[[0, 1, 0, 1]], batch.bag)
+    losses = {"policy": logits.cells[:, 3].sum(), "value": values.sum(), "decoders": outcomes.mask_logits.sum()}
+    for name, loss in losses.items():
+        of_mine, of_theirs = (
+            torch.autograd.grad(loss, list(encoder.values()), retain_graph=True, allow_unused=True) for encoder in (mine, theirs)
+        )
+        taught, left = (of_theirs, of_mine) if name == "decoders" else (of_mine, of_theirs)
+        assert any(g is not None and g.abs().sum() > 0 for g in taught), name
+        assert all(g is None for g in left), name
+    before = own.propose(context)[0].cells
+    with torch.no_grad():
+        mine["patch_embed.projection.bias"].add_(0.5)
+    after = task.encode(own, batch)
+    assert torch.equal(after.features, context.features)
+    assert not torch.equal(own.propose(after)[0].cells, before)
+    detached = task.detach(context)
+    assert not detached.features.requires_grad
+    assert not detached.policy_features.requires_grad
+    again = AttentionModel.from_description(json.loads(json.dumps(task.describe(own))))
+    again.load_state_dict(own.state_dict())
+    assert torch.equal(again.propose(task.encode(again, batch))[0].cells, own.propose(after)[0].cells)
+    with pytest.raises(ValueError, match="must hold policy_features for a model with policy_encoder: own, got None"):
+        own.propose(replace(context, policy_features=None))
+    assert "policy_encoder" not in make_task().describe(shared)["model"]  # digests of models without it stay
+
+
+@pytest.mark.parametrize("separate", [{"policy_encoder": "own"}, {"encoder": "frozen"}])
+def test_gradients_are_projected_where_two_losses_teach_one_component_alone(separate: dict[str, str]) -> None:
+    projected = algorithm_params(gradient_projection="conflicting")
+    with pytest.raises(ValueError, match="gradient_projection must be none with attention.model.encoder = .*, got conflicting"):
+        make_task(**separate).check_algorithm(projected)
+    make_task().check_algorithm(projected)
+    make_task(supervised={"location_weight": 1.0}, **separate).check_algorithm(projected)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"encoder": "frozen"}, "policy_encoder must be shared with encoder: frozen, got own"),
+        ({"policy_reads": "cell"}, "policy_encoder must be shared with policy_reads: cell, got own"),
+    ],
+)
+def test_a_copy_of_the_encoder_that_nothing_trains_or_reads_is_refused(changes: dict[str, str], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        model_params(policy_encoder="own", **changes)

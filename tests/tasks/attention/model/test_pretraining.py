@@ -51,7 +51,7 @@ def test_the_loss_is_that_of_loops_over_masked_cells_and_pixels_and_teaches_no_o
             wanted = [(x - mean) / deviation for x in pixels]
             errors.append(sum((float(p.detach()) - w) ** 2 for p, w in zip(predicted[n, cell], wanted, strict=True)) / 16)
     loss = reconstruction_loss(predicted, images, is_masked)
-    assert float(loss) == pytest.approx(sum(errors) / len(errors), rel=1e-12)
+    assert float(loss.detach()) == pytest.approx(sum(errors) / len(errors), rel=1e-12)
     loss.backward()
     has_gradient = predicted.grad.abs().sum(-1) > 0
     assert torch.equal(has_gradient, is_masked)
@@ -146,6 +146,9 @@ def test_arms_begin_with_its_encoder_and_are_new_elsewhere(encoder: str) -> None
     nothing = FeatureSet(key="", values=None)
     keys = {encode_examples(one, p, data.examples, nothing).key for one, p in ((task, fresh), (begun, policy))}
     assert len(keys) == (2 if encoder == "frozen" else 1)  # features of a frozen encoder are those of its new weights
+    if encoder == "train":  # the policy's own encoder begins with the same weights
+        own = opened(policy_encoder="own").begin_with(weights).build_policy(7)
+        assert all(torch.equal(t, weights.tensors[f"encoder.{n}"]) for n, t in own.policy_encoder.state_dict().items())
     with pytest.raises(ValueError, match="must have the sizes of the pretraining that it begins with"):
         make_task(encoder_layers=3).open_stage("pretraining", {}).begin_with(weights).build_policy(0)
 

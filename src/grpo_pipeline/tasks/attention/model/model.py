@@ -1,7 +1,8 @@
 """The trainable model of the attention task: SAM, the policy network and one class decoder."""
 
+import copy
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, Self
@@ -126,6 +127,7 @@ class AttentionModel(nn.Module):
     clinical_read_out: ClinicalReadOut | None
     detail: PixelFeatures | None
     mask_reader: MaskReader | None
+    policy_encoder: Any
 
     def __init__(
         self,
@@ -176,6 +178,10 @@ class AttentionModel(nn.Module):
         self.field_mm, self.co_occurrence = params.field_mm, params.co_occurrence
         self.class_decoder = DECODERS[params.class_decoder](params, classes)
         tune_encoder(self.sam.net.vision_encoder, params)
+        # A copy, so that both start from the same weights and nothing else is drawn in another way.
+        self.policy_encoder = None
+        if params.policy_encoder == "own":
+            self.policy_encoder = copy.deepcopy(self.sam.net.vision_encoder)
         # Last, so that everything else starts as it does without them.
         self.clinical = self.clinical_read_out = None
         if clinical is not None:
@@ -219,15 +225,24 @@ class AttentionModel(nn.Module):
 
     def encode(self, batch: AttentionBatch) -> Tensor:
         """Encode a batch's images into features [P, C, h, w], in the form that the encoder's weights know."""
+        return self._encode(self.sam.encode, batch)
+
+    def encode_for_policy(self, batch: AttentionBatch) -> Tensor | None:
+        """Encode the images by the policy's own encoder, [P, C, h, w]; None where it reads those of the decoders."""
+        if self.policy_encoder is None:
+            return None
+        return self._encode(lambda images: self.policy_encoder(images).last_hidden_state, batch)
+
+    def _encode(self, encode: Callable[[Tensor], Tensor], batch: AttentionBatch) -> Tensor:
         if self.checkpoint is None:
-            return self.sam.encode(batch.images)
+            return encode(batch.images)
         channels = self.sam.net.config.vision_config.num_channels
         images = encoder_input(self.checkpoint.normalisation, batch, channels=channels)
         if torch.is_grad_enabled():
-            return self.sam.encode(images)
+            return encode(images)
         size = max(1, CELLS_AT_ONCE // self.sam.grid**2)
         return torch.cat(
-            [self.sam.encode(images[start : start + size]) for start in range(0, len(images), size)]
+            [encode(images[start : start + size]) for start in range(0, len(images), size)]
         )
 
     def propose(self, context: AttentionContext) -> tuple[SetLogits, Tensor]:
@@ -245,13 +260,19 @@ class AttentionModel(nn.Module):
             looks = torch.cat([looks, context.statistics, evidence], dim=1)
         if context.detail_cells is not None and self.policy_reads != "statistics":
             looks = torch.cat([looks, context.detail_cells], dim=1)
-        trunk = self.policy.read(context.features, looks)
+        features = context.features if self.policy_encoder is None else context.policy_features
+        if features is None:
+            raise ValueError(
+                "the context must hold policy_features for a model with policy_encoder: own, got None; make it with "
+                "AttentionTask.encode"
+            )
+        trunk = self.policy.read(features, looks)
         logits, values = self.policy.judge(trunk, context.cells)
         if (
             context.prior is not None
         ):  # of foreground points: background points are for what is no dark blob
             logits = logits + context.prior
-        stops = None if self.stop is None else self.stop(context.features, looks, context.cells)
+        stops = None if self.stop is None else self.stop(features, looks, context.cells)
         first = SetLogits(logits, stops, self.policy.judge_background(trunk))
 
         def again(seen: Tensor) -> SetLogits:
@@ -533,12 +554,18 @@ def prepare_model(model: AttentionModel, execution: ExecutionParams) -> Attentio
     """
     if execution.memory_format == "channels_last":
         model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    encoder = model.sam.net.vision_encoder
-    if execution.activation_checkpointing == "encoder":
-        checkpoint_layers(encoder)
-    if execution.compile == "encoder":
-        encoder.compile()
+    for encoder in encoders_of(model):
+        if execution.activation_checkpointing == "encoder":
+            checkpoint_layers(encoder)
+        if execution.compile == "encoder":
+            encoder.compile()
     return model
+
+
+def encoders_of(model: AttentionModel) -> list[nn.Module]:
+    """Return the image encoder, and the policy's own where it has one."""
+    own = [] if model.policy_encoder is None else [model.policy_encoder]
+    return [model.sam.net.vision_encoder, *own]
 
 
 def checkpoint_layers(encoder: nn.Module) -> int:
@@ -557,7 +584,7 @@ def checkpoint_layers(encoder: nn.Module) -> int:
 
 
 def begin_encoder(model: AttentionModel, start: ModelWeights) -> None:
-    """Load the encoder's weights of a pretraining (``model/pretraining.py``), in place.
+    """Load the weights of a pretraining (``model/pretraining.py``) into the model's encoders, in place.
 
     Raises:
         ValueError: if they are those of an encoder of other sizes.
@@ -569,7 +596,8 @@ def begin_encoder(model: AttentionModel, start: ModelWeights) -> None:
         if name.startswith(prefix)
     }
     try:
-        model.sam.net.vision_encoder.load_state_dict(tensors)
+        for encoder in encoders_of(model):
+            encoder.load_state_dict(tensors)
     except RuntimeError as error:
         sizes = start.config.get("model")
         raise ValueError(
