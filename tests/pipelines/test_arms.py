@@ -66,9 +66,8 @@ def test_an_absent_control_is_named_and_the_first_arm_takes_its_place() -> None:
         assert [found["control"], found["baseline_arm"], found.get("not_run")] == expected, arms
 
 
-@pytest.mark.parametrize(
-    ("changes", "text"),
-    [
+def test_what_is_no_arm_is_refused() -> None:
+    for changes, text in (
         ({"arms": ["grop"]}, "attention.arms must be among supervised, grpo, got 'grop'; did you mean grpo\\?"),
         ({"arms": ["x", "grpo"]}, "got 'x'; describe it in attention.x, with base: or algorithm:"),
         ({"arms": ["model"]}, "attention.arms must be among supervised, grpo, got 'model'"),
@@ -80,11 +79,9 @@ def test_an_absent_control_is_named_and_the_first_arm_takes_its_place() -> None:
         ({"a": {"base": "b"}, "b": {"base": "a"}}, "attention.b.base must be another arm, got 'a'"),
         ({"arms": ["own"], "own": {"base": "grpo", "trainin": {}}}, "of attention, got 'trainin'; did you mean training"),
         ({"pretraining": {"maskin": {}}}, "attention.pretraining must hold sections .*, got 'maskin'; did you mean masking"),
-    ],
-)
-def test_what_is_no_arm_is_refused(changes: dict[str, Any], text: str) -> None:
-    with pytest.raises(ValueError, match=text):
-        with_arms(described(**changes))
+    ):
+        with pytest.raises(ValueError, match=text):
+            with_arms(described(**changes))
 
 
 def test_pipelines_and_types_are_those_of_the_arms() -> None:

@@ -17,7 +17,7 @@ from grpo_pipeline.tasks.shared import library, require
 
 REFUSED = ("rouge_score", "sacrebleu", "rdkit")
 SAID = 'the library {} must be installed for this task, got no such module; run pip install -e ".[{}]"'
-# Lists the pipelines where the libraries of the two extras cannot be imported.
+# Lists the pipelines and calls the first node of one where the libraries of the two extras cannot be imported.
 PROGRAM = f"""
 import sys
 
@@ -30,12 +30,20 @@ sys.meta_path.insert(0, Refuse())
 import json
 from grpo_pipeline.pipeline_registry import register_pipelines
 print(json.dumps(sorted(register_pipelines())))
+from grpo_pipeline.errors import sentence
+from grpo_pipeline.pipelines.data.molecules.nodes import generate_molecules
+try:
+    generate_molecules(None, None)
+except ModuleNotFoundError as error:
+    print(sentence(error))
 """
 
 
-def test_the_registry_opens_without_them(root: Path) -> None:
+def test_the_registry_opens_without_them_and_a_task_says_what_to_install(root: Path) -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], cwd=root, capture_output=True, text=True, timeout=600, check=True)
-    assert json.loads(done.stdout) == sorted(register_pipelines())
+    listed, said = done.stdout.splitlines()
+    assert json.loads(listed) == sorted(register_pipelines())
+    assert said == SAID.format("rdkit", "molecules")
 
 
 @pytest.mark.parametrize(

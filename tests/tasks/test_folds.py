@@ -126,9 +126,8 @@ def test_a_patient_of_two_centers_is_tested_in_each_and_never_trained_on_where_i
     assert sorted(second.train + second.val) == ["a0", "a1", "a2", "a3"]
 
 
-@pytest.mark.parametrize(
-    ("table", "settings_", "message"),
-    [
+def test_what_cannot_be_divided_is_refused():
+    for table, settings_, message in (
         (CENTERS.assign(center="a"), LEAVE_OUT, "must have at least 2 centers .* got \\['a'\\]; use kfold"),
         (CENTERS.assign(center=["a", "", *"aaa", *"bbbbb"]), LEAVE_OUT, "center must be known .* got none for core 'a1'"),
         (CENTERS, params("nested", folds=10), "cross_validation.folds must be at most .* got 10 for 9 patients"),
@@ -144,8 +143,6 @@ def test_a_patient_of_two_centers_is_tested_in_each_and_never_trained_on_where_i
             "validation part of 'a' must hold cores, got none of 4 patients; raise attention.cross_validation.val_share",
         ),
         (RARE, params("nested", folds=2, inner_folds=2), r"training part of 'fold0\.inner\d' must hold cores of both classes"),
-    ],
-)
-def test_what_cannot_be_divided_is_refused(table, settings_, message):
-    with pytest.raises(ValueError, match=message):
-        plan_folds(table, {}, settings_)
+    ):
+        with pytest.raises(ValueError, match=message):
+            plan_folds(table, {}, settings_)

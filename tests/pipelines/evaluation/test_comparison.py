@@ -132,9 +132,8 @@ def test_single_class_split_is_undefined_with_a_reason(arms):
     assert any("no statement (undefined" in sentence for sentence in document["summary"])
 
 
-@pytest.mark.parametrize(
-    ("broken", "message"),
-    [
+def test_tables_that_do_not_belong_together_are_refused(arms):
+    for broken, message in (
         (lambda rows: rows[rows["core_id"] != "core0003"], "of grpo / policy must hold the same cores .* 'core0003'"),
         (lambda rows: pd.concat([rows, rows.head(1)]), "of grpo must hold a core once per rule, got 'core0000' twice"),
         (lambda rows: rows.drop(columns="reward"), "of grpo must have the columns .* got none named 'reward'"),
@@ -143,11 +142,9 @@ def test_single_class_split_is_undefined_with_a_reason(arms):
         (lambda rows: rows.assign(label=1 - rows["label"]), "label of core 'core0000' must be the same in all arms"),
         (lambda rows: rows.assign(patient_id="x"), "patient_id of core 'core0000' must be the same in all arms"),
         (lambda rows: rows.iloc[:0], "predictions of grpo must hold at least one row"),
-    ],
-)
-def test_tables_that_do_not_belong_together_are_refused(arms, broken, message):
-    with pytest.raises(ValueError, match=message):
-        compare_arms(PARAMS, "abc123", **{**arms, "grpo": broken(arms["grpo"])})
+    ):
+        with pytest.raises(ValueError, match=message):
+            compare_arms(PARAMS, "abc123", **{**arms, "grpo": broken(arms["grpo"])})
 
 
 def test_bad_parameters_are_refused(arms):

@@ -37,9 +37,8 @@ def test_arrays_follow_examples_and_samples_in_any_order_of_rows():
     assert {name: one.is_sampled for name, one in samples.policies.items()} == {name: name == "model" for name in PLAN.policies}
 
 
-@pytest.mark.parametrize(
-    ("spoil", "message"),
-    [
+def test_incomplete_rows_are_refused():
+    for spoil, message in (
         (lambda rows: rows.drop(columns="quality"), r"must have the columns .*got none named \['quality'\]"),
         (lambda rows: rows.assign(reward_new=1.0), r"every reward component must have a weight, got none for \['new'\]"),
         (lambda rows: rows.assign(reward_f1=np.inf), r"must be finite, or NaN where not scored, .*\['reward_f1'\]"),
@@ -49,11 +48,9 @@ def test_arrays_follow_examples_and_samples_in_any_order_of_rows():
             lambda rows: pd.concat([rows, rows_of("parrot", np.zeros((4, 1))).assign(name="other")[:1]]),
             "must score the same examples, got 4 of 5 for model",
         ),
-    ],
-)
-def test_incomplete_rows_are_refused(spoil, message):
-    with pytest.raises(ValueError, match=message):
-        read_samples(spoil(sound().reset_index(drop=True)), PLAN)
+    ):
+        with pytest.raises(ValueError, match=message):
+            read_samples(spoil(sound().reset_index(drop=True)), PLAN)
 
 
 def test_spread_is_that_of_a_loop_over_the_samples_that_were_scored():

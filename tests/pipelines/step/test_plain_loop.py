@@ -434,25 +434,18 @@ class PlainLoop:
             self.stored.remove(min(self.stored, key=lambda one: (one.signal, one.step)))
 
 
-@pytest.fixture(scope="module", params=[(arm, loop) for arm in ARMS for loop in LOOPS], ids="-".join)
-def both(request: pytest.FixtureRequest) -> tuple[Any, ...]:
-    task, policy, rows = trained(*request.param)
-    plain = PlainLoop(*request.param)
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("arm", ARMS)
+def test_weights_and_metrics_are_those_of_the_plain_loop(arm: str, loop: str) -> None:
+    task, policy, rows = trained(arm, loop)
+    plain = PlainLoop(arm, loop)
     for number, seen in enumerate(task.seen):
         plain.step(number, seen)
-    return task, policy, rows, plain
-
-
-def test_the_weights_are_those_of_the_plain_loop(both: tuple[Any, ...]) -> None:
-    _, policy, _, plain = both
     start = dict(ChoicePolicy(SEED).named_parameters())
     for name, found in policy.named_parameters():
         torch.testing.assert_close(found.detach(), plain.w[name].detach(), atol=1e-7, rtol=0)  # the factor of a clip is float32
         assert (found - start[name]).abs().max() > 1e-2
 
-
-def test_the_metrics_are_those_of_the_plain_loop(both: tuple[Any, ...]) -> None:
-    _, _, rows, plain = both
     names = {"policy/loss": "policy", "value/loss": "value", "supervised/loss": "supervised"}
     names |= {"reward/mean": "reward", "reward/std": "spread"}
     of_replay = {"replay/age_steps": "age", "replay/importance_mean": "importance"}
@@ -473,10 +466,7 @@ def test_the_metrics_are_those_of_the_plain_loop(both: tuple[Any, ...]) -> None:
         assert (row["step"], row["epoch"]) == (step, step)
         assert row["temperature"] == pytest.approx(1.6 - 0.9 * step / (STEPS - 1))
 
-
-def test_the_run_says_something(both: tuple[Any, ...]) -> None:
-    """Samples without a score, replayed groups and clipped ratios occur; else the comparison would leave them out."""
-    task, _, rows, _ = both
+    # Samples without a score, replayed groups and clipped ratios occur; else the comparison would leave them out.
     parts = torch.stack([seen["parts"]["hits"] for seen in task.seen])
     assert 0.05 < float(parts.isnan().double().mean()) < 0.7
     assert sum(row.get("replay/groups", 0) for row in rows) >= 4

@@ -74,13 +74,8 @@ def test_what_stands_after_a_stop_has_no_influence(decoder: str):
     assert float(a["stop.log_odds.weight"].abs().max()) > 0
     tables = [task.tabulate(make_data(), clean.batch, e.rollouts) for e in (clean, noisy)]
     assert tables[0].equals(tables[1])
-
-
-def test_a_set_of_one_point_is_decoded_as_one_point():
-    task = stopping_task()
-    state, batch = moved_state(task), make_batch(task)
-    context, grouped = task.encode(state.policy, batch), task.replicate(batch, 1)
-    cells = torch.tensor([[[5, CELLS, CELLS]]]).expand(4, 1, 3)
+    context, grouped = task.encode(state.policy, make_batch(task)), task.replicate(make_batch(task), 1)
+    cells = torch.tensor([[[5, CELLS, CELLS]]]).expand(4, 1, 3)  # a set of one point is decoded as one point
     sets = [Rollouts(cells[..., :n], torch.zeros(4, 1, n), torch.ones(4, 1, n, dtype=torch.bool)) for n in (3, 1)]
     padded, alone = (task.decode(state.policy, context, rollouts, grouped) for rollouts in sets)
     torch.testing.assert_close(padded.class_logits, alone.class_logits, atol=1e-5, rtol=0)
@@ -115,9 +110,8 @@ REPLAYED = {
 def test_an_arm_with_stops_and_options_trains_is_exported_and_predicts():
     task, data = stopping_task(reward={"points_weight": 0.1}), make_data()
     algorithm, training = algorithm_params(**REPLAYED), training_params(epochs=2, batch_size=4)
-    yielded = list(
-        nodes.train(algorithm, training, "never", task, data, moved_state(task, **REPLAYED), NoCheckpoint("nowhere"), None)
-    )
+    given = algorithm, training, "never", task, data, moved_state(task, **REPLAYED), NoCheckpoint("nowhere"), None
+    yielded = list(nodes.train(*given))
     trained, watched = ([row for rows, _ in yielded for row in rows if row["split"] == split] for split in ("train", "val"))
     assert [(row["policy/ratio_first"], row.get("replay/groups")) for row in trained] == [(1.0, None), *[(1.0, 2.0)] * 3]
     assert all(-1.0 <= row["reward/points/mean"] <= -1 / 3 for row in trained)

@@ -22,8 +22,7 @@ def chunks(values: np.ndarray, size: int, key: str = "abc") -> list[FeatureChunk
     return [FeatureChunk(key, at, len(values), values[at : at + size]) for at in range(0, len(values), size)]
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float16])
-@pytest.mark.parametrize("size", [1, 2, 5, 9])
+@pytest.mark.parametrize(("size", "dtype"), [(1, np.float32), (2, np.float16), (5, np.float16), (9, np.float32)])
 def test_chunks_make_the_file_that_the_library_reads(tmp_path: Path, dtype: type, size: int):
     path, values = tmp_path / "new" / "features.safetensors", np.random.default_rng(0).normal(size=(5, 3, 2, 2)).astype(dtype)
     dataset = FeaturesDataset(str(path))
@@ -137,21 +136,17 @@ def test_chunks_appear_as_one_folder_with_the_last_and_replace_the_one_before(tm
     assert indirect.load().root == target
 
 
-@pytest.mark.parametrize(
-    ("folder", "manifest", "section", "message"),
-    [
-        ("none", "a", None, r"the data root must be an existing folder, got nothing at .*attention_root"),
-        ("none", "a", "attention.predict", "set attention_predict_root in globals.yml or run with --params .*predict.root="),
-        ("", None, None, r"manifest.csv must be the manifest, got \['index.csv'\] in .*; set attention_manifest in globals"),
-        ("", None, "attention.predict", "set attention_predict_manifest in globals.yml, relative to the root"),
-        ("", "a,a\n1,2\n", None, r"manifest.csv must name each column once"),
-    ],
-)
-def test_what_is_missing_or_broken_says_where_to_set_it(tmp_path, folder, manifest, section, message):
+def test_what_is_missing_or_broken_says_where_to_set_it(tmp_path):
     (tmp_path / "index.csv").write_text("a\n1\n")
-    if manifest is not None:
-        (tmp_path / "manifest.csv").write_text(manifest)
-    options = {} if section is None else {"section": section}
-    with pytest.raises(DatasetError, match=message):
-        ImageFolderDataset(filepath=str(tmp_path / folder), **options).load()
+    for folder, manifest, section, message in (
+        ("none", None, {}, r"the data root must be an existing folder, got nothing at .*attention_root"),
+        ("none", None, {"section": "attention.predict"}, "set attention_predict_root in globals.yml or run with .*predict.root="),
+        ("", None, {}, r"manifest.csv must be the manifest, got \['index.csv'\] in .*; set attention_manifest in globals"),
+        ("", None, {"section": "attention.predict"}, "set attention_predict_manifest in globals.yml, relative to the root"),
+        ("", "a,a\n1,2\n", {}, r"manifest.csv must name each column once"),
+    ):
+        if manifest is not None:
+            (tmp_path / "manifest.csv").write_text(manifest)
+        with pytest.raises(DatasetError, match=message):
+            ImageFolderDataset(filepath=str(tmp_path / folder), **section).load()
     assert ImageFolderDataset(filepath=str(tmp_path), manifest="index.csv").load().manifest["a"].tolist() == ["1"]

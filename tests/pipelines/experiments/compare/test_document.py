@@ -193,18 +193,15 @@ def arranged(*, primary=("auroc", "reward"), baselines=("uniform",), **arm):
     return arrange_trials(CompareParams(**GRID.model_dump() | changes), EVALUATION, {"attention": tiny_parameters()})
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
+def test_what_cannot_be_compared_is_refused():
+    for changes, message in (
         ({"primary": ("auc",)}, r"attention\.compare\.primary_metrics must be among auroc, .*, got 'auc'; correct it"),
         ({"rule": "polcy"}, r"attention\.compare\.arms\.grpo\.rule must be among policy, .*, got 'polcy'"),
         ({"baselines": ("orcale",)}, r"attention\.compare\.baseline_rules must be among policy, .*, got 'orcale'"),
         ({"set": {"reward": {"heatmap_weight": 1.0}}}, "primary_metrics must not hold 'reward' .*, got it with the arm grpo"),
-    ],
-)
-def test_what_cannot_be_compared_is_refused(changes, message):
-    with pytest.raises(ValueError, match=message):
-        arranged(**changes)
+    ):
+        with pytest.raises(ValueError, match=message):
+            arranged(**changes)
     # Components of the reward may be compared whatever their weights. Cells go seed by seed, the control first.
     plan = arranged(primary=("reward_class",), set={"reward": {"heatmap_weight": 1.0}})
     assert [trial.key for trial in plan.trials] == ["supervised.seed3", "grpo.seed3", "supervised.seed1", "grpo.seed1"]

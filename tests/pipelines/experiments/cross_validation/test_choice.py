@@ -77,20 +77,17 @@ TWO = {"plain": {}, "slow": {"training": {"epochs": 3}}}
 NESTED_ONLY, AT_LEAST = "candidates must be null with scheme: ", "candidates must hold at least 2 settings "
 
 
-@pytest.mark.parametrize(
-    ("scheme", "changes", "message"),
-    [
+def test_what_cannot_be_combined_is_refused():
+    for scheme, changes, message in (
         ("kfold", {"candidates": TWO}, rf"{NESTED_ONLY}kfold, got \['plain', 'slow'\]; choose among them"),
         ("leave_one_center_out", {"candidates": TWO}, f"{NESTED_ONLY}leave_one_center_out"),
         ("nested", {}, rf"{AT_LEAST}with scheme: nested, got \[\]"),
         ("nested", {"candidates": {"plain": {}}}, rf"{AT_LEAST}.* got \['plain'\]"),
         ("nested", {"candidates": {"plain": {}, "a.b": {}}}, "must be named by small letters, digits and _, got 'a.b'"),
         ("kfold", {"fold": 3}, "fold\n"),
-    ],
-)
-def test_what_cannot_be_combined_is_refused(scheme, changes, message):
-    with pytest.raises(ValidationError, match=message):
-        make_params(scheme, **changes)
+    ):
+        with pytest.raises(ValidationError, match=message):
+            make_params(scheme, **changes)
 
 
 def arrange(scheme, **changes):
@@ -113,9 +110,8 @@ BEST = {"supervised": {"base": "supervised", "rule": "best"}, "grpo": {"base": "
 WEIGHED = {"candidates": {"plain": {}, "heatmap": {"reward": {"class_weight": 0.0, "heatmap_weight": 1.0}}}}
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
+def test_what_is_misspelt_or_compares_different_rewards_fails_before_any_data_is_read():
+    for changes, message in (
         ({"candidates": TWO | MISSPELT}, r"candidates.wide.arms.supervised.set.model.encoder_widht must .* mean encoder_width\?"),
         ({"selection_metric": "auc"}, "cross_validation.selection_metric must be among auroc, .* got 'auc'"),
         ({"selection_metric": "prompt_sensitivity_samples"}, "a metric with a good side, got 'prompt_sensitivity_samples'"),
@@ -123,9 +119,7 @@ WEIGHED = {"candidates": {"plain": {}, "heatmap": {"reward": {"class_weight": 0.
         ({"arms": BEST}, "cross_validation.arms.supervised.rule must be among policy, .* got 'best'"),
         (WEIGHED | {"primary_metrics": ["reward"]}, "primary_metrics must not be or hold 'reward' .* with supervised.heatmap"),
         (WEIGHED | {"primary_metrics": ["auroc"], "selection_metric": "reward"}, "selection_metric must not be or hold 'reward'"),
-    ],
-)
-def test_what_is_misspelt_or_compares_different_rewards_fails_before_any_data_is_read(changes, message):
-    with pytest.raises(ValueError, match=message):
-        arrange("nested", **{"candidates": TWO} | changes)
-    assert len(arrange("nested", **WEIGHED, primary_metrics=["reward_class"]).resolved) == 4
+    ):
+        with pytest.raises(ValueError, match=message):
+            arrange("nested", **{"candidates": TWO} | changes)
+        assert len(arrange("nested", **WEIGHED, primary_metrics=["reward_class"]).resolved) == 4

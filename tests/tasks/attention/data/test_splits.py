@@ -82,21 +82,18 @@ def simple(splits_and_labels):
 BOTH = [("train", 0), ("train", 1), ("val", 0), ("val", 1), ("test", 0), ("test", 1)]
 
 
-@pytest.mark.parametrize(
-    ("rows", "changes", "message"),
-    [
+def test_what_cannot_be_split_is_refused():
+    for rows, changes, message in (
         (simple(BOTH[1:]), {}, "split 'train' must hold cores of both classes, got 1 cores that all have label 1"),
         (simple(BOTH[:5]), {}, "split 'test' must hold .* got 1 cores that all have label 0; .*single_class: allow"),
         (simple(BOTH[1:]), {"single_class": "allow"}, "split 'train' must hold cores of both classes((?!single_class).)*$"),
         (simple(BOTH[:2] + BOTH[4:]), {}, "split 'val' must hold cores, got none"),
         (simple(BOTH).assign(patient_id=[*"012340"]), {}, r"patient '0' must be in one split, got \['test', 'train'\]"),
         (simple(BOTH[:2]).drop(columns="split"), {}, "must hold at least 3 groups .* got 2"),
-    ],
-)
-def test_what_cannot_be_split_is_refused(rows, changes, message):
-    assert split_cores(simple(BOTH[:5]), params(single_class="allow"))["test"] == ["c4"]
-    with pytest.raises(ValueError, match=message):
-        split_cores(rows, params(**changes))
+    ):
+        assert split_cores(simple(BOTH[:5]), params(single_class="allow"))["test"] == ["c4"]
+        with pytest.raises(ValueError, match=message):
+            split_cores(rows, params(**changes))
 
 
 def test_a_class_that_a_split_lacks_is_warned_of_and_refused_in_train(caplog):

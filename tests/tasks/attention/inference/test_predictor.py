@@ -139,19 +139,16 @@ def test_clinical_values_reach_a_model_that_reads_them(data_set):
     assert len({young, old, unknown}) == 3
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
+def test_a_model_that_cannot_be_used_alone_is_refused():
+    for change, message in (
         ({"task": "dialogue"}, "must be one of the attention task, got 'dialogue'"),
         ({"preprocessing": None}, "must know its preprocessing and calibration, got one without them; train again"),
         ({"calibration": None}, "must know its preprocessing and calibration"),
         ({"preprocessing": {"image_size": 32}}, "must be of this version, got intensity: Field required; train again"),
-    ],
-)
-def test_a_model_that_cannot_be_used_alone_is_refused(change, message):
-    weights = make_weights()
-    with pytest.raises(ValueError, match=f"model grpo {message}"):
-        build_predictor(replace(weights, config={**weights.config, **change}), name="grpo")
+    ):
+        weights = make_weights()
+        with pytest.raises(ValueError, match=f"model grpo {message}"):
+            build_predictor(replace(weights, config={**weights.config, **change}), name="grpo")
 
 
 def prediction(core_id="a", patient_id="p", probs=(0.2, 0.6), spacing=None, judgement=None) -> CorePrediction:

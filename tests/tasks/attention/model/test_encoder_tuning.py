@@ -113,9 +113,8 @@ def test_the_seed_decides_and_the_global_stream_stays(tuned: dict[str, Any]):
     assert any("lora_A" in name or "adapter.down" in name for name in differing(a, c))
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
+def test_what_cannot_be_combined_is_refused():
+    for changes, message in (
         ({"encoder": "lora"}, "encoder_tuning must be given with encoder: lora, got None"),
         ({"encoder": "adapter"}, "encoder_tuning must be given with encoder: adapter, got None"),
         ({"encoder": "frozen", "encoder_tuning": {"rank": 8}}, "encoder_tuning must be null with encoder: frozen"),
@@ -130,11 +129,9 @@ def test_the_seed_decides_and_the_global_stream_stays(tuned: dict[str, Any]):
         ),
         ({"encoder": "adapter", "encoder_tuning": {"rank": 0}}, "greater than or equal to 1"),
         ({"encoder": "lora", "encoder_tuning": {"rank": 1, "alpha": 1, "targets": ["mlp"]}}, "Input should be 'qkv' or 'proj'"),
-    ],
-)
-def test_what_cannot_be_combined_is_refused(changes: dict[str, Any], message: str):
-    with pytest.raises(ValidationError, match=message):
-        model_params(**changes)
+    ):
+        with pytest.raises(ValidationError, match=message):
+            model_params(**changes)
 
 
 @torch.no_grad()

@@ -198,9 +198,8 @@ def open_with(**masking: Any) -> Any:
     return make_task().open_stage("pretraining", {"masking": masking})
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
+def test_what_cannot_be_pretrained_is_refused() -> None:
+    for make, message in (
         (lambda: make_task().open_stage("warm_start", {}), "attention.warm_start must be a stage of the task"),
         (lambda: make_task().open_stage("pretraining", {"maskin": {}}), "must hold sections among masking, got maskin"),
         (lambda: open_with(share=1.0), "attention.pretraining.masking.share: .*less than 1, got 1.0"),
@@ -211,8 +210,6 @@ def open_with(**masking: Any) -> Any:
             lambda: opened().check_algorithm(CONTROL.model_copy(update={"proposal": "uniform"})),
             "must have name = supervised and proposal = none, got supervised and uniform",
         ),
-    ],
-)
-def test_what_cannot_be_pretrained_is_refused(make: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        make()
+    ):
+        with pytest.raises(ValueError, match=message):
+            make()

@@ -26,27 +26,24 @@ def test_sound_rows():
     assert report["sha256"]["rows.jsonl"] == hashlib.sha256(raw_files(rows).examples.content).hexdigest()
 
 
-@pytest.mark.parametrize(
-    ("rows", "stories", "reason"),
-    [
+def test_what_is_refused():
+    for rows, stories, reason in (
         ([row(example_id="x"), row("i sing.", example_id="x")], STORIES, "example id 'x' must be unique, got it 2 times"),
         ([row(story_id="s9")], STORIES, "story_id must be in the story corpus, got 's9'"),
         ([row("y" * 150)], STORIES, "the persona must leave room for a context in 160 bytes, got 150 bytes"),
         ([], [*STORIES, {"id": "s2", "title": "", "text": "again"}], "story id 's2' must be unique, got it 2 times"),
         ([], [*STORIES, {"id": "s3", "title": "t"}], "key 'text' must be there, got ['id', 'title']"),
         ([], [*STORIES, b"{"], "the line must be JSON, got '{'"),
-    ],
-)
-def test_what_is_refused(rows, stories, reason):
-    sound = row("i swim.", answers=["ok"])
-    checked, kept, quarantine, report = check([sound, *rows], stories)
-    assert checked["persona"].tolist() == ["i swim."]
-    assert quarantine["reason"].str.startswith(reason).all()
-    assert report["refused"] == len(quarantine) > 0
-    assert "s1" in kept["story_id"].tolist()
-    assert kept["story_id"].is_unique
-    with pytest.raises(ValueError, match=r"line \d.*set dialogue.data.on_bad_row: quarantine"):
-        check([sound, *rows], stories, on_bad_row="fail")
+    ):
+        sound = row("i swim.", answers=["ok"])
+        checked, kept, quarantine, report = check([sound, *rows], stories)
+        assert checked["persona"].tolist() == ["i swim."]
+        assert quarantine["reason"].str.startswith(reason).all()
+        assert report["refused"] == len(quarantine) > 0
+        assert "s1" in kept["story_id"].tolist()
+        assert kept["story_id"].is_unique
+        with pytest.raises(ValueError, match=r"line \d.*set dialogue.data.on_bad_row: quarantine"):
+            check([sound, *rows], stories, on_bad_row="fail")
 
 
 def test_one_id_or_one_text_make_one_persona_that_is_in_one_split_whatever_the_order_of_its_sentences():
@@ -87,9 +84,8 @@ def test_speakers_are_grouped_as_asked():
     assert stories["persona_id"].is_unique
 
 
-@pytest.mark.parametrize(
-    ("files", "generated", "changes", "message"),
-    [
+def test_files_and_settings_that_do_not_go_together():
+    for files, generated, changes, message in (
         (raw_files([row()]), {"examples": 4}, {"source": "generated"}, "must hold the 4 generated examples"),
         (raw_files([row()], None), {}, {}, "must hold the story corpus, got no such file"),
         (raw_files([row()], []), {}, {}, "must hold stories, got none"),
@@ -99,10 +95,8 @@ def test_speakers_are_grouped_as_asked():
         (None, {}, {"conversations": conversation_params()}, "conversations must be null with source: jsonl, got a section"),
         (None, {}, {"source": "generated", "splits_from": "file"}, "splits_from must be drawn with source: generated"),
         (None, {}, {"source": "generated", "stories_from": "personas"}, "stories_from must be file with source: generated"),
-    ],
-)
-def test_files_and_settings_that_do_not_go_together(files, generated, changes, message):
-    with pytest.raises(ValueError, match=message):
-        check_dialogues(files, generated, data_params(**changes))
-    with pytest.raises(ValueError, match="two different names, got 'one' twice"):
-        conversation_params(personas=("one", "one"))
+    ):
+        with pytest.raises(ValueError, match=message):
+            check_dialogues(files, generated, data_params(**changes))
+        with pytest.raises(ValueError, match="two different names, got 'one' twice"):
+            conversation_params(personas=("one", "one"))

@@ -87,20 +87,17 @@ def test_a_new_t5_gives_the_logits_of_transformers() -> None:
     torch.testing.assert_close(torch.nn.functional.linear(hidden[0], *language_model.head), expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("change", "sentence"),
-    [
+def test_a_wrong_section_is_refused() -> None:
+    for change, sentence in (
         ({"source": "folder"}, "dialogue.language_model.folder must be given with source = folder, got null"),
         ({"source": "folder", "folder": {"path": "x", "tokeniser": "bytes"}}, "tokeniser"),
         ({"new": T5 | {"width": 9}}, "width must be a multiple of heads, got 9 and 2"),
         ({"new": T5 | {"architecture": "llama", "width": 6, "max_positions": 8}}, "an even quotient for llama, got 6 and 2"),
         ({"new": T5 | {"max_positions": 8}}, "max_positions must be null for t5"),
         ({"new": T5 | {"architecture": "gpt2"}}, "and a number for the others, got None with gpt2"),
-    ],
-)
-def test_a_wrong_section_is_refused(change: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(ValidationError, match=sentence):
-        LanguageModelSection.model_validate({"source": "new", "new": T5, "folder": None, "lora": None, **change})
+    ):
+        with pytest.raises(ValidationError, match=sentence):
+            LanguageModelSection.model_validate({"source": "new", "new": T5, "folder": None, "lora": None, **change})
 
 
 REPLIES = torch.randint(2, 12, (3, 2, 4), generator=torch.Generator().manual_seed(2))

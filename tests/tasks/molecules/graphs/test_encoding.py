@@ -25,24 +25,21 @@ def test_classes_of_acetate_and_of_aromatic_rings():
     assert sorted(kind for _, _, kind in parsed("c1ccccc1").bonds) == ["double"] * 3 + ["single"] * 3
 
 
-@pytest.mark.parametrize(
-    ("found", "message"),
-    [
+def test_what_has_no_class_is_refused():
+    for found, message in (
         (parsed("C[Si](C)C"), r"atoms must be among .* got \['Si'\]; widen molecules.data"),
         (ParsedMolecule(("C",), (2,), ()), r"charges must be among \[0, -1, 1\], got \[2\]"),
         (parsed("c1ccccc1", "aromatic"), r"bonds must be among .* got \['aromatic'\]"),
         (parsed("C" * 13), "at most 12 heavy atoms, got 13"),
-    ],
-)
-def test_what_has_no_class_is_refused(found, message):
-    for check in (encoding.check_covered, lambda graph, known: encoding.encode([graph], known)):
-        with pytest.raises(RowError, match=message):
-            check(found, vocabulary())
-    strange = MoleculeGraphs(*(torch.tensor(part) for part in ([[9, 0]], [[0, 0]], [[[0, 1], [1, 0]]], [2])))
-    with pytest.raises(ValueError, match="atoms must be classes below 9, got 9"):
-        list(encoding.read_parsed_molecules(strange, vocabulary()))
-    with pytest.raises(ValueError, match="at least one molecule, got none"):
-        encoding.encode([], vocabulary())
+    ):
+        for check in (encoding.check_covered, lambda graph, known: encoding.encode([graph], known)):
+            with pytest.raises(RowError, match=message):
+                check(found, vocabulary())
+        strange = MoleculeGraphs(*(torch.tensor(part) for part in ([[9, 0]], [[0, 0]], [[[0, 1], [1, 0]]], [2])))
+        with pytest.raises(ValueError, match="atoms must be classes below 9, got 9"):
+            list(encoding.read_parsed_molecules(strange, vocabulary()))
+        with pytest.raises(ValueError, match="at least one molecule, got none"):
+            encoding.encode([], vocabulary())
 
 
 @pytest.mark.parametrize("form", ["kekulised", "aromatic"])
