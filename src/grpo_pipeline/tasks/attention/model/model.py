@@ -193,6 +193,7 @@ class AttentionModel(nn.Module):
                 self.policy.attention.in_channels,
                 params.policy_channels,
                 labels=2 if params.point_labels == "both" else 1,
+                stops=0 if params.stop is None else params.points - params.stop.min_points,
                 # A policy that reads a cell alone reads the mask there alone.
                 size=3 if params.policy_reads == "image" else 1,
             )
@@ -251,14 +252,14 @@ class AttentionModel(nn.Module):
                     "the model must look more than once to see a mask, got attention.model.looks = 1; build it with more"
                 )
             change = self.mask_reader(trunk, seen)  # [P, G, labels, V]
-            n = seen.shape[1]
             cells = (first.cells[:, None] + change[:, :, 0]).flatten(0, 1)
             background = first.background
             if background is not None:
                 background = (background[:, None] + change[:, :, 1]).flatten(0, 1)
-            return SetLogits(
-                cells, None if stops is None else stops.repeat_interleave(n, 0), background
-            )
+            stopping = self.mask_reader.change_stops(seen, context.cells)
+            if stops is not None and stopping is not None:
+                stopping = (stops[:, None] + stopping).flatten(0, 1)
+            return SetLogits(cells, stopping, background)
 
         return first, values, again
 
