@@ -358,9 +358,7 @@ def _at_look(
     return replace(logits, stops=stops if stops.shape[1] else None), left
 
 
-def _of_region(
-    logits: SetLogits, region: Tensor, left: Tensor, temperature: float
-) -> SetLogits:
+def _of_region(logits: SetLogits, region: Tensor, left: Tensor, temperature: float) -> SetLogits:
     """Return the logits with stops that are weighed against the mass of the whole region, of which earlier looks have taken some.
 
     Without it the share of the mass that is left would be 1 again at the beginning of each look.
@@ -369,9 +367,7 @@ def _of_region(
         return logits
     places = tempered_logits(logits.places(temperature), temperature)
     whole = region.repeat_interleave(len(left) // len(region), 0)
-    of_whole, of_left = (
-        masked_logits(places, x).logsumexp(1, keepdim=True) for x in (whole, left)
-    )
+    of_whole, of_left = (masked_logits(places, x).logsumexp(1, keepdim=True) for x in (whole, left))
     return replace(logits, stops=logits.stops + temperature * (of_whole - of_left))
 
 
