@@ -372,8 +372,7 @@ class AttentionModel(nn.Module):
             if with_heatmap
             else Decoded.nothing(points)
         )
-        if is_background is not None:
-            is_point = ~is_background if is_point is None else is_point & ~is_background
+        is_point = foreground(is_point, is_background)
         heads = learners = None
         if isinstance(self.class_decoder, StatisticsDecoder) and statistics is not None:
             logits = self.class_decoder.heads(statistics, region, points, is_point)  # [P, G, F]
@@ -456,9 +455,9 @@ class AttentionModel(nn.Module):
         """Return, with ``box: points``, the box around the cells of each set's foreground points; they are as in ``decode``."""
         if self.box == "none" or not points.shape[2]:
             return None
-        inside = torch.ones_like(points[..., 0], dtype=torch.bool)
-        inside = inside if is_point is None else inside & is_point
-        inside = inside if is_background is None else inside & ~is_background
+        inside = foreground(is_point, is_background)
+        if inside is None:
+            inside = torch.ones_like(points[..., 0], dtype=torch.bool)
         return Boxes.around(points, inside, margin=0.5 / self.sam.grid)
 
     def _prompted(
@@ -471,8 +470,7 @@ class AttentionModel(nn.Module):
         """Return the pixels that masks are drawn with beside SAM's: told how near the foreground points are."""
         if self.detail is None or detail is None:
             return None
-        if is_background is not None:
-            is_point = ~is_background if is_point is None else is_point & ~is_background
+        is_point = foreground(is_point, is_background)
         with exact_region(detail):
             return self.detail.prompted(at_least_float32(detail), points, is_point)
 
@@ -493,6 +491,16 @@ DECODERS: dict[str, type[PointDecoder | GlobalDecoder]] = {
     "statistics": StatisticsDecoder,
     "global": GlobalDecoder,
 }
+
+
+def foreground(is_point: Tensor | None, is_background: Tensor | None) -> Tensor | None:
+    """Return which points are there and of the foreground, bool [P, G, k], from those that are there and those of the background.
+
+    None is all of them, and of the background none.
+    """
+    if is_background is None:
+        return is_point
+    return ~is_background if is_point is None else is_point & ~is_background
 
 
 def _check_clinical(params: ModelParams, clinical: ClinicalStatistics | None) -> None:
