@@ -155,7 +155,7 @@ TASKS = {
         data=lambda: attention.make_data(attention.make_clinical_examples()),
         decoder_groups=("mask_decoder", "class_decoder", "clinical"),
         factors=4,
-        averaged=2,
+        averaged=3,
         algorithm=partial(with_advantage, credit="leave_one_out"),
     ),
     "attention_box": replace(IMAGES, task=lambda: attention.make_task(box="points", class_decoder="global")),

@@ -68,6 +68,9 @@ def naive_logprobs(
             odds = 0.0
             if first.stops is not None and i >= task.model.stop.min_points:
                 h = float(first.stops[p, i - task.model.stop.min_points])
+                if i >= size:
+                    looked_at = torch.stack([seen.mean(), seen.max()])  # the region is the whole image
+                    h += float(policy.mask_reader.stop(looked_at)[i - task.model.stop.min_points])
                 odds = math.exp(h / temperature) / (sum(mass.values()) / sum(every.values()))
             if action == V:
                 total += math.log(odds / (1 + odds))
@@ -128,6 +131,9 @@ def test_every_trajectory_agrees_with_a_plain_loop_and_all_sum_to_one(model: dic
     for g in some:
         want = naive_logprobs(task, policy, context, rollouts.actions[0, g].tolist(), 0.7)
         assert total[:, g].tolist() == pytest.approx(want, abs=2e-5)
+    one = replace(rollouts, **{name: value[:, -1:] for name, value in vars(rollouts).items()})
+    alone = task.score(policy, context, one, temperature=0.7).logprobs.double().sum(-1)
+    torch.testing.assert_close(alone[:, 0], total[:, -1], atol=2e-6, rtol=0)  # whatever the group
     # What was seen counts: with the masks of other trajectories the probabilities are others.
     blind = task.score(policy, context, replace(rollouts, seen=rollouts.seen.flip(1)), temperature=0.7).logprobs
     assert float((blind.double().sum(-1) - total).abs().max()) > 0.05

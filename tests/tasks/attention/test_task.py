@@ -287,6 +287,7 @@ def test_credit_per_point_is_refused_beside_a_reward_that_compares_sets():
         task.check_algorithm(algorithm_params(advantage={"credit": "marginal"}))
 
 
+@torch.no_grad()
 @pytest.mark.parametrize("decoder", ["glimpse", "statistics"])
 def test_background_points_prompt_the_heatmap_and_are_no_evidence(decoder: str):
     task = make_task(class_decoder=decoder, point_labels="both", stop={"min_points": 1})

@@ -172,6 +172,16 @@ def test_a_score_is_that_of_the_first_set_its_spread_that_of_all_and_points_are_
     assert point_rows(prediction())[["x_mm", "y_mm"]].isna().all(axis=None)
 
 
+def test_points_of_both_labels_are_told_with_their_label():
+    both = replace(prediction(), labels=np.array([[1.0, 0.0], [1.0, np.nan]]))
+    both.points[1, 1] = np.nan
+    assert "point_label" not in point_rows(prediction())
+    rows = point_rows(both)
+    assert rows[["set", "point", "point_label"]].values.tolist() == [[0, 0, 1], [0, 1, 0], [1, 0, 1]]
+    assert answer_row(both, with_heatmap=False)["point_labels"] == [[1, 0], [1]]
+    assert "point_labels" not in answer_row(prediction(), with_heatmap=False)
+
+
 def test_a_patient_has_the_score_of_its_highest_core():
     cores = [("a", "p", 0.2), ("b", "p", 0.7), ("c", "q", 0.4), ("d", "", 0.9)]
     rows = [score_row(prediction(core, patient, (prob, 0.0)), heatmap=core) for core, patient, prob in cores]

@@ -206,6 +206,7 @@ class AttentionModel(nn.Module):
                 self.policy.attention.in_channels,
                 params.policy_channels,
                 labels=2 if params.point_labels == "both" else 1,
+                stops=0 if params.stop is None else params.points - params.stop.min_points,
                 # A policy that reads a cell alone reads the mask there alone.
                 size=3 if params.policy_reads == "image" else 1,
             )
@@ -281,14 +282,14 @@ class AttentionModel(nn.Module):
                     "the model must look more than once to see a mask, got attention.model.looks = 1; build it with more"
                 )
             change = self.mask_reader(trunk, seen)  # [P, G, labels, V]
-            n = seen.shape[1]
             cells = (first.cells[:, None] + change[:, :, 0]).flatten(0, 1)
             background = first.background
             if background is not None:
                 background = (background[:, None] + change[:, :, 1]).flatten(0, 1)
-            return SetLogits(
-                cells, None if stops is None else stops.repeat_interleave(n, 0), background
-            )
+            stopping = self.mask_reader.change_stops(seen, context.cells)
+            if stops is not None and stopping is not None:
+                stopping = (stops[:, None] + stopping).flatten(0, 1)
+            return SetLogits(cells, stopping, background)
 
         return first, values, again
 
@@ -401,8 +402,7 @@ class AttentionModel(nn.Module):
             if with_heatmap
             else Decoded.nothing(points)
         )
-        if is_background is not None:
-            is_point = ~is_background if is_point is None else is_point & ~is_background
+        is_point = foreground(is_point, is_background)
         heads = learners = scores = None
         if isinstance(self.class_decoder, StatisticsDecoder) and statistics is not None:
             logits = self.class_decoder.heads(
@@ -493,9 +493,9 @@ class AttentionModel(nn.Module):
         """Return, with ``box: points``, the box around the cells of each set's foreground points; they are as in ``decode``."""
         if self.box == "none" or not points.shape[2]:
             return None
-        inside = torch.ones_like(points[..., 0], dtype=torch.bool)
-        inside = inside if is_point is None else inside & is_point
-        inside = inside if is_background is None else inside & ~is_background
+        inside = foreground(is_point, is_background)
+        if inside is None:
+            inside = torch.ones_like(points[..., 0], dtype=torch.bool)
         return Boxes.around(points, inside, margin=0.5 / self.sam.grid)
 
     def _prompted(
@@ -508,8 +508,7 @@ class AttentionModel(nn.Module):
         """Return the pixels that masks are drawn with beside SAM's: told how near the foreground points are."""
         if self.detail is None or detail is None:
             return None
-        if is_background is not None:
-            is_point = ~is_background if is_point is None else is_point & ~is_background
+        is_point = foreground(is_point, is_background)
         with exact_region(detail):
             return self.detail.prompted(at_least_float32(detail), points, is_point)
 
@@ -530,6 +529,16 @@ DECODERS: dict[str, type[PointDecoder | GlobalDecoder]] = {
     "statistics": StatisticsDecoder,
     "global": GlobalDecoder,
 }
+
+
+def foreground(is_point: Tensor | None, is_background: Tensor | None) -> Tensor | None:
+    """Return which points are there and of the foreground, bool [P, G, k], from those that are there and those of the background.
+
+    None is all of them, and of the background none.
+    """
+    if is_background is None:
+        return is_point
+    return ~is_background if is_point is None else is_point & ~is_background
 
 
 def _check_clinical(params: ModelParams, clinical: ClinicalStatistics | None) -> None:

@@ -259,7 +259,8 @@ def look_by_look(
     for look in range(params.looks):
         if look:
             seen.append(see(drawn))
-        logits, left = _at_look(params, first, again, region, drawn.actions, seen, temperature)
+        logits, left = _at_look(params, first, again, region, drawn.actions, seen)
+        logits = _of_region(logits, region, left, temperature)
         group = group_size if look == 0 else 1
         if generator is None:
             actions = likeliest_sets(params, logits, left, k=size)
@@ -289,9 +290,9 @@ def score_looks(
 ) -> Scores:
     """Return the log-probabilities of these trajectories, and entropy and full distribution of the first decision of each look.
 
-        H = H(first look: ``set_entropy``) + sum over later looks of mean_g H(map given what g saw, cells left)
+        H = H(first look) + sum over later looks of mean_g H(look given what g saw, cells left),   H of a look: ``set_entropy``
 
-    ``log_probs_full`` are the factors of ``factor_logprobs``, then those of the first points of the later looks, each a mean over
+    ``log_probs_full`` are the factors of ``factor_logprobs`` of the first look, then those of the later looks, each a mean over
     the G samples: log p - log G, so that a KL of two such rows is the sum of the looks' KLs, exact given what was seen.
 
     Args:
@@ -303,21 +304,18 @@ def score_looks(
         temperature: as when they were drawn.
     """
     size, (n_prompts, group_size, _) = params.points // params.looks, rollouts.actions.shape
-    cells = region.shape[1]
-    actions = rollouts.actions.masked_fill(~rollouts.is_valid, cells)
+    actions = rollouts.actions.masked_fill(~rollouts.is_valid, region.shape[1])
     seen = list(rollouts.seen.unbind(2))
-    logprobs, entropies = [], [set_entropy(first, region, temperature=temperature)]
-    factors = [factor_logprobs(first, region, temperature=temperature)]
+    logprobs, entropies, factors = [], [], []
     for look in range(params.looks):
         place = slice(look * size, (look + 1) * size)
-        logits, left = _at_look(
-            params, first, again, region, actions[..., : place.start], seen[:look], temperature
-        )
+        earlier = actions[..., : place.start]
+        logits, left = _at_look(params, first, again, region, earlier, seen[:look])
         rows = (n_prompts, -1, size) if look == 0 else (n_prompts * group_size, 1, size)
         is_valid = rollouts.is_valid[..., place]
         of_look = score_sets(
             params,
-            logits,
+            _of_region(logits, region, left, temperature),
             actions[..., place].reshape(rows),
             is_valid.reshape(rows),
             temperature=temperature,
@@ -325,12 +323,11 @@ def score_looks(
         )
         # A set that has stopped in an earlier look takes no decision here.
         logprobs.append(of_look.reshape(is_valid.shape).masked_fill(~is_valid, 0.0))
-        if look:
-            point = replace(logits, stops=None)
-            of_rows = set_entropy(point, left, temperature=temperature)
-            entropies.append(of_rows.reshape(n_prompts, group_size).mean(1))
-            of_samples = factor_logprobs(point, left, temperature=temperature)
-            factors.append(of_samples.reshape(n_prompts, -1) - math.log(group_size))
+        samples = group_size if look else 1
+        entropy = set_entropy(logits, left, temperature=temperature)
+        entropies.append(entropy.reshape(n_prompts, samples).mean(1))
+        full = factor_logprobs(logits, left, temperature=temperature).reshape(n_prompts, -1)
+        factors.append(full - math.log(samples))
     return Scores(
         logprobs=torch.cat(logprobs, dim=2),
         entropy=torch.stack(entropies).sum(0),
@@ -345,16 +342,11 @@ def _at_look(
     region: Tensor,
     earlier: Tensor,
     seen: list[Tensor],
-    temperature: float,
 ) -> tuple[SetLogits, Tensor]:
-    """Return the logits of the look that follows the actions ``earlier`` [P, G, d] and the cells left: of P rows, then of P * G.
-
-    A stop is weighed against the share of the look's map that is left of the whole region, as within one look.
-    """
+    """Return the logits of the look that follows the actions ``earlier`` [P, G, d] and the cells left: of P rows, then of P * G."""
     start, size, cells = earlier.shape[2], params.points // params.looks, region.shape[1]
-    if start == 0:
-        logits, left = first, region
-    else:
+    logits, left = first, region
+    if start:
         logits = again(seen[-1])
         taken = torch.zeros(*earlier.shape[:2], cells + 1, dtype=torch.bool, device=region.device)
         taken.scatter_(2, split_labels(earlier, cells)[0], True)
@@ -363,12 +355,20 @@ def _at_look(
         return logits, left
     least = params.points - logits.stops.shape[1]
     stops = logits.stops[:, max(0, start - least) : max(0, start + size - least)]
-    if start and stops.shape[1]:
-        whole = region.repeat_interleave(earlier.shape[1], 0)
-        places = tempered_logits(logits.places(temperature), temperature)
-        masses = (masked_logits(places, x).logsumexp(1, keepdim=True) for x in (whole, left))
-        stops = stops + temperature * (next(masses) - next(masses))
     return replace(logits, stops=stops if stops.shape[1] else None), left
+
+
+def _of_region(logits: SetLogits, region: Tensor, left: Tensor, temperature: float) -> SetLogits:
+    """Return the logits with stops that are weighed against the mass of the whole region, of which earlier looks have taken some.
+
+    Without it the share of the mass that is left would be 1 again at the beginning of each look.
+    """
+    if logits.stops is None:
+        return logits
+    places = tempered_logits(logits.places(temperature), temperature)
+    whole = region.repeat_interleave(len(left) // len(region), 0)
+    of_whole, of_left = (masked_logits(places, x).logsumexp(1, keepdim=True) for x in (whole, left))
+    return replace(logits, stops=logits.stops + temperature * (of_whole - of_left))
 
 
 def set_entropy(logits: SetLogits, is_allowed: Tensor, *, temperature: float) -> Tensor:
