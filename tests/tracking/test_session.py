@@ -4,7 +4,7 @@ import os
 import shlex
 import signal
 import subprocess
-import sys
+import threading
 import time
 
 import pytest
@@ -94,14 +94,16 @@ def test_sigterm_unwinds_what_runs_and_the_handler_goes_back():
 
 
 def test_a_thread_changes_no_handler():
-    code = (
-        "import signal, threading\n"
-        "from grpo_pipeline.session import sigterm_raises\n"
-        "def work():\n"
-        "    with sigterm_raises(): print(signal.getsignal(signal.SIGTERM) is signal.SIG_DFL)\n"
-        "thread = threading.Thread(target=work); thread.start(); thread.join()\n"
-    )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "True\n"
+    found = []
+
+    def work():
+        with sigterm_raises():
+            found.append(signal.getsignal(signal.SIGTERM))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert found == [signal.getsignal(signal.SIGTERM)]
 
 
 def test_ctrl_c_in_a_notebook_stays_a_keyboard_interrupt(tiny):
