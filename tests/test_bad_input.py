@@ -150,7 +150,7 @@ def test_quarantine_lists_every_bad_row_and_a_patient_in_two_splits_and_the_run_
 
 
 def test_a_parameter_with_a_wrong_name(project: Path) -> None:
-    """Others: tests/test_startup.py; what the data show is refused late: tests/test_end_to_end_two_runs.py."""
+    """Others: test_startup.py; what the data show is refused later, and leaves every file: test_end_to_end_two_runs.py."""
     text = r"attention\.training\.temperature\.strat must be a parameter of this .*; did you mean .*temperature\.start\?"
     assert re.fullmatch(text, error_line(run(project, "--params", "attention.training.temperature.strat=2")))
     assert not [path for path in (project / "data").rglob("*") if path.is_file()]

@@ -1,6 +1,6 @@
 """Where the MLflow page is found."""
 
-import subprocess
+import runpy
 import sys
 from types import SimpleNamespace
 
@@ -38,11 +38,13 @@ def test_a_server_is_named_without_its_password(make_tiny, served, monkeypatch, 
     assert (capsys.readouterr().out, served) == ("The runs are on https://host, experiment tiny\n", [])
 
 
-def test_outside_a_project(tmp_path):
-    command_line = [sys.executable, "-m", "grpo_pipeline.tracking"]
-    done = subprocess.run(command_line, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert done.stderr.startswith("the current folder must lie in a Kedro project")
+def test_outside_a_project(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["tracking"])
+    with pytest.raises(SystemExit) as end:
+        runpy.run_path(command.__file__, run_name="__main__")
+    assert end.value.code == 2
+    assert capsys.readouterr().err.startswith("the current folder must lie in a Kedro project")
 
 
 @pytest.mark.parametrize(

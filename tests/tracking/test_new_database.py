@@ -54,29 +54,25 @@ def test_remains_go_beside_a_finished_database_and_what_is_being_written_stays(t
     assert {found.name for found in tmp_path.iterdir()} == {"mlflow.db", "mlflow.db.backup"}
 
 
-def test_only_the_creation_does_without_waiting_for_the_disk(tmp_path: Path) -> None:
-    waits = []
+def test_an_empty_file_becomes_a_database_and_only_the_creation_does_without_waiting_for_the_disk(tmp_path: Path) -> None:
+    waits, path = [], tmp_path / "mlflow.db"
+    path.touch()
 
     def note(connection: Connection) -> None:
         waits.append(connection.connection.execute("PRAGMA synchronous").fetchone()[0])
 
     event.listen(Engine, "commit", note)
     try:
-        create_database(f"sqlite:///{tmp_path / 'mlflow.db'}")
+        create_database(f"sqlite:///{path}")
         creation, waits = waits, []
-        MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}").create_experiment("first")
+        client = MlflowClient(f"sqlite:///{path}")
+        client.create_experiment("first")
     finally:
         event.remove(Engine, "commit", note)
     assert len(creation) > 20
     assert set(creation) == {0}
     assert set(waits) == {2}
-
-
-def test_an_empty_file_becomes_a_database(tmp_path: Path) -> None:
-    path = tmp_path / "mlflow.db"
-    path.touch()
-    create_database(f"sqlite:///{path}")
-    assert [experiment.name for experiment in MlflowClient(f"sqlite:///{path}").search_experiments()] == ["Default"]
+    assert {experiment.name for experiment in client.search_experiments()} == {"Default", "first"}
     assert list(tmp_path.iterdir()) == [path]
 
 
