@@ -167,7 +167,7 @@ def test_background_points_are_squares_with_a_legend_of_their_own(showcase):
     arrays["labels_trained"] = np.array([[1.0, 0.0, np.nan]])  # the third one was not placed
     arrays["points_trained"][0] = (0.25, 0.25), (0.5, 0.75), (np.nan, np.nan)
     figure = image_sheet(arrays, arm="grpo")
-    _, foreground, background = markers(figure.axes[0])
+    _, foreground, background = (artist for artist in figure.axes[0].collections if not isinstance(artist, ContourSet))
     np.testing.assert_allclose(background.get_offsets(), [[0.5, 0.75]])
     np.testing.assert_allclose(foreground.get_offsets()[0], [0.25, 0.25])
     assert [len(x.get_paths()[0].vertices) for x in (foreground, background)] == [26, 5]  # a circle and a square

@@ -343,7 +343,7 @@ def _at_look(
     earlier: Tensor,
     seen: list[Tensor],
 ) -> tuple[SetLogits, Tensor]:
-    """Return the logits of the look that follows the actions ``earlier`` [P, G, d] and the cells left: of P rows, then of P * G."""
+    """Return the logits of the look that follows the actions ``earlier`` [P, G, d], and the cells left: P rows, then P * G."""
     start, size, cells = earlier.shape[2], params.points // params.looks, region.shape[1]
     logits, left = first, region
     if start:
