@@ -269,9 +269,8 @@ class AttentionModel(nn.Module):
             )
         trunk = self.policy.read(features, looks)
         logits, values = self.policy.judge(trunk, context.cells)
-        if (
-            context.prior is not None
-        ):  # of foreground points: background points are for what is no dark blob
+        # The prior is of foreground points: those of the background are for what is no dark blob.
+        if context.prior is not None:
             logits = logits + context.prior
         stops = None if self.stop is None else self.stop(features, looks, context.cells)
         first = SetLogits(logits, stops, self.policy.judge_background(trunk))
