@@ -135,8 +135,11 @@ def is_letter(strokes: Strokes, unit: float) -> np.ndarray:
     stands = near & (apart(bottom) <= 1.5 * unit)
     alike = stands & (apart(top) <= 1.5 * unit)
     stand = alike.any(1) | (stands.sum(1) >= 2)
-    # Where few of many do, as in bright speckle, they do by chance.
-    found[chosen] = stand & (stand.sum() >= 0.2 * len(stand))
+    # Where few of many do, as in bright speckle, they do by chance, but for three in a row to the pixel.
+    exact = near & (apart(bottom) <= unit) & (apart(top) <= unit)
+    middle = exact.sum(1) >= 2
+    in_row = middle | (exact & middle).any(1)
+    found[chosen] = stand & (in_row | (stand.sum() >= 0.2 * len(stand)))
     return found
 
 
