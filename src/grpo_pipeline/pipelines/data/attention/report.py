@@ -190,7 +190,8 @@ def render_report(
     parameters: Mapping[str, Any],
 ) -> str:
     """Put everything on one self-contained HTML page."""
-    suite = build_suite(params.task, params.metric_options)
+    known = comparison["arms"][comparison["control"]]["metrics"]
+    suite = build_suite(params.task, params.metric_options).for_names(known)
     words = find_task(params.task).words
     parts = {
         "arms": tables.arms_table(comparison, suite.metrics, words=words),

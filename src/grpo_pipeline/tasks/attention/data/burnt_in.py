@@ -23,6 +23,8 @@ DIRECTIONS = ((1, 0), (-1, 0), (0, 1), (0, -1))
 ARMS = (3, 4, 5)
 """Lengths of a calliper's arms in pixels, beside the same in units of the image."""
 EIGHT = np.ones((3, 3), bool)
+BLACK = 12
+"""Highest grey level of what a mark in a corner stands on."""
 MOST = 2000
 """Strokes that are compared with each other; more are speckle."""
 
@@ -40,7 +42,10 @@ class BurntIn:
 
 @dataclass(frozen=True)
 class Strokes:
-    """Connected thin bright strokes of an image: number of each pixel's [H, W], 0 for none, and boxes and levels [n]."""
+    """Connected thin bright strokes of an image: number of each pixel's [H, W], 0 for none, and of each its box and more, [n].
+
+    ``contrast`` is its mean level minus that of the pixels around, ``on_black`` the share of these that are black.
+    """
 
     labels: np.ndarray
     top: np.ndarray
@@ -48,6 +53,7 @@ class Strokes:
     height: np.ndarray
     width: np.ndarray
     contrast: np.ndarray
+    on_black: np.ndarray
 
     def pixels(self, chosen: np.ndarray) -> np.ndarray:
         """Return the pixels of the chosen strokes, bool [n] -> [H, W]."""
@@ -61,7 +67,7 @@ def find_burnt_in(image: np.ndarray) -> BurntIn:
     marks, centres = find_crosses(levels, unit)
     for rise, least in STROKES:
         strokes = find_strokes(levels, unit, rise=rise, least=least)
-        found = is_letter(strokes, unit) | is_tick(strokes, unit) | in_corner(strokes, unit)
+        found = is_letter(strokes, unit) | is_tick(strokes, unit) | in_corner(strokes)
         marks = marks | strokes.pixels(found | is_beside(strokes, centres, unit))
     # The blurred edge of a stroke belongs to it.
     edge = ndimage.iterate_structure(ndimage.generate_binary_structure(2, 1), max(1, round(unit)))
@@ -87,18 +93,19 @@ def find_strokes(levels: np.ndarray, unit: float, *, rise: float, least: float) 
     labels, n = ndimage.label((hat >= rise) & (levels >= least), EIGHT)
     if n == 0:
         none = np.empty(0)
-        return Strokes(labels, none, none, none, none, none)
+        return Strokes(labels, none, none, none, none, none, none)
     boxes = ndimage.find_objects(labels)
     sides = np.array([[s.start for s in box] + [s.stop - s.start for s in box] for box in boxes])
     index = np.arange(1, n + 1)
     around = np.where(labels == 0, ndimage.grey_dilation(labels, size=(5, 5)), 0)
     count = np.bincount(around.ravel(), minlength=n + 1)[1:]
-    outside = np.bincount(around.ravel(), levels.ravel(), minlength=n + 1)[1:] / np.maximum(
-        count, 1
+    outside, black = (
+        np.bincount(around.ravel(), values.ravel(), minlength=n + 1)[1:] / np.maximum(count, 1)
+        for values in (levels, levels <= BLACK)
     )
     contrast = np.where(count > 0, ndimage.mean(levels, labels, index) - outside, 0.0)
     top, left, height, width = sides.T
-    return Strokes(labels, top, left, height, width, contrast)
+    return Strokes(labels, top, left, height, width, contrast, black)
 
 
 def is_letter(strokes: Strokes, unit: float) -> np.ndarray:
@@ -128,8 +135,11 @@ def is_letter(strokes: Strokes, unit: float) -> np.ndarray:
     stands = near & (apart(bottom) <= 1.5 * unit)
     alike = stands & (apart(top) <= 1.5 * unit)
     stand = alike.any(1) | (stands.sum(1) >= 2)
-    # Where few of many do, as in bright speckle, they do by chance.
-    found[chosen] = stand & (stand.sum() >= 0.2 * len(stand))
+    # Where few of many do, as in bright speckle, they do by chance, but for three in a row to the pixel.
+    exact = near & (apart(bottom) <= unit) & (apart(top) <= unit)
+    middle = exact.sum(1) >= 2
+    in_row = middle | (exact & middle).any(1)
+    found[chosen] = stand & (in_row | (stand.sum() >= 0.2 * len(stand)))
     return found
 
 
@@ -149,10 +159,10 @@ def is_tick(strokes: Strokes, unit: float) -> np.ndarray:
     return found
 
 
-def in_corner(strokes: Strokes, unit: float) -> np.ndarray:
-    """Return which strokes lie in a corner of the image, bool [n]: the mark of its maker."""
+def in_corner(strokes: Strokes) -> np.ndarray:
+    """Return which strokes lie on black in a corner of the image, bool [n]: the mark of its maker."""
     height, width = strokes.labels.shape
-    reach = 9 * unit
+    reach = 9 * max(height, width) / 256
     ends = [
         (place + size <= reach) | (place >= whole - reach)
         for place, size, whole in (
@@ -160,7 +170,8 @@ def in_corner(strokes: Strokes, unit: float) -> np.ndarray:
             (strokes.left, strokes.width, width),
         )
     ]
-    return np.asarray(ends[0] & ends[1] & (strokes.contrast >= CONTRAST))
+    is_drawn = (strokes.contrast >= CONTRAST) & (strokes.on_black >= 0.25)
+    return np.asarray(ends[0] & ends[1] & is_drawn)
 
 
 def is_beside(strokes: Strokes, centres: np.ndarray, unit: float) -> np.ndarray:
