@@ -26,6 +26,7 @@ from tiny_attention import (
 from torch import Tensor
 
 from grpo_pipeline.core.params import TrainingParams
+from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.pipelines.training.loader import make_training_batch
 from grpo_pipeline.pipelines.training.loop import StepRunner
 from grpo_pipeline.tasks.attention.batch import shown_outlines
@@ -291,3 +292,25 @@ def test_masks_of_held_out_cores_are_measured_for_every_rule():
     outline = make_examples().lesion[11]
     assert one["dice"] == pytest.approx(2 * (drawn & outline).sum() / (drawn.sum() + outline.sum()))
     assert GRID * 8 == SIZE
+
+
+def test_the_losses_of_outlines_of_micro_batches_add_up_to_those_of_the_batch():
+    task = segmenting(0.75)
+    policy = task.build_policy(0)
+    shake(policy, scale=0.05)
+
+    def parts(rows: np.ndarray) -> tuple[Any, ...]:
+        batch = task.replicate(task.make_batch(make_data(), rows), 2)
+        context = task.encode(policy, batch)
+        points = torch.arange(6).reshape(1, 2, 3).expand(len(rows), 2, 3) + 18  # the same for every core
+        return context, batch, task.decode(policy, context, Rollouts(points, torch.zeros(points.shape), points >= 0), batch)
+
+    whole = parts(ROWS)
+    counts = task.supervised_counts(whole[1])
+    outlined = shown_outlines(make_examples(), ROWS, 0.75, 0) & make_examples().lesion[ROWS].any((1, 2))
+    assert counts.tolist() == [8, 8, outlined.sum()]
+    assert 0 < outlined[:4].sum() < outlined.sum()
+    of_parts = [parts(rows) for rows in (ROWS[:4], ROWS[4:])]
+    shares = [task.supervised_counts(part[1]) / counts for part in of_parts]
+    added = sum(task.supervised_loss(policy, *part, share) for part, share in zip(of_parts, shares, strict=True))
+    torch.testing.assert_close(added, task.supervised_loss(policy, *whole), atol=1e-5, rtol=0)
