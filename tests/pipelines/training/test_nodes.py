@@ -165,7 +165,7 @@ def test_a_control_with_another_proposal_trains_and_predicts_and_only_the_oracle
 
     monkeypatch.setattr(AttentionTask, "make_batch", record)
     algorithm = algorithm_params("supervised", proposal=proposal)
-    training = short(epochs=1, validate_every_epochs=9, animation_frames=0)  # a frame shows no lesion to the task
+    training = short(epochs=1, validate_every_epochs=9)
     nodes.pick_probe_batch(algorithm, training, SEED, TASK, DATA)
     yielded = run("control", proposal=proposal, training=training)
     first = next((rows, checkpoint) for rows, checkpoint in yielded if rows)

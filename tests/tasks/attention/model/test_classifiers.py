@@ -73,7 +73,7 @@ def test_networks_learn_the_label_and_attention_finds_what_tells_it() -> None:
     label = examples.table["label"].to_numpy()[test]
     before = torch.random.get_rng_state()
     for attends in (False, True):
-        net = train_network(examples, train, seed=1, attends=attends, epochs=40)
+        net = train_network(examples, train, seed=1, attends=attends, epochs=16)
         probs, maps = apply_network(net, examples, test, grid=8)
         assert roc_auc_score(label, probs) > 0.9
         assert maps.shape == (32, 64)
