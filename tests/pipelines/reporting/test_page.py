@@ -74,6 +74,19 @@ def test_the_page_is_self_contained_and_shows_verdict_numbers_commit_and_configu
     assert "nan" not in words_of(html).lower().split()
 
 
+def test_metrics_that_only_some_rows_ask_for_are_in_the_table(make_page, params, arms):
+    graded = {
+        arm: rows.assign(
+            **{"class": rows["label"], "prob_no": 1 - rows["prob"], "prob_yes": rows["prob"], "expected_class": rows["prob"]}
+        )
+        for arm, rows in arms.items()
+    }
+    titles = ("AUROC, yes against the other classes", "Quadratic weighted kappa of the grades", "Accuracy of the likeliest class")
+    table = words_of(make_page(comparison=compare_arms(params, "x", **graded) | {"summary": []}))
+    assert [title for title in titles if title not in table] == []
+    assert "kappa" not in words_of(make_page())
+
+
 def test_the_animation_stands_on_the_page_with_a_still_picture_for_those_who_ask_for_less_motion(make_page):
     pictures, file = [Image.new("P", (3, 2), colour) for colour in (7, 1, 7)], io.BytesIO()
     pictures[0].save(file, "PNG", save_all=True, default_image=True, append_images=pictures[1:], duration=[1, 2])
