@@ -103,6 +103,7 @@ def test_an_optional_stage_is_wired_where_the_parameters_have_it_and_says_only_w
         "algorithm": whole["supervised"]["algorithm"] | {"proposal": "none"},
         "training": whole["training"] | {"epochs": 3},
         "masking": {"block": 1},
+        "target": {},
     }
     assert with_arms({"attention": whole})["attention"] == whole
     assert "pretraining" not in described_arms("attention", whole)

@@ -307,6 +307,21 @@ class MaskingParams(BaseModel):
     block: int = Field(default=2, ge=1)
 
 
+class PretrainingTarget(BaseModel):
+    """What a pretraining learns (``attention.pretraining.target``; docs/attention.md).
+
+    Attributes:
+        of: ``images``: the encoder predicts hidden cells, without labels; ``outlines``: the network of the pixels
+            (``model.detail_channels``) draws the lesions whose outlines are shown (``supervised_loss.mask_share``).
+        in_lesion: share of the points that ``outlines`` places in the lesion; the others fall anywhere in the region.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    of: Literal["images", "outlines"] = "images"
+    in_lesion: float = Field(default=0.75, ge=0, le=1)
+
+
 class RewardParams(BaseModel):
     """Weights of the named reward components (``attention.reward``; docs/objectives.md).
 

@@ -6,6 +6,7 @@ from grpo_pipeline.tasks.attention.inference.params import PredictParams
 from grpo_pipeline.tasks.attention.params import (
     MaskingParams,
     ModelParams,
+    PretrainingTarget,
     RewardParams,
     SupervisedParams,
 )
@@ -16,7 +17,7 @@ SPEC = TaskSpec(
     arms=("supervised", "grpo"),
     key="core_id",
     noun="core",
-    optional_stages={"pretraining": {"masking": MaskingParams}},
+    optional_stages={"pretraining": {"masking": MaskingParams, "target": PretrainingTarget}},
     metrics="grpo_pipeline.tasks.attention.metrics:build_suite",
     baselines="grpo_pipeline.tasks.attention.model.classifiers:fit_baselines",
     words=Wording(

@@ -65,7 +65,7 @@ from grpo_pipeline.tasks.attention.model.decoders import (
 )
 from grpo_pipeline.tasks.attention.model.model import (
     AttentionModel,
-    begin_encoder,
+    begin_with_pretraining,
     empty_sets,
     prepare_model,
     proposal_logits,
@@ -164,22 +164,27 @@ class AttentionTask(BaseTask):
                 self.model, self.image_size, clinical=self.clinical, classes=self.classes
             ).to(self.device)
         if self.start is not None:
-            begin_encoder(policy, self.start)
+            begin_with_pretraining(policy, self.start)
         return policy if self.execution is None else prepare_model(policy, self.execution)
 
     def open_stage(self, stage: str, sections: Mapping[str, Any]) -> Any:
-        """Return the task of the stage ``pretraining``, which trains the encoder on the training images without labels."""
+        """Return the task of the stage ``pretraining``: of the encoder on images without labels, or of the pixels on outlines."""
         if stage != "pretraining":
             return super().open_stage(stage, sections)
+        from grpo_pipeline.tasks.attention.model.pretraining import AutoencoderTask, OutlineTask
+
+        path = f"{self.name}.{stage}"
+        outlines = OutlineTask(self, self.device).with_sections(
+            {name: values for name, values in sections.items() if name == "target"}, path=path
+        )
+        if outlines.target.of == "outlines":
+            return outlines
         if self.model.encoder not in ("train", "frozen"):
             raise ValueError(
                 f"attention.model.encoder must be train or frozen with attention.pretraining, got {self.model.encoder}; what is "
                 "added to a frozen encoder is not pretrained: use encoder: train, or no pretraining"
             )
-        from grpo_pipeline.tasks.attention.model.pretraining import AutoencoderTask
-
-        opened = AutoencoderTask(self, self.device)
-        return opened.with_sections(sections, path=f"{self.name}.{stage}")
+        return AutoencoderTask(self, self.device).with_sections(sections, path=path)
 
     def parameter_groups(self, policy: AttentionModel) -> dict[str, list[nn.Parameter]]:
         """Return the trainable parameters of each component."""

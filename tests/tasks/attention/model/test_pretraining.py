@@ -201,7 +201,7 @@ def open_with(**masking: Any) -> Any:
 def test_what_cannot_be_pretrained_is_refused() -> None:
     for make, message in (
         (lambda: make_task().open_stage("warm_start", {}), "attention.warm_start must be a stage of the task"),
-        (lambda: make_task().open_stage("pretraining", {"maskin": {}}), "must hold sections among masking, got maskin"),
+        (lambda: make_task().open_stage("pretraining", {"maskin": {}}), "must hold sections among masking, target, got maskin"),
         (lambda: open_with(share=1.0), "attention.pretraining.masking.share: .*less than 1, got 1.0"),
         (lambda: open_with(block=3), "must divide the 4 cells of a side into at least 2, got 3"),
         (lambda: open_with(block=4), "into at least 2, got 4; use 1"),

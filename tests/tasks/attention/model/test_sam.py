@@ -232,7 +232,7 @@ def test_the_prompted_mask_is_the_first_of_sams_several(sam: Sam):
     assert torch.equal(ours.mask_logits, sam.decode(image, sets).mask_logits)
     assert sam.decode(image, sets).segmentation_logits is None
     # Pixels of the image are added before the mask is drawn: those of another image's change only its own.
-    detail = torch.zeros(2, 3, sam.pixel_channels, 4 * GRID, 4 * GRID)
+    detail = torch.zeros(2, 3, sam.pixel_channels + 1, 4 * GRID, 4 * GRID)
     assert torch.equal(
         sam.decode(image, sets, with_segmentation=True, detail=detail).segmentation_logits, ours.segmentation_logits
     )

@@ -127,7 +127,7 @@ def test_pixels_and_cells_have_their_shapes_and_start_as_nothing(grid: int):
     assert cells.shape == (2, 8, grid, grid)
     points = torch.rand(2, 3, 2, 2, generator=torch.Generator().manual_seed(0))
     pixels = net.prompted(features, points, None)
-    assert torch.equal(pixels, torch.zeros(2, 3, 4, 4 * grid, 4 * grid))
+    assert torch.equal(pixels, torch.zeros(2, 3, 5, 4 * grid, 4 * grid))  # SAM's pixels, and a logit
     shake(net)
     drawn = net.prompted(features, points, None)
     assert not torch.allclose(drawn[:, 0], drawn[:, 1], atol=1e-3)  # the points are seen

@@ -591,26 +591,26 @@ def checkpoint_layers(encoder: nn.Module) -> int:
     return len(layers)
 
 
-def begin_encoder(model: AttentionModel, start: ModelWeights) -> None:
-    """Load the weights of a pretraining (``model/pretraining.py``) into the model's encoders, in place.
+def begin_with_pretraining(model: AttentionModel, start: ModelWeights) -> None:
+    """Load the weights of a pretraining (``model/pretraining.py``) into the model's encoders or its pixels, in place.
 
     Raises:
-        ValueError: if they are those of an encoder of other sizes.
+        ValueError: if they are those of other sizes.
     """
-    prefix = "encoder."
-    tensors = {
-        name.removeprefix(prefix): tensor
-        for name, tensor in start.tensors.items()
-        if name.startswith(prefix)
-    }
+    found: dict[str, dict[str, Tensor]] = {}
+    for name, tensor in start.tensors.items():
+        part, _, inner = name.partition(".")
+        found.setdefault(part, {})[inner] = tensor
     try:
-        for encoder in encoders_of(model):
-            encoder.load_state_dict(tensors)
+        for encoder in encoders_of(model) if "encoder" in found else ():
+            encoder.load_state_dict(found["encoder"])
+        if "detail" in found and model.detail is not None:
+            model.detail.load_state_dict(found["detail"])
     except RuntimeError as error:
         sizes = start.config.get("model")
         raise ValueError(
-            f"the encoder of attention.model must have the sizes of the pretraining that it begins with, got others than "
-            f"{sizes}; leave the sizes alone, or pretrain with them"
+            f"attention.model must have the sizes of the pretraining that it begins with, got others than {sizes}; leave the "
+            "sizes alone, or pretrain with them"
         ) from error
 
 

@@ -15,16 +15,25 @@ import numpy as np
 import pandas as pd
 import torch
 from torch import Generator, Tensor, nn
+from torch.nn.functional import adaptive_avg_pool2d
 
 from grpo_pipeline.core.agreement import decisive
 from grpo_pipeline.core.params import AlgorithmParams
 from grpo_pipeline.core.storage.weights import ModelWeights
-from grpo_pipeline.core.training.execution import at_least_float32
+from grpo_pipeline.core.training.execution import at_least_float32, exact_region
 from grpo_pipeline.core.types import Rollouts, Scores
-from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionData
+from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionData, shown_outlines
+from grpo_pipeline.tasks.attention.losses import (
+    has_outline,
+    location_loss,
+    mean_over_bags,
+    outline_loss,
+)
 from grpo_pipeline.tasks.attention.model.model import empty_sets
 from grpo_pipeline.tasks.attention.model.pretrained import encoder_input, fingerprint_of
-from grpo_pipeline.tasks.attention.params import MaskingParams
+from grpo_pipeline.tasks.attention.model.sam import cell_centres
+from grpo_pipeline.tasks.attention.model.segmentation import PixelFeatures
+from grpo_pipeline.tasks.attention.params import MaskingParams, PretrainingTarget
 from grpo_pipeline.tasks.base import BaseTask, Proposal
 
 EPS = 1e-6  # added to the variance of a cell's pixels, as in the authors' code
@@ -117,12 +126,14 @@ class AutoencoderTask(BaseTask):
         device: where it computes.
         masking: which cells are masked.
         name: prefix of its catalogue names and parameters.
+        target: what is learned.
     """
 
     task: Any = field(repr=False)
     device: torch.device
     masking: MaskingParams = field(default_factory=MaskingParams)
     name: str = "attention"
+    target: PretrainingTarget = field(default_factory=PretrainingTarget)
 
     def __post_init__(self) -> None:
         """Refuse blocks that do not tile the grid, or are all of it."""
@@ -289,6 +300,140 @@ class AutoencoderTask(BaseTask):
     def begin_with(self, start: ModelWeights) -> Any:
         """Return the attention task whose encoder begins with these weights."""
         return replace(self.task, start=start)
+
+
+@dataclass(frozen=True)
+class OutlineBatch:
+    """Cores whose outline is shown, and points of each, [P, 1, k, 2] in [0, 1]."""
+
+    cores: AttentionBatch
+    points: Tensor
+
+
+class OutlineNetwork(nn.Module):
+    """The network of the pixels, and a layer that reads off its cells where the lesion is; arms begin with the first."""
+
+    def __init__(self, detail: PixelFeatures) -> None:
+        super().__init__()
+        self.detail = detail
+        self.place = nn.Conv2d(detail.cells.out_channels, 1, 1)
+
+
+@dataclass(frozen=True)
+class Drawing(Reconstruction):
+    """Logits of the lesion at each pixel, [P, 1, 4h, 4w], and of the place of a point, [P, V]."""
+
+    places: Tensor
+
+
+@dataclass(frozen=True)
+class OutlineTask(AutoencoderTask):
+    """The stage ``pretraining`` with ``target: {of: outlines}``: lesions are drawn from points that know where they are.
+
+    It trains the network of the pixels alone, once per image and without SAM, a fifth of what a whole step costs. Shown outlines
+    of the training split are read, and no label, other mask or other split. The points lie in the lesion or anywhere, so that
+    the mask learns to answer to them before a policy chooses any.
+    """
+
+    def __post_init__(self) -> None:
+        """Refuse a model that draws nothing, and outlines that are not shown."""
+        if self.target.of != "outlines":
+            return
+        if not self.task.model.detail_channels or self.task.supervised.mask_share is None:
+            raise ValueError(
+                "attention.pretraining.target must be of images without attention.model.detail_channels and "
+                "attention.supervised_loss.mask_share, got outlines; give both, or no pretraining"
+            )
+
+    def build_policy(self, seed: int) -> Any:
+        """Return the network of the pixels as that of the arms starts; the global random state stays."""
+        detail = self.task.build_policy(seed).detail
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            return OutlineNetwork(detail).to(self.device)
+
+    def parameter_groups(self, policy: Any) -> dict[str, list[nn.Parameter]]:
+        """Return all weights as ``detail``: its rate of learning is that of the pixels."""
+        return {"detail": [p for p in policy.parameters() if p.requires_grad]}
+
+    def rows(self, data: AttentionData, split: str) -> np.ndarray:
+        """Return the rows of the training split whose outline is shown, and none of any other."""
+        rows, supervised = super().rows(data, split), self.task.supervised
+        share = supervised.mask_share or 0.0
+        shown = shown_outlines(data.examples, rows, share, supervised.mask_seed)
+        return np.asarray(rows[shown])
+
+    def make_batch(
+        self, data: AttentionData, rows: np.ndarray, *, generator: Generator | None = None
+    ) -> Any:
+        """Return images with drawn points, augmented where the arms' are; without a generator always the same points."""
+        cores, grid = self.task.make_batch(data, rows, generator=generator), self.task.grid
+        drawn = torch.Generator().manual_seed(0) if generator is None else generator
+        inside = adaptive_avg_pool2d(cores.outline, grid).flatten(1)  # [P, V]
+        anywhere = cores.cells.float() / cores.cells.sum(1, keepdim=True).clamp(min=1)
+        known = inside.sum(1, keepdim=True)
+        inside = torch.where(known > 0, inside / known.clamp(min=1e-6), anywhere)
+        odds = self.target.in_lesion * inside + (1 - self.target.in_lesion) * anywhere
+        k = self.task.model.points
+        chosen = torch.multinomial(odds.cpu(), k, replacement=True, generator=drawn)
+        points = cell_centres(chosen.to(self.device), grid)  # [P, k, 2]
+        return OutlineBatch(cores, points[:, None])
+
+    def encode(self, policy: Any, batch: Any) -> Drawing:
+        """Draw the lesion of each image from its points, and say where it is."""
+        pixels, cells = policy.detail(batch.cores.images)
+        with exact_region(pixels):
+            drawn = policy.detail.prompted(at_least_float32(pixels), batch.points, None)
+            places = policy.place(at_least_float32(cells)).flatten(1)
+        return Drawing(drawn[:, :, -1], places)
+
+    def supervised_counts(self, batch: Any) -> Tensor:
+        """Return the number of cores with an outline, float64 [1]."""
+        return has_outline(batch.cores).sum().double()[None]
+
+    def supervised_loss(
+        self,
+        policy: Any,
+        context: Any,
+        batch: Any,
+        outcomes: Any,
+        shares: Tensor | None = None,
+    ) -> Tensor:
+        """Return the loss of the drawn mask, and that of the place of a point, over the cores with an outline."""
+        cores, is_member = batch.cores, has_outline(batch.cores)
+        drawn = mean_over_bags(outline_loss(context.predicted, cores.outline), is_member)
+        places = location_loss(context.places, cores, self.task.grid)[:, None]
+        loss = drawn + mean_over_bags(places, is_member)
+        return loss if shares is None else loss * shares[0].to(loss.dtype)
+
+    def describe(self, policy: Any) -> dict[str, Any]:
+        """Return what was trained and how."""
+        model = self.task.model
+        sizes = {name: getattr(model, name) for name in ("patch_size", "detail_channels")}
+        return {
+            "task": self.name,
+            "stage": "pretraining",
+            "image_size": self.task.image_size,
+            "model": sizes,
+            "target": self.target.model_dump(mode="json"),
+        }
+
+    def fingerprint(self, data: AttentionData, *, draws: bool = True) -> dict[str, Any]:
+        """Return what decides the weights: the model, which outlines are shown, and the images and outlines of these rows."""
+        rows, supervised = self.rows(data, "train"), self.task.supervised
+        found: dict[str, Any] = {
+            "model": decisive(self.task.model, without=["checkpoint"]),
+            "target": decisive(self.target),
+            "mask_share": supervised.mask_share,
+            "mask_seed": supervised.mask_seed,
+            "images": digest_of_images(data, rows),
+            "outlines": hashlib.sha256(
+                np.packbits(np.ascontiguousarray(data.examples.lesion[rows])).tobytes()
+            ).hexdigest(),
+        }
+        if self.task.augmentation is not None:
+            found["augmentation"] = decisive(self.task.augmentation)
+        return found
 
 
 def digest_of_images(data: AttentionData, rows: np.ndarray) -> str:

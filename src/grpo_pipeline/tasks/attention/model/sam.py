@@ -221,7 +221,7 @@ class Sam(nn.Module):
             boxes: of the point sets; None: there are none.
             earlier: logits of an earlier mask of each set, [P, G, 4h, 4w], the dense prompt; None: SAM's "no mask".
             with_segmentation: whether the prompted mask is drawn, too: by the first of the tokens that SAM has for several masks.
-            detail: [P, G, C / 8, 4h, 4w], added to the pixels that this mask is drawn with.
+            detail: [P, G, C / 8 + 1, 4h, 4w], added to the pixels that this mask is drawn with, and the last to its logits.
 
         Returns:
             Mask logits of SAM's single-mask output, its token, and those of the prompted mask.
@@ -252,8 +252,9 @@ class Sam(nn.Module):
         pixels = pixels.reshape(n_prompts, group_size, *pixels.shape[1:])  # [P, G, C / 8, 4h, 4w]
         token, drawn = tokens[:, :, 1], None
         if with_segmentation:
-            of_mask = pixels if detail is None else pixels + detail
+            of_mask = pixels if detail is None else pixels + detail[:, :, :-1]
             drawn = self._mask_logits(of_mask, tokens[:, :, 2], output=1)
+            drawn = drawn if detail is None else drawn + detail[:, :, -1]
         return Decoded(self._mask_logits(pixels, token, output=0), token, drawn)
 
     def _tokens(

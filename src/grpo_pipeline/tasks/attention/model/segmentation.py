@@ -32,7 +32,7 @@ class PixelFeatures(nn.Module):
 
         Args:
             width: D, channels of the finest scale; 2 D, 4 D and 4 D follow.
-            channels: C, of the pixels that a mask is drawn with.
+            channels: C, of the pixels that SAM draws a mask with.
             grid: side h of the cell grid.
         """
         super().__init__()
@@ -47,7 +47,7 @@ class PixelFeatures(nn.Module):
         self.up = nn.ModuleList(_block(above, above) for above in widths[:-1])
         self.cells = nn.Conv2d(widths[2], width, 1)
         self.near = nn.Linear(len(NEARNESS), width)
-        self.pixels = nn.Linear(width, channels)
+        self.pixels = nn.Linear(width, channels + 1)
         # So that the mask starts as SAM's own.
         for parameter in self.pixels.parameters():
             nn.init.zeros_(parameter)
@@ -69,7 +69,7 @@ class PixelFeatures(nn.Module):
         return x, cells
 
     def prompted(self, features: Tensor, points: Tensor, is_point: Tensor | None) -> Tensor:
-        """Return the pixels that each set's mask is drawn with beside SAM's, [P, G, C, 4h, 4w].
+        """Return what each set's mask is drawn with beside SAM: C channels of its pixels, and a logit: [P, G, C + 1, 4h, 4w].
 
             W relu(f + V n) + b,   n_s = max over points of exp(-|x - point|^2 / (2 s^2)) for each s of NEARNESS
 
