@@ -110,7 +110,9 @@ def test_an_optional_stage_is_wired_where_the_parameters_have_it_and_says_only_w
     off, null, on = (SPEC.with_stages_of(given) for given in ({}, {"pretraining": None}, whole))
     assert off == null == SPEC
     assert (off.stages, on.stages) == ((), ("pretraining",))
-    assert sections(on).keys() - sections(off).keys() == {f"pretraining.{name}" for name in ("algorithm", "training", "masking")}
+    assert sections(on).keys() - sections(off).keys() == {
+        f"pretraining.{name}" for name in ("algorithm", "training", "masking", "target")
+    }
     with warnings.catch_warnings(action="error"):
         plain, staged = (task_pipelines(spec)["attention"] for spec in (off, on))
     assert not [name for name in plain.datasets() if "pretraining" in name or "untrained" in name]

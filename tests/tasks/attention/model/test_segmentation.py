@@ -27,6 +27,7 @@ from torch import Tensor
 
 from grpo_pipeline.core.params import TrainingParams
 from grpo_pipeline.core.types import Rollouts
+from grpo_pipeline.pipelines.experiments.trials.setup import train_weights
 from grpo_pipeline.pipelines.training.loader import make_training_batch
 from grpo_pipeline.pipelines.training.loop import StepRunner
 from grpo_pipeline.tasks.attention.batch import shown_outlines
@@ -314,3 +315,73 @@ def test_the_losses_of_outlines_of_micro_batches_add_up_to_those_of_the_batch():
     shares = [task.supervised_counts(part[1]) / counts for part in of_parts]
     added = sum(task.supervised_loss(policy, *part, share) for part, share in zip(of_parts, shares, strict=True))
     torch.testing.assert_close(added, task.supervised_loss(policy, *whole), atol=1e-5, rtol=0)
+
+
+def drawn_by_outlines(examples: Examples, share: float = 0.5, **target: Any) -> tuple[Any, Any]:
+    """Return the stage that learns shown outlines, and its weights after two epochs."""
+    stage = segmenting(share, examples).open_stage("pretraining", {"target": {"of": "outlines", **target}, "masking": {}})
+    control = algorithm_params("supervised", proposal="none")
+    training = with_detail().model_copy(update={"epochs": 2, "batch_size": 2})
+    stage.check_algorithm(control)
+    return stage, train_weights(control, training, stage, make_data(examples), seed=3)[0]
+
+
+def test_a_pretraining_on_outlines_reads_the_shown_ones_alone_and_the_arms_begin_with_its_pixels():
+    examples = make_examples()
+    shown = shown_outlines(examples, np.arange(len(examples.table)), 0.5, 0)
+    stage, start = drawn_by_outlines(examples)
+    data = make_data(examples)
+    assert stage.rows(data, "train").tolist() == np.flatnonzero(shown).tolist()
+    assert stage.rows(data, "val").tolist() == stage.rows(data, "test").tolist() == []
+    hidden = poisoned(examples, np.flatnonzero(~shown))
+    hidden = replace(hidden, table=hidden.table.assign(label=1 - hidden.table["label"], involvement=np.nan))
+    other, found = drawn_by_outlines(hidden)
+    assert start.tensors.keys() == found.tensors.keys()
+    assert all(torch.equal(tensor, found.tensors[name]) for name, tensor in start.tensors.items())
+    assert other.fingerprint(make_data(hidden)) == stage.fingerprint(data)
+    lesions = poisoned(examples, np.flatnonzero(shown & examples.lesion.any((1, 2))))
+    other, found = drawn_by_outlines(lesions)
+    assert any(not torch.equal(tensor, found.tensors[name]) for name, tensor in start.tensors.items())
+    assert other.fingerprint(make_data(lesions)) != stage.fingerprint(data)
+    task = segmenting(0.5, examples)
+    begun, fresh = (weights(one.build_policy(7)) for one in (stage.begin_with(start), task))
+    moved = differing(fresh, begun)
+    assert moved
+    assert all(name.startswith("detail.") for name in moved)
+    assert all(torch.equal(begun[name], start.tensors[name]) for name in begun if name.startswith("detail."))
+    # What the stage draws is what the arms' prompted mask gains, whatever SAM makes of the points.
+    batch = stage.make_batch(data, ROWS[:2])
+    net = stage.build_policy(0)
+    net.load_state_dict(dict(start.tensors))
+    gained = []
+    for one in (stage.begin_with(start), task):
+        policy = one.build_policy(7).eval()
+        context = one.encode(policy, batch.cores)
+        pixels = policy._prompted(context.detail, batch.points, None, None)
+        gained.append(pixels[:, :, -1])
+    torch.testing.assert_close(gained[0], stage.encode(net, batch).predicted)
+    assert not bool(gained[1].any())
+    assert float(gained[0].abs().max()) > 0.01
+    with pytest.raises(ValueError, match=r"pretraining.target must be of images without attention.model.detail_channels and"):
+        make_task().open_stage("pretraining", {"target": {"of": "outlines"}})
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_points_of_the_pretraining_lie_in_the_lesion_as_often_as_is_asked(share: float):
+    examples = make_examples()
+    stage, _ = drawn_by_outlines(examples, 1.0, in_lesion=share)
+    rows = np.flatnonzero(examples.lesion[ROWS].any((1, 2)))
+    inside, area = [], []
+    for seed in range(60):
+        batch = stage.make_batch(make_data(examples), rows, generator=torch.Generator().manual_seed(seed))
+        assert batch.points.shape == (len(rows), 1, stage.task.model.points, 2)
+        place = (batch.points * SIZE / 4).floor().long()  # cells of 4 pixels
+        cells = (place[..., 1] * (SIZE // 4) + place[..., 0])[:, 0]
+        touched = torch.nn.functional.adaptive_avg_pool2d(batch.cores.outline, SIZE // 4).flatten(1) > 0
+        assert bool(batch.cores.cells.gather(1, cells).all()) or share == 1
+        inside.append(touched.gather(1, cells).double().mean())
+        area.append(((touched & batch.cores.cells).sum(1) / batch.cores.cells.sum(1)).mean())
+    if share == 1:
+        assert min(inside) == 1
+    else:
+        assert float(torch.stack(inside).mean()) == pytest.approx(float(torch.stack(area).mean()), abs=0.05)
