@@ -120,7 +120,7 @@ def test_every_core_has_a_score_points_and_pictures(output: Path, scores: pd.Dat
             with Image.open(output / "heatmaps" / file) as picture:
                 assert (picture.size, picture.mode) == (SIZES[core][::-1], mode)
     assert sorted(path.name for path in output.iterdir()) == [
-        "heatmaps", "patients.csv", "points.csv", "quarantine.csv", "report.json", "scores.csv", "sheet.png",
+        "frames.csv", "heatmaps", "patients.csv", "points.csv", "quarantine.csv", "report.json", "scores.csv", "sheet.png",
     ]  # fmt: skip
 
 
