@@ -74,7 +74,7 @@ BY_THEMSELVES = {
     "core/rng.py": "the registry",
     "tasks/attention/data/phantom/generate.py": "generated data: [seed, 1, patient] and [seed, 2, center]",
     "tasks/attention/task.py": "initial weights, torch's global stream, put back afterwards",
-    "tasks/attention/model/pretraining.py": "initial weights, as above; without a batch's generator always the same masks and points",
+    "tasks/attention/model/pretraining.py": "initial weights, as above; without a generator always the same masks and points",
     "tasks/attention/model/classifiers.py": "initial weights and dropout of a baseline, torch's global stream in a fork",
     "tasks/attention/data/augmentation.py": "noise on the device, its seed drawn from the batch's generator",
     "tasks/dialogue/data/generate.py": "data: [seed, 3, persona, number], [seed, 0], [seed, 1, number], [seed, 2, cell]",
