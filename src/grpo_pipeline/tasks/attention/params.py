@@ -308,7 +308,7 @@ class MaskingParams(BaseModel):
 
 
 class PretrainingTarget(BaseModel):
-    """What a pretraining learns (``attention.pretraining.target``; docs/attention.md).
+    """Target of a pretraining (``attention.pretraining.target``; docs/attention.md).
 
     Attributes:
         of: ``images``: the encoder predicts hidden cells, without labels; ``outlines``: the network of the pixels
