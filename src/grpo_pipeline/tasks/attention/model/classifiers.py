@@ -30,6 +30,7 @@ from grpo_pipeline.tasks.attention.evaluation import PointTask, learned_outlines
 from grpo_pipeline.tasks.attention.inference.appearance import QUANTILES, content_box
 from grpo_pipeline.tasks.attention.metrics import FACTS, REQUIRED, fact_columns, rule_columns
 from grpo_pipeline.tasks.attention.model.baselines import lesion_coverage, lesion_share
+from grpo_pipeline.tasks.attention.model.segmentation import overlap
 
 NAMES = ("picture", "texture", "cnn", "attention_cnn", "unet")
 LEVELS, DISTANCES = 32, (1, 2, 4, 8)
@@ -77,7 +78,8 @@ def fit_baselines(
             outlined = learned_outlines(examples, train, task.supervised)
             drawing = train_outlines(examples, train, outlined, seed=seed)
             probs, masks = draw_outlines(drawing, examples, rows)
-            found = overlap(masks.numpy() > 0.5, np.array(examples.lesion[rows]))
+            dice, union = overlap((masks > 0.5)[:, None], as_mask(examples.lesion, rows))
+            found = {"dice": dice[:, 0].numpy(), "iou": union[:, 0].numpy()}
             maps = F.adaptive_avg_pool2d(masks, task.grid).flatten(1)  # [n, V]
         else:
             net = train_network(examples, train, seed=seed, attends=name == "attention_cnn")
@@ -85,7 +87,7 @@ def fit_baselines(
             maps = attention if name == "attention_cnn" else None
         if maps is not None:
             lesion, cells = (
-                region_cells(torch.from_numpy(np.array(masks_of[rows])), task.grid)
+                region_cells(as_mask(masks_of, rows), task.grid)
                 for masks_of in (examples.lesion, examples.region)
             )
             most = maps.masked_fill(~cells, -torch.inf).topk(task.model.points).indices  # [n, k]
@@ -366,8 +368,9 @@ def train_outlines(
                 optimizer.step()
                 schedule.step()
             if len(judged):
-                drawn = draw_outlines(net.eval(), examples, judged)[1].numpy() > 0.5
-                dice = float(overlap(drawn, np.array(examples.lesion[judged]))["dice"].mean())
+                drawn = draw_outlines(net.eval(), examples, judged)[1] > 0.5
+                outlines = as_mask(examples.lesion, judged)
+                dice = float(overlap(drawn[:, None], outlines)[0].mean())
                 if dice > best:
                     best = dice
                     kept = {name: value.clone() for name, value in net.state_dict().items()}
@@ -399,11 +402,6 @@ def draw_outlines(
     return np.concatenate(probs), torch.cat(drawn)
 
 
-def overlap(drawn: np.ndarray, lesion: np.ndarray) -> dict[str, np.ndarray]:
-    """Return Dice and intersection over union of masks bool [n, S, S], float64 [n]; NaN where there is no outline."""
-    both, either = ((drawn & lesion).sum((1, 2)), (drawn | lesion).sum((1, 2)))
-    is_known = lesion.any((1, 2))
-    return {
-        "dice": np.where(is_known, 2 * both / np.maximum(both + either, 1), np.nan),
-        "iou": np.where(is_known, both / np.maximum(either, 1), np.nan),
-    }
+def as_mask(masks: np.ndarray, rows: np.ndarray) -> Tensor:
+    """Return these rows of stored masks in memory of their own, bool [n, S, S]."""
+    return torch.from_numpy(np.array(masks[rows]))

@@ -310,7 +310,7 @@ class OutlineBatch:
     points: Tensor
 
 
-class OutlineNetwork(nn.Module):
+class PixelNetwork(nn.Module):
     """The network of the pixels, and a layer that reads off its cells where the lesion is; arms begin with the first."""
 
     def __init__(self, detail: PixelFeatures) -> None:
@@ -350,7 +350,7 @@ class OutlineTask(AutoencoderTask):
         detail = self.task.build_policy(seed).detail
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            return OutlineNetwork(detail).to(self.device)
+            return PixelNetwork(detail).to(self.device)
 
     def parameter_groups(self, policy: Any) -> dict[str, list[nn.Parameter]]:
         """Return all weights as ``detail``: its rate of learning is that of the pixels."""
