@@ -325,7 +325,8 @@ def showcase(
     """Return arrays for the image sheet: masks, heatmap of the policy's points, attention map, both kinds of points.
 
     ``contribution`` [m, k] is what each point of the policy adds to the reward: that of its set minus that of the set without
-    it; NaN where no point was placed. With ``point_labels: both`` there are ``labels_trained`` [m, k]: 1 foreground, 0
+    it; NaN where no point was placed. Where a loss or a reward reads the prompted mask there is ``prompted_mask`` [m, 4h, 4w],
+    its probabilities. With ``point_labels: both`` there are ``labels_trained`` [m, k]: 1 foreground, 0
     background.
     """
     batch = task.make_batch(data, rows)
@@ -347,7 +348,9 @@ def showcase(
     contribution = (earned[:, :1] - earned[:, 1:]).masked_fill(placed[..., 0].isnan(), torch.nan)
     examples = data.examples
     labels = label_values(points["policy"], task.grid**2)[:, 0].cpu().numpy()
+    drawn = outcomes.segmentation_logits
     return {
+        **({} if drawn is None else {"prompted_mask": drawn[:, 0].sigmoid().cpu().numpy()}),
         **({"labels_trained": labels} if task.model.point_labels == "both" else {}),
         "core_id": picture_names(examples.table).to_numpy(str)[rows],
         "label": examples.table["label"].to_numpy()[rows],

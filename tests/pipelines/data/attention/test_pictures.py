@@ -166,7 +166,12 @@ def test_background_points_are_squares_with_a_legend_of_their_own(showcase):
     plain = image_sheet(arrays, arm="grpo")
     arrays["labels_trained"] = np.array([[1.0, 0.0, np.nan]])  # the third one was not placed
     arrays["points_trained"][0] = (0.25, 0.25), (0.5, 0.75), (np.nan, np.nan)
+    arrays["prompted_mask"] = np.zeros((1, 8, 8))
+    arrays["prompted_mask"][0, 2, 5] = 1.0
     figure = image_sheet(arrays, arm="grpo")
+    assert [one.axes[1].get_title() for one in (plain, figure)] == ["heatmap", "prompted mask"]
+    assert [one.axes[-1].get_xlabel() for one in (plain, figure)] == ["heatmap", "prompted mask"]
+    np.testing.assert_array_equal(figure.axes[1].images[0].get_array(), arrays["prompted_mask"][0])
     _, foreground, background = (artist for artist in figure.axes[0].collections if not isinstance(artist, ContourSet))
     np.testing.assert_allclose(background.get_offsets(), [[0.5, 0.75]])
     np.testing.assert_allclose(foreground.get_offsets()[0], [0.25, 0.25])

@@ -293,6 +293,10 @@ def test_masks_of_held_out_cores_are_measured_for_every_rule():
     outline = make_examples().lesion[11]
     assert one["dice"] == pytest.approx(2 * (drawn & outline).sum() / (drawn.sum() + outline.sum()))
     assert GRID * 8 == SIZE
+    shown = task.showcase(policy, make_data(), np.array([11, 12]), seed=0)
+    assert shown["prompted_mask"].shape == shown["heatmap"].shape
+    assert not np.allclose(shown["prompted_mask"], shown["heatmap"])
+    assert "prompted_mask" not in make_task().showcase(make_task().build_policy(0), make_data(), np.array([11]), seed=0)
 
 
 def test_the_losses_of_outlines_of_micro_batches_add_up_to_those_of_the_batch():

@@ -42,12 +42,13 @@ ACROSS, UP = 24.0, 15.0
 
 
 def image_sheet(showcase: Mapping[str, np.ndarray], *, arm: str) -> Figure:
-    """Draw two panels per core: the image with its points, and the heatmap.
+    """Draw two panels per core: the image with its points, and the mask that they prompt, or without one the heatmap.
 
     Args:
         showcase: the arrays of docs/architecture.md; images [m, S, S], masks [m, S, S], heatmap [m, H, W], points
             [m, k, 2] as (x, y), all in the frame [0, 1] x [0, 1] of the square image, and contributions [m, k]; where points have
-            labels ``labels_trained`` [m, k], 1 foreground, 0 background.
+            labels ``labels_trained`` [m, k], 1 foreground, 0 background; of a model that draws lesions ``prompted_mask``
+            [m, H, W].
         arm: name of the arm, for the title.
     """
     count = len(showcase["core_id"])
@@ -56,14 +57,16 @@ def image_sheet(showcase: Mapping[str, np.ndarray], *, arm: str) -> Figure:
     figure = Figure(figsize=(6.0 * pairs, 3.35 * lines + 1.7), layout="constrained")
     grid = figure.subplots(lines, 2 * pairs, squeeze=False).reshape(-1, 2)
     scale = contribution_scale(showcase["contribution"])
+    shown = "prompted_mask" if "prompted_mask" in showcase else "heatmap"
+    name_of_it = shown.replace("_", " ")
     for i, pair in enumerate(grid):
         for axes in pair:
             axes.set_axis_off()
         if i < count:
             core = {name: array[i] for name, array in showcase.items()}
             draw_core(pair[0], core, scale)
-            draw_heatmap(pair[1], core)
-    figure.suptitle(f"Held-out cores, points and heatmap of {arm}", fontsize=13)
+            draw_map(pair[1], core, shown)
+    figure.suptitle(f"Held-out cores, points and {name_of_it} of {arm}", fontsize=13)
     figure.legend(
         handles=legend_handles(with_background="labels_trained" in showcase),
         loc="outside lower center",
@@ -73,7 +76,7 @@ def image_sheet(showcase: Mapping[str, np.ndarray], *, arm: str) -> Figure:
     )
     for colours, label in (
         (ScalarMappable(scale, CONTRIBUTION), "contribution of a point to the reward"),
-        (ScalarMappable(Normalize(0, 1), HEATMAP), "heatmap"),
+        (ScalarMappable(Normalize(0, 1), HEATMAP), name_of_it),
     ):
         figure.colorbar(
             colours,
@@ -168,10 +171,10 @@ def spread_angles(points: np.ndarray) -> np.ndarray:
     return np.asarray(even + turn)
 
 
-def draw_heatmap(axes: Axes, core: Mapping[str, np.ndarray]) -> None:
-    """Draw one core's heatmap, with the outlines of region and lesion to find one's way."""
+def draw_map(axes: Axes, core: Mapping[str, np.ndarray], shown: str) -> None:
+    """Draw one core's ``heatmap`` or ``prompted_mask``, with the outlines of region and lesion to find one's way."""
     axes.imshow(
-        np.clip(core["heatmap"], 0, 1),
+        np.clip(core[shown], 0, 1),
         cmap=HEATMAP,
         vmin=0,
         vmax=1,
@@ -182,7 +185,7 @@ def draw_heatmap(axes: Axes, core: Mapping[str, np.ndarray]) -> None:
         colour, dashes, _ = OUTLINES[name]
         draw_outline(axes, core[name], colour=colour, dashes=dashes)
     axes.set(xlim=(0, 1), ylim=(1, 0))
-    axes.set_title("heatmap", fontsize=9)
+    axes.set_title(shown.replace("_", " "), fontsize=9)
 
 
 def draw_outline(axes: Axes, mask: np.ndarray, *, colour: str, dashes: str) -> None:
