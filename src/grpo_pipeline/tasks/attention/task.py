@@ -100,7 +100,7 @@ class AttentionTask(BaseTask):
     """Implements :class:`grpo_pipeline.tasks.base.Task` for point prompts (L = k points, V = cells of the grid).
 
     ``clinical`` names the columns that become prompts, normalised by the training rows of one split; None without them.
-    ``start`` are the weights of a pretraining, which every encoder begins with; None for fresh ones or those of a checkpoint.
+    ``start`` are the weights of a pretraining, of the encoders or the pixels; None for fresh ones or those of a checkpoint.
     ``classes`` are those that the class decoder tells apart; None for a label.
     """
 
@@ -171,14 +171,17 @@ class AttentionTask(BaseTask):
         """Return the task of the stage ``pretraining``: of the encoder on images without labels, or of the pixels on outlines."""
         if stage != "pretraining":
             return super().open_stage(stage, sections)
-        from grpo_pipeline.tasks.attention.model.pretraining import AutoencoderTask, OutlineTask
+        from grpo_pipeline.tasks.attention.model.pretraining import (
+            AutoencoderTask,
+            OutlineTask,
+            PretrainingTask,
+        )
 
         path = f"{self.name}.{stage}"
-        outlines = OutlineTask(self, self.device).with_sections(
-            {name: values for name, values in sections.items() if name == "target"}, path=path
-        )
-        if outlines.target.of == "outlines":
-            return outlines
+        targeted = {name: values for name, values in sections.items() if name == "target"}
+        asked = PretrainingTask(self, self.device).with_sections(targeted, path=path)
+        if asked.target.of == "outlines":
+            return OutlineTask(self, self.device).with_sections(sections, path=path)
         if self.model.encoder not in ("train", "frozen"):
             raise ValueError(
                 f"attention.model.encoder must be train or frozen with attention.pretraining, got {self.model.encoder}; what is "
@@ -777,7 +780,7 @@ class AttentionTask(BaseTask):
         if self.augmentation is not None:
             dumped["augmentation"] = decisive(self.augmentation)
         if self.start is not None:
-            dumped["start"] = {"encoder": digest_of_tensors(self.start.tensors)}
+            dumped["start"] = {"weights": digest_of_tensors(self.start.tensors)}
         if self.classes is not None:
             dumped["classes"] = decisive(self.classes)
         return (

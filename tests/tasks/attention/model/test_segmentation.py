@@ -368,6 +368,10 @@ def test_a_pretraining_on_outlines_reads_the_shown_ones_alone_and_the_arms_begin
     assert float(gained[0].abs().max()) > 0.01
     with pytest.raises(ValueError, match=r"pretraining.target must be of images without attention.model.detail_channels and"):
         make_task().open_stage("pretraining", {"target": {"of": "outlines"}})
+    with pytest.raises(ValueError, match=r"pretraining.masking must be left out with target: {of: outlines}, got .*'block': 1"):
+        task.open_stage("pretraining", {"target": {"of": "outlines"}, "masking": {"block": 1}})
+    with pytest.raises(ValueError, match=r"target.in_lesion must be left out with of: images, got 0.5"):
+        task.open_stage("pretraining", {"target": {"in_lesion": 0.5}})
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0])

@@ -28,6 +28,7 @@ from grpo_pipeline.tasks.attention.batch import AttentionData, region_cells, sta
 from grpo_pipeline.tasks.attention.data.examples import Examples
 from grpo_pipeline.tasks.attention.evaluation import PointTask, learned_outlines
 from grpo_pipeline.tasks.attention.inference.appearance import QUANTILES, content_box
+from grpo_pipeline.tasks.attention.losses import outline_loss
 from grpo_pipeline.tasks.attention.metrics import FACTS, REQUIRED, fact_columns, rule_columns
 from grpo_pipeline.tasks.attention.model.baselines import lesion_coverage, lesion_share
 from grpo_pipeline.tasks.attention.model.segmentation import overlap
@@ -362,7 +363,8 @@ def train_outlines(
                 known = torch.from_numpy(is_outlined[rows])
                 loss = F.binary_cross_entropy_with_logits(logits, label[torch.from_numpy(rows)])
                 if known.any():
-                    loss = loss + _outline_loss(pixels[known], masks[known].float())
+                    drawn = outline_loss(pixels[known][:, None], masks[known].float())
+                    loss = loss + drawn.mean()
                 optimizer.zero_grad()
                 loss.backward()  # type: ignore[no-untyped-call]
                 optimizer.step()
@@ -378,14 +380,6 @@ def train_outlines(
     if len(judged):
         net.load_state_dict(kept)
     return net.eval()
-
-
-def _outline_loss(logits: Tensor, masks: Tensor) -> Tensor:
-    """Return the cross-entropy of the pixels plus 1 - Dice, [P, S, S] each -> []."""
-    probs = logits.sigmoid()
-    both = 2 * (probs * masks).sum((1, 2)) + 1
-    dice = both / (probs.sum((1, 2)) + masks.sum((1, 2)) + 1)
-    return F.binary_cross_entropy_with_logits(logits, masks) + (1 - dice).mean()
 
 
 @torch.no_grad()

@@ -118,13 +118,15 @@ class Reconstruction:
 
 
 @dataclass(frozen=True)
-class AutoencoderTask(BaseTask):
-    """The stage ``pretraining`` of the attention task: training images alone, no label, mask or other split is read.
+class PretrainingTask(BaseTask):
+    """The stage ``pretraining`` of the attention task: one supervised loss on rows of the training split, and no samples.
+
+    Subclasses say what is trained and what of these rows is read. A batch has ``cores``, an encoding ``predicted``.
 
     Attributes:
-        task: the ``AttentionTask`` whose encoder is trained.
+        task: the ``AttentionTask`` that begins with the weights.
         device: where it computes.
-        masking: which cells are masked.
+        masking: of ``images``, which cells are masked.
         name: prefix of its catalogue names and parameters.
         target: what is learned.
     """
@@ -134,14 +136,6 @@ class AutoencoderTask(BaseTask):
     masking: MaskingParams = field(default_factory=MaskingParams)
     name: str = "attention"
     target: PretrainingTarget = field(default_factory=PretrainingTarget)
-
-    def __post_init__(self) -> None:
-        """Refuse blocks that do not tile the grid, or are all of it."""
-        grid, block = self.task.grid, self.masking.block
-        if grid % block or grid == block:
-            raise ValueError(
-                f"attention.pretraining.masking.block must divide the {grid} cells of a side into at least 2, got {block}; use 1"
-            )
 
     @property
     def components(self) -> tuple[str, ...]:
@@ -157,6 +151,98 @@ class AutoencoderTask(BaseTask):
                 f"{algorithm.name} and {algorithm.proposal}; nothing is sampled before there are labels: remove them"
             )
 
+    def rows(self, data: AttentionData, split: str) -> np.ndarray:
+        """Return the rows of the training split, and none of any other: their images are not looked at."""
+        return data.examples.rows("train") if split == "train" else np.empty(0, np.int64)
+
+    def replicate(self, batch: Any, group_size: int) -> Any:
+        """Return the batch: there are no samples."""
+        return batch
+
+    def sample(
+        self,
+        policy: Any,
+        context: Any,
+        group_size: int,
+        *,
+        temperature: float,
+        proposal: Proposal,
+        generator: Generator,
+    ) -> Rollouts:
+        """Return samples of no point."""
+        return empty_sets(len(context.predicted), group_size, device=self.device)
+
+    def score(
+        self,
+        policy: Any,
+        context: Any,
+        rollouts: Rollouts,
+        *,
+        temperature: float,
+    ) -> Scores:
+        """Refuse, as ``check_algorithm`` has done before."""
+        raise NotImplementedError("the pretraining has no samples")
+
+    def reward(
+        self, batch: Any, rollouts: Rollouts, outcomes: Any
+    ) -> tuple[dict[str, Tensor], dict[str, float]]:
+        """Return that no sample was scored, NaN [P, G]."""
+        shape = rollouts.actions.shape[:2]
+        return {"class": torch.full(shape, torch.nan, device=self.device)}, {"class": 1.0}
+
+    def tabulate(self, data: AttentionData, batch: Any, rollouts: Rollouts) -> pd.DataFrame:
+        """Return one row per core and sample of nothing."""
+        cores = data.examples.table["core_id"].to_numpy()[batch.cores.rows.cpu().numpy()]
+        group_size = rollouts.actions.shape[1]
+        sample = np.tile(np.arange(group_size), len(cores))
+        return pd.DataFrame({"core_id": cores.repeat(group_size), "sample": sample})
+
+    def evaluate(
+        self,
+        policy: Any,
+        data: AttentionData,
+        rows: np.ndarray,
+        *,
+        seed: int,
+        n_samples: int,
+    ) -> pd.DataFrame:
+        """Refuse: it predicts no label."""
+        raise NotImplementedError("the pretraining predicts no label")
+
+    def validate(
+        self,
+        policy: Any,
+        data: AttentionData,
+        rows: np.ndarray,
+        *,
+        seed: int,
+        n_samples: int,
+    ) -> dict[str, float]:
+        """Return nothing: no other split is looked at."""
+        return {}
+
+    def begin_with(self, start: ModelWeights) -> Any:
+        """Return the attention task that begins with these weights."""
+        return replace(self.task, start=start)
+
+
+@dataclass(frozen=True)
+class AutoencoderTask(PretrainingTask):
+    """The pretraining of the encoder on training images alone: no label, mask or other split is read."""
+
+    def __post_init__(self) -> None:
+        """Refuse blocks that do not tile the grid or are all of it, and a share of points: there are none."""
+        if self.target.in_lesion != PretrainingTarget().in_lesion:
+            raise ValueError(
+                "attention.pretraining.target.in_lesion must be left out with of: images, got "
+                f"{self.target.in_lesion:g}; only outlines are drawn from points"
+            )
+        grid, block = self.task.grid, self.masking.block
+        if grid % block or grid == block:
+            raise ValueError(
+                f"attention.pretraining.masking.block must divide the {grid} cells of a side into at least 2, got {block}; use 1"
+            )
+
     def build_policy(self, seed: int) -> Autoencoder:
         """Return an autoencoder whose encoder starts as that of the arms; the global random state stays."""
         model = self.task.model.model_copy(update={"encoder": "train"})
@@ -169,10 +255,6 @@ class AutoencoderTask(BaseTask):
         """Return all weights as ``encoder``: its rate of learning is that of the encoder."""
         return {"encoder": [p for p in policy.parameters() if p.requires_grad]}
 
-    def rows(self, data: AttentionData, split: str) -> np.ndarray:
-        """Return the rows of the training split, and none of any other: their images are not looked at."""
-        return data.examples.rows("train") if split == "train" else np.empty(0, np.int64)
-
     def make_batch(
         self, data: AttentionData, rows: np.ndarray, *, generator: Generator | None = None
     ) -> MaskedBatch:
@@ -182,10 +264,6 @@ class AutoencoderTask(BaseTask):
         is_masked = draw_masks(len(rows), self.task.grid, self.masking, generator=drawn)
         return MaskedBatch(cores, is_masked.to(self.device))
 
-    def replicate(self, batch: MaskedBatch, group_size: int) -> MaskedBatch:
-        """Return the batch: there are no samples."""
-        return batch
-
     def encode(self, policy: Autoencoder, batch: MaskedBatch) -> Reconstruction:
         """Predict the pixels of all cells from those that are not masked."""
         images, checkpoint = batch.cores.images, self.task.model.checkpoint
@@ -193,37 +271,6 @@ class AutoencoderTask(BaseTask):
             channels = policy.encoder.config.num_channels
             images = encoder_input(checkpoint.normalisation, batch.cores, channels=channels)
         return Reconstruction(policy(images, batch.is_masked))
-
-    def sample(
-        self,
-        policy: Autoencoder,
-        context: Reconstruction,
-        group_size: int,
-        *,
-        temperature: float,
-        proposal: Proposal,
-        generator: Generator,
-    ) -> Rollouts:
-        """Return samples of no point."""
-        return empty_sets(len(context.predicted), group_size, device=self.device)
-
-    def score(
-        self,
-        policy: Autoencoder,
-        context: Reconstruction,
-        rollouts: Rollouts,
-        *,
-        temperature: float,
-    ) -> Scores:
-        """Refuse, as ``check_algorithm`` has done before."""
-        raise NotImplementedError("the pretraining has no samples")
-
-    def reward(
-        self, batch: MaskedBatch, rollouts: Rollouts, outcomes: Any
-    ) -> tuple[dict[str, Tensor], dict[str, float]]:
-        """Return that no sample was scored, NaN [P, G]."""
-        shape = rollouts.actions.shape[:2]
-        return {"class": torch.full(shape, torch.nan, device=self.device)}, {"class": 1.0}
 
     def supervised_counts(self, batch: MaskedBatch) -> Tensor:
         """Return the number of masked cells, float64 [1]."""
@@ -240,37 +287,6 @@ class AutoencoderTask(BaseTask):
         """Return the error of the masked cells."""
         loss = reconstruction_loss(context.predicted, batch.cores.images, batch.is_masked)
         return loss if shares is None else loss * shares[0].to(loss.dtype)
-
-    def tabulate(self, data: AttentionData, batch: MaskedBatch, rollouts: Rollouts) -> pd.DataFrame:
-        """Return one row per core and sample of nothing."""
-        cores = data.examples.table["core_id"].to_numpy()[batch.cores.rows.cpu().numpy()]
-        group_size = rollouts.actions.shape[1]
-        sample = np.tile(np.arange(group_size), len(cores))
-        return pd.DataFrame({"core_id": cores.repeat(group_size), "sample": sample})
-
-    def evaluate(
-        self,
-        policy: Autoencoder,
-        data: AttentionData,
-        rows: np.ndarray,
-        *,
-        seed: int,
-        n_samples: int,
-    ) -> pd.DataFrame:
-        """Refuse: it predicts no label."""
-        raise NotImplementedError("the pretraining predicts no label")
-
-    def validate(
-        self,
-        policy: Autoencoder,
-        data: AttentionData,
-        rows: np.ndarray,
-        *,
-        seed: int,
-        n_samples: int,
-    ) -> dict[str, float]:
-        """Return nothing: no other split is looked at."""
-        return {}
 
     def describe(self, policy: Autoencoder) -> dict[str, Any]:
         """Return what was trained and how."""
@@ -297,10 +313,6 @@ class AutoencoderTask(BaseTask):
             found["checkpoint"] = fingerprint_of(model.checkpoint)
         return found
 
-    def begin_with(self, start: ModelWeights) -> Any:
-        """Return the attention task whose encoder begins with these weights."""
-        return replace(self.task, start=start)
-
 
 @dataclass(frozen=True)
 class OutlineBatch:
@@ -320,15 +332,16 @@ class PixelNetwork(nn.Module):
 
 
 @dataclass(frozen=True)
-class Drawing(Reconstruction):
+class Drawing:
     """Logits of the lesion at each pixel, [P, 1, 4h, 4w], and of the place of a point, [P, V]."""
 
+    predicted: Tensor
     places: Tensor
 
 
 @dataclass(frozen=True)
-class OutlineTask(AutoencoderTask):
-    """The stage ``pretraining`` with ``target: {of: outlines}``: lesions are drawn from points that know where they are.
+class OutlineTask(PretrainingTask):
+    """The pretraining of the pixels on shown outlines: lesions are drawn from points that lie in them or anywhere.
 
     It trains the network of the pixels alone, once per image and without SAM, a fifth of what a whole step costs. Shown outlines
     of the training split are read, and no label, other mask or other split. The points lie in the lesion or anywhere, so that
@@ -336,23 +349,26 @@ class OutlineTask(AutoencoderTask):
     """
 
     def __post_init__(self) -> None:
-        """Refuse a model that draws nothing, and outlines that are not shown."""
-        if self.target.of != "outlines":
-            return
+        """Refuse a model that draws nothing, outlines that are not shown, and masking: no cell is hidden."""
+        if self.masking != MaskingParams():
+            raise ValueError(
+                "attention.pretraining.masking must be left out with target: {of: outlines}, got "
+                f"{self.masking.model_dump()}; cells are hidden with of: images alone"
+            )
         if not self.task.model.detail_channels or self.task.supervised.mask_share is None:
             raise ValueError(
                 "attention.pretraining.target must be of images without attention.model.detail_channels and "
                 "attention.supervised_loss.mask_share, got outlines; give both, or no pretraining"
             )
 
-    def build_policy(self, seed: int) -> Any:
+    def build_policy(self, seed: int) -> PixelNetwork:
         """Return the network of the pixels as that of the arms starts; the global random state stays."""
         detail = self.task.build_policy(seed).detail
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             return PixelNetwork(detail).to(self.device)
 
-    def parameter_groups(self, policy: Any) -> dict[str, list[nn.Parameter]]:
+    def parameter_groups(self, policy: PixelNetwork) -> dict[str, list[nn.Parameter]]:
         """Return all weights as ``detail``: its rate of learning is that of the pixels."""
         return {"detail": [p for p in policy.parameters() if p.requires_grad]}
 
@@ -365,7 +381,7 @@ class OutlineTask(AutoencoderTask):
 
     def make_batch(
         self, data: AttentionData, rows: np.ndarray, *, generator: Generator | None = None
-    ) -> Any:
+    ) -> OutlineBatch:
         """Return images with drawn points, augmented where the arms' are; without a generator always the same points."""
         cores, grid = self.task.make_batch(data, rows, generator=generator), self.task.grid
         drawn = torch.Generator().manual_seed(0) if generator is None else generator
@@ -379,7 +395,7 @@ class OutlineTask(AutoencoderTask):
         points = cell_centres(chosen.to(self.device), grid)  # [P, k, 2]
         return OutlineBatch(cores, points[:, None])
 
-    def encode(self, policy: Any, batch: Any) -> Drawing:
+    def encode(self, policy: PixelNetwork, batch: OutlineBatch) -> Drawing:
         """Draw the lesion of each image from its points, and say where it is."""
         pixels, cells = policy.detail(batch.cores.images)
         with exact_region(pixels):
@@ -387,26 +403,27 @@ class OutlineTask(AutoencoderTask):
             places = policy.place(at_least_float32(cells)).flatten(1)
         return Drawing(drawn[:, :, -1], places)
 
-    def supervised_counts(self, batch: Any) -> Tensor:
+    def supervised_counts(self, batch: OutlineBatch) -> Tensor:
         """Return the number of cores with an outline, float64 [1]."""
         return has_outline(batch.cores).sum().double()[None]
 
     def supervised_loss(
         self,
-        policy: Any,
-        context: Any,
-        batch: Any,
+        policy: PixelNetwork,
+        context: Drawing,
+        batch: OutlineBatch,
         outcomes: Any,
         shares: Tensor | None = None,
     ) -> Tensor:
         """Return the loss of the drawn mask, and that of the place of a point, over the cores with an outline."""
         cores, is_member = batch.cores, has_outline(batch.cores)
+        assert cores.outline is not None  # __post_init__ asks for a share that is shown
         drawn = mean_over_bags(outline_loss(context.predicted, cores.outline), is_member)
         places = location_loss(context.places, cores, self.task.grid)[:, None]
         loss = drawn + mean_over_bags(places, is_member)
         return loss if shares is None else loss * shares[0].to(loss.dtype)
 
-    def describe(self, policy: Any) -> dict[str, Any]:
+    def describe(self, policy: PixelNetwork) -> dict[str, Any]:
         """Return what was trained and how."""
         model = self.task.model
         sizes = {name: getattr(model, name) for name in ("patch_size", "detail_channels")}
