@@ -86,7 +86,12 @@ from grpo_pipeline.tasks.attention.model.point_sets import (
 )
 from grpo_pipeline.tasks.attention.model.pretrained import GreyBatch, fingerprint_of
 from grpo_pipeline.tasks.attention.model.sam import cell_centres
-from grpo_pipeline.tasks.attention.params import ModelParams, RewardParams, SupervisedParams
+from grpo_pipeline.tasks.attention.params import (
+    ModelParams,
+    PretrainingTarget,
+    RewardParams,
+    SupervisedParams,
+)
 from grpo_pipeline.tasks.attention.rewards import point_reward_components
 from grpo_pipeline.tasks.base import BaseTask, Proposal
 from grpo_pipeline.tasks.defaults import AuditPlan
@@ -171,16 +176,12 @@ class AttentionTask(BaseTask):
         """Return the task of the stage ``pretraining``: of the encoder on images without labels, or of the pixels on outlines."""
         if stage != "pretraining":
             return super().open_stage(stage, sections)
-        from grpo_pipeline.tasks.attention.model.pretraining import (
-            AutoencoderTask,
-            OutlineTask,
-            PretrainingTask,
-        )
+        from grpo_pipeline.tasks.attention.model.pretraining import AutoencoderTask, OutlineTask
 
         path = f"{self.name}.{stage}"
-        targeted = {name: values for name, values in sections.items() if name == "target"}
-        asked = PretrainingTask(self, self.device).with_sections(targeted, path=path)
-        if asked.target.of == "outlines":
+        target = sections.get("target") or {}  # a model in a run, a mapping in a comparison's arm
+        of = target.of if isinstance(target, PretrainingTarget) else target.get("of")
+        if of == "outlines":
             return OutlineTask(self, self.device).with_sections(sections, path=path)
         if self.model.encoder not in ("train", "frozen"):
             raise ValueError(
