@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import sha256
 from zlib import crc32
 
@@ -251,12 +252,18 @@ def shown_outlines(examples: Examples, rows: np.ndarray, share: float, seed: int
     """
     table = examples.table
     patients = table.loc[table["split"] == "train", "patient_id"].astype(str).unique()
-    # Not crc32, which is linear: with another seed the order of names as alike as p1 and p2 would hardly change.
-    places = sorted(patients, key=lambda name: sha256(f"{seed} {name}".encode()).digest())
-    chosen = set(places[: math.ceil(share * len(places) - 1e-9)])
+    chosen = chosen_patients(tuple(patients), share, seed)
     of_rows = table.iloc[rows]
     is_chosen = of_rows["patient_id"].astype(str).isin(chosen)
     return np.asarray(is_chosen & (of_rows["split"] == "train"), dtype=bool)
+
+
+@lru_cache(maxsize=8)
+def chosen_patients(patients: tuple[str, ...], share: float, seed: int) -> frozenset[str]:
+    """Return the first ``ceil(share * n)`` of n patients in the order of a hash; kept, since every batch asks for them."""
+    # Not crc32, which is linear: with another seed the order of names as alike as p1 and p2 would hardly change.
+    places = sorted(patients, key=lambda name: sha256(f"{seed} {name}".encode()).digest())
+    return frozenset(places[: math.ceil(share * len(places) - 1e-9)])
 
 
 def patient_folds(examples: Examples, rows: np.ndarray, folds: int) -> np.ndarray:

@@ -17,13 +17,13 @@ from grpo_pipeline.tasks.attention.params import RewardParams
 # How far every cell is from the edge of its region: an exact distance transform of the grid, without a loop over cells.
 
 
-def distance_to_edge(cells: Tensor, grid: int, *, is_outside_inside: bool = False) -> Tensor:
+def distance_to_edge(cells: Tensor, grid: int, *, is_region_beyond: bool = False) -> Tensor:
     """Return the distance of each region cell's centre to the region's edge, as a share of the image side.
 
         (|nearest centre outside - centre| - 1/2) / grid,   distances in cells
 
     The half cell is the way from the edge to the centre outside: a cell at a straight edge is half a cell away from it.
-    Outside the image counts as outside the region, or with ``is_outside_inside`` as inside. Squared Euclidean distances are
+    Beyond the image nothing is of the region, or with ``is_region_beyond`` all. Squared Euclidean distances are
     separable: along the columns first, then along the rows (Felzenszwalb and Huttenlocher 2012, "Distance transforms of sampled
     functions", section 2; here by enumeration, since a row has few cells).
 
@@ -34,7 +34,7 @@ def distance_to_edge(cells: Tensor, grid: int, *, is_outside_inside: bool = Fals
     Returns:
         float32 [P, V], at least half a cell inside the region and 0 outside.
     """
-    is_inside = F.pad(cells.reshape(-1, grid, grid), (1, 1, 1, 1), value=is_outside_inside)
+    is_inside = F.pad(cells.reshape(-1, grid, grid), (1, 1, 1, 1), value=is_region_beyond)
     place = torch.arange(grid + 2, device=cells.device, dtype=torch.float32)
     squares = (place[:, None] - place).square()
     # [P, i, i', j]: from row i to the cells outside of column j, then [P, i, j, j'].
@@ -177,7 +177,7 @@ def boundary_distance(mask: Tensor, outline: Tensor, *, cap: float) -> Tensor:
     to_edge = torch.where(
         inside.flatten(1),
         distance_to_edge(inside.flatten(1), side),
-        distance_to_edge(~inside.flatten(1), side, is_outside_inside=True),
+        distance_to_edge(~inside.flatten(1), side, is_region_beyond=True),
     ).reshape(inside.shape)  # [P, H, W]
     around = F.pad(inside, (1, 1, 1, 1))
     is_surrounded = (
