@@ -213,7 +213,7 @@ def test_a_pretraining_is_a_stage_that_is_trained_once_and_arms_begin_with_it(sm
         done = run(smoke_copy, "--pipelines", "attention_train", "--params", params)
         assert done.returncode == 0, done.stderr
         written.append(stage.read_text())
-        starts.append(json.loads(header.read_text())["parameters"]["task"]["start"]["encoder"])
+        starts.append(json.loads(header.read_text())["parameters"]["task"]["start"]["weights"])
     rows = [json.loads(line) for line in written[0].splitlines()]
     assert {row["split"] for row in rows if "supervised/loss" in row} == {"train"}
     assert written[0] == written[1] != written[2]
