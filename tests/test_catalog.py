@@ -71,6 +71,19 @@ def entries(opened: Callable[[str], Opened]) -> dict[str, Any]:
     return opened("smoke")[1]
 
 
+def test_kedros_own_session_has_the_arms_and_stages_of_its_parameters(opened: Callable[[str], Opened]) -> None:
+    """``KedroSession.create``, as a notebook has it, and not the session of the settings: nothing is left out in silence."""
+    from kedro.framework.project import pipelines
+
+    opened.__wrapped__("busi_outlined")
+    names = {node.name for node in pipelines["attention_train"].nodes}
+    assert any(name.startswith("attention.pretraining.") for name in names)
+    opened.__wrapped__("busi")
+    names = {node.name for node in pipelines["attention_train"].nodes}
+    assert not any(name.startswith("attention.pretraining.") for name in names)
+    assert any(name.startswith("attention.prior.") for name in names)
+
+
 def unresolved(pipeline: Pipeline, catalog: DataCatalog) -> list[str]:
     """Name the datasets and parameters that would silently become memory datasets, or be missing."""
     names = {re.sub(r"@\w+$", "", name) for name in pipeline.datasets()}

@@ -19,7 +19,6 @@ import click
 from kedro.framework.session import KedroSession
 
 from grpo_pipeline.errors import sentence
-from grpo_pipeline.pipeline_registry import use_arms
 
 FAILED, INTERRUPTED, TERMINATED = 1, 128 + signal.SIGINT, 128 + signal.SIGTERM
 SHOW_TRACEBACK = "GRPO_TRACEBACK"
@@ -79,7 +78,6 @@ class TrackedSession(KedroSession):
                     self._package_name == __package__
                 ):  # another project has tasks, or nodes, of its own
                     self._parameters = self._get_config_loader()["parameters"]
-                    use_arms(self._parameters)
                     chosen = [pipeline_name] if pipeline_name else pipeline_names or []
                     check_parameters(self._parameters, self._get_config_loader(), chosen)
                 return super().run(pipeline_name, pipeline_names, *args, **kwargs)
@@ -95,12 +93,6 @@ class TrackedSession(KedroSession):
             elif click.get_current_context(silent=True) is not None:
                 self._end_command(error)
             raise
-
-    def load_context(self) -> Any:
-        """Return the context, once the pipelines have the arms of its parameters."""
-        if self._parameters is None and self._package_name == __package__:
-            use_arms(self._get_config_loader()["parameters"])
-        return super().load_context()
 
     def _get_config_loader(self) -> Any:
         """Return a loader that does not read again the parameters that were checked.

@@ -13,10 +13,14 @@ from kedro.framework.hooks import hook_impl
 from kedro.io import DataCatalog
 from kedro.pipeline import Pipeline
 
+from grpo_pipeline.pipeline_registry import use_arms
 from grpo_pipeline.runs.areas import remedies, written_areas
 from grpo_pipeline.runs.lock import RunLock
 from grpo_pipeline.runs.process import begin_run, command_line
 from grpo_pipeline.runs.provenance import Provenance, pin_recorded
+
+
+PACKAGE = "grpo_pipeline"
 
 
 class RunHooks:
@@ -35,7 +39,7 @@ class RunHooks:
 
     @hook_impl
     def after_context_created(self, context: KedroContext) -> None:
-        """Learn where the data lie."""
+        """Learn where the data lie, and let the pipelines have the arms of the parameters, whatever session asks."""
         try:
             self._globals = dict(context.config_loader["globals"])
         except (KeyError, MissingConfigException):
@@ -43,6 +47,8 @@ class RunHooks:
         self._data = (
             Path(context.project_path) / str(self._globals.get("data", "data"))
         ).absolute()
+        if context._package_name == PACKAGE:  # another project has tasks of its own
+            use_arms(context.config_loader["parameters"])
 
     @hook_impl
     def after_catalog_created(self, catalog: DataCatalog, save_version: str | None) -> None:

@@ -16,6 +16,7 @@ from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionContext
 from grpo_pipeline.tasks.attention.losses import (
     best_samples,
     heatmap_entropy,
+    heatmap_outline_loss,
     label_loss,
     last_samples,
     location_loss,
@@ -387,6 +388,52 @@ def test_outline_loss_golden():
     assert bool(torch.isfinite(outline_loss(-60 * torch.ones(1, 1, 2, 2), torch.zeros(1, 2, 2))).all())
 
 
+def test_heatmap_against_outlines_equals_a_loop_over_pixels():
+    """Inside the outline the label is asked, outside nothing; both count half, whatever their size."""
+    generator = torch.Generator().manual_seed(8)
+    z = torch.randn(3, 2, 5, 5, generator=generator)
+    outline = torch.rand(3, 5, 5, generator=generator) * (torch.rand(3, 5, 5, generator=generator) < 0.4)
+    outline[2] = 0.0
+    label = torch.tensor([1.0, 0.0, 1.0])[:, None].expand(3, 2)
+    found = heatmap_outline_loss(z, outline, label)
+    for p in range(3):
+        for g in range(2):
+            sums, shares = [0.0, 0.0], [0.0, 0.0]
+            for i in range(5):
+                for j in range(5):
+                    prob, share = torch.sigmoid(z[p, g, i, j]).item(), outline[p, i, j].item()
+                    of_lesion = -math.log(prob if label[p, g] else 1 - prob)
+                    for side, (weight, value) in enumerate([(share, of_lesion), (1 - share, -math.log(1 - prob))]):
+                        sums[side] += weight * value
+                        shares[side] += weight
+            expected = sum(total / share for total, share in zip(sums, shares, strict=True) if share) / 2
+            assert found[p, g].item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_cells_as_instances_do_not_see_a_pattern_that_every_cell_repeats():
+    """The same quarter of each cell's pixels can say the label to pixels as instances; of cells the mean is asked."""
+    targets = bag_batch(cores=2)
+    pattern = torch.full((4, 4), -3.0)
+    pattern[0] = 9.0  # the mean of a cell is 0
+    made = replace(bag_outcomes(targets), mask_logits=pattern.repeat(3, 3)[None, None].expand(2, 3, 12, 12))
+    targets = replace(targets, bag=torch.ones(2, 12, 12), label=torch.ones(2, 3))
+    chosen = {"class_weight": 0.0, "heatmap_weight": 0.0, "mil_weight": 1.0, "mil_share": 0.25}
+    of_pixels, of_cells = (
+        float(supervised_loss(targets, made, params(**chosen, mil_on=on), glimpse_involvement=None)) for on in ("pixels", "cells")
+    )
+    assert of_pixels < 0.001
+    assert of_cells == pytest.approx(math.log(2), rel=1e-6)
+    # A bag that covers two of nine cells: a quarter of two is one, the cell that fits best.
+    bag = torch.zeros(2, 12, 12)
+    bag[:, 1, 2:6] = 0.5
+    z = torch.randn(2, 3, 12, 12, generator=torch.Generator().manual_seed(3))
+    found = supervised_loss(
+        replace(targets, bag=bag), replace(made, mask_logits=z), params(**chosen, mil_on="cells"), glimpse_involvement=None
+    )
+    means = torch.stack([z[..., :4, :4].mean((2, 3)), z[..., :4, 4:8].mean((2, 3))])
+    torch.testing.assert_close(found, torch.nn.functional.softplus(-means).amin(0).mean())
+
+
 def test_outlines_that_are_not_shown_are_no_members_of_the_mean():
     generator = torch.Generator().manual_seed(5)
     drawn = torch.randn(4, 3, 6, 6, generator=generator).requires_grad_()
@@ -399,6 +446,14 @@ def test_outlines_that_are_not_shown_are_no_members_of_the_mean():
     loss.backward()
     torch.testing.assert_close(loss.detach(), 2 * outline_loss(drawn, outline)[[1, 3]].mean().detach())
     assert not bool(drawn.grad[[0, 2]].any())
+    chosen = params(class_weight=0.0, heatmap_weight=0.0, heatmap_outline_weight=3.0, mask_share=1.0)
+    made = bag_outcomes(targets)
+    heat = supervised_loss(targets, made, chosen, glimpse_involvement=None)
+    found = torch.autograd.grad(heat, made.mask_logits, retain_graph=True)[0]
+    torch.testing.assert_close(heat, 3 * heatmap_outline_loss(made.mask_logits, outline, targets.label)[[1, 3]].mean())
+    assert not bool(found[[0, 2]].any())
+    shares = torch.tensor([0.5, 0.5, 0.25])
+    torch.testing.assert_close(supervised_loss(targets, made, chosen, glimpse_involvement=None, shares=shares), heat / 4)
     assert supervised_counts(targets).tolist() == [4, 4, 2]
     assert supervised_counts(bag_batch()).tolist() == [4, 4]
 

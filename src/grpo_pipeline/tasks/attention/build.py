@@ -125,6 +125,13 @@ def _key(policy: AttentionModel, examples: Examples, dtype: str) -> str:
 
 
 CHECKED_AT_ONCE = 64
+HEATMAP_LOSSES = (
+    "heatmap_weight",
+    "needle_weight",
+    "mil_weight",
+    "entropy_weight",
+    "heatmap_outline_weight",
+)
 
 
 def build_task(
@@ -161,6 +168,8 @@ def build_task(
     if model.looks > 1 and model.looks_at is None:
         seen = "mask" if supervised.outline_weight else "heatmap"
         model = model.model_copy(update={"looks_at": seen})
+    if model.heatmap == "evidence":
+        _check_nobody_learns_the_heatmap(model, rewards, supervised)
     if model.glimpse_pool == "noisy_or" and n_outputs(examples.classes) > 1:
         raise ValueError(
             "attention.model.glimpse_pool must be mean or logsumexp for classes without an order, got noisy_or, which pools "
@@ -229,6 +238,27 @@ def _fit_clinical(model: ModelParams, examples: Examples) -> ClinicalStatistics 
             "pipeline attention_data again, or set attention.model.clinical: null"
         )
     return fit_statistics(examples.table, examples.clinical)
+
+
+def _check_nobody_learns_the_heatmap(
+    model: ModelParams, rewards: RewardParams, supervised: SupervisedParams
+) -> None:
+    sections = {
+        "supervised_loss": (supervised, HEATMAP_LOSSES),
+        "reward": (rewards, ("heatmap_weight", "activation_weight")),
+    }
+    for section, (params, names) in sections.items():
+        for name in names:
+            if weight := getattr(params, name):
+                raise ValueError(
+                    f"attention.{section}.{name} must be 0 with attention.model.heatmap = evidence, got {weight:g}; that heatmap "
+                    "is computed and does not learn, nor depend on the points: set it to 0, or use heatmap: decoder"
+                )
+    if model.looks > 1 and model.looks_at == "heatmap":
+        raise ValueError(
+            "attention.model.looks_at must be mask with attention.model.heatmap = evidence, got heatmap; it is the same whatever "
+            "the points: use heatmap: decoder"
+        )
 
 
 def _check_outlines(task: AttentionTask, examples: Examples) -> None:

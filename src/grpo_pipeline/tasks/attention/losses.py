@@ -68,6 +68,10 @@ def symmetric_cross_entropy(logits: Tensor, label: Tensor, params: SymmetricPara
 # not do to an average is the business of ``objectives.mean_over_bags``.
 
 
+PIXELS = 4
+"""Of the heatmap along each side of a cell."""
+
+
 def mean_in_bag(values: Tensor, bag: Tensor) -> Tensor:
     """Return the mean over the bag's pixels, each weighted by its coverage: [P, G, H, W] and [P, H, W] -> [P, G]."""
     weight = bag / bag.sum((1, 2), keepdim=True).clamp(min=1e-6)
@@ -230,6 +234,12 @@ def supervised_loss(
         of_outlines = 1.0 if shares is None else shares[2].to(class_loss.dtype)
         term = outline_loss(outcomes.segmentation_logits, batch.outline)
         loss = loss + params.outline_weight * mean_over_bags(term, has_outline(batch)) * of_outlines
+    if params.heatmap_outline_weight:
+        assert batch.outline is not None
+        of_outlines = 1.0 if shares is None else shares[2].to(class_loss.dtype)
+        term = heatmap_outline_loss(outcomes.mask_logits, batch.outline, batch.label)
+        weighted = params.heatmap_outline_weight * mean_over_bags(term, has_outline(batch))
+        loss = loss + weighted * of_outlines
     if glimpse_involvement is not None:
         target = _clamped_involvement(batch, params)[:, :1]
         term = proportion_bce(glimpse_involvement[:, None], target, clamp=params.prob_clamp)
@@ -258,7 +268,11 @@ def bag_terms(
     if params.needle_weight:
         terms.append((params.needle_weight, needle_cross_entropy(z, bag, label, params)))
     if params.mil_weight:
-        terms.append((params.mil_weight, multiple_instance_loss(z, bag, label, params.mil_share)))
+        instances, members = z, bag
+        if params.mil_on == "cells":
+            instances, members = F.avg_pool2d(z, PIXELS), F.avg_pool2d(bag, PIXELS)
+        found = multiple_instance_loss(instances, members, label, params.mil_share)
+        terms.append((params.mil_weight, found))
     if params.entropy_weight:
         terms.append((params.entropy_weight, heatmap_entropy(z, bag)))
     return terms
@@ -281,6 +295,24 @@ def outline_loss(segmentation_logits: Tensor, outline: Tensor) -> Tensor:
     probs = segmentation_logits.sigmoid()
     both, sizes = (probs * target).sum((2, 3)), (probs + target).sum((2, 3))
     return pixel_loss.mean((2, 3)) + 1 - 2 * both / sizes.clamp(min=1e-6)
+
+
+def heatmap_outline_loss(mask_logits: Tensor, outline: Tensor, label: Tensor) -> Tensor:
+    """Return the cross-entropy of the heatmap against cancer in the outline, inside and outside counting half each: [P, G].
+
+        1/2 sum_i o_i BCE(z_i, y) / sum_i o_i + 1/2 sum_i (1 - o_i) BCE(z_i, 0) / sum_i (1 - o_i)
+
+    A lesion without cancer says 0 inside, too: what the heatmap learns is cancer, not lesions. Halves, since a lesion is a small
+    part of an image.
+
+    Args:
+        mask_logits: z, [P, G, H, W].
+        outline: o, share of each pixel in the lesion, [P, H, W]; without a pixel the first half is 0.
+        label: y, [P, G].
+    """
+    target = label[:, :, None, None].expand_as(mask_logits)
+    inside = F.binary_cross_entropy_with_logits(mask_logits, target, reduction="none")
+    return (mean_in_bag(inside, outline) + mean_in_bag(F.softplus(mask_logits), 1 - outline)) / 2
 
 
 def has_outline(batch: AttentionBatch) -> Tensor:

@@ -113,6 +113,8 @@ class ModelParams(BaseModel):
         prior_strength: nats per standard deviation of the blob map.
         detail_channels: of a small U-Net on the image, whose pixels the prompted mask is drawn with beside SAM's, and whose
             features of a cell the policy reads; a multiple of 8, 0 for none.
+        heatmap: who draws it: SAM's mask ``decoder``, which losses teach; or it is the ``evidence`` of the class decoder
+            ``statistics``, computed: how likely cancer is if all points lie in a cell, where the policy looks.
         value_pool: what the value head sees: the image, the region, or what the policy attends to.
         encoder_tuning: sizes of the addition for ``adapter`` and ``lora``; null for the others.
         clinical: clinical values as prompts; null without them.
@@ -168,6 +170,9 @@ class ModelParams(BaseModel):
     prior: Literal["none", "dark_blobs"] = "none"
     prior_strength: float = Field(default=3.0, gt=0, allow_inf_nan=False)
     detail_channels: int = Field(default=0, ge=0, multiple_of=8)
+    heatmap: Literal["decoder", "evidence"] = Field(
+        default="decoder", exclude_if=lambda drawn: drawn == "decoder"
+    )
     point_labels: PointLabels = "foreground"
     box: Literal["none", "points"] = "none"
     looks: int = Field(default=1, ge=1)
@@ -201,6 +206,7 @@ class ModelParams(BaseModel):
             ("policy_reads", "image or cell", self.policy_reads != "statistics"),
             ("field_mm", "null", self.field_mm is None),
             ("co_occurrence", "false", not self.co_occurrence),
+            ("heatmap", "decoder", self.heatmap == "decoder"),
         ):
             if not is_met:
                 raise ValueError(
@@ -404,6 +410,8 @@ class SupervisedParams(BaseModel):
         needle_positive_weight: factor on the pixels of cores with cancer.
         mil_weight: as ``needle_weight``, for those pixels of the bag that fit the label best.
         mil_share: share of the bag's pixels that these are.
+        mil_on: what they are: ``pixels`` of the heatmap, or whole ``cells`` of the grid, each with the mean logit of its pixels. A
+            decoder that draws every cell alike can say the label with the same few pixels of each, and nothing of the place.
         entropy_weight: of the binary entropy of the heatmap in the bag.
         class_penalty: of half the squared weights of the class decoder, a ridge; 1 / (C n) of a regression on n images.
         location_weight: of -log P(the policy's first point lies in the bag), where a bag mask is shown, or with ``mask_share``
@@ -412,6 +420,7 @@ class SupervisedParams(BaseModel):
             all others it never is. None shows none.
         mask_seed: of the choice of these patients; with one seed a larger share holds a smaller one.
         outline_weight: of the loss of the prompted mask against a shown outline.
+        heatmap_outline_weight: of the loss of the heatmap against cancer in a shown outline.
         glimpse_weight: of the loss of the glimpse decoder's mean evidence along the bag against the involvement.
         glimpse_bag_cells: cells of the bag that it looks at.
         symmetric: constants of the form ``symmetric``.
@@ -430,6 +439,7 @@ class SupervisedParams(BaseModel):
     needle_positive_weight: float = Field(gt=0, allow_inf_nan=False)
     mil_weight: float = Field(ge=0)
     mil_share: float = Field(gt=0, le=1)
+    mil_on: Literal["pixels", "cells"] = "pixels"
     entropy_weight: float = Field(ge=0)
     glimpse_weight: float = Field(ge=0)
     glimpse_bag_cells: int = Field(ge=1)
@@ -441,12 +451,14 @@ class SupervisedParams(BaseModel):
     mask_share: float | None = Field(default=None, ge=0, le=1, allow_inf_nan=False)
     mask_seed: int = Field(default=0, ge=0)
     outline_weight: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    heatmap_outline_weight: float = Field(default=0.0, ge=0, allow_inf_nan=False)
 
     @model_validator(mode="after")
     def _check_shown(self) -> Self:
-        if self.outline_weight and not self.mask_share:
-            raise ValueError(
-                f"mask_share must be above 0 with outline_weight = {self.outline_weight:g}, got {self.mask_share}; say whose "
-                "outlines are shown, or set outline_weight: 0"
-            )
+        for name in ("outline_weight", "heatmap_outline_weight"):
+            if (weight := getattr(self, name)) and not self.mask_share:
+                raise ValueError(
+                    f"mask_share must be above 0 with {name} = {weight:g}, got {self.mask_share}; say whose outlines are "
+                    f"shown, or set {name}: 0"
+                )
         return self

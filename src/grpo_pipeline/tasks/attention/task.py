@@ -415,6 +415,9 @@ class AttentionTask(BaseTask):
             with_heatmap=with_heatmap,
             with_segmentation=with_segmentation,
             detail=context.detail,
+            heat=policy.map_heat(context)
+            if with_heatmap and self.model.heatmap == "evidence"
+            else None,
         )
         return replace(outcomes, rollouts=rollouts)
 

@@ -202,3 +202,47 @@ def test_the_policy_learns_from_outlines_where_they_are_shown() -> None:
     torch.testing.assert_close(loss, 1.5 * of_cores[:3].mean())  # row 3 has no bag
     [slope] = torch.autograd.grad(loss, [policy.policy.attention.weight])
     assert float(slope.abs().max()) > 1e-4
+
+
+EVIDENCE = FOLDED | {"heatmap": "evidence"}
+SILENT = {"heatmap_weight": 0.0, "glimpse_weight": 0.0}
+
+
+def test_a_heatmap_of_evidence_is_what_a_point_there_would_say_where_the_policy_looks() -> None:
+    """Against one decoding and one chance for every cell; it is the same for all sets, and no loss reaches it."""
+    task = make_task(**EVIDENCE, supervised=SILENT)
+    policy = task.build_policy(0)
+    shake(policy, seed=4)
+    batch = task.replicate(task.make_batch(make_data(), ROWS), 2)
+    context = task.encode(policy, batch)
+    sampled = task.sample(
+        policy, context, 2, temperature=1.0, proposal="uniform", generator=torch.Generator().manual_seed(1)
+    )
+    outcomes = task.decode(policy, context, sampled, batch)
+    assert outcomes.mask_logits.shape == (6, 2, 4 * task.grid, 4 * task.grid)
+    assert not outcomes.mask_logits.requires_grad
+    chances = policy.propose(context)[0].cells.masked_fill(~batch.cells, -torch.inf).softmax(1)
+    heat = outcomes.mask_logits.sigmoid()
+    for v in range(task.grid**2):
+        there = torch.full((6, 1, 1), v)
+        alone = Rollouts(there, torch.zeros(6, 1, 1), torch.ones(6, 1, 1, dtype=torch.bool))
+        said = task.decode(policy, context, alone, batch).class_logits[:, 0].sigmoid()
+        expected = said * chances[:, v] / chances.amax(1)
+        row, column = divmod(v, task.grid)
+        pixels = heat[:, :, 4 * row : 4 * row + 4, 4 * column : 4 * column + 4].flatten(2)
+        torch.testing.assert_close(pixels, expected[:, None, None].expand_as(pixels), atol=2e-6, rtol=1e-4)
+    assert float(heat.flatten(2).amax()) > 0.1
+    weight = batch.bag / batch.bag.sum((1, 2), keepdim=True)
+    torch.testing.assert_close(outcomes.bag_probs, (heat * weight[:, None]).sum((2, 3)))
+
+
+def test_a_heatmap_that_is_computed_has_neither_losses_nor_rewards() -> None:
+    for changes, said in (
+        ({"supervised": {"glimpse_weight": 0.0}}, "supervised_loss.heatmap_weight must be 0 with attention.model.heatmap = evidence"),
+        ({"supervised": SILENT | {"mil_weight": 0.4}}, "supervised_loss.mil_weight must be 0 with .*evidence, got 0.4"),
+        ({"supervised": SILENT, "reward": {"activation_weight": 0.1}}, "reward.activation_weight must be 0 with"),
+        ({"supervised": SILENT, "looks": 3, "looks_at": "heatmap"}, "looks_at must be mask with attention.model.heatmap = evidence"),
+        ({"class_decoder": "glimpse", "decoder_folds": 1, "reads_region": False}, "heatmap must be decoder with class_decoder: glim"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            make_task(**EVIDENCE | changes)

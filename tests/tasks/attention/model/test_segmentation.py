@@ -45,7 +45,7 @@ from grpo_pipeline.tasks.attention.task import AttentionTask
 
 ROWS = np.arange(N_TRAIN)
 REWARD = {"dice_weight": 0.5, "boundary_distance_weight": 1.0}
-SUPERVISED = {"outline_weight": 1.0, "location_weight": 0.7}
+SUPERVISED = {"outline_weight": 1.0, "heatmap_outline_weight": 0.6, "location_weight": 0.7}
 
 
 def segmenting(share: float = 0.5, examples: Examples | None = None, **model: Any) -> AttentionTask:
@@ -184,6 +184,7 @@ def test_without_a_reader_no_prompted_mask_is_drawn():
     [
         ({"dice_weight": 1.0}, {}, r"mask_share must be given with attention.reward.dice_weight"),
         ({}, {"outline_weight": 1.0}, r"mask_share must be above 0 with outline_weight = 1, got None; say whose"),
+        ({}, {"heatmap_outline_weight": 0.5}, r"mask_share must be above 0 with heatmap_outline_weight = 0.5, got None; say"),
         ({}, {"mask_share": 1.5}, "mask_share"),
     ],
 )
@@ -268,6 +269,25 @@ def test_clicks_are_counted_until_the_first_good_mask():
 def test_a_mask_is_where_the_enlarged_logits_are_positive():
     logits = torch.tensor([[[[-1.0, 1.0], [-1.0, 1.0]]]])
     assert resize_masks(logits, 4)[0, 0].tolist() == [[False, False, True, True]] * 4
+
+
+def test_the_heatmap_gains_the_same_pixels_whatever_the_points_and_begins_without_them():
+    task, plain = segmenting(1.0), make_task(patch_size=4)
+    policy, batch = task.build_policy(0), task.make_batch(make_data(), ROWS[:2])
+    context = task.encode(policy, batch)
+    points = torch.tensor([[[18, 19, 20], [40, 41, 42]]]).expand(2, 2, 3)
+    drawn = task.decode(policy, context, Rollouts(points, torch.zeros(2, 2, 3), points >= 0), batch).mask_logits
+    other = plain.build_policy(0)
+    assert torch.equal(
+        drawn, plain.decode(other, plain.encode(other, batch), Rollouts(points, torch.zeros(2, 2, 3), points >= 0), batch).mask_logits
+    )
+    with torch.no_grad():
+        policy.detail.heat.weight.normal_(generator=torch.Generator().manual_seed(2))
+        policy.detail.heat.bias.fill_(0.3)
+    gained = task.decode(policy, context, Rollouts(points, torch.zeros(2, 2, 3), points >= 0), batch).mask_logits - drawn
+    weight = policy.detail.heat.weight[0, :, 0, 0]
+    expected = (context.detail * weight[:, None, None]).sum(1) + 0.3
+    torch.testing.assert_close(gained, expected[:, None].expand_as(gained), atol=1e-4, rtol=1e-4)
 
 
 def test_masks_of_held_out_cores_are_measured_for_every_rule():

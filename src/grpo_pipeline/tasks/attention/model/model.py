@@ -110,6 +110,8 @@ class ClinicalReadOut(nn.Module):
         return (tokens * self.weights).sum((-2, -1)) / math.sqrt(tokens[0].numel())
 
 
+# Of a cell of the heatmap: what a policy all but rules out is not infinitely far from what it considers.
+LEAST_LOG_CHANCE = -30.0
 # A real encoder compares every cell with every other: 4 images of 64 x 64 cells at once, where no graph is kept.
 CELLS_AT_ONCE = 4 * 64 * 64
 
@@ -293,6 +295,38 @@ class AttentionModel(nn.Module):
         return first, values, again
 
     @torch.no_grad()
+    def map_heat(self, context: AttentionContext) -> Tensor:
+        """Return the heatmap that is read off the class decoder and the policy, logits [P, 4h, 4w]; nothing learns from it.
+
+            log p_v = log sigmoid(class logit of points in cell v alone) + log pi_v - max log pi
+
+        with pi the chance that the policy's first point is v: evidence counts where the policy looks, as class activation maps
+        weigh features where they are read (Zhou et al. 2016, "Learning deep features for discriminative localization"). Every
+        pixel of a cell has its value; cells outside the region have nearly none.
+        """
+        grid, n = self.sam.grid, len(context.cells)
+        everywhere = cell_centres(torch.arange(grid**2, device=context.cells.device), grid)
+        of_cells = self.decode(
+            context.features,
+            context.images,
+            everywhere[None, :, None].expand(n, -1, -1, -1),  # V sets of one point
+            context.features.new_zeros(n, 0, 0),
+            context.clinical,
+            statistics=context.statistics,
+            region=context.region,
+            folds=context.folds,
+            with_heatmap=False,
+        ).class_logits  # [P, V]
+        attention = self.propose(context)[0].cells.masked_fill(~context.cells, -torch.inf)
+        with exact_region(attention):
+            chance = F.logsigmoid(at_least_float32(of_cells))
+            chance = chance + at_least_float32(attention) - attention.amax(1, keepdim=True)
+            chance = chance.clamp(LEAST_LOG_CHANCE, -1e-6)
+            logits = chance - torch.log(-torch.expm1(chance))
+        pixels = logits.reshape(n, grid, grid)
+        return pixels.repeat_interleave(4, 1).repeat_interleave(4, 2)
+
+    @torch.no_grad()
     def see(self, context: AttentionContext, placed: Rollouts) -> Tensor:
         """Return how sure the mask decoder is of each cell with these points, the mean of 2p - 1 over its pixels: [P, G, V].
 
@@ -361,6 +395,7 @@ class AttentionModel(nn.Module):
         with_heatmap: bool = True,
         with_segmentation: bool = False,
         detail: Tensor | None = None,
+        heat: Tensor | None = None,
     ) -> Outcomes:
         """Decode point sets [P, G, k, 2] into class logits, bag probabilities, heatmaps and prompted masks.
 
@@ -377,17 +412,17 @@ class AttentionModel(nn.Module):
             region: of the whole region, for one that reads them.
             folds: int64 [P] of the patients, for one with folds.
             with_heatmap: False leaves out the mask decoder, most of the work, where the class decoder does not read it: then
-                mask_logits are [P, G, 0, 0] and bag_probs 0.
+                mask_logits are [P, G, 0, 0] (or ``heat``) and bag_probs 0.
             with_segmentation: whether the prompted mask is drawn.
             detail: [P, D, 4h, 4w], features of the pixels that it is drawn with beside SAM's.
+            heat: logits of the heatmap [P, 4h, 4w] of all sets; None: the mask decoder draws one of each.
 
         Raises:
             ValueError: if the model has clinical prompts and gets no values.
         """
         prompts = self._embed_clinical(clinical)
-        with_heatmap = (
-            with_heatmap or with_segmentation or isinstance(self.class_decoder, GlobalDecoder)
-        )
+        reads_token = isinstance(self.class_decoder, GlobalDecoder)
+        with_heatmap = with_heatmap or with_segmentation or reads_token
         decoded = (
             self._decode_mask(
                 features,
@@ -398,9 +433,12 @@ class AttentionModel(nn.Module):
                 with_segmentation=with_segmentation,
                 detail=detail,
             )
-            if with_heatmap
+            if with_segmentation or reads_token or (with_heatmap and heat is None)
             else Decoded.nothing(points)
         )
+        if heat is not None:
+            of_sets = heat[:, None].expand(-1, points.shape[1], -1, -1)
+            decoded = replace(decoded, mask_logits=of_sets)
         is_point = foreground(is_point, is_background)
         heads = learners = scores = None
         if isinstance(self.class_decoder, StatisticsDecoder) and statistics is not None:
@@ -462,7 +500,7 @@ class AttentionModel(nn.Module):
             is_there, is_behind = (
                 x if x is None else x[..., :end] for x in (is_point, is_background)
             )
-            return self.sam.decode(
+            decoded = self.sam.decode(
                 features,
                 placed,
                 prompts,
@@ -473,6 +511,11 @@ class AttentionModel(nn.Module):
                 with_segmentation=draws,
                 detail=self._prompted(detail, placed, is_there, is_behind) if draws else None,
             )
+            if self.detail is None or detail is None:
+                return decoded
+            with exact_region(detail):
+                heat = self.detail.heat(at_least_float32(detail))  # [P, 1, 4h, 4w], for all G sets
+            return replace(decoded, mask_logits=decoded.mask_logits + heat)
 
         k, earlier = points.shape[2], None
         if self.mask_prompt:

@@ -48,8 +48,9 @@ class PixelFeatures(nn.Module):
         self.cells = nn.Conv2d(widths[2], width, 1)
         self.near = nn.Linear(len(NEARNESS), width)
         self.pixels = nn.Linear(width, channels + 1)
-        # So that the mask starts as SAM's own.
-        for parameter in self.pixels.parameters():
+        self.heat = nn.Conv2d(width, 1, 1)
+        # So that mask and heatmap start as SAM's own.
+        for parameter in (*self.pixels.parameters(), *self.heat.parameters()):
             nn.init.zeros_(parameter)
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
