@@ -19,7 +19,6 @@ from grpo_pipeline.runs.lock import RunLock
 from grpo_pipeline.runs.process import begin_run, command_line
 from grpo_pipeline.runs.provenance import Provenance, pin_recorded
 
-
 PACKAGE = "grpo_pipeline"
 
 

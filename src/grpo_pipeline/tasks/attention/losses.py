@@ -229,17 +229,9 @@ def supervised_loss(
     loss = params.class_weight * class_loss * of_cores
     for weight, term in bag_terms(batch, outcomes, params):
         loss = loss + weight * mean_over_bags(term, is_member) * of_bags
-    if params.outline_weight and outcomes.segmentation_logits is not None:
-        assert batch.outline is not None  # params refuse the weight without outlines
+    for weight, term in outline_terms(batch, outcomes, params):
         of_outlines = 1.0 if shares is None else shares[2].to(class_loss.dtype)
-        term = outline_loss(outcomes.segmentation_logits, batch.outline)
-        loss = loss + params.outline_weight * mean_over_bags(term, has_outline(batch)) * of_outlines
-    if params.heatmap_outline_weight:
-        assert batch.outline is not None
-        of_outlines = 1.0 if shares is None else shares[2].to(class_loss.dtype)
-        term = heatmap_outline_loss(outcomes.mask_logits, batch.outline, batch.label)
-        weighted = params.heatmap_outline_weight * mean_over_bags(term, has_outline(batch))
-        loss = loss + weighted * of_outlines
+        loss = loss + weight * mean_over_bags(term, has_outline(batch)) * of_outlines
     if glimpse_involvement is not None:
         target = _clamped_involvement(batch, params)[:, :1]
         term = proportion_bce(glimpse_involvement[:, None], target, clamp=params.prob_clamp)
@@ -275,6 +267,23 @@ def bag_terms(
         terms.append((params.mil_weight, found))
     if params.entropy_weight:
         terms.append((params.entropy_weight, heatmap_entropy(z, bag)))
+    return terms
+
+
+def outline_terms(
+    batch: AttentionBatch, outcomes: Outcomes, params: SupervisedParams
+) -> list[tuple[float, Tensor]]:
+    """Return (weight, [P, G]) of what prompted mask and heatmap are asked in a shown outline; params refuse weights without."""
+    terms: list[tuple[float, Tensor]] = []
+    if batch.outline is None:
+        return terms
+    if params.outline_weight and outcomes.segmentation_logits is not None:
+        terms.append(
+            (params.outline_weight, outline_loss(outcomes.segmentation_logits, batch.outline))
+        )
+    if params.heatmap_outline_weight:
+        found = heatmap_outline_loss(outcomes.mask_logits, batch.outline, batch.label)
+        terms.append((params.heatmap_outline_weight, found))
     return terms
 
 

@@ -410,8 +410,8 @@ class SupervisedParams(BaseModel):
         needle_positive_weight: factor on the pixels of cores with cancer.
         mil_weight: as ``needle_weight``, for those pixels of the bag that fit the label best.
         mil_share: share of the bag's pixels that these are.
-        mil_on: what they are: ``pixels`` of the heatmap, or whole ``cells`` of the grid, each with the mean logit of its pixels. A
-            decoder that draws every cell alike can say the label with the same few pixels of each, and nothing of the place.
+        mil_on: what they are: ``pixels`` of the heatmap, or whole ``cells`` of the grid, each with the mean logit of its
+            pixels. A decoder that draws every cell alike can say the label with the same few pixels of each.
         entropy_weight: of the binary entropy of the heatmap in the bag.
         class_penalty: of half the squared weights of the class decoder, a ridge; 1 / (C n) of a regression on n images.
         location_weight: of -log P(the policy's first point lies in the bag), where a bag mask is shown, or with ``mask_share``

@@ -215,9 +215,7 @@ def test_a_heatmap_of_evidence_is_what_a_point_there_would_say_where_the_policy_
     shake(policy, seed=4)
     batch = task.replicate(task.make_batch(make_data(), ROWS), 2)
     context = task.encode(policy, batch)
-    sampled = task.sample(
-        policy, context, 2, temperature=1.0, proposal="uniform", generator=torch.Generator().manual_seed(1)
-    )
+    sampled = task.sample(policy, context, 2, temperature=1.0, proposal="uniform", generator=torch.Generator().manual_seed(1))
     outcomes = task.decode(policy, context, sampled, batch)
     assert outcomes.mask_logits.shape == (6, 2, 4 * task.grid, 4 * task.grid)
     assert not outcomes.mask_logits.requires_grad
@@ -238,11 +236,20 @@ def test_a_heatmap_of_evidence_is_what_a_point_there_would_say_where_the_policy_
 
 def test_a_heatmap_that_is_computed_has_neither_losses_nor_rewards() -> None:
     for changes, said in (
-        ({"supervised": {"glimpse_weight": 0.0}}, "supervised_loss.heatmap_weight must be 0 with attention.model.heatmap = evidence"),
+        (
+            {"supervised": {"glimpse_weight": 0.0}},
+            "supervised_loss.heatmap_weight must be 0 with attention.model.heatmap = evidence",
+        ),
         ({"supervised": SILENT | {"mil_weight": 0.4}}, "supervised_loss.mil_weight must be 0 with .*evidence, got 0.4"),
         ({"supervised": SILENT, "reward": {"activation_weight": 0.1}}, "reward.activation_weight must be 0 with"),
-        ({"supervised": SILENT, "looks": 3, "looks_at": "heatmap"}, "looks_at must be mask with attention.model.heatmap = evidence"),
-        ({"class_decoder": "glimpse", "decoder_folds": 1, "reads_region": False}, "heatmap must be decoder with class_decoder: glim"),
+        (
+            {"supervised": SILENT, "looks": 3, "looks_at": "heatmap"},
+            "looks_at must be mask with attention.model.heatmap = evidence",
+        ),
+        (
+            {"class_decoder": "glimpse", "decoder_folds": 1, "reads_region": False},
+            "heatmap must be decoder with class_decoder: glim",
+        ),
     ):
         with pytest.raises(ValueError, match=said):
             make_task(**EVIDENCE | changes)

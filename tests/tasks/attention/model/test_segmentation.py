@@ -279,7 +279,8 @@ def test_the_heatmap_gains_the_same_pixels_whatever_the_points_and_begins_withou
     drawn = task.decode(policy, context, Rollouts(points, torch.zeros(2, 2, 3), points >= 0), batch).mask_logits
     other = plain.build_policy(0)
     assert torch.equal(
-        drawn, plain.decode(other, plain.encode(other, batch), Rollouts(points, torch.zeros(2, 2, 3), points >= 0), batch).mask_logits
+        drawn,
+        plain.decode(other, plain.encode(other, batch), Rollouts(points, torch.zeros(2, 2, 3), points >= 0), batch).mask_logits,
     )
     with torch.no_grad():
         policy.detail.heat.weight.normal_(generator=torch.Generator().manual_seed(2))

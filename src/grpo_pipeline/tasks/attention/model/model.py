@@ -3,7 +3,7 @@
 import copy
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, Self
 
@@ -108,6 +108,19 @@ class ClinicalReadOut(nn.Module):
         if self.weights.ndim > 2:
             tokens = tokens[:, None]
         return (tokens * self.weights).sum((-2, -1)) / math.sqrt(tokens[0].numel())
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What a class decoder says of point sets: ``logits`` [P, G] of the label or the positive classes, ``scores`` [P, G, C].
+
+    Of a decoder with folds ``heads`` are all its regressions and ``learners`` their weights in the loss, [P, G, F] each.
+    """
+
+    logits: Tensor
+    scores: Tensor | None
+    heads: Tensor | None
+    learners: Tensor | None
 
 
 # Of a cell of the heatmap: what a policy all but rules out is not infinitely far from what it considers.
@@ -306,17 +319,17 @@ class AttentionModel(nn.Module):
         """
         grid, n = self.sam.grid, len(context.cells)
         everywhere = cell_centres(torch.arange(grid**2, device=context.cells.device), grid)
-        of_cells = self.decode(
-            context.features,
+        points = everywhere[None, :, None].expand(n, -1, -1, -1)  # V sets of one point
+        of_cells = self._classify(
             context.images,
-            everywhere[None, :, None].expand(n, -1, -1, -1),  # V sets of one point
-            context.features.new_zeros(n, 0, 0),
-            context.clinical,
+            points,
+            Decoded.nothing(points).token,
+            self._embed_clinical(context.clinical),
+            is_point=None,
             statistics=context.statistics,
             region=context.region,
             folds=context.folds,
-            with_heatmap=False,
-        ).class_logits  # [P, V]
+        ).logits  # [P, V]
         attention = self.propose(context)[0].cells.masked_fill(~context.cells, -torch.inf)
         with exact_region(attention):
             chance = F.logsigmoid(at_least_float32(of_cells))
@@ -439,7 +452,44 @@ class AttentionModel(nn.Module):
         if heat is not None:
             of_sets = heat[:, None].expand(-1, points.shape[1], -1, -1)
             decoded = replace(decoded, mask_logits=of_sets)
-        is_point = foreground(is_point, is_background)
+        said = self._classify(
+            images,
+            points,
+            decoded.token,
+            prompts,
+            is_point=foreground(is_point, is_background),
+            statistics=statistics,
+            region=region,
+            folds=folds,
+        )
+        if with_heatmap:
+            weight = bag / bag.sum((1, 2), keepdim=True).clamp(min=1e-6)
+            bag_probs = (decoded.mask_logits.sigmoid() * weight[:, None]).sum((2, 3))
+        else:
+            bag_probs = torch.zeros_like(said.logits)
+        return Outcomes(
+            class_logits=said.logits,
+            bag_probs=bag_probs,
+            mask_logits=decoded.mask_logits,
+            heads=said.heads,
+            learners=said.learners,
+            segmentation_logits=decoded.segmentation_logits,
+            class_scores=said.scores,
+        )
+
+    def _classify(
+        self,
+        images: Tensor,
+        points: Tensor,
+        token: Tensor,
+        prompts: Tensor | None,
+        *,
+        is_point: Tensor | None,
+        statistics: Tensor | None,
+        region: Tensor | None,
+        folds: Tensor | None,
+    ) -> Judgement:
+        """Return what the class decoder says of point sets [P, G, k, 2]; tokens [P, G, C] are read by ``global`` alone."""
         heads = learners = scores = None
         if isinstance(self.class_decoder, StatisticsDecoder) and statistics is not None:
             logits = self.class_decoder.heads(
@@ -455,29 +505,16 @@ class AttentionModel(nn.Module):
         elif isinstance(self.class_decoder, PointDecoder):
             class_logits = self.class_decoder(images, points, is_point)
         else:
-            class_logits = self.class_decoder(decoded.token)
+            class_logits = self.class_decoder(token)
         if self.clinical_read_out is not None and prompts is not None:
-            with exact_region(features):
+            with exact_region(prompts):
                 told = self.clinical_read_out(prompts)[:, None]
             class_logits = class_logits + told
             heads = None if heads is None else heads + told[:, :, None]
         if (head := self.class_decoder.classes) is not None:
             scores, class_logits = head(class_logits), head.log_odds(class_logits)
             heads = None if heads is None else head(heads)
-        if with_heatmap:
-            weight = bag / bag.sum((1, 2), keepdim=True).clamp(min=1e-6)
-            bag_probs = (decoded.mask_logits.sigmoid() * weight[:, None]).sum((2, 3))
-        else:
-            bag_probs = torch.zeros_like(class_logits)
-        return Outcomes(
-            class_logits=class_logits,
-            bag_probs=bag_probs,
-            mask_logits=decoded.mask_logits,
-            heads=heads,
-            learners=learners,
-            segmentation_logits=decoded.segmentation_logits,
-            class_scores=scores,
-        )
+        return Judgement(class_logits, scores, heads, learners)
 
     def _decode_mask(
         self,
