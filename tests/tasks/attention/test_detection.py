@@ -6,8 +6,9 @@ import numpy as np
 import torch
 from tiny_attention import make_data, make_task
 
-from grpo_pipeline.tasks.attention.evaluation import evaluate, highest_cells, outlined_share, pointing_hit
+from grpo_pipeline.tasks.attention.evaluation import evaluate, outlined_share
 from grpo_pipeline.tasks.attention.metrics import outline_sentences
+from grpo_pipeline.tasks.attention.model.segmentation import highest_cells, pointing_hit
 
 
 def test_highest_cells_and_pointing_game_against_a_loop() -> None:

@@ -11,9 +11,9 @@ from torch import Tensor
 from grpo_pipeline.pipelines.reward_audit.samples import read_samples
 from grpo_pipeline.tasks.attention import evaluation
 from grpo_pipeline.tasks.attention.batch import Outcomes, region_cells
-from grpo_pipeline.tasks.attention.evaluation import lesion_distances, mean_distance, points_of_others, turn_about
+from grpo_pipeline.tasks.attention.evaluation import points_of_others, turn_about
 from grpo_pipeline.tasks.attention.metrics import METRICS
-from grpo_pipeline.tasks.attention.model.baselines import RULES
+from grpo_pipeline.tasks.attention.model.baselines import RULES, lesion_distances, mean_distance
 from grpo_pipeline.tasks.attention.model.model import AttentionModel
 from grpo_pipeline.tasks.attention.task import AttentionTask
 

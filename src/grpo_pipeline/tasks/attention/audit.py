@@ -27,11 +27,14 @@ from grpo_pipeline.tasks.attention.evaluation import (
     choose_points,
     evaluation_batches,
     knows_lesions,
-    lesion_distances,
-    mean_distance,
 )
 from grpo_pipeline.tasks.attention.losses import has_bag
-from grpo_pipeline.tasks.attention.model.baselines import ORACLE, lesion_share
+from grpo_pipeline.tasks.attention.model.baselines import (
+    ORACLE,
+    lesion_distances,
+    lesion_share,
+    mean_distance,
+)
 from grpo_pipeline.tasks.attention.model.model import AttentionModel
 from grpo_pipeline.tasks.attention.params import RewardParams
 from grpo_pipeline.tasks.defaults import AuditPlan, Role

@@ -10,7 +10,6 @@ from typing import Protocol
 import numpy as np
 import pandas as pd
 import torch
-from scipy.ndimage import distance_transform_edt
 from torch import Generator, Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 
@@ -21,7 +20,6 @@ from grpo_pipeline.tasks.attention.batch import (
     AttentionBatch,
     AttentionContext,
     AttentionData,
-    centre_pixels,
     region_cells,
     shown_outlines,
 )
@@ -44,7 +42,9 @@ from grpo_pipeline.tasks.attention.model.baselines import (
     highest_points,
     label_values,
     lesion_coverage,
+    lesion_distances,
     lesion_share,
+    mean_distance,
     nearest_cells,
     oracle_logits,
     point_coordinates,
@@ -102,49 +102,6 @@ class PointTask(Task, Protocol):
     def classes(self) -> Classes | None:
         """Classes that the class decoder tells apart; None for a label."""
         ...
-
-
-# How far the points are from the lesion, in millimetres: a measure of attention that near misses improve.
-
-
-def lesion_distances(examples: Examples, rows: np.ndarray, grid: int) -> Tensor:
-    """Return the distance of every cell to the lesion of its core, float64 [P, V], in millimetres.
-
-        d(cell) = min over lesion pixels of |((i - i') row_mm, (j - j') column_mm)|
-
-    between centres of pixels, (i, j) being the pixel that holds the cell's centre: the pixel that decides whether a point is
-    in the lesion, so that d = 0 exactly where ``lesion_hit`` counts a hit. The map is computed exactly (scipy,
-    ``distance_transform_edt``), for cores with a lesion outline and a known spacing alone; NaN elsewhere.
-
-    Args:
-        examples: the data set; without the columns ``row_mm`` and ``column_mm`` no spacing is known.
-        rows: row numbers of the cores, int64 [P].
-        grid: side of the cell grid.
-    """
-    distances = np.full((len(rows), grid * grid), np.nan)
-    if not set(MODEL_SPACING_COLUMNS) <= set(examples.table.columns):
-        return torch.from_numpy(distances)
-    spacing = examples.table[list(MODEL_SPACING_COLUMNS)].to_numpy(np.float64)[rows]
-    centre = centre_pixels(grid, examples.image_size).numpy()
-    for p in np.flatnonzero(np.isfinite(spacing).all(1)):
-        lesion = np.array(examples.lesion[rows[p]])
-        if lesion.any():
-            distance = distance_transform_edt(~lesion, sampling=tuple(spacing[p]))
-            distances[p] = distance[np.ix_(centre, centre)].ravel()
-    return torch.from_numpy(distances)
-
-
-def mean_distance(actions: Tensor, distances: Tensor) -> np.ndarray:
-    """Return the mean distance of all points of each core's sets, float64 [P]; NaN where it is unknown or there is no point.
-
-    Args:
-        actions: cells, int64 [P, E, k]; the action V is no point.
-        distances: of every cell, [P, V].
-    """
-    cells = actions.flatten(1).to(distances.device)
-    is_point = cells < distances.shape[1]
-    found = torch.gather(distances, 1, cells.masked_fill(~is_point, 0)).masked_fill(~is_point, 0.0)
-    return np.asarray((found.sum(1) / is_point.sum(1)).numpy())
 
 
 BATCH_SIZE = 64
@@ -453,41 +410,6 @@ def learned_outlines(
     return np.array(learned, dtype=bool)
 
 
-# What the heatmap says by itself, read without any mask of a test image but the region.
-
-TOP_SHARE = 0.05
-
-
-def highest_cells(heatmap: Tensor, cells: Tensor, *, share: float = TOP_SHARE) -> Tensor:
-    """Return the mean over the highest ``share`` of the allowed cells, at least one of them: [P, V] -> [P].
-
-    Args:
-        heatmap: probability of each cell, [P, V].
-        cells: bool [P, V], True inside the region; at least one per row.
-        share: in (0, 1].
-    """
-    ordered = heatmap.masked_fill(~cells, -torch.inf).sort(dim=1, descending=True).values
-    count = (share * cells.sum(1)).ceil().clamp(min=1)  # [P]
-    is_top = torch.arange(cells.shape[1], device=cells.device) < count[:, None]
-    return ordered.where(is_top, 0.0).sum(1) / count
-
-
-def pointing_hit(heatmap: Tensor, cells: Tensor, lesion: Tensor) -> np.ndarray:
-    """Return 1 where the highest allowed cell lies in the lesion and 0 where it does not, float64 [P]; NaN without a lesion.
-
-    The pointing game: Zhang et al. 2018, "Top-down neural attention by excitation backprop", section 5.1; how this differs:
-    no tolerance around the lesion.
-
-    Args:
-        heatmap: probability of each cell, [P, V].
-        cells: bool [P, V], True inside the region.
-        lesion: bool [P, V], True inside the lesion.
-    """
-    highest = heatmap.masked_fill(~cells, -torch.inf).argmax(1, keepdim=True)
-    hit = torch.gather(lesion, 1, highest)[:, 0].double()
-    return np.asarray(torch.where(lesion.any(1), hit, torch.nan).cpu().numpy())
-
-
 def evaluation_batches(
     task: PointTask, policy: AttentionModel, data: AttentionData, rows: np.ndarray
 ) -> Iterator[tuple[AttentionBatch, AttentionContext, Tensor]]:
@@ -571,8 +493,8 @@ def _rows(
         rule=rule,
         prob=probs[:, 0].cpu().numpy(),
         heatmap_prob=outcomes.bag_probs[:, 0].cpu().numpy(),
-        heatmap_top=highest_cells(heatmap, context.cells).cpu().numpy(),
-        pointing_hit=pointing_hit(heatmap, context.cells, lesion),
+        heatmap_top=segmentation.highest_cells(heatmap, context.cells).cpu().numpy(),
+        pointing_hit=segmentation.pointing_hit(heatmap, context.cells, lesion),
         prob_std=probs.std(1, correction=0).cpu().numpy(),
         reward=_weigh(parts, weights).mean(1).cpu().numpy(),
         reward_class=parts["class"].mean(1).cpu().numpy(),

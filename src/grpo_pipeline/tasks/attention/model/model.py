@@ -112,7 +112,7 @@ class ClinicalReadOut(nn.Module):
 
 @dataclass(frozen=True)
 class Judgement:
-    """What a class decoder says of point sets: ``logits`` [P, G] of the label or the positive classes, ``scores`` [P, G, C].
+    """Class logits of point sets [P, G], of the label or the positive classes, and ``scores`` [P, G, C] of all classes.
 
     Of a decoder with folds ``heads`` are all its regressions and ``learners`` their weights in the loss, [P, G, F] each.
     """
