@@ -97,13 +97,14 @@ def test_pipelines_and_types_are_those_of_the_arms() -> None:
 
 
 def test_an_optional_stage_is_wired_where_the_parameters_have_it_and_says_only_what_differs() -> None:
-    section = described(pretraining={"training": {"epochs": 3}, "masking": {"block": 1}})["attention"]
+    section = described(pretraining={"training": {"epochs": 3}, "masking": {"block": 1}}, augmentation=None)["attention"]
     whole = with_arms({"attention": section})["attention"]
     assert whole["pretraining"] == {
         "algorithm": whole["supervised"]["algorithm"] | {"proposal": "none"},
         "training": whole["training"] | {"epochs": 3},
         "masking": {"block": 1},
         "target": {},
+        "augmentation": None,
     }
     assert with_arms({"attention": whole})["attention"] == whole
     assert "pretraining" not in described_arms("attention", whole)
@@ -111,7 +112,7 @@ def test_an_optional_stage_is_wired_where_the_parameters_have_it_and_says_only_w
     assert off == null == SPEC
     assert (off.stages, on.stages) == ((), ("pretraining",))
     assert sections(on).keys() - sections(off).keys() == {
-        f"pretraining.{name}" for name in ("algorithm", "training", "masking", "target")
+        f"pretraining.{name}" for name in ("algorithm", "training", "masking", "target", "augmentation")
     }
     with warnings.catch_warnings(action="error"):
         plain, staged = (task_pipelines(spec)["attention"] for spec in (off, on))
@@ -136,3 +137,14 @@ def test_a_task_wires_its_nodes_in_its_namespace() -> None:
     message = 'node stray must be in a namespace of task attention, got None; give it namespace="attention.data"'
     with pytest.raises(ValueError, match=message):
         task_pipelines(SimpleNamespace(name="attention", stages=(), optional_stages={}, wiring=lambda: wiring), {"grpo": ()})
+
+
+def test_an_optional_stage_has_what_it_does_not_say_from_the_arms() -> None:
+    shared = {"horizontal_flip": 0.5, "gain": 0.1}
+    given = described(pretraining={"augmentation": {"gain": 0.0}}, augmentation=shared)
+    assert with_arms(given)["attention"]["pretraining"]["augmentation"] == {"horizontal_flip": 0.5, "gain": 0.0}
+    given = described(pretraining={"training": {"epochs": 2}}, augmentation=shared)
+    assert with_arms(given)["attention"]["pretraining"]["augmentation"] == shared
+    assert with_arms(given)["attention"]["pretraining"]["masking"] == {}
+    given = described(pretraining={"augmentation": None}, augmentation=shared)
+    assert with_arms(given)["attention"]["pretraining"]["augmentation"] is None

@@ -109,11 +109,11 @@ def _whole(task: str, arm: str, section: Mapping[str, Any], described: list[str]
 def _whole_stage(
     section: Mapping[str, Any], given: Mapping[str, Any], own: Iterable[str]
 ) -> dict[str, Any]:
-    """Return an optional stage that says what differs: from the control's algorithm without samples, and the arms' loop."""
+    """Return an optional stage that says what differs: from the control's algorithm without samples, and what the arms share."""
     control = section.get(str((section.get("evaluation") or {}).get("control"))) or {}
     algorithm = merge(control.get(ALGORITHM) or {}, {"proposal": "none"})
     begun = {ALGORITHM: algorithm, "training": section.get("training") or {}}
-    return merge(begun | {name: {} for name in own}, given)
+    return merge(begun | {name: section.get(name, {}) for name in own}, given)
 
 
 def _names(task: str, given: Any, described: list[str]) -> list[str]:

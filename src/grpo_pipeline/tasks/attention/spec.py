@@ -17,7 +17,13 @@ SPEC = TaskSpec(
     arms=("supervised", "grpo"),
     key="core_id",
     noun="core",
-    optional_stages={"pretraining": {"masking": MaskingParams, "target": PretrainingTarget}},
+    optional_stages={
+        "pretraining": {
+            "masking": MaskingParams,
+            "target": PretrainingTarget,
+            "augmentation": AugmentationParams | None,
+        }
+    },
     metrics="grpo_pipeline.tasks.attention.metrics:build_suite",
     baselines="grpo_pipeline.tasks.attention.model.classifiers:fit_baselines",
     words=Wording(

@@ -178,17 +178,20 @@ class AttentionTask(BaseTask):
             return super().open_stage(stage, sections)
         from grpo_pipeline.tasks.attention.model.pretraining import AutoencoderTask, OutlineTask
 
-        path = f"{self.name}.{stage}"
-        target = sections.get("target") or {}  # a model in a run, a mapping in a comparison's arm
+        path, own = f"{self.name}.{stage}", dict(sections)
+        # Models in a run, mappings in a comparison's arm.
+        augmentation = own.pop("augmentation", self.augmentation)
+        if augmentation is not None:
+            augmentation = AugmentationParams.model_validate(augmentation)
+        target = own.get("target") or {}
         of = target.of if isinstance(target, PretrainingTarget) else target.get("of")
-        if of == "outlines":
-            return OutlineTask(self, self.device).with_sections(sections, path=path)
-        if self.model.encoder not in ("train", "frozen"):
+        if of != "outlines" and self.model.encoder not in ("train", "frozen"):
             raise ValueError(
                 f"attention.model.encoder must be train or frozen with attention.pretraining, got {self.model.encoder}; what is "
                 "added to a frozen encoder is not pretrained: use encoder: train, or no pretraining"
             )
-        return AutoencoderTask(self, self.device).with_sections(sections, path=path)
+        kind = OutlineTask if of == "outlines" else AutoencoderTask
+        return kind(self, self.device, augmentation=augmentation).with_sections(own, path=path)
 
     def parameter_groups(self, policy: AttentionModel) -> dict[str, list[nn.Parameter]]:
         """Return the trainable parameters of each component."""

@@ -11,6 +11,7 @@ from tiny_attention import GRID, SIZE, make_data, make_examples, make_task, merg
 from tiny_grid import tiny_bench, tiny_parameters
 
 from grpo_pipeline.core.params import AlgorithmParams
+from grpo_pipeline.core.storage.weights import ModelWeights
 from grpo_pipeline.pipelines.experiments.trials import setups
 from grpo_pipeline.pipelines.experiments.trials.arms import ArmParams, resolve_arm
 from grpo_pipeline.pipelines.experiments.trials.records import Trial
@@ -18,6 +19,7 @@ from grpo_pipeline.pipelines.experiments.trials.setup import open_trial, train_w
 from grpo_pipeline.pipelines.training.loop import StepRunner, quiet_nodes
 from grpo_pipeline.pipelines.training.nodes import build_state
 from grpo_pipeline.tasks.attention.build import FeatureSet, encode_examples
+from grpo_pipeline.tasks.attention.data.params import AugmentationParams
 from grpo_pipeline.tasks.attention.model.pretraining import cell_pixels, draw_masks, reconstruction_loss
 from grpo_pipeline.tasks.attention.params import MaskingParams
 
@@ -213,3 +215,26 @@ def test_what_cannot_be_pretrained_is_refused() -> None:
     ):
         with pytest.raises(ValueError, match=message):
             make()
+
+
+def test_a_stage_augments_as_it_says_or_as_the_arms_do_and_the_arms_as_they_did() -> None:
+    data, rows = make_data(), np.arange(4)
+    flips = AugmentationParams(vertical_flip=1.0)
+
+    def images(task: Any) -> torch.Tensor:
+        batch = task.make_batch(data, rows, generator=torch.Generator().manual_seed(2))
+        return getattr(batch, "cores", batch).images
+
+    plain = replace(make_task(), augmentation=None)
+    upright = images(plain)
+    sections: dict[str, Any] = {"masking": {"share": 0.5, "block": 2}, "target": {}}
+    for arms, own, stage_flips in (
+        (None, {"vertical_flip": 1.0}, True), (None, flips, True), (flips, None, False), (None, None, False),
+    ):  # fmt: skip
+        stage = replace(plain, augmentation=arms).open_stage("pretraining", sections | {"augmentation": own})
+        torch.testing.assert_close(images(stage), upright.flip(2) if stage_flips else upright)
+        assert ("augmentation" in stage.fingerprint(data)) == stage_flips
+        begun = stage.begin_with(ModelWeights({}, {}))
+        assert begun.augmentation == arms
+    shared = replace(plain, augmentation=flips).open_stage("pretraining", sections)
+    torch.testing.assert_close(images(shared), upright.flip(2))

@@ -23,6 +23,7 @@ from grpo_pipeline.core.storage.weights import ModelWeights
 from grpo_pipeline.core.training.execution import at_least_float32, exact_region
 from grpo_pipeline.core.types import Rollouts, Scores
 from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionData, shown_outlines
+from grpo_pipeline.tasks.attention.data.params import AugmentationParams
 from grpo_pipeline.tasks.attention.losses import (
     has_outline,
     location_loss,
@@ -129,6 +130,7 @@ class PretrainingTask(BaseTask):
         masking: of ``images``, which cells are masked.
         name: prefix of its catalogue names and parameters.
         target: what is learned.
+        augmentation: of the images that it sees, in the place of the arms'.
     """
 
     task: Any = field(repr=False)
@@ -136,6 +138,12 @@ class PretrainingTask(BaseTask):
     masking: MaskingParams = field(default_factory=MaskingParams)
     name: str = "attention"
     target: PretrainingTarget = field(default_factory=PretrainingTarget)
+    augmentation: AugmentationParams | None = None
+
+    @property
+    def augmented(self) -> Any:
+        """The attention task whose batches are augmented as this stage says."""
+        return replace(self.task, augmentation=self.augmentation)
 
     @property
     def components(self) -> tuple[str, ...]:
@@ -259,7 +267,7 @@ class AutoencoderTask(PretrainingTask):
         self, data: AttentionData, rows: np.ndarray, *, generator: Generator | None = None
     ) -> MaskedBatch:
         """Return images with drawn masks, augmented where the arms' are; without a generator always with the same masks."""
-        cores = self.task.make_batch(data, rows, generator=generator)
+        cores = self.augmented.make_batch(data, rows, generator=generator)
         drawn = torch.Generator().manual_seed(0) if generator is None else generator
         is_masked = draw_masks(len(rows), self.task.grid, self.masking, generator=drawn)
         return MaskedBatch(cores, is_masked.to(self.device))
@@ -307,8 +315,8 @@ class AutoencoderTask(PretrainingTask):
             "masking": decisive(self.masking),
             "images": digest_of_images(data, self.rows(data, "train")),
         }
-        if self.task.augmentation is not None:
-            found["augmentation"] = decisive(self.task.augmentation)
+        if self.augmentation is not None:
+            found["augmentation"] = decisive(self.augmentation)
         if model.checkpoint is not None:
             found["checkpoint"] = fingerprint_of(model.checkpoint)
         return found
@@ -383,7 +391,7 @@ class OutlineTask(PretrainingTask):
         self, data: AttentionData, rows: np.ndarray, *, generator: Generator | None = None
     ) -> OutlineBatch:
         """Return images with drawn points, augmented where the arms' are; without a generator always the same points."""
-        cores, grid = self.task.make_batch(data, rows, generator=generator), self.task.grid
+        cores, grid = self.augmented.make_batch(data, rows, generator=generator), self.task.grid
         drawn = torch.Generator().manual_seed(0) if generator is None else generator
         inside = adaptive_avg_pool2d(cores.outline, grid).flatten(1)  # [P, V]
         anywhere = cores.cells.float() / cores.cells.sum(1, keepdim=True).clamp(min=1)
@@ -448,8 +456,8 @@ class OutlineTask(PretrainingTask):
                 np.packbits(np.ascontiguousarray(data.examples.lesion[rows])).tobytes()
             ).hexdigest(),
         }
-        if self.task.augmentation is not None:
-            found["augmentation"] = decisive(self.task.augmentation)
+        if self.augmentation is not None:
+            found["augmentation"] = decisive(self.augmentation)
         return found
 
 
