@@ -10,7 +10,9 @@ from tiny_attention import algorithm_params, make_data, make_examples, make_stat
 from torch import Tensor
 
 from grpo_pipeline.core.training.state import TrainState
+from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.pipelines.step import collect
+from grpo_pipeline.pipelines.step.accumulate import InMicroBatches
 from grpo_pipeline.pipelines.training.loop import StepRunner
 from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionData
 from grpo_pipeline.tasks.attention.task import AttentionTask
@@ -129,6 +131,28 @@ def test_no_network_call_sees_more_than_a_micro_batch_and_without_them_nothing_r
     gathered = [("encode", n, True) for n in sizes] + [("decode", n, False) for n in sizes]
     assert calls_of(monkeypatch, 3) == gathered + [call for n in sizes for call in (("encode", n, True), ("decode", n, True))]
     assert calls_of(monkeypatch, None) == [("encode", 5, True), ("decode", 5, True)]
+
+
+class Misremembering(AttentionTask):
+    """Says of its samples that they were likelier than they are."""
+
+    def sample(self, *args: Any, **kwargs: Any) -> Rollouts:
+        drawn = super().sample(*args, **kwargs)
+        return replace(drawn, logprobs=drawn.logprobs + 1)
+
+
+@pytest.mark.parametrize("proposal", ["policy", "uniform"])
+def test_the_policys_samples_are_as_likely_as_the_update_will_say_and_others_keep_their_chance(proposal: Any) -> None:
+    task = InMicroBatches(Misremembering(TASK.model, TASK.rewards, TASK.supervised, TASK.image_size, TASK.device), 2)
+    policy, batch = TASK.build_policy(0), batch_of()
+    shake(policy, scale=0.3)
+    context = task.encode(policy, batch)
+    drawn = task.sample(policy, context, 3, temperature=0.7, proposal=proposal, generator=torch.Generator().manual_seed(0))
+    scored = task.score(policy, context, drawn, temperature=0.7).logprobs
+    uniform = -(batch.cells.sum(1)[:, None] - torch.arange(drawn.actions.shape[2])).double().log()  # without replacement
+    expected = scored if proposal == "policy" else (uniform + 1).float()[:, None].expand_as(scored)
+    torch.testing.assert_close(drawn.logprobs, expected, rtol=0, atol=1e-5)
+    assert float((scored - drawn.logprobs).abs().max()) < 1e-6 or proposal == "uniform"
 
 
 def test_counts_of_two_processes_are_added_as_their_gradients_are(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,7 @@ from tiny_attention import algorithm_params, differing, make_data, make_task, sh
 from grpo_pipeline.core.params import TrainingParams
 from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.core.storage.checkpoint import Checkpoint, NoCheckpoint
+from grpo_pipeline.core.types import Advantages, Rewards
 from grpo_pipeline.datasets.checkpoint import CheckpointDataset
 from grpo_pipeline.pipelines.training import nodes
 from grpo_pipeline.pipelines.training.pipeline import create_pipeline
@@ -261,6 +262,14 @@ def test_each_row_has_the_reward_of_its_reply_and_the_advantage_in_its_group():
     given = ["example_id", "reply", "tokens", "reward"]
     pd.testing.assert_frame_equal(shown("supervised")[given], table[given])
     assert not shown(seed=1)["reply"].equals(table["reply"])
+
+
+def test_ties_are_those_of_the_samples_own_groups():
+    total = torch.tensor([[1.0, 1.0, 1.0], [0.0, 2.0, 1.0]], dtype=torch.float64)
+    table = pd.DataFrame({"example_id": ["a"] * 3 + ["b"] * 3})
+    found = nodes.add_rewards(table, Rewards({"f1": total}, total), Advantages(total - 1, torch.tensor([True, False])))
+    assert found["group_is_tied"].tolist() == [True] * 3 + [False] * 3
+    assert found["reward"].tolist() == found["reward_f1"].tolist() == [1.0, 1.0, 1.0, 0.0, 2.0, 1.0]
 
 
 class Shown(AttentionTask):

@@ -114,7 +114,7 @@ def bag_batch(*empty: int, cores: int = 4, group: int = 3) -> AttentionBatch:
     generator = torch.Generator().manual_seed(2)
     bag = torch.rand(cores, 6, 6, generator=generator) * (torch.rand(cores, 6, 6, generator=generator) < 0.5)
     bag[list(empty)] = 0.0
-    made = batch([1.0, 0.0, 1.0, 0.0][:cores], [0.3, 0.0, 0.8, 0.1][:cores], group)
+    made = batch([1.0, 0.0, 1.0, 0.0][:cores], [0.3, 0.0, 1.0, 0.1][:cores], group)
     return replace(made, bag=bag)
 
 
