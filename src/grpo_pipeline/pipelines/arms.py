@@ -68,7 +68,7 @@ def _complete(task: str, section: Mapping[str, Any]) -> dict[str, Any]:
     for stage, own in find_task(task).optional_stages.items():
         if isinstance(section.get(stage), Mapping):
             _check_known(f"{task}.{stage}", section[stage], (ALGORITHM, "training", *own))
-            found[stage] = _whole_stage(section, section[stage], own)
+            found[stage] = whole_stage(section, section[stage], own)
     if ARMS not in section:
         return found
     found[ARMS] = _names(task, section[ARMS], described)
@@ -106,7 +106,7 @@ def _whole(task: str, arm: str, section: Mapping[str, Any], described: list[str]
     return whole
 
 
-def _whole_stage(
+def whole_stage(
     section: Mapping[str, Any], given: Mapping[str, Any], own: Iterable[str]
 ) -> dict[str, Any]:
     """Return an optional stage that says what differs: from the control's algorithm without samples, and what the arms share."""

@@ -191,6 +191,13 @@ def test_it_is_trained_once_for_the_arms_of_a_seed_and_a_fold_on_the_fold_s_trai
     assert starts[0] is starts[2]
     with pytest.raises(ValueError, match="compare.set.model must hold what differs from the base, got null"):
         arm("grpo", model=None)
+    # Where the environment has no such stage, an arm says what differs from the control and the arms' loop, as a run does.
+    parameters = {**tiny_parameters(), "evaluation": {"control": "supervised"}}
+    alone = arm("grpo", pretraining={"training": {"epochs": 5}, "masking": {"block": 2}}).sections["pretraining"]
+    assert alone.algorithm == first.sections["algorithm"].model_copy(update={"proposal": "none"})
+    assert alone.training == arm("grpo").sections["training"].model_copy(update={"epochs": 5})
+    assert alone.model_extra == {"masking": {"block": 2}}
+    assert "pretraining" not in arm("grpo").sections
 
 
 LORA = {"encoder": "lora", "encoder_tuning": {"rank": 2, "alpha": 4.0, "targets": ["qkv"]}}

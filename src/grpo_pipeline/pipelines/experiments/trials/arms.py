@@ -8,7 +8,7 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
-from grpo_pipeline.pipelines.arms import NAME, merge
+from grpo_pipeline.pipelines.arms import NAME, merge, whole_stage
 
 # Parameters of the comparison of many arms: ``<task>.compare``.
 
@@ -192,6 +192,9 @@ def resolve_arm(
             )
     base = parameters[arm.base]
     raw = {section: base.get(section, parameters.get(section)) for section in models}
+    for section in arm.set:
+        if raw[section] is None:  # an optional stage that is off but for this arm
+            raw[section] = whole_stage(parameters, {}, ())
     merged = merge(raw, arm.set)
     sections = {
         section: validate(models[section], merged[section], path=f"{path}.set.{section}")
