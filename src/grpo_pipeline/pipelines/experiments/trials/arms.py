@@ -193,7 +193,8 @@ def resolve_arm(
     base = parameters[arm.base]
     raw = {section: base.get(section, parameters.get(section)) for section in models}
     for section in arm.set:
-        if raw[section] is None:  # an optional stage that is off but for this arm
+        is_stage = getattr(models[section], "may_be_null", False)
+        if is_stage and raw[section] is None:  # off but for this arm
             raw[section] = whole_stage(parameters, {}, ())
     merged = merge(raw, arm.set)
     sections = {
