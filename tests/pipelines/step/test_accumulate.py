@@ -152,7 +152,6 @@ def test_the_policys_samples_are_as_likely_as_the_update_will_say_and_others_kee
     uniform = -(batch.cells.sum(1)[:, None] - torch.arange(drawn.actions.shape[2])).double().log()  # without replacement
     expected = scored if proposal == "policy" else (uniform + 1).float()[:, None].expand_as(scored)
     torch.testing.assert_close(drawn.logprobs, expected, rtol=0, atol=1e-5)
-    assert float((scored - drawn.logprobs).abs().max()) < 1e-6 or proposal == "uniform"
 
 
 def test_counts_of_two_processes_are_added_as_their_gradients_are(monkeypatch: pytest.MonkeyPatch) -> None:

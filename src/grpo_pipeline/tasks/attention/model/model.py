@@ -360,7 +360,7 @@ class AttentionModel(nn.Module):
         return F.adaptive_avg_pool2d(sure, self.sam.grid).flatten(2)
 
     def describe_detail(self, images: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        """Return features of the pixels, for the prompted mask [P, D, 4h, 4w], and of the cells, for the policy [P, D, h, w]."""
+        """Return features of the pixels, for mask and heatmap [P, D, 4h, 4w], and of the cells, for the policy [P, D, h, w]."""
         return (None, None) if self.detail is None else self.detail(images)
 
     def describe_fields(self, batch: AttentionBatch) -> Tensor | None:
