@@ -165,6 +165,11 @@ def build_task(
             "attention.model.looks_at must be heatmap with attention.supervised_loss.outline_weight = 0, got mask; nothing "
             "teaches the prompted mask: leave it out, or show outlines"
         )
+    if model.reads_mask and not supervised.outline_weight:
+        raise ValueError(
+            "attention.model.reads_mask must be false with attention.supervised_loss.outline_weight = 0, got true; nothing "
+            "teaches the prompted mask: leave it out, or show outlines"
+        )
     if model.looks > 1 and model.looks_at is None:
         seen = "mask" if supervised.outline_weight else "heatmap"
         model = model.model_copy(update={"looks_at": seen})

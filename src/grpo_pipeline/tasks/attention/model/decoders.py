@@ -16,6 +16,12 @@ from grpo_pipeline.core.training.execution import at_least_float32, exact_region
 from grpo_pipeline.tasks.attention.data.params import Classes
 from grpo_pipeline.tasks.attention.model.class_scores import ClassHead, class_head, n_outputs
 from grpo_pipeline.tasks.attention.model.field_statistics import REGION_WIDTH, width
+from grpo_pipeline.tasks.attention.model.segmentation import (
+    MASK_PARTS,
+    SHAPE_WIDTH,
+    describe_shape,
+    mask_parts,
+)
 from grpo_pipeline.tasks.attention.params import ModelParams
 
 # A learned filter bank and its local energies: how texture is described here, for a patch and for every cell.
@@ -178,7 +184,13 @@ class StatisticsDecoder(PointDecoder):
             if params.reads_region
             else None
         )
-        for module in (self.evidence, self.region):
+        # Of each part of the mask, and last of its shape.
+        self.mask: nn.ModuleList | None = None
+        if params.reads_mask:
+            outputs = self.folds * self.outputs
+            inputs = (*(channels for _ in MASK_PARTS), SHAPE_WIDTH)
+            self.mask = nn.ModuleList(nn.Linear(n, outputs, bias=False) for n in inputs)
+        for module in (self.evidence, self.region, self.mask):
             for parameter in () if module is None else module.parameters():
                 nn.init.zeros_(parameter)
 
@@ -202,6 +214,7 @@ class StatisticsDecoder(PointDecoder):
         region: Tensor | None,
         points: Tensor,
         is_point: Tensor | None = None,
+        mask: Tensor | None = None,
     ) -> Tensor:
         """Return the cancer logit of each regression, [P, G, F], or its class scores, [P, G, F, C].
 
@@ -210,6 +223,8 @@ class StatisticsDecoder(PointDecoder):
             region: statistics of the whole region [P, REGION_WIDTH], with ``reads_region``.
             points: [P, G, k, 2], (x, y) in [0, 1]; with k = 0 the region and the learned prior answer.
             is_point: bool [P, G, k], False for padding; None: all are points.
+            mask: probability of each pixel of the prompted mask [P, G, 4h, 4w], with ``reads_mask``. That of a set without
+                points says nothing.
         """
         n_prompts, group_size, k, _ = points.shape
         shape = (self.folds, *self.prior.shape)  # (F) or (F, C)
@@ -222,10 +237,28 @@ class StatisticsDecoder(PointDecoder):
             return logits
         evidence = _at_points(self._evidence(statistics), points.flatten(1, 2))  # [P, F * C, G * k]
         evidence = evidence.reshape(n_prompts, *shape, group_size, k)
+        if self.mask is not None and mask is not None:
+            of_mask = self._read_mask(statistics, mask)  # [P, G, F * C]
+            if is_point is not None:
+                of_mask = of_mask * is_point.any(-1, keepdim=True)
+            logits = logits + of_mask.reshape(n_prompts, group_size, *shape)
         at_heads = None if is_point is None else is_point[:, None]
         if self.prior.ndim and at_heads is not None:
             at_heads = at_heads[:, None]
         return logits + pool_evidence(evidence, self.pool, at_heads).movedim(-1, 1)
+
+    def _read_mask(self, statistics: Tensor, mask: Tensor) -> Tensor:
+        """Return what the regressions read of masks [P, G, 4h, 4w], [P, G, F * C]: means of the cells' evidence, and the shape."""
+        assert self.mask is not None
+        *parts, shape = self.mask
+        with exact_region(statistics):
+            cells = at_least_float32(statistics).flatten(2).transpose(1, 2)  # [P, V, D]
+            mask = at_least_float32(mask)
+            total = shape(describe_shape(mask))
+            # A map of evidence per part, shared by all G masks: D statistics are never averaged per set.
+            for read, weights in zip(parts, mask_parts(mask, statistics.shape[-1]), strict=True):
+                total = total + weights @ (read(cells) * self.scale)  # [P, G, V] @ [P, V, F * C]
+        return total
 
     def weigh(self, statistics: Tensor, points: Tensor, folds: Tensor | None = None) -> Tensor:
         """Return the evidence at each point by the regressions that learn from the image: points [P, M, 2] -> [P, M(, C)]."""

@@ -169,6 +169,7 @@ class AttentionModel(nn.Module):
         _check_clinical(params, clinical)
         self.checkpoint, self.box = params.checkpoint, params.box
         self.looks_at, self.mask_prompt = params.looks_at, params.mask_prompt
+        self.reads_mask = params.reads_mask
         self.points_per_look = params.points // params.looks
         if params.checkpoint is not None and net is None:
             net = load_net(params, image_size)
@@ -426,7 +427,7 @@ class AttentionModel(nn.Module):
             folds: int64 [P] of the patients, for one with folds.
             with_heatmap: False leaves out the mask decoder, most of the work, where the class decoder does not read it: then
                 mask_logits are [P, G, 0, 0] (or ``heat``) and bag_probs 0.
-            with_segmentation: whether the prompted mask is drawn.
+            with_segmentation: whether the prompted mask is drawn; it is, too, where the class decoder reads it.
             detail: [P, D, 4h, 4w], features of the pixels that it is drawn with beside SAM's.
             heat: logits of the heatmap [P, 4h, 4w] of all sets; None: the mask decoder draws one of each.
 
@@ -435,6 +436,7 @@ class AttentionModel(nn.Module):
         """
         prompts = self._embed_clinical(clinical)
         reads_token = isinstance(self.class_decoder, GlobalDecoder)
+        with_segmentation = with_segmentation or self.reads_mask
         with_heatmap = with_heatmap or with_segmentation or reads_token
         decoded = (
             self._decode_mask(
@@ -461,6 +463,7 @@ class AttentionModel(nn.Module):
             statistics=statistics,
             region=region,
             folds=folds,
+            segmentation=decoded.segmentation_logits,
         )
         if with_heatmap:
             weight = bag / bag.sum((1, 2), keepdim=True).clamp(min=1e-6)
@@ -488,12 +491,20 @@ class AttentionModel(nn.Module):
         statistics: Tensor | None,
         region: Tensor | None,
         folds: Tensor | None,
+        segmentation: Tensor | None = None,
     ) -> Judgement:
-        """Return what the class decoder says of point sets [P, G, k, 2]; tokens [P, G, C] are read by ``global`` alone."""
+        """Return what the class decoder says of point sets [P, G, k, 2].
+
+        Tokens [P, G, C] are read by ``global`` alone, and logits of the prompted masks [P, G, 4h, 4w] with ``reads_mask``, without
+        gradient: outlines teach the mask, and the label does not make it a code.
+        """
         heads = learners = scores = None
         if isinstance(self.class_decoder, StatisticsDecoder) and statistics is not None:
+            mask = None
+            if self.reads_mask and segmentation is not None:
+                mask = segmentation.detach().sigmoid()
             logits = self.class_decoder.heads(
-                statistics, region, points, is_point
+                statistics, region, points, is_point, mask
             )  # [P, G, F(, C)]
             n, device = self.class_decoder.folds, logits.device
             judges = judging_heads(folds, len(logits), n, device)[:, None]

@@ -8,6 +8,7 @@ points are, as in click-based segmentation (Sofiiuk et al. 2022, "Reviving itera
 alone a mask learned to be the same whatever the points were.
 """
 
+import math
 from itertools import pairwise
 
 import numpy as np
@@ -110,6 +111,86 @@ def _block(inputs: int, outputs: int) -> nn.Module:
     return nn.Sequential(
         nn.Conv2d(inputs, outputs, 3, padding=1), nn.GroupNorm(8, outputs), nn.ReLU()
     )
+
+
+# What a class decoder reads of a prompted mask: where its parts lie, and its shape.
+
+MASK_PARTS = ("inside", "around", "below")
+AROUND = 2
+"""Cells that the ring around a mask is wide."""
+SHAPE = {  # measure: usual value, usual spread
+    "log_area": (-2.5, 0.9),
+    "height": (0.42, 0.1),
+    "log_upright": (-0.7, 0.7),
+    "log_roughness": (1.55, 0.25),
+    "log_blur": (-0.5, 0.5),
+    "log_fill": (-0.1, 0.15),
+    "log_roundness": (-0.25, 0.25),
+    "tilt": (0.0, 0.15),
+}
+SHAPE_WIDTH = len(SHAPE)
+
+
+def mask_parts(mask: Tensor, grid: int) -> list[Tensor]:
+    """Return the weights of the cells in each part of masks, those of a part sum to 1: [P, G, 4h, 4w] -> 3 times [P, G, V].
+
+    ``inside`` is the mask, ``around`` a ring of AROUND cells, ``below`` what lies deeper in the same columns, where a lesion
+    casts a shadow or lets more sound through (BI-RADS, "posterior features"). A part that is empty has weights 0.
+    """
+    inside = F.adaptive_avg_pool2d(mask, grid)  # [P, G, h, w]
+    around = F.max_pool2d(inside, 2 * AROUND + 1, 1, AROUND) - inside
+    below = inside.cummax(2).values - inside
+    parts = [part.flatten(2) for part in (inside, around, below)]
+    return [part / part.sum(2, keepdim=True).clamp(min=1e-3) for part in parts]
+
+
+def describe_shape(mask: Tensor) -> Tensor:
+    """Return the measures SHAPE of masks, about their usual values in their usual spread: [P, G, H, W] -> [P, G, 8].
+
+    With a the sum of the probabilities m, v_y, v_x and c the variances and the covariance of the pixels that they weigh, in shares
+    of the image side, and p the sum of |differences| of neighbours, the perimeter:
+
+        log_area = log(a / HW)          height = mean row             log_upright = log(v_y / v_x)
+        log_roughness = log(p / sqrt a) log_blur = log(sum m (1 - m) / p)
+        log_fill = log(a / HW / (4 pi sqrt d)), against the ellipse with these variances, d = v_y v_x - c^2
+        log_roundness = log(2 sqrt d / (v_y + v_x))                   tilt = c / (v_y + v_x)
+
+    Moments of a shape: Hu 1962, "Visual pattern recognition by moment invariants", section II. A margin that is not smooth, a shape
+    that is taller than wide and no ellipse speak for cancer in breast ultrasound (Stavros et al. 1995).
+    """
+    height, width = mask.shape[-2:]
+    y = (torch.arange(height, device=mask.device, dtype=mask.dtype)[:, None] + 0.5) / height
+    x = (torch.arange(width, device=mask.device, dtype=mask.dtype) + 0.5) / width
+    area = mask.sum((2, 3)).clamp(min=1e-3)  # [P, G]
+    weights = mask / area[..., None, None]
+
+    def mean(values: Tensor) -> Tensor:
+        return (weights * values).sum((2, 3))
+
+    middle_y, middle_x = mean(y.expand(height, width)), mean(x.expand(height, width))
+    off_y, off_x = y - middle_y[..., None, None], x - middle_x[..., None, None]
+    # Of a pixel: a mask of one has the variance of its square.
+    v_y = mean(off_y.square().expand_as(mask)) + 1 / (12 * height**2)
+    v_x = mean(off_x.square().expand_as(mask)) + 1 / (12 * width**2)
+    covariance = mean(off_y * off_x)
+    root = (v_y * v_x - covariance.square()).clamp(min=1e-12).sqrt()
+    steps = (mask.diff(dim=2).abs().sum((2, 3)) + mask.diff(dim=3).abs().sum((2, 3))).clamp(min=1e-3)
+    share = area / (height * width)
+    measures = torch.stack(
+        [
+            share.log(),
+            middle_y,
+            (v_y / v_x).log(),
+            (steps / area.sqrt()).log(),
+            ((mask * (1 - mask)).sum((2, 3)).clamp(min=1e-3) / steps).log(),
+            (share / (4 * math.pi * root)).log(),
+            (2 * root / (v_y + v_x)).log(),
+            covariance / (v_y + v_x),
+        ],
+        dim=2,
+    )
+    centre, spread = torch.tensor(list(SHAPE.values()), device=mask.device, dtype=mask.dtype).T
+    return (measures - centre) / spread / math.sqrt(SHAPE_WIDTH)
 
 
 # How well a mask meets an outline, both bool and at the size of the model image; NaN where there is no outline.
