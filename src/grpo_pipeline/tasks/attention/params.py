@@ -97,8 +97,9 @@ class ModelParams(BaseModel):
         glimpse_channels: of the glimpse network.
         glimpse_pool: how the evidence of k points becomes one number.
         reads_region: whether ``statistics`` reads those of the whole region beside the points'.
-        reads_mask: whether ``statistics`` reads the prompted mask of a set, too: the statistics inside, around and below it, and
-            its shape; where a loss teaches that mask (``outline_weight``).
+        reads_mask: the mask of a set that ``statistics`` reads, too: the statistics inside, around and below it, and its shape.
+            ``prompted``: the prompted mask, where outlines teach it (``outline_weight``); ``seeded``: near the points, the
+            pixels that differ from their surroundings as the points do, which nobody teaches.
         field_mm: half the sides of the three fields of ``statistics`` in millimetres, ascending, in images whose spacing is
             known; in others, and with null, the fields are 3, 7 and 11 cells wide, a fixed share of the image.
         co_occurrence: whether ``statistics`` has contrast, homogeneity, energy and correlation of local grey-level
@@ -159,7 +160,9 @@ class ModelParams(BaseModel):
     stop: StopParams | None = None
     reads_region: bool = False
     # What is off by default is not written either: a model without is described as it always was.
-    reads_mask: bool = Field(default=False, exclude_if=lambda is_on: not is_on)
+    reads_mask: Literal["none", "prompted", "seeded"] = Field(
+        default="none", exclude_if=lambda mask: mask == "none"
+    )
     field_mm: tuple[FieldSize, FieldSize, FieldSize] | None = Field(
         default=None, exclude_if=lambda sizes: sizes is None
     )
@@ -205,7 +208,7 @@ class ModelParams(BaseModel):
             return self
         for name, rule, is_met in (
             ("reads_region", "false", not self.reads_region),
-            ("reads_mask", "false", not self.reads_mask),
+            ("reads_mask", "none", self.reads_mask == "none"),
             ("decoder_folds", "1", self.decoder_folds == 1),
             ("policy_reads", "image or cell", self.policy_reads != "statistics"),
             ("field_mm", "null", self.field_mm is None),
@@ -217,15 +220,6 @@ class ModelParams(BaseModel):
                     f"attention.model.{name} must be {rule} with class_decoder: {self.class_decoder}, got "
                     f"{str(getattr(self, name)).lower()}; only class_decoder: statistics has it"
                 )
-        return self
-
-    @model_validator(mode="after")
-    def _check_mask_is_drawn(self) -> Self:
-        if self.reads_mask and self.heatmap == "evidence":
-            raise ValueError(
-                "attention.model.heatmap must be decoder with reads_mask: true, got evidence; a mask for every cell alone would "
-                "have to be drawn: leave one of them out"
-            )
         return self
 
     @model_validator(mode="after")

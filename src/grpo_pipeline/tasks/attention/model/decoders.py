@@ -186,7 +186,7 @@ class StatisticsDecoder(PointDecoder):
         )
         # Of each part of the mask, and last of its shape.
         self.mask: nn.ModuleList | None = None
-        if params.reads_mask:
+        if params.reads_mask != "none":
             outputs = self.folds * self.outputs
             inputs = (*(channels for _ in MASK_PARTS), SHAPE_WIDTH)
             self.mask = nn.ModuleList(nn.Linear(n, outputs, bias=False) for n in inputs)
@@ -223,8 +223,8 @@ class StatisticsDecoder(PointDecoder):
             region: statistics of the whole region [P, REGION_WIDTH], with ``reads_region``.
             points: [P, G, k, 2], (x, y) in [0, 1]; with k = 0 the region and the learned prior answer.
             is_point: bool [P, G, k], False for padding; None: all are points.
-            mask: probability of each pixel of the prompted mask [P, G, 4h, 4w], with ``reads_mask``. That of a set without
-                points says nothing.
+            mask: probability of each pixel of the sets' masks [P, G, 4h, 4w], or [P, 1, 4h, 4w] for all, with ``reads_mask``.
+                That of a set without points says nothing.
         """
         n_prompts, group_size, k, _ = points.shape
         shape = (self.folds, *self.prior.shape)  # (F) or (F, C)
@@ -241,14 +241,14 @@ class StatisticsDecoder(PointDecoder):
             of_mask = self._read_mask(statistics, mask)  # [P, G, F * C]
             if is_point is not None:
                 of_mask = of_mask * is_point.any(-1, keepdim=True)
-            logits = logits + of_mask.reshape(n_prompts, group_size, *shape)
+            logits = logits + of_mask.reshape(n_prompts, -1, *shape)
         at_heads = None if is_point is None else is_point[:, None]
         if self.prior.ndim and at_heads is not None:
             at_heads = at_heads[:, None]
         return logits + pool_evidence(evidence, self.pool, at_heads).movedim(-1, 1)
 
     def _read_mask(self, statistics: Tensor, mask: Tensor) -> Tensor:
-        """Return what the regressions read of masks [P, G, 4h, 4w], [P, G, F * C]: means of the cells' evidence, and the shape."""
+        """Return what the regressions read of masks, their parts and their shape: [P, G, 4h, 4w] -> [P, G, F * C]."""
         assert self.mask is not None
         *parts, shape = self.mask
         with exact_region(statistics):

@@ -48,7 +48,11 @@ from grpo_pipeline.tasks.attention.model.point_sets import Again, SetLogits, pla
 from grpo_pipeline.tasks.attention.model.policy_head import MaskReader, PolicyNetwork, StopHead
 from grpo_pipeline.tasks.attention.model.pretrained import build_net, encoder_input, load_net
 from grpo_pipeline.tasks.attention.model.sam import Boxes, Decoded, Sam, cell_centres
-from grpo_pipeline.tasks.attention.model.segmentation import PixelFeatures
+from grpo_pipeline.tasks.attention.model.segmentation import (
+    PixelFeatures,
+    read_at_points,
+    seeded_masks,
+)
 from grpo_pipeline.tasks.attention.params import CheckpointParams, ModelParams
 
 # Clinical values as prompt tokens: one token per column beside the tokens of the points.
@@ -170,7 +174,7 @@ class AttentionModel(nn.Module):
         self.checkpoint, self.box = params.checkpoint, params.box
         self.looks_at, self.mask_prompt = params.looks_at, params.mask_prompt
         self.reads_mask = params.reads_mask
-        self.points_per_look = params.points // params.looks
+        self.points, self.points_per_look = params.points, params.points // params.looks
         if params.checkpoint is not None and net is None:
             net = load_net(params, image_size)
         self.sam = Sam(params, image_size, net)
@@ -315,12 +319,14 @@ class AttentionModel(nn.Module):
             log p_v = log sigmoid(class logit of points in cell v alone) + log pi_v - max log pi
 
         with pi the chance that the policy's first point is v: evidence counts where the policy looks, as class activation maps
-        weigh features where they are read (Zhou et al. 2016, "Learning deep features for discriminative localization"). Every
-        pixel of a cell has its value; cells outside the region have nearly none.
+        weigh features where they are read (Zhou et al. 2016, "Learning deep features for discriminative localization"). A mask
+        that the class decoder reads is that of the k likeliest cells, wherever v is. Every pixel of a cell has its value; cells
+        outside the region have nearly none.
         """
         grid, n = self.sam.grid, len(context.cells)
         everywhere = cell_centres(torch.arange(grid**2, device=context.cells.device), grid)
         points = everywhere[None, :, None].expand(n, -1, -1, -1)  # V sets of one point
+        attention = self.propose(context)[0].cells.masked_fill(~context.cells, -torch.inf)
         of_cells = self._classify(
             context.images,
             points,
@@ -330,8 +336,8 @@ class AttentionModel(nn.Module):
             statistics=context.statistics,
             region=context.region,
             folds=context.folds,
+            mask=self._mask_of_likeliest(context, attention),
         ).logits  # [P, V]
-        attention = self.propose(context)[0].cells.masked_fill(~context.cells, -torch.inf)
         with exact_region(attention):
             chance = F.logsigmoid(at_least_float32(of_cells))
             chance = chance + at_least_float32(attention) - attention.amax(1, keepdim=True)
@@ -339,6 +345,26 @@ class AttentionModel(nn.Module):
             logits = chance - torch.log(-torch.expm1(chance))
         pixels = logits.reshape(n, grid, grid)
         return pixels.repeat_interleave(4, 1).repeat_interleave(4, 2)
+
+    def _mask_of_likeliest(self, context: AttentionContext, attention: Tensor) -> Tensor | None:
+        """Return the mask that the class decoder reads at the k likeliest cells, [P, 1, 4h, 4w]; None where it reads none."""
+        if self.reads_mask == "none":
+            return None
+        points = cell_centres(attention.topk(self.points).indices, self.sam.grid)[
+            :, None
+        ]  # [P, 1, k, 2]
+        drawn = None
+        if self.reads_mask == "prompted":
+            drawn = self._decode_mask(
+                context.features,
+                points,
+                self._embed_clinical(context.clinical),
+                is_point=None,
+                is_background=None,
+                with_segmentation=True,
+                detail=context.detail,
+            ).segmentation_logits
+        return self._mask_to_read(context.images, points, None, drawn)
 
     @torch.no_grad()
     def see(self, context: AttentionContext, placed: Rollouts) -> Tensor:
@@ -436,7 +462,7 @@ class AttentionModel(nn.Module):
         """
         prompts = self._embed_clinical(clinical)
         reads_token = isinstance(self.class_decoder, GlobalDecoder)
-        with_segmentation = with_segmentation or self.reads_mask
+        with_segmentation = with_segmentation or self.reads_mask == "prompted"
         with_heatmap = with_heatmap or with_segmentation or reads_token
         decoded = (
             self._decode_mask(
@@ -454,16 +480,17 @@ class AttentionModel(nn.Module):
         if heat is not None:
             of_sets = heat[:, None].expand(-1, points.shape[1], -1, -1)
             decoded = replace(decoded, mask_logits=of_sets)
+        is_evidence = foreground(is_point, is_background)
         said = self._classify(
             images,
             points,
             decoded.token,
             prompts,
-            is_point=foreground(is_point, is_background),
+            is_point=is_evidence,
             statistics=statistics,
             region=region,
             folds=folds,
-            segmentation=decoded.segmentation_logits,
+            mask=self._mask_to_read(images, points, is_evidence, decoded.segmentation_logits),
         )
         if with_heatmap:
             weight = bag / bag.sum((1, 2), keepdim=True).clamp(min=1e-6)
@@ -491,18 +518,15 @@ class AttentionModel(nn.Module):
         statistics: Tensor | None,
         region: Tensor | None,
         folds: Tensor | None,
-        segmentation: Tensor | None = None,
+        mask: Tensor | None,
     ) -> Judgement:
         """Return what the class decoder says of point sets [P, G, k, 2].
 
-        Tokens [P, G, C] are read by ``global`` alone, and logits of the prompted masks [P, G, 4h, 4w] with ``reads_mask``, without
-        gradient: outlines teach the mask, and the label does not make it a code.
+        Tokens [P, G, C] are read by ``global`` alone, and masks [P, G, 4h, 4w] (or [P, 1, 4h, 4w], for all sets) by one with
+        ``reads_mask``.
         """
         heads = learners = scores = None
         if isinstance(self.class_decoder, StatisticsDecoder) and statistics is not None:
-            mask = None
-            if self.reads_mask and segmentation is not None:
-                mask = segmentation.detach().sigmoid()
             logits = self.class_decoder.heads(
                 statistics, region, points, is_point, mask
             )  # [P, G, F(, C)]
@@ -526,6 +550,24 @@ class AttentionModel(nn.Module):
             scores, class_logits = head(class_logits), head.log_odds(class_logits)
             heads = None if heads is None else head(heads)
         return Judgement(class_logits, scores, heads, learners)
+
+    def _mask_to_read(
+        self,
+        images: Tensor,
+        points: Tensor,
+        is_point: Tensor | None,
+        segmentation: Tensor | None,
+    ) -> Tensor | None:
+        """Return the mask that the class decoder reads, [P, G, 4h, 4w]; None where it reads none.
+
+        Without gradient: outlines teach the prompted mask, and the label does not make it a code.
+        """
+        if self.reads_mask == "none" or not points.shape[2]:
+            return None
+        if self.reads_mask == "seeded":
+            return seeded_masks(images, points, is_point, 4 * self.sam.grid)
+        assert segmentation is not None  # drawn for it
+        return read_at_points(segmentation.detach().sigmoid(), points, is_point)
 
     def _decode_mask(
         self,

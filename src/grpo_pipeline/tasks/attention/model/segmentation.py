@@ -17,6 +17,8 @@ from scipy.ndimage import binary_erosion, distance_transform_edt
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from grpo_pipeline.core.training.execution import exact_region
+
 NEARNESS = (0.05, 0.1, 0.2)
 """Standard deviations of the Gaussians around a point, in shares of the image side."""
 
@@ -97,13 +99,24 @@ def nearness(points: Tensor, is_point: Tensor | None, side: int) -> Tensor:
     """
     if points.shape[2] == 0:
         return points.new_zeros(*points.shape[:2], len(NEARNESS), side, side)
+    nearest = square_distance(points, is_point, side)
+    return torch.stack([(-nearest / (2 * scale**2)).exp() for scale in NEARNESS], dim=2)
+
+
+def square_distance(points: Tensor, is_point: Tensor | None, side: int) -> Tensor:
+    """Return the squared distance of each pixel's centre to the nearest point, [P, G, side, side]; infinite without any.
+
+    Args:
+        points: [P, G, k, 2], (x, y) in [0, 1]; k at least 1.
+        is_point: bool [P, G, k], False for padding; None: all are points.
+        side: pixels of a side.
+    """
     centres = (torch.arange(side, device=points.device, dtype=points.dtype) + 0.5) / side
     across, down = (points[..., None] - centres).square().unbind(3)  # [P, G, k, side] each
     square = down[..., :, None] + across[..., None, :]  # [P, G, k, side, side]
     if is_point is not None:
         square = square.masked_fill(~is_point[..., None, None], torch.inf)
-    nearest = square.amin(2)
-    return torch.stack([(-nearest / (2 * scale**2)).exp() for scale in NEARNESS], dim=2)
+    return square.amin(2)
 
 
 def _block(inputs: int, outputs: int) -> nn.Module:
@@ -113,20 +126,68 @@ def _block(inputs: int, outputs: int) -> nn.Module:
     )
 
 
-# What a class decoder reads of a prompted mask: where its parts lie, and its shape.
+# What a class decoder reads of a mask: where its parts lie, and its shape. It is the prompted mask, or one that nobody teaches.
+
+REACH, STEEPNESS = 0.1, 0.3
+"""How far from its points a mask is read, in shares of the image side, and the grey levels of a seeded mask's slope, in standard
+deviations of the image."""
+
+
+def read_at_points(masks: Tensor, points: Tensor, is_point: Tensor | None) -> Tensor:
+    """Return masks [P, G, H, H] times exp(-d^2 / (2 REACH^2)), d being the distance to the nearest point of the set.
+
+    A mask that a network draws may know the lesion wherever the points are. Read whole it says the same for all point sets;
+    read where the points are, it says what they have found. ``points`` and ``is_point`` are those of :func:`seeded_masks`.
+    """
+    square = square_distance(points, is_point, masks.shape[-1])
+    return masks * (-square / (2 * REACH**2)).exp()
+
+
+def seeded_masks(images: Tensor, points: Tensor, is_point: Tensor | None, side: int) -> Tensor:
+    """Return soft masks of the pixels that differ from the surroundings of a set's points as the points do, [P, G, side, side].
+
+        m(x) = sigmoid( s (t - I(x)) / STEEPNESS - d(x)^2 / (2 REACH^2) + 1 )
+
+    I is the image, smoothed; a its mean at the points and b that around them (a Gaussian of 2 REACH); t = (a + b) / 2 the
+    threshold half-way and s the sign of b - a: dark points take what is dark. d is the distance to the nearest point. After Adams
+    and Bischof 1994, "Seeded region growing"; how this differs: one soft threshold, and distance in the place of connectedness.
+    The mask of a set without points is 0.
+
+    Args:
+        images: standardised, [P, 1, S, S].
+        points: [P, G, k, 2], (x, y) in [0, 1]; at least one.
+        is_point: bool [P, G, k], False for padding; None: all are points.
+        side: pixels of the mask's side.
+    """
+    with exact_region(images):
+        smooth = F.avg_pool2d(F.adaptive_avg_pool2d(images.float(), side), 5, 1, 2)[:, 0]
+        counts = torch.ones_like(points[..., 0]) if is_point is None else is_point.float()
+        n_points = counts.sum(-1).clamp(min=1)  # [P, G]
+        place = (points * side).long().clamp(0, side - 1)
+        place = (place[..., 1] * side + place[..., 0]).flatten(1)  # [P, G * k]
+        levels = smooth.flatten(1).gather(1, place).reshape(counts.shape)
+        at_points = (levels * counts).sum(-1) / n_points  # a, [P, G]
+        square = square_distance(points, is_point, side)  # d^2, [P, G, side, side]
+        near = (-square / (2 * (2 * REACH) ** 2)).exp()
+        total = near.sum((2, 3)).clamp(min=1e-6)
+        around = torch.einsum("pghw,phw->pg", near, smooth) / total  # b
+        threshold, sign = (at_points + around) / 2, (around - at_points).sign()
+        above = (threshold[..., None, None] - smooth[:, None]) * sign[..., None, None]
+        return (above / STEEPNESS - square / (2 * REACH**2) + 1).sigmoid()
+
 
 MASK_PARTS = ("inside", "around", "below")
 AROUND = 2
 """Cells that the ring around a mask is wide."""
 SHAPE = {  # measure: usual value, usual spread
-    "log_area": (-2.5, 0.9),
-    "height": (0.42, 0.1),
-    "log_upright": (-0.7, 0.7),
-    "log_roughness": (1.55, 0.25),
-    "log_blur": (-0.5, 0.5),
-    "log_fill": (-0.1, 0.15),
-    "log_roundness": (-0.25, 0.25),
-    "tilt": (0.0, 0.15),
+    "log_area": (-2.9, 0.7),
+    "height": (0.4, 0.1),
+    "log_upright": (-0.5, 0.65),
+    "log_roughness": (1.7, 0.17),
+    "log_blur": (-0.2, 0.55),
+    "log_fill": (-0.55, 0.35),
+    "log_roundness": (-0.12, 0.18),
+    "tilt": (0.0, 0.12),
 }
 SHAPE_WIDTH = len(SHAPE)
 
@@ -145,18 +206,19 @@ def mask_parts(mask: Tensor, grid: int) -> list[Tensor]:
 
 
 def describe_shape(mask: Tensor) -> Tensor:
-    """Return the measures SHAPE of masks, about their usual values in their usual spread: [P, G, H, W] -> [P, G, 8].
+    """Return the measures SHAPE of masks, about their usual values in their usual spread: [P, G, H, W] -> [P, G, SHAPE_WIDTH].
 
-    With a the sum of the probabilities m, v_y, v_x and c the variances and the covariance of the pixels that they weigh, in shares
-    of the image side, and p the sum of |differences| of neighbours, the perimeter:
+    With a the sum of the probabilities m, v_y, v_x and c the variances and the covariance of the pixels that they weigh, in
+    shares of the image side, and p the sum of |differences| of neighbours, the perimeter:
 
         log_area = log(a / HW)          height = mean row             log_upright = log(v_y / v_x)
         log_roughness = log(p / sqrt a) log_blur = log(sum m (1 - m) / p)
         log_fill = log(a / HW / (4 pi sqrt d)), against the ellipse with these variances, d = v_y v_x - c^2
         log_roundness = log(2 sqrt d / (v_y + v_x))                   tilt = c / (v_y + v_x)
 
-    Moments of a shape: Hu 1962, "Visual pattern recognition by moment invariants", section II. A margin that is not smooth, a shape
-    that is taller than wide and no ellipse speak for cancer in breast ultrasound (Stavros et al. 1995).
+    All are divided by the root of their number, so that together they count as one. Moments of a shape: Hu 1962, "Visual pattern
+    recognition by moment invariants", section II. A margin that is not smooth, and a shape that is taller than wide and no
+    ellipse, speak for cancer in breast ultrasound (Stavros et al. 1995).
     """
     height, width = mask.shape[-2:]
     y = (torch.arange(height, device=mask.device, dtype=mask.dtype)[:, None] + 0.5) / height
@@ -174,7 +236,9 @@ def describe_shape(mask: Tensor) -> Tensor:
     v_x = mean(off_x.square().expand_as(mask)) + 1 / (12 * width**2)
     covariance = mean(off_y * off_x)
     root = (v_y * v_x - covariance.square()).clamp(min=1e-12).sqrt()
-    steps = (mask.diff(dim=2).abs().sum((2, 3)) + mask.diff(dim=3).abs().sum((2, 3))).clamp(min=1e-3)
+    steps = (mask.diff(dim=2).abs().sum((2, 3)) + mask.diff(dim=3).abs().sum((2, 3))).clamp(
+        min=1e-3
+    )
     share = area / (height * width)
     measures = torch.stack(
         [
