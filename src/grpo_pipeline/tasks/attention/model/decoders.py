@@ -254,7 +254,7 @@ class StatisticsDecoder(PointDecoder):
         with exact_region(statistics):
             cells = at_least_float32(statistics).flatten(2).transpose(1, 2)  # [P, V, D]
             mask = at_least_float32(mask)
-            total = shape(describe_shape(mask))
+            total: Tensor = shape(describe_shape(mask))
             # A map of evidence per part, shared by all G masks: D statistics are never averaged per set.
             for read, weights in zip(parts, mask_parts(mask, statistics.shape[-1]), strict=True):
                 total = total + weights @ (read(cells) * self.scale)  # [P, G, V] @ [P, V, F * C]

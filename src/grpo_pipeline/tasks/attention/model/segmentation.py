@@ -254,7 +254,8 @@ def describe_shape(mask: Tensor) -> Tensor:
         dim=2,
     )
     centre, spread = torch.tensor(list(SHAPE.values()), device=mask.device, dtype=mask.dtype).T
-    return (measures - centre) / spread / math.sqrt(SHAPE_WIDTH)
+    described: Tensor = (measures - centre) / spread / math.sqrt(SHAPE_WIDTH)
+    return described
 
 
 # How well a mask meets an outline, both bool and at the size of the model image; NaN where there is no outline.
