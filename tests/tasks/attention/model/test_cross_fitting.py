@@ -1,5 +1,6 @@
 """The decoder that reads statistics: ridge regressions that judge what they have not learned from; outlines for the policy."""
 
+import copy
 import re
 from dataclasses import replace
 from zlib import crc32
@@ -25,6 +26,8 @@ from grpo_pipeline.tasks.attention.model.field_statistics import (
     describe_fields,
     describe_region,
 )
+from grpo_pipeline.tasks.attention.model.sam import cell_centres
+from grpo_pipeline.tasks.attention.model.segmentation import describe_shape, mask_parts, read_at_points, seeded_masks
 
 FOLDED = {"class_decoder": "statistics", "reads_region": True, "decoder_folds": 3, "glimpse_pool": "mean"}
 ROWS = np.array([0, 2, 4, 6, 8, 12])
@@ -204,13 +207,66 @@ def test_the_policy_learns_from_outlines_where_they_are_shown() -> None:
     assert float(slope.abs().max()) > 1e-4
 
 
+@pytest.mark.parametrize("kind", ["prompted", "seeded"])
+def test_a_mask_is_read_inside_around_below_and_by_its_shape(kind: str) -> None:
+    """Against a mean of the statistics for every set and part; no loss of the class reaches the mask."""
+    shown = {"mask_share": 1.0, "outline_weight": 1.0, "glimpse_weight": 0.0, "heatmap_weight": 0.0}
+    task = make_task(
+        **FOLDED, reads_mask=kind, detail_channels=8, stop={"min_points": 1}, supervised=shown if kind == "prompted" else SILENT
+    )
+    policy = task.build_policy(0)
+    shake(policy, seed=5)
+    batch = task.replicate(task.make_batch(make_data(), ROWS), 2)
+    context = task.encode(policy, batch)
+    is_valid = torch.tensor([[[True, True, False], [False, False, False]]]).expand(6, 2, 3)
+    actions = torch.randint(task.grid**2, (6, 2, 3), generator=torch.Generator().manual_seed(0))
+    sets = Rollouts(actions, torch.zeros(6, 2, 3), is_valid)
+    outcomes = task.decode(policy, context, sets, batch)
+    decoder = policy.class_decoder
+    of_parts, of_shape = [map_.weight for map_ in decoder.mask[:-1]], decoder.mask[-1].weight
+    points = cell_centres(actions, task.grid)
+    if kind == "seeded":
+        masks = seeded_masks(batch.images, points, is_valid, 4 * task.grid)
+        assert outcomes.segmentation_logits is None
+    else:
+        masks = read_at_points(outcomes.segmentation_logits.sigmoid(), points, is_valid)
+    parts, shapes = mask_parts(masks, task.grid), describe_shape(masks)
+    for p in range(6):
+        statistics = context.statistics[p].flatten(1)  # [WIDTH, V]
+        of_image = decoder.region.weight @ context.region[p] + decoder.prior
+        cells = statistics[:, actions[p, 0, :2]].mean(1)
+        evidence = decoder.evidence.weight.flatten(1) @ cells * 2 / WIDTH**0.5 + decoder.evidence.bias
+        read = of_shape @ shapes[p, 0]
+        for weight, part in zip(of_parts, parts, strict=True):
+            read = read + weight @ (statistics @ part[p, 0]) * 2 / WIDTH**0.5
+        torch.testing.assert_close(outcomes.heads[p, 0], of_image + evidence + read, atol=2e-5, rtol=1e-4)
+        torch.testing.assert_close(outcomes.heads[p, 1], of_image, atol=1e-5, rtol=1e-5)  # no point: no mask
+        assert float(read.abs().max()) > 0.01
+    loss = F.binary_cross_entropy_with_logits(outcomes.class_logits, batch.label)
+    policy.zero_grad()
+    loss.backward()
+    slopes = {name: parameter.grad for name, parameter in policy.named_parameters()}
+    taught = {name.split(".")[0] for name, slope in slopes.items() if slope is not None and bool((slope != 0).any())}
+    assert taught == {"class_decoder"}
+    assert all(bool((slopes[f"class_decoder.mask.{part}.weight"] != 0).any()) for part in range(4))
+
+
+def test_a_mask_that_nobody_teaches_or_reads_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"reads_mask must be none or seeded with .*outline_weight = 0, got prompted; nothing"):
+        make_task(**FOLDED, reads_mask="prompted")
+    with pytest.raises(ValidationError, match=r"model.reads_mask must be none with class_decoder: glimpse, got seeded; only"):
+        make_task(reads_mask="seeded")
+
+
 EVIDENCE = FOLDED | {"heatmap": "evidence"}
 SILENT = {"heatmap_weight": 0.0, "glimpse_weight": 0.0}
 
 
-def test_a_heatmap_of_evidence_is_what_a_point_there_would_say_where_the_policy_looks() -> None:
-    """Against one decoding and one chance for every cell; it is the same for all sets, and no loss reaches it."""
-    task = make_task(**EVIDENCE, supervised=SILENT)
+@pytest.mark.parametrize("reads_mask", ["none", "seeded", "prompted"])
+def test_a_heatmap_of_evidence_is_what_a_point_there_would_say_where_the_policy_looks(reads_mask: str) -> None:
+    """Against one decoding and one chance for every cell, with the mask of the likeliest points; it is the same for all sets."""
+    shown = {"mask_share": 1.0, "outline_weight": 1.0} if reads_mask == "prompted" else {}
+    task = make_task(**EVIDENCE, reads_mask=reads_mask, supervised=SILENT | shown)
     policy = task.build_policy(0)
     shake(policy, seed=4)
     batch = task.replicate(task.make_batch(make_data(), ROWS), 2)
@@ -221,10 +277,21 @@ def test_a_heatmap_of_evidence_is_what_a_point_there_would_say_where_the_policy_
     assert not outcomes.mask_logits.requires_grad
     chances = policy.propose(context)[0].cells.masked_fill(~batch.cells, -torch.inf).softmax(1)
     heat = outcomes.mask_logits.sigmoid()
+    # What the mask of the three likeliest cells adds to each logit.
+    added = torch.zeros(6)
+    likeliest = chances.topk(3).indices[:, None]
+    silent = copy.deepcopy(policy)
+    if reads_mask != "none":
+        best = Rollouts(likeliest, torch.zeros(6, 1, 3), torch.ones(6, 1, 3, dtype=torch.bool))
+        for parameter in silent.class_decoder.mask.parameters():
+            torch.nn.init.zeros_(parameter)
+        with_mask, without = (task.decode(one, context, best, batch).class_logits[:, 0] for one in (policy, silent))
+        added = with_mask - without
+        assert float(added.abs().max()) > 0.01
     for v in range(task.grid**2):
         there = torch.full((6, 1, 1), v)
         alone = Rollouts(there, torch.zeros(6, 1, 1), torch.ones(6, 1, 1, dtype=torch.bool))
-        said = task.decode(policy, context, alone, batch).class_logits[:, 0].sigmoid()
+        said = (task.decode(silent, context, alone, batch).class_logits[:, 0] + added).sigmoid()
         expected = said * chances[:, v] / chances.amax(1)
         row, column = divmod(v, task.grid)
         pixels = heat[:, :, 4 * row : 4 * row + 4, 4 * column : 4 * column + 4].flatten(2)

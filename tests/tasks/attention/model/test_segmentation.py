@@ -34,12 +34,18 @@ from grpo_pipeline.tasks.attention.batch import shown_outlines
 from grpo_pipeline.tasks.attention.data.examples import Examples
 from grpo_pipeline.tasks.attention.evaluation import outlined_share
 from grpo_pipeline.tasks.attention.model.segmentation import (
+    MASK_PARTS,
+    SHAPE,
     PixelFeatures,
     clicks_to,
+    describe_shape,
     hausdorff95,
+    mask_parts,
     nearness,
     overlap,
+    read_at_points,
     resize_masks,
+    seeded_masks,
 )
 from grpo_pipeline.tasks.attention.task import AttentionTask
 
@@ -148,6 +154,92 @@ def test_nearness_golden():
     torch.testing.assert_close(near[:, 0, 1], torch.ones(3))
     torch.testing.assert_close(near[:, 2, 0], torch.tensor([math.exp(-0.0625 / (2 * s * s)) for s in (0.05, 0.1, 0.2)]))
     torch.testing.assert_close(near[:, 3, 3], torch.tensor([math.exp(-(0.25 + 0.0625) / (2 * s * s)) for s in (0.05, 0.1, 0.2)]))
+
+
+# What a class decoder reads of a mask, against loops over cells and pixels.
+
+
+def test_parts_of_a_mask_equal_a_naive_loop():
+    grid = 6
+    masks = torch.rand(2, 3, 4 * grid, 4 * grid, generator=torch.Generator().manual_seed(0)).pow(3)
+    masks[1, 2, :, :8] = 0
+    parts = mask_parts(masks, grid)
+    assert len(parts) == len(MASK_PARTS)
+    for p, g in np.ndindex(2, 3):
+        cells = masks[p, g].reshape(grid, 4, grid, 4).mean((1, 3)).numpy()
+        expected = np.zeros((3, grid, grid))
+        for i, j in np.ndindex(grid, grid):
+            near = cells[max(0, i - 2) : i + 3, max(0, j - 2) : j + 3].max()
+            expected[:, i, j] = cells[i, j], near - cells[i, j], cells[: i + 1, j].max() - cells[i, j]
+        expected /= expected.sum((1, 2), keepdims=True)
+        found = np.stack([part[p, g].reshape(grid, grid).numpy() for part in parts])
+        np.testing.assert_allclose(found, expected, atol=1e-6)
+    assert not any(bool(part.any()) for part in mask_parts(torch.zeros(1, 1, 8, 8), 2))  # no mask has no parts
+
+
+def test_the_shape_of_a_mask_equals_a_naive_loop():
+    height, width = 10, 14
+    masks = torch.rand(1, 2, height, width, generator=torch.Generator().manual_seed(1)).double().pow(2)
+    usual, spread = np.array(list(SHAPE.values())).T
+    for g in range(2):
+        m = masks[0, g].numpy()
+        places = [((i + 0.5) / height, (j + 0.5) / width, m[i, j]) for i, j in np.ndindex(height, width)]
+        area = sum(weight for *_, weight in places)
+        y, x = (sum(place[axis] * place[2] for place in places) / area for axis in (0, 1))
+        v_y = sum((one - y) ** 2 * weight for one, _, weight in places) / area + 1 / (12 * height**2)
+        v_x = sum((one - x) ** 2 * weight for _, one, weight in places) / area + 1 / (12 * width**2)
+        c = sum((one - y) * (two - x) * weight for one, two, weight in places) / area
+        perimeter = sum(abs(m[i, j] - m[i + 1, j]) for i, j in np.ndindex(height - 1, width))
+        perimeter += sum(abs(m[i, j] - m[i, j + 1]) for i, j in np.ndindex(height, width - 1))
+        root, share = math.sqrt(v_y * v_x - c * c), area / (height * width)
+        expected = [
+            math.log(share),
+            y,
+            math.log(v_y / v_x),
+            math.log(perimeter / math.sqrt(area)),
+            math.log((m * (1 - m)).sum() / perimeter),
+            math.log(share / (4 * math.pi * root)),
+            math.log(2 * root / (v_y + v_x)),
+            c / (v_y + v_x),
+        ]
+        found = describe_shape(masks)[0, g].numpy() * math.sqrt(len(SHAPE)) * spread + usual
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+    # An ellipse fills the ellipse with its variances, whatever its size, place and turn.
+    row, column = (np.mgrid[:200, :200] + 0.5) / 200
+    turned = ((row - 0.4) + 0.5 * (column - 0.6)) / 0.1, ((column - 0.6) - 0.5 * (row - 0.4)) / 0.25
+    ellipse = torch.from_numpy((turned[0] ** 2 + turned[1] ** 2 < 1).astype(float))[None, None]
+    fill = describe_shape(ellipse)[0, 0, list(SHAPE).index("log_fill")] * math.sqrt(len(SHAPE)) * SHAPE["log_fill"][1]
+    assert float(fill) + SHAPE["log_fill"][0] == pytest.approx(0, abs=0.01)
+    assert bool(describe_shape(torch.zeros(1, 1, 8, 8)).isfinite().all())
+
+
+def test_seeded_masks_equal_a_naive_loop_and_take_bright_points_as_they_take_dark_ones():
+    side = 12
+    images = torch.randn(2, 1, 24, 24, generator=torch.Generator().manual_seed(2))
+    points = torch.rand(2, 3, 2, 2, generator=torch.Generator().manual_seed(3))
+    is_point = torch.tensor([[[True, True], [True, False], [False, False]]]).expand(2, 3, 2)
+    found = seeded_masks(images, points, is_point, side)
+    for p, g in np.ndindex(2, 3):
+        small = images[p, 0].reshape(side, 2, side, 2).mean((1, 3))
+        padded = torch.nn.functional.pad(small, (2, 2, 2, 2))
+        smooth = [[float(padded[i : i + 5, j : j + 5].sum() / 25) for j in range(side)] for i in range(side)]
+        seeds = [point.tolist() for point, there in zip(points[p, g], is_point[p, g], strict=True) if there]
+        if not seeds:
+            assert not bool(found[p, g].any())
+            continue
+        at_points = np.mean([smooth[int(y * side)][int(x * side)] for x, y in seeds])
+        square = [
+            [min(((j + 0.5) / side - x) ** 2 + ((i + 0.5) / side - y) ** 2 for x, y in seeds) for j in range(side)]
+            for i in range(side)
+        ]
+        near = np.exp(-np.array(square) / (2 * 0.2**2))
+        around = (near * np.array(smooth)).sum() / near.sum()
+        above = ((at_points + around) / 2 - np.array(smooth)) * np.sign(around - at_points)
+        expected = 1 / (1 + np.exp(-(above / 0.3 - np.array(square) / (2 * 0.1**2) + 1)))
+        np.testing.assert_allclose(found[p, g].numpy(), expected, atol=1e-5)
+        read = read_at_points(found, points, is_point)[p, g].numpy()
+        np.testing.assert_allclose(read, expected * np.exp(-np.array(square) / (2 * 0.1**2)), atol=1e-5)
+    torch.testing.assert_close(seeded_masks(-images, points, is_point, side), found)
 
 
 def test_every_loss_of_an_outline_reaches_the_pixels():
