@@ -232,10 +232,10 @@ def test_seeded_masks_equal_a_naive_loop_and_take_bright_points_as_they_take_dar
             [min(((j + 0.5) / side - x) ** 2 + ((i + 0.5) / side - y) ** 2 for x, y in seeds) for j in range(side)]
             for i in range(side)
         ]
-        near = np.exp(-np.array(square) / (2 * 0.2**2))
+        near = np.exp(-np.array(square) / (2 * 0.28**2))
         around = (near * np.array(smooth)).sum() / near.sum()
         above = ((at_points + around) / 2 - np.array(smooth)) * np.sign(around - at_points)
-        expected = 1 / (1 + np.exp(-(above / 0.3 - np.array(square) / (2 * 0.1**2) + 1)))
+        expected = 1 / (1 + np.exp(-(above / 0.3 - np.array(square) / (2 * 0.14**2) + 1)))
         np.testing.assert_allclose(found[p, g].numpy(), expected, atol=1e-5)
         read = read_at_points(found, points, is_point)[p, g].numpy()
         np.testing.assert_allclose(read, expected * np.exp(-np.array(square) / (2 * 0.1**2)), atol=1e-5)

@@ -128,19 +128,20 @@ def _block(inputs: int, outputs: int) -> nn.Module:
 
 # What a class decoder reads of a mask: where its parts lie, and its shape. It is the prompted mask, or one that nobody teaches.
 
-REACH, STEEPNESS = 0.1, 0.3
-"""How far from its points a mask is read, in shares of the image side, and the grey levels of a seeded mask's slope, in standard
-deviations of the image."""
+NEAR = 0.1
+"""How far from its points a prompted mask is read, in shares of the image side."""
+REACH, STEEPNESS = 0.14, 0.3
+"""How far a seeded mask reaches from a point, and the grey levels of its slope, in standard deviations of the image."""
 
 
 def read_at_points(masks: Tensor, points: Tensor, is_point: Tensor | None) -> Tensor:
-    """Return masks [P, G, H, H] times exp(-d^2 / (2 REACH^2)), d being the distance to the nearest point of the set.
+    """Return masks [P, G, H, H] times exp(-d^2 / (2 NEAR^2)), d being the distance to the nearest point of the set.
 
     A mask that a network draws may know the lesion wherever the points are. Read whole it says the same for all point sets;
     read where the points are, it says what they have found. ``points`` and ``is_point`` are those of :func:`seeded_masks`.
     """
     square = square_distance(points, is_point, masks.shape[-1])
-    return masks * (-square / (2 * REACH**2)).exp()
+    return masks * (-square / (2 * NEAR**2)).exp()
 
 
 def seeded_masks(images: Tensor, points: Tensor, is_point: Tensor | None, side: int) -> Tensor:
