@@ -75,7 +75,7 @@ def make_clinical_examples(seed: int = 0) -> Examples:
 
 
 def make_class_examples(classes: Classes, examples: Examples | None = None) -> Examples:
-    """The tiny cores with classes or sets of findings: positive cores take turns in the positive ones, the others in the others."""
+    """The tiny cores with classes or sets of findings: positive cores take turns in the positive ones, the others likewise."""
     examples, n = make_examples() if examples is None else examples, len(classes.names)
     values = range(2**n if classes.several else n)
     sides = [[value for value in values if classes.label_of(value) == label] for label in (0, 1)]
