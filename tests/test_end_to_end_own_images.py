@@ -161,7 +161,7 @@ def test_images_with_several_findings_are_learned_and_scored(project: Path, root
     section["attention"]["data"]["label"] = told["attention"]["data"]["label"]
     section["attention"]["data"]["columns"]["label"] = "findings"
     section["attention"]["predict"] = {"columns": PREDICTED, "folders": {"image": "scans"}}
-    (project / "conf/mine/parameters/attention_data.yml").write_text(yaml.safe_dump(section))
+    (project / "conf/mine/parameters/attention_data.yml").write_text(yaml.safe_dump(section, sort_keys=False))
     done = run(project, "--params", f"{SMALL},{ANY}", env="mine")
     assert done.returncode == 0
     warned = "must hold cores with and without each finding, got "  # of two patients in val
