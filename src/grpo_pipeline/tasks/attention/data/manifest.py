@@ -292,12 +292,8 @@ def check_classes(raw: ImageFolder, rows: Sequence[Row], params: DataParams) -> 
     shown = f"{there[: 2 * SHOWN]}" + (
         f" and {len(there) - 2 * SHOWN} more" * (len(there) > 2 * SHOWN)
     )
-    between = BETWEEN_FINDINGS if label.several else None
-    known = (
-        {canonical_value(part) for cell in there for part in cell.split(between)}
-        if between
-        else set(map(canonical_value, there))
-    )
+    cells = [cell.split(BETWEEN_FINDINGS) if label.several else [cell] for cell in there]
+    known = {canonical_value(part) for parts in cells for part in parts}
     # Name of each class, whether the usable rows have it, and the cells that mean it.
     kinds: list[tuple[str, bool, tuple[str, ...] | None]] = [
         ("positive", any(row["label"] == 1 for row in rows), label.positive),

@@ -18,6 +18,7 @@ CLASS_COLUMN = "class"
 FINDINGS_COLUMN = "findings"
 """The row's findings, bit c for the class with number c: in the place of ``class`` where a row may have several."""
 BETWEEN_FINDINGS = ";"
+"""Between the values of a cell that names several findings."""
 MOST_FINDINGS = 53
 """A float64 holds so many bits exactly: a table that is read back as numbers loses none."""
 FRAME_COLUMN = "frame"
