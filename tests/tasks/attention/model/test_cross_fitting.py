@@ -265,7 +265,12 @@ SILENT = {"heatmap_weight": 0.0, "glimpse_weight": 0.0}
 
 @pytest.mark.parametrize(
     ("reads_mask", "findings"),
-    [("none", None), ("seeded", None), ("prompted", None), ("none", Classes(names=("a", "b"), positive=("a", "b"), several=True))],
+    [
+        ("none", None),
+        ("seeded", None),
+        ("prompted", None),
+        ("none", Classes(names=("a", "b"), positive=("a", "b"), several=True)),
+    ],
     ids=["none", "seeded", "prompted", "findings"],
 )
 def test_a_heatmap_of_evidence_is_what_a_point_there_would_say_where_the_policy_looks(
