@@ -661,7 +661,9 @@ def finding_metrics(findings: Sequence[str]) -> dict[str, Metric]:
         is_set = which[:, None] == np.arange(which.max() + 1)  # [n, sets]
         return weighted.divide((weights @ is_set).max(1), weights.sum(1))
 
-    metric = partial(Metric, usable=usable, reason="needs a core whose findings are known")
+    metric = partial(
+        Metric, usable=usable, reason="needs a core with a probability of each finding"
+    )
     every = f"needs a core with and one without each of the findings {', '.join(findings)}"
     constant = "of the best answer that is the same for all"
     kinds: tuple[tuple[str, str, Ranking, Mass], ...] = (
