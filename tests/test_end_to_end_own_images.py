@@ -81,6 +81,15 @@ attention:
 """
 
 
+SETS = (
+    (("normal",), ("calcified",), ("cyst",), ("cyst", "calcified")),
+    (("mass",), ("calcified", "mass"), ("distortion", "cyst"), ("mass", "distortion")),
+)
+
+
+PREDICTED = {"image": "file", "core_id": None, "patient_id": "subject", "region_mask": "gland", "bag_mask": None}
+
+
 def write_clinic(root: Path) -> pd.DataFrame:
     """Write 16-bit PNG and float NPY images of odd sizes with gland masks, and their table."""
     rng, rows = np.random.default_rng(0), []
@@ -104,6 +113,7 @@ def write_clinic(root: Path) -> pd.DataFrame:
                 "subject": f"S{number // 2 % 12}", "site": "north" if number // 2 % 12 < 6 else "south", "file": file,
                 "gland": f"glands/{name}.png", "diagnosis": "cancer" if label else f"benign {number}",
                 "percent": 10 + number if label else 0, "age": "" if number == 5 else 50 + number,
+                "findings": "; ".join(SETS[label][number // 2 % 4]),
             }
         )  # fmt: skip
     table = pd.DataFrame(rows)
@@ -140,6 +150,45 @@ def documented(root: Path, begins: str) -> dict:
     """Return the YAML block of docs/data.md that begins with a line."""
     text = (root / "docs/data.md").read_text().partition(f"```yaml\n{begins}\n")[2].partition("```")[0]
     return yaml.safe_load(f"{begins}\n{text}")
+
+
+def test_images_with_several_findings_are_learned_and_scored(project: Path, root: Path) -> None:
+    table = write_clinic(project.parent / "clinic")
+    (project / "conf/mine/parameters").mkdir(parents=True)
+    (project / "conf/mine/globals.yml").write_text(GLOBALS)
+    section = yaml.safe_load(PARAMETERS)
+    told = documented(root, "attention:  # several findings of an image")
+    section["attention"]["data"]["label"] = told["attention"]["data"]["label"]
+    section["attention"]["data"]["columns"]["label"] = "findings"
+    section["attention"]["predict"] = {"columns": PREDICTED, "folders": {"image": "scans"}}
+    (project / "conf/mine/parameters/attention_data.yml").write_text(yaml.safe_dump(section, sort_keys=False))
+    done = run(project, "--params", f"{SMALL},{ANY}", env="mine")
+    assert done.returncode == 0
+    warned = "must hold cores with and without each finding, got "  # of two patients in val
+    assert [line for line in done.stderr.splitlines() if warned not in line] == []
+    checked = pd.read_csv(project / "data/02_intermediate/attention_mine/checked.csv")
+    names = ["mass", "calcified", "cyst", "distortion"]
+    assert checked["findings"].tolist() == [
+        sum(1 << names.index(n) for n in SETS[i % 2][i // 2 % 4] if n in names) for i in range(36)
+    ]
+    assert checked["label"].tolist() == [number % 2 for number in range(36)]
+    metrics = comparison(project, "attention_mine")["arms"]["grpo"]["metrics"]
+    assert {f"auroc_finding_{name}" for name in names} | {"exact_match", "wrong_findings", "auroc"} <= metrics.keys()
+    assert not {"accuracy", "balanced_accuracy", "kappa_quadratic"} & metrics.keys()
+    assert 0 <= metrics["wrong_findings"]["value"] <= 4
+    page = (project / "data/08_reporting/attention_mine/report.html").read_text()
+    assert "AUROC of the finding distortion" in page
+    assert "against the other classes" not in page
+    [path] = (project / "data/07_model_output/attention_mine/grpo/predictions.csv").glob("*/predictions.csv")
+    rows = pd.read_csv(path).query("rule == 'policy'")
+    positive = rows[["prob_mass", "prob_distortion"]].to_numpy()
+    np.testing.assert_allclose(1 - (1 - positive).prod(1), rows["prob"], atol=1e-5)
+
+    done = run(project, "--pipelines", "attention_predict", env="mine")
+    assert (done.returncode, done.stderr) == (0, "")
+    scores = pd.read_csv(project / "data/07_model_output/attention_mine/predict/scores.csv")
+    assert len(scores) == len(table)
+    assert list(scores.columns[-4:]) == [f"prob_{name}" for name in names]
 
 
 def test_a_folder_per_case_with_frames_is_trained_on_and_scored(project: Path, root: Path) -> None:

@@ -75,11 +75,12 @@ def make_clinical_examples(seed: int = 0) -> Examples:
 
 
 def make_class_examples(classes: Classes, examples: Examples | None = None) -> Examples:
-    """The tiny cores with classes: positive ones take turns in the positive classes, negative ones in the others."""
+    """The tiny cores with classes or sets of findings: positive cores take turns in the positive ones, the others likewise."""
     examples, n = make_examples() if examples is None else examples, len(classes.names)
-    sides = [[c for c in range(n) if classes.is_positive[c] == bool(label)] for label in (0, 1)]
+    values = range(2**n if classes.several else n)
+    sides = [[value for value in values if classes.label_of(value) == label] for label in (0, 1)]
     of_row = [sides[label][row // 2 % len(sides[label])] for row, label in enumerate(examples.table["label"])]
-    return replace(examples, table=examples.table.assign(**{"class": of_row}), classes=classes)
+    return replace(examples, table=examples.table.assign(**{classes.column: of_row}), classes=classes)
 
 
 def make_task(

@@ -2,7 +2,14 @@ import numpy as np
 import pandas as pd
 import pytest
 from pydantic import ValidationError
-from sklearn.metrics import accuracy_score, balanced_accuracy_score, cohen_kappa_score, roc_auc_score
+from sklearn.metrics import (
+    accuracy_score,
+    average_precision_score,
+    balanced_accuracy_score,
+    cohen_kappa_score,
+    hamming_loss,
+    roc_auc_score,
+)
 
 from grpo_pipeline.statistics.alignment import split_rules
 from grpo_pipeline.tasks.attention.metrics import (
@@ -200,6 +207,48 @@ def test_classes_are_scored_as_scikit_learn_scores_them(ordinal):
     assert undefined == {"auroc_class_benign", "auroc_macro", "balanced_accuracy"}
 
 
+def test_findings_are_scored_as_scikit_learn_scores_them():
+    rng, names, n = np.random.default_rng(6), ["cyst", "calcified", "mass"], 90
+    truth = rng.random((n, 3)) < (0.2, 0.6, 0.4)
+    probs = (0.4 * rng.random((n, 3)) + 0.5 * rng.random((n, 3)) * truth).clip(0, 1)
+    rows = pd.concat([ROWS.iloc[:1]] * n, ignore_index=True).assign(
+        core_id=[f"c{i}" for i in range(n)],
+        findings=truth @ (1, 2, 4),
+        **{f"prob_{name}": probs[:, c] for c, name in enumerate(names)},
+    )
+    counts = rng.integers(0, 3, n)
+    drawn = np.repeat(np.arange(n), counts)
+    true, said = truth[drawn], probs[drawn]
+    constant = np.broadcast_to(true.mean(0), true.shape)
+    sets = [tuple(one) for one in true.tolist()]
+    commonest = np.broadcast_to(max(set(sets), key=sets.count), true.shape)
+    expected = {f"auroc_finding_{name}": roc_auc_score(true[:, c], said[:, c]) for c, name in enumerate(names)}
+    expected |= {
+        f"average_precision_finding_{name}": average_precision_score(true[:, c], said[:, c]) for c, name in enumerate(names)
+    }
+    expected |= {
+        "auroc_macro": roc_auc_score(true, said, average="macro"),
+        "average_precision_macro": average_precision_score(true, said, average="macro"),
+        "average_precision_macro_constant": average_precision_score(true, constant, average="macro"),
+        "exact_match": accuracy_score(true, said > 0.5),
+        "exact_match_constant": accuracy_score(true, commonest),
+        "wrong_findings": 3 * hamming_loss(true, said > 0.5),
+        "wrong_findings_constant": 3 * hamming_loss(true, constant > 0.5),
+    }
+    assert 0.1 < expected["exact_match_constant"] < expected["exact_match"] < 0.9
+    found = dict(build_suite({}).for_names(rows.columns).metrics)
+    assert set(found) - set(METRICS) == set(expected)  # nothing of exclusive classes: accuracy, kappa
+    for name, wanted in expected.items():
+        assert found[name](rows, counts[None].astype(float))[0] == pytest.approx(wanted, abs=1e-12), name
+        assert found[name].count(rows.assign(prob_mass=[NAN] * 7 + [0.5] * (n - 7))) == n - 7
+    again = build_suite({}).for_names(sorted(expected)).metrics
+    assert set(again) - set(METRICS) == set(expected)
+    assert again["exact_match"](rows, np.ones((1, n)))[0] == accuracy_score(truth, probs > 0.5)
+    alone = rows[~truth[:, 2]]
+    undefined = {name for name in expected if np.isnan(found[name](alone, np.ones((1, len(alone))))[0])}
+    assert undefined == {"auroc_finding_mass", "average_precision_finding_mass", "auroc_macro", "average_precision_macro"}
+
+
 def test_the_reader_stands_in_the_summary():
     entry = {"value": -0.05, "ci95": [-0.09, -0.01], "n": 47, "reason": None}
     metrics = {"auroc_minus_reader": entry, "reader_auroc": {**entry, "value": 0.9}}
@@ -299,6 +348,11 @@ def test_frames_become_one_row_of_their_core(how):
         assert (row["prob_x"], row["prob_y"]) == (pytest.approx(row["prob"]), pytest.approx(1 - row["prob"]))
         assert (row["frames"], row["patient_id"], row["label"]) == (len(own), own["patient_id"].iloc[0], own["label"].iloc[0])
     assert combine_frames(ROWS) is ROWS
+    findings = combine_frames(rows.rename(columns={"class": "findings"})).set_index(["rule", "core_id"])
+    own = rows.groupby(["rule", "core_id"])
+    for name in ("prob_x", "prob_y"):  # of several findings each by the rule
+        assert findings[name].to_dict() == pytest.approx(own[name].agg(how).to_dict())
+    assert findings["findings"].to_dict() == own["class"].first().to_dict()
 
 
 def test_a_frame_without_a_probability_leaves_its_core_without_one():

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.tasks.attention.data.examples import Examples
-from grpo_pipeline.tasks.attention.data.params import CLASS_COLUMN, MODEL_SPACING_COLUMNS
+from grpo_pipeline.tasks.attention.data.params import MODEL_SPACING_COLUMNS
 
 # The arrays of a batch as they are stored, before anything is derived from them.
 
@@ -103,7 +103,8 @@ class AttentionBatch:
         clinical: [P, F], values of the clinical columns in their own units, NaN where unknown or dropped; None for a model
             without clinical prompts.
         folds: of the training patients, int64 [P], -1 for a core of another split; None where the decoder has no folds.
-        classes: number of the class, int64 [P]; None of data with a label alone.
+        classes: number of the class, int64 [P], or which of several findings the core has, bool [P, C]; None of data with a label
+            alone.
         levels: [P, 2], mean and standard deviation of the grey levels before they were standardised, as shares of white.
         spacing: [P, 2], millimetres per pixel of the image, down and across, NaN where unknown; None for a model whose fields are
             not in millimetres.
@@ -176,6 +177,16 @@ class Outcomes:
     class_scores: Tensor | None = None
 
 
+def class_targets(examples: Examples, rows: np.ndarray) -> np.ndarray:
+    """Return the number of the class of these rows, int64 [n], or which of several findings they have, bool [n, C]."""
+    classes = examples.classes
+    assert classes is not None
+    values: np.ndarray = examples.table[classes.column].to_numpy(np.int64)[rows]
+    if not classes.several:
+        return values
+    return np.stack([classes.is_of(values, number) for number in range(len(classes.names))], axis=1)
+
+
 def make_batch(
     data: AttentionData,
     rows: np.ndarray,
@@ -234,7 +245,7 @@ def make_batch(
         else F.adaptive_avg_pool2d(pixels.outline.float(), 4 * grid),
         classes=None
         if examples.classes is None
-        else torch.as_tensor(examples.table[CLASS_COLUMN].to_numpy(np.int64)[rows], device=device),
+        else torch.as_tensor(class_targets(examples, rows), device=device),
     )
 
 

@@ -175,7 +175,8 @@ def build_task(
         model = model.model_copy(update={"looks_at": seen})
     if model.heatmap == "evidence":
         _check_nobody_learns_the_heatmap(model, rewards, supervised)
-    if model.glimpse_pool == "noisy_or" and n_outputs(examples.classes) > 1:
+    exclusive = examples.classes is not None and not examples.classes.several
+    if model.glimpse_pool == "noisy_or" and exclusive and n_outputs(examples.classes) > 1:
         raise ValueError(
             "attention.model.glimpse_pool must be mean or logsumexp for classes without an order, got noisy_or, which pools "
             "probabilities of one event; choose another one, or set attention.data.label.ordinal: true for grades"

@@ -25,6 +25,7 @@ from grpo_pipeline.statistics.metric import (
 from grpo_pipeline.statistics.wording import Entry, judge, signed
 from grpo_pipeline.tasks.attention.data.params import (
     CLASS_COLUMN,
+    FINDINGS_COLUMN,
     FRAME_COLUMN,
     NO_CLASS_NAMES,
     READER_COLUMN,
@@ -179,6 +180,7 @@ RULES = (
     *("shuffled", "heatmap", "picture", "texture", "cnn", "attention_cnn", "unet"),
 )
 FACTS = ("core_id", "patient_id", "center", "label", "involvement", "grade_group")
+CLASS_COLUMNS = (CLASS_COLUMN, FINDINGS_COLUMN)
 OUTLINE = " (reads the test outline)"
 BOTH_CLASSES = "needs at least one positive and one negative core"
 
@@ -204,7 +206,7 @@ def fact_columns(table: pd.DataFrame) -> list[str]:
     """Return the columns of the examples' table that prediction rows repeat: what is true of a core, whatever is predicted."""
     return [
         *FACTS,
-        *(name for name in (FRAME_COLUMN, READER_COLUMN, CLASS_COLUMN) if name in table),
+        *(name for name in (FRAME_COLUMN, READER_COLUMN, *CLASS_COLUMNS) if name in table),
     ]
 
 
@@ -226,7 +228,8 @@ def combine_frames(rows: pd.DataFrame) -> pd.DataFrame:
 
     Scores become one by the rule that the rows name in ``over_frames``; a probability that is NaN stays NaN. A reader's score is
     the highest of the frames, as a case is called by its most suspicious view. Other numbers become their mean over the frames
-    that have one (by the rule ``max`` those of classes are the highest frame's), and facts of the core are those of its first.
+    that have one (by the rule ``max`` those of classes are the highest frame's, and a finding's is its own highest), and facts of
+    the core are those of its first.
     """
     if FRAME_COLUMN not in rows:
         return rows
@@ -235,12 +238,14 @@ def combine_frames(rows: pd.DataFrame) -> pd.DataFrame:
     said = [
         name
         for name in rows.select_dtypes("number").columns
-        if name not in (*FACTS, READER_COLUMN, CLASS_COLUMN)
+        if name not in (*FACTS, READER_COLUMN, *CLASS_COLUMNS)
     ]
+    of_classes = [name for name in said if is_of_classes(name)]
+    scores = (*SCORES, *of_classes) if FINDINGS_COLUMN in rows else SCORES
     combined = groups.first().drop(columns=[FRAME_COLUMN, *said])
     for name in said:
-        combined[name] = groups[name].agg(how if name in SCORES else "mean")
-    if how == "max" and (of_classes := [name for name in said if is_of_classes(name)]):
+        combined[name] = groups[name].agg(how if name in scores else "mean")
+    if how == "max" and of_classes and FINDINGS_COLUMN not in rows:
         # Those of the frame whose probability counts, so that they still add up to 1.
         ordered = rows.sort_values("prob", kind="stable", na_position="first")
         highest = ordered.drop_duplicates(["rule", "core_id"], keep="last")
@@ -524,6 +529,8 @@ CLASS_PROB, EXPECTED = "prob_", "expected_class"
 """What the column of a class begins with, and the column of the mean grade."""
 CLASS_AUROC, KAPPA = "auroc_class_", "kappa_quadratic"
 """What the metric of a class begins with, and the metric of grades."""
+FINDING_AUROC = "auroc_finding_"
+"""What the metric of one of several findings begins with."""
 
 
 def is_of_classes(name: str) -> bool:
@@ -608,14 +615,127 @@ def class_metrics(classes: Sequence[str], *, ordinal: bool) -> dict[str, Metric]
     return found
 
 
+def finding_metrics(findings: Sequence[str]) -> dict[str, Metric]:
+    """Return how well findings are told, of which a core may have several: each by itself, their means, and the whole sets.
+
+    A finding is called where its probability is above one half. The bit of a finding is its place among the columns
+    ``prob_<finding>`` of the rows. ``*_constant`` is what the best answer reaches that is the same for every core, chosen on the
+    rows that are measured: nothing that reads no image can do better.
+
+    Args:
+        findings: their names.
+    """
+
+    def usable(rows: pd.DataFrame) -> np.ndarray:
+        columns = (FINDINGS_COLUMN, *(f"{CLASS_PROB}{name}" for name in findings))
+        return np.asarray(np.stack([has_value(name, rows) for name in columns]).all(axis=0))
+
+    def has(name: str, rows: pd.DataFrame) -> np.ndarray:
+        bit = 1 << class_names(rows.columns).index(name)
+        return np.asarray((column(rows, FINDINGS_COLUMN).astype(np.int64) & bit) > 0)
+
+    def of_one(
+        statistic: Ranking, name: str, rows: pd.DataFrame, weights: np.ndarray
+    ) -> np.ndarray:
+        return statistic(column(rows, f"{CLASS_PROB}{name}"), has(name, rows), weights)
+
+    def of_all(statistic: Ranking, rows: pd.DataFrame, weights: np.ndarray) -> np.ndarray:
+        each = [of_one(statistic, name, rows, weights) for name in findings]
+        return np.asarray(np.mean(each, axis=0))
+
+    def count(mass: Mass, name: str, rows: pd.DataFrame, weights: np.ndarray) -> np.ndarray:
+        return mass(has(name, rows), weights)
+
+    def wrong(rows: pd.DataFrame) -> np.ndarray:
+        """Return how many findings are called wrong, [n]."""
+        called = np.stack([column(rows, f"{CLASS_PROB}{name}") > 0.5 for name in findings])
+        return np.asarray((called != np.stack([has(name, rows) for name in findings])).sum(0))
+
+    def shares(rows: pd.DataFrame, weights: np.ndarray) -> np.ndarray:
+        """Return the share of the rows with each finding, [C, B]."""
+        return np.stack([weighted.mean(has(n, rows).astype(np.float64), weights) for n in findings])
+
+    def commonest(rows: pd.DataFrame, weights: np.ndarray) -> np.ndarray:
+        """Return the share of the rows with the commonest set of findings, [B]."""
+        _, which = np.unique(column(rows, FINDINGS_COLUMN), return_inverse=True)
+        is_set = which[:, None] == np.arange(which.max() + 1)  # [n, sets]
+        return weighted.divide((weights @ is_set).max(1), weights.sum(1))
+
+    metric = partial(
+        Metric, usable=usable, reason="needs a core with a probability of each finding"
+    )
+    every = f"needs a core with and one without each of the findings {', '.join(findings)}"
+    constant = "of the best answer that is the same for all"
+    kinds: tuple[tuple[str, str, Ranking, Mass], ...] = (
+        ("auroc", "AUROC", weighted.auroc, weighted.count_pairs),
+        (
+            "average_precision",
+            "Average precision",
+            weighted.average_precision,
+            weighted.count_positives,
+        ),
+    )
+    found = {
+        f"{kind}_finding_{name}": metric(
+            title=f"{title} of the finding {name}",
+            better="higher",
+            reason=f"needs a core with the finding {name} and one without it",
+            compute=partial(of_one, statistic, name),
+            mass=partial(count, mass, name),
+        )
+        for kind, title, statistic, mass in kinds
+        for name in findings
+    }
+    for kind, title, statistic, _ in kinds:
+        found[f"{kind}_macro"] = metric(
+            title=f"{title}, mean over the findings",
+            better="higher",
+            reason=every,
+            compute=partial(of_all, statistic),
+        )
+    return found | {
+        "average_precision_macro_constant": metric(
+            title=f"Average precision, mean over the findings, {constant}",
+            better="none",
+            compute=lambda rows, weights: shares(rows, weights).mean(0),
+        ),
+        "exact_match": metric(
+            title="Share of cores whose findings are all called right",
+            better="higher",
+            compute=lambda rows, weights: weighted.mean(wrong(rows) == 0.0, weights),
+        ),
+        "exact_match_constant": metric(
+            title=f"Share of cores whose findings are all called right, {constant}",
+            better="none",
+            compute=commonest,
+        ),
+        "wrong_findings": metric(
+            title="Findings called wrong, mean per core",
+            better="lower",
+            compute=lambda rows, weights: weighted.mean(wrong(rows), weights),
+        ),
+        "wrong_findings_constant": metric(
+            title=f"Findings called wrong, mean per core, {constant}",
+            better="none",
+            compute=lambda rows, weights: np.minimum(
+                shares(rows, weights), 1 - shares(rows, weights)
+            ).sum(0),
+        ),
+    }
+
+
 def further_metrics(names: Iterable[str]) -> Mapping[str, Metric]:
-    """Return the metrics that not every run has: of a reader's score, of prompted masks, of classes.
+    """Return the metrics that not every run has: of a reader's score, of prompted masks, of classes, of findings.
 
     ``names`` are columns of prediction rows, or metrics.
     """
     found = list(names)
     further = reader_metrics() if {READER_COLUMN, *reader_metrics()} & set(found) else {}
     further |= mask_metrics() if set(mask_metrics()) & set(found) else {}
+    if findings := class_names(
+        found, prefix=CLASS_PROB if FINDINGS_COLUMN in found else FINDING_AUROC
+    ):
+        return further | finding_metrics(findings)
     # Columns where there are rows, else the metrics of an earlier document.
     is_rows = CLASS_COLUMN in found
     classes = class_names(found, prefix=CLASS_PROB if is_rows else CLASS_AUROC)

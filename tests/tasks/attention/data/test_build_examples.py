@@ -110,4 +110,8 @@ def test_classes_are_kept_with_their_numbers(data_set, data_params):
     again = Examples.restored(examples.stored())
     assert again.classes == Classes(names=("none", "some"), positive=("some",), ordinal=True)
     assert again.table["class"].tolist() == again.table["label"].tolist() == [0, 1] * 6
+    several = {**label, "ordinal": False, "several": True, "none": ["normal"]}
+    found = Examples.restored(build(data_set, data_params(label=several))[0].stored())
+    assert found.classes == Classes(names=("none", "some"), positive=("some",), several=True)
+    assert found.table["findings"].tolist() == [1, 2] * 6
     assert "classes" not in build(data_set, data_params())[0].stored().meta

@@ -37,6 +37,9 @@ def test_bad_split_parameter_is_refused():
             SplitParams.model_validate(SPLIT | changes)
 
 
+TWO = {"classes": {"a": ["x"], "b": ["y"]}, "positive": ["b"]}
+
+
 @pytest.mark.parametrize(
     ("label", "message"),
     [
@@ -52,11 +55,32 @@ def test_bad_split_parameter_is_refused():
         ({"classes": {"a": ["x"], "b": ["y"]}, "positive": ["a"], "ordinal": True}, r"highest grades .* such as \['b'\]"),
         ({"ordinal": True}, "ordinal must be false without classes"),
         ({"classes": {"a b": ["x"], "c": ["y"]}, "positive": ["c"]}, "should match pattern"),
+        ({"several": True}, "several must be false without classes"),
+        (TWO | {"none": ["z"]}, r"none must be null without several: true, got \['z'\]"),
+        (TWO | {"several": True, "ordinal": True}, "several must be false with ordinal: true"),
+        (TWO | {"several": True, "positive": ["a", "b"]}, "none must list the values .* where all of them are positive"),
+        (TWO | {"several": True, "positive": ["a", "c"]}, "must name some of the classes"),
+        (TWO | {"several": True, "none": ["X "]}, r"none must list no value of a finding, got \['x'\] as both"),
+        (TWO | {"several": True, "classes": {"a": ["x"], "b": ["y", "Y"]}}, r"must list a value once, got \['y'\] twice"),
+        (TWO | {"several": True, "classes": {"a": ["x;y"], "b": ["y"]}}, r"values without ';' with several: true, got \['x;y'\]"),
+        (
+            {"several": True, "positive": ["c0"], "classes": {f"c{i}": [f"v{i}"] for i in range(54)}},
+            "at most 53 findings with several: true, got 54",
+        ),
     ],
 )
 def test_bad_classes_are_refused(data_params, label, message):
     with pytest.raises(ValidationError, match=message):
         data_params(label={"positive": None, "negative": None} | label)
+
+
+def test_a_switch_that_is_off_is_not_written(data_params):
+    """Digests and descriptions of data sets without findings stay what they were."""
+    label = data_params(label=TWO | {"negative": None}).label
+    assert not {"several", "none"} & set(label.model_dump())
+    assert set(label.scheme.model_dump()) == {"names", "positive", "ordinal"}
+    told = label.model_copy(update={"several": True}).scheme
+    assert type(told).model_validate(told.model_dump(mode="json")) == told
 
 
 def test_values_that_are_the_same():

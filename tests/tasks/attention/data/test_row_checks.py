@@ -12,6 +12,15 @@ def first_row(data_set, params, **cells):
     return read_row(dict(folder.manifest.iloc[1]) | cells, params)
 
 
+FINDINGS = {
+    "classes": {"cyst": ["cyst", "simple cyst", "both"], "calcified": ["calcified", "both"], "mass": ["mass", 3]},
+    "positive": ["mass"],
+    "negative": None,
+    "several": True,
+    "none": ["normal", ""],
+}
+
+
 class TestReadRow:
     def test_canonical_columns(self, data_set, data_params):
         assert first_row(data_set, data_params()) == {
@@ -63,6 +72,36 @@ class TestReadRow:
         for bad, remedy in (("lymphoma", "correct the row or attention.data.label.classes"), ("cyst; 3", "a row has one class")):
             with pytest.raises(RowError, match=f"{known}, got '{bad}'; {remedy}"):
                 first_row(data_set, params, label=bad)
+
+    @pytest.mark.parametrize(
+        ("cell", "bits", "label"),
+        [
+            ("cyst", 0b001, 0), ("Cyst ;3.0", 0b101, 1), ("mass; calcified", 0b110, 1), ("calcified;simple cyst;cyst", 0b011, 0),
+            ("both", 0b011, 0), ("both; cyst", 0b011, 0), ("Normal", 0, 0), ("", 0, 0),
+        ],
+    )  # fmt: skip
+    def test_findings_rule(self, data_set, data_params, cell, bits, label):
+        row = first_row(data_set, data_params(label=FINDINGS), label=cell)
+        assert (row["findings"], row["label"]) == (bits, label)
+        assert "class" not in row
+
+    @pytest.mark.parametrize(
+        ("cell", "message"),
+        [
+            ("lymphoma", r"one or several of \['cyst', 'simple cyst', 'both', 'calcified', 'mass', '3'\], ';' between them, got"),
+            ("cyst; lymphoma", "got 'cyst; lymphoma'; correct the row or attention.data.label.classes"),
+            ("cyst;", "a value that means none of them stands alone"),
+            ("normal; cyst", "a value that means none of them stands alone"),
+            ("Cyst; cyst", "column 'label' must name a value once, got 'Cyst; cyst'; drop the copy"),
+            ("?", r"got '\?'; list it in attention.data.label.none if it means that there is none of them"),
+        ],
+    )
+    def test_bad_findings_are_refused(self, data_set, data_params, cell, message):
+        with pytest.raises(RowError, match=message):
+            first_row(data_set, data_params(label=FINDINGS), label=cell)
+        without = {name: value for name, value in FINDINGS.items() if name != "none"}
+        with pytest.raises(RowError, match="got ''; list it in attention.data.label.none"):
+            first_row(data_set, data_params(label=without), label="")
 
     @pytest.mark.parametrize(
         ("cells", "message"),

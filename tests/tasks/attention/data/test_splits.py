@@ -107,3 +107,16 @@ def test_a_class_that_a_split_lacks_is_warned_of_and_refused_in_train(caplog):
     with pytest.raises(ValueError, match="split 'train' must hold cores of every class, got none of 'benign', which 1 patients"):
         split_cores(table.drop(index=6), params(), classes=classes)
     assert split_cores(table, params())  # a label alone asks for nothing
+
+
+def test_a_finding_that_all_cores_of_a_split_have_is_warned_of_and_refused_in_train(caplog):
+    findings = Classes(names=("cyst", "mass"), positive=("mass",), several=True)
+    table = simple(BOTH)
+    assert table["split"].tolist() == ["train", "train", "val", "val", "test", "test"]
+    assert table["label"].tolist() == [0, 1] * 3
+    assert split_cores(table.assign(findings=[0, 3, 1, 3, 1, 2]), params(), classes=findings)
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert "split 'val' must hold cores with and without each finding, got all with 'cyst', which 4 patients" in told
+    for bits, got in (([1, 3, 0, 3, 0, 3], "all with 'cyst'"), ([0, 2, 0, 3, 0, 3], "none with 'cyst'")):
+        with pytest.raises(ValueError, match=f"split 'train' must hold cores with and without each finding, got {got}, which"):
+            split_cores(table.assign(findings=bits), params(), classes=findings)

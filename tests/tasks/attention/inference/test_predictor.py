@@ -115,6 +115,20 @@ def test_a_model_of_classes_says_the_probability_of_each(data_set):
     assert set(answer_row(found, with_heatmap=True)) == {column.name for column in answer_columns(told.config)}
 
 
+def test_a_model_of_findings_says_the_probability_of_each(data_set):
+    findings = Classes(names=("cyst", "calcified", "mass"), positive=("calcified", "mass"), several=True)
+    told = make_weights(model={"examples": make_class_examples(findings)})
+    assert Classes.model_validate(told.config["classes"]) == findings
+    found = build_predictor(told, name="findings").predict(data_set.open(), core(), seed=0, n_samples=3)
+    columns = [f"prob_{name}" for name in findings.names]
+    cyst, calcified, mass = (found.classes[name] for name in columns)
+    assert 1 - (1 - calcified) * (1 - mass) == pytest.approx(found.probs[0], abs=1e-6)
+    assert 0 < cyst < 1
+    assert list(score_table([score_row(found, heatmap="a")]).columns[-3:]) == columns
+    assert [column.name for column in answer_columns(told.config)][4:7] == columns
+    assert set(answer_row(found, with_heatmap=True)) == {column.name for column in answer_columns(told.config)}
+
+
 def test_a_model_exported_before_there_were_classes_is_read(data_set):
     told = make_weights()
     assert "classes" not in told.config
@@ -240,6 +254,11 @@ def test_a_core_is_combined_from_the_point_sets_of_its_frames(how):
     # By max those of the frame that counts; the withheld one has none.
     assert table.loc["a", ["prob_x", "prob_y"]].tolist() == pytest.approx([0.4, 0.6] if how == "mean" else [0.1, 0.9])
     assert frame_table(rows)["prob_x"].tolist()[:3] == [0.7, 0.5, 0.1]
+    # Of findings each its own highest.
+    findings, probs = Classes(names=("x", "y"), positive=("y",), several=True), [frame.probs for frame in frames]
+    found = score_table(core_scores(rows, probs, calibration, AggregateParams(core=how), findings)).set_index("core_id")
+    assert found.loc["a", ["prob_x", "prob_y"]].tolist() == pytest.approx([0.4, 0.6] if how == "mean" else [0.7, 0.9])
+    pd.testing.assert_frame_equal(found.drop(columns=["prob_x", "prob_y"]), table.drop(columns=["prob_x", "prob_y"]))
     assert table["outside"].tolist() == [True, False]
     assert table.loc["a", ["outside_why", "distance", "n_points"]].tolist() == ["texture", 2.5, 6]
     patients = patient_table(score_table(cores), calibration)

@@ -1,23 +1,29 @@
 """More than two classes: probabilities, log-odds of the positive ones, losses, rewards, and decoders that give their scores."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 import torch
-from scipy.special import expit
+from scipy.special import expit, logit
+from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 from tiny_attention import make_class_examples, make_clinical_examples, make_data, make_task, model_params, shake
 from torch.nn import functional as F
 
 from grpo_pipeline.tasks.attention.batch import AttentionData
 from grpo_pipeline.tasks.attention.data.params import Classes
-from grpo_pipeline.tasks.attention.losses import symmetric_cross_entropy
-from grpo_pipeline.tasks.attention.model.class_scores import GradeHead, class_head, class_loss, class_probs
+from grpo_pipeline.tasks.attention.losses import label_loss, symmetric_cross_entropy
+from grpo_pipeline.tasks.attention.metrics import build_suite
+from grpo_pipeline.tasks.attention.model.class_scores import GradeHead, class_head, class_loss, class_nll, class_probs
 from grpo_pipeline.tasks.attention.model.decoders import GlimpseDecoder, StatisticsDecoder, penalty
 from grpo_pipeline.tasks.attention.model.field_statistics import REGION_WIDTH, WIDTH
 from grpo_pipeline.tasks.attention.params import SymmetricParams
 
 THREE = Classes(names=("normal", "benign", "malignant"), positive=("malignant",))
 GRADES = Classes(names=("gg0", "gg1", "gg2", "gg3"), positive=("gg2", "gg3"), ordinal=True)
+FINDINGS = Classes(names=("cyst", "calcified", "mass"), positive=("calcified", "mass"), several=True)
+KINDS = pytest.mark.parametrize("classes", [THREE, GRADES, FINDINGS], ids=["classes", "grades", "findings"])
 SYMMETRIC = SymmetricParams(alpha=0.3, beta=0.7, log_zero=-4.0)
 FOLDED = {"class_decoder": "statistics", "reads_region": True, "decoder_folds": 3, "glimpse_pool": "mean"}
 ROWS = np.array([0, 1, 2, 3, 5, 8, 12])
@@ -83,13 +89,53 @@ def test_two_classes_have_the_losses_of_the_label():
     torch.testing.assert_close(class_loss(scores, classes, "symmetric", SYMMETRIC), expected)
 
 
-@pytest.mark.parametrize("pool", ["mean", "logsumexp"])
+SETS = torch.tensor(list(product([False, True], repeat=3)))  # all 8 of three findings
+
+
+def test_the_sets_of_findings_add_up_to_one_and_the_log_odds_are_those_of_any_positive_one():
+    scores = 3 * torch.randn(5, 2, 3, dtype=torch.double, generator=torch.Generator().manual_seed(5))
+    of_sets = torch.stack([(-class_nll(scores, one.expand(5, 3))).exp() for one in SETS])  # [8, 5, 2]
+    torch.testing.assert_close(of_sets.sum(0), torch.ones(5, 2, dtype=torch.double))
+    any_positive = of_sets[SETS[:, 1:].any(1)].sum(0)
+    found = class_head(FINDINGS).log_odds(scores)
+    torch.testing.assert_close(found, torch.from_numpy(logit(any_positive.numpy())))
+    for c in range(3):
+        torch.testing.assert_close(of_sets[SETS[:, c]].sum(0), scores[..., c].sigmoid())
+    alone = FINDINGS.model_copy(update={"positive": ("mass",)})
+    assert torch.equal(class_head(alone).log_odds(scores), scores[..., 2])
+
+
+@pytest.mark.parametrize(("far", "grads"), [(-300.0, [0.5, 0.5]), (300.0, [1.0, 1.0])])
+def test_the_log_odds_of_findings_are_exact_where_a_probability_rounds(far: float, grads: list[float]):
+    """1 - (1 - p)(1 - p): of two rare findings about 2p, of two sure ones a miss of (1 - p)^2."""
+    scores = torch.tensor([0.0, far, far], requires_grad=True)
+    found = class_head(FINDINGS).log_odds(scores)
+    assert float(found.detach()) == pytest.approx(far + np.log(2) if far < 0 else 2 * far, rel=1e-6)
+    found.backward()
+    assert scores.grad.tolist() == pytest.approx([0.0, *grads])
+
+
+@pytest.mark.parametrize("form", ["cross_entropy", "symmetric"])
+@pytest.mark.parametrize("extra", [(), (4,)], ids=["samples", "heads"])
+def test_findings_lose_as_labels_of_their_own(extra: tuple[int, ...], form: str):
+    scores = torch.randn(8, 2, *extra, 3, generator=torch.Generator().manual_seed(1))
+    expected = torch.zeros(scores.shape[:-1])
+    for p, c in product(range(8), range(3)):
+        expected[p] += label_loss(scores[p, ..., c], SETS[p, c].float().expand(scores.shape[1:-1]), form, SYMMETRIC)
+    torch.testing.assert_close(class_loss(scores, SETS, form, SYMMETRIC), expected)
+
+
+@pytest.mark.parametrize(
+    ("pool", "classes"),
+    [("mean", THREE), ("logsumexp", THREE), ("logsumexp", FINDINGS), ("noisy_or", FINDINGS)],
+    ids=["mean", "logsumexp", "findings", "findings noisy_or"],
+)
 @pytest.mark.parametrize("name", ["glimpse", "statistics"])
-def test_each_class_is_scored_as_a_label_would_be(name: str, pool: str):
+def test_each_class_is_scored_as_a_label_would_be(name: str, pool: str, classes: Classes):
     """Every class alone is the binary decoder with its share of the weights; so are the maps that the policy reads."""
     own = {"decoder_folds": 2, "reads_region": True} if name == "statistics" else {}
     params = model_params(class_decoder=name, glimpse_pool=pool, **own)
-    decoder = DECODERS[name](params, THREE)
+    decoder = DECODERS[name](params, classes)
     shake(decoder, seed=3)
     generator = torch.Generator().manual_seed(4)
     points, is_point = torch.rand(3, 4, 2, 2, generator=generator), torch.ones(3, 4, 2, dtype=torch.bool)
@@ -124,7 +170,18 @@ def test_each_class_is_scored_as_a_label_would_be(name: str, pool: str):
     torch.testing.assert_close(decoder.estimate_involvement(view, spots, torch.ones(3, 2, dtype=torch.bool), folds), known)
 
 
-@pytest.mark.parametrize("classes", [THREE, GRADES], ids=["classes", "grades"])
+def answer(scores: torch.Tensor, right: torch.Tensor, classes: Classes) -> torch.Tensor:
+    """Log-probability of the right class, or of the right set as a product over the findings: scores [P, ..., C] -> [P, ...]."""
+    if not classes.several:
+        return torch.stack([scores[p, ..., c] for p, c in enumerate(right)]) - scores.logsumexp(-1)
+    probs = scores.double().sigmoid()
+    sets = [
+        [probs[p, ..., c] if bits >> c & 1 else 1 - probs[p, ..., c] for c in range(3)] for p, bits in enumerate(right.tolist())
+    ]
+    return torch.stack([torch.stack(one).prod(0) for one in sets]).log().float()
+
+
+@KINDS
 @pytest.mark.parametrize("model", [{}, FOLDED, {"class_decoder": "global"}], ids=["glimpse", "folds", "global"])
 def test_the_task_rewards_and_learns_the_right_class(classes: Classes, model: dict[str, object]):
     examples = make_class_examples(classes)
@@ -135,17 +192,21 @@ def test_the_task_rewards_and_learns_the_right_class(classes: Classes, model: di
     context = task.encode(policy, batch)
     drawn = task.sample(policy, context, 2, temperature=1.0, proposal="uniform", generator=torch.Generator().manual_seed(0))
     outcomes = task.decode(policy, context, drawn, batch)
-    probs, right = outcomes.class_scores.softmax(-1), torch.tensor(examples.table["class"].to_numpy()[ROWS])
-    assert batch.classes.tolist() == right.tolist()
+    scores, right = outcomes.class_scores, torch.tensor(examples.table[classes.column].to_numpy()[ROWS])
+    told = [[bool(bits >> c & 1) for c in range(3)] for bits in right.tolist()] if classes.several else right.tolist()
+    assert batch.classes.tolist() == told
     positive = torch.tensor(classes.is_positive)
-    torch.testing.assert_close(outcomes.class_logits.sigmoid(), probs[..., positive].sum(-1), atol=1e-5, rtol=1e-4)
-    of_right = torch.stack([probs[p, :, c] for p, c in enumerate(right)]).log()
+    any_positive = scores.softmax(-1)[..., positive].sum(-1)
+    if classes.several:
+        any_positive = 1 - (1 - scores.sigmoid()[..., positive]).prod(-1)
+    torch.testing.assert_close(outcomes.class_logits.sigmoid(), any_positive, atol=1e-5, rtol=1e-4)
+    of_right = answer(scores, right, classes)
     torch.testing.assert_close(task.reward(batch, drawn, outcomes)[0]["class"], of_right.detach(), atol=1e-5, rtol=1e-4)
     loss = task.supervised_loss(policy, context, batch, outcomes)
     if outcomes.heads is None:
         expected = -of_right.mean()
     else:  # every regression but that of the core's own fold; all of them where no fold has the core
-        nll = -torch.stack([outcomes.heads[p, ..., c] for p, c in enumerate(right)]) + outcomes.heads.logsumexp(-1)
+        nll = -answer(outcomes.heads, right, classes)
         kept = [[f for f in range(3) if f != fold or fold < 0] for fold in batch.folds.tolist()]
         expected = torch.stack([nll[p][:, which].mean() for p, which in enumerate(kept)]).mean()
     torch.testing.assert_close(loss, expected)
@@ -154,14 +215,20 @@ def test_the_task_rewards_and_learns_the_right_class(classes: Classes, model: di
     assert all(grad.abs().sum() > 0 for name, grad in named.items() if name != "involvement_prior")
     rows = task.evaluate(policy, AttentionData(examples, None), ROWS, seed=0, n_samples=2)
     table = rows[[f"prob_{name}" for name in classes.names]].to_numpy()
-    np.testing.assert_allclose(table.sum(1), 1, atol=1e-6)
-    np.testing.assert_allclose(table[:, list(classes.is_positive)].sum(1), rows["prob"], atol=1e-5)
-    assert rows["class"].tolist() == rows["core_id"].map(examples.table.set_index("core_id")["class"]).tolist()
+    of_positive = table[:, list(classes.is_positive)]
+    if classes.several:
+        np.testing.assert_allclose(1 - (1 - of_positive).prod(1), rows["prob"], atol=1e-5)
+        assert set(build_suite({}).for_names(rows.columns).metrics) >= {"auroc_finding_mass", "exact_match"}
+    else:
+        np.testing.assert_allclose(table.sum(1), 1, atol=1e-6)
+        np.testing.assert_allclose(of_positive.sum(1), rows["prob"], atol=1e-5)
+    told = examples.table.set_index("core_id")[classes.column]
+    assert rows[classes.column].tolist() == rows["core_id"].map(told).tolist()
     assert ("expected_class" in rows) == classes.ordinal
     assert task.fingerprint(data)["classes"]["names"] == list(classes.names)
 
 
-@pytest.mark.parametrize(("classes", "outputs"), [(THREE, 3), (GRADES, 1)], ids=["classes", "grades"])
+@pytest.mark.parametrize(("classes", "outputs"), [(THREE, 3), (GRADES, 1), (FINDINGS, 3)], ids=["classes", "grades", "findings"])
 def test_clinical_values_speak_to_every_class(classes: Classes, outputs: int):
     examples = make_class_examples(classes, make_clinical_examples())
     task = make_task(examples, clinical={"dropout": 0.0}, **FOLDED)
@@ -186,14 +253,17 @@ def test_clinical_values_speak_to_every_class(classes: Classes, outputs: int):
         torch.testing.assert_close(after.heads, before.heads + told[:, None, None])
 
 
-def test_a_penalised_decoder_of_classes_is_multinomial_ridge_regression():
-    """Trained to its optimum it has scikit-learn's probabilities for C = 1 / (penalty * n)."""
+@pytest.mark.parametrize("classes", [THREE, FINDINGS], ids=["classes", "findings"])
+def test_a_penalised_decoder_of_classes_is_ridge_regression(classes: Classes):
+    """Trained to its optimum it has scikit-learn's probabilities for C = 1 / (penalty * n): multinomial, or one per finding."""
     rng = np.random.default_rng(4)
     n, weight = 60, 0.03
     statistics = torch.from_numpy(rng.normal(size=(n, WIDTH, 2, 2)))
     points = torch.tensor([[[0.1, 0.2], [0.9, 0.7]]], dtype=torch.double).expand(n, 1, 2, 2)
     right = torch.from_numpy(rng.integers(0, 3, n)).where(statistics[:, 0, 0, 0] < 0.5, torch.tensor(2))
-    decoder = StatisticsDecoder(model_params(class_decoder="statistics", glimpse_pool="mean"), THREE).double()
+    sets = torch.stack([right > 0, right == 1, right % 2 == 0], dim=1)  # [n, 3]
+    target = sets if classes.several else right
+    decoder = StatisticsDecoder(model_params(class_decoder="statistics", glimpse_pool="mean"), classes).double()
     decoder.evidence.bias.requires_grad_(False)
     optimizer = torch.optim.LBFGS(
         decoder.parameters(), max_iter=500, tolerance_grad=1e-12, tolerance_change=0, line_search_fn="strong_wolfe"
@@ -202,20 +272,25 @@ def test_a_penalised_decoder_of_classes_is_multinomial_ridge_regression():
     def loss() -> torch.Tensor:
         optimizer.zero_grad()
         scores = decoder.heads(statistics, None, points)[:, :, 0]
-        value = class_loss(scores, right, "cross_entropy", SYMMETRIC).mean() + weight * penalty(decoder)
+        value = class_loss(scores, target, "cross_entropy", SYMMETRIC).mean() + weight * penalty(decoder)
         value.backward()
         return value
 
     optimizer.step(loss)
     read = (statistics[:, :, [0, 1], [0, 1]].mean(2) * 2 / WIDTH**0.5).numpy()
-    fitted = LogisticRegression(C=1 / (weight * n), tol=1e-10, max_iter=5000).fit(read, right.numpy())
+    regression = LogisticRegression(C=1 / (weight * n), tol=1e-10, max_iter=5000)
     scores = decoder.heads(statistics, None, points)[:, 0, 0].detach()
-    found = np.stack(list(class_probs(scores, THREE).values()), axis=1)
-    np.testing.assert_allclose(found, fitted.predict_proba(read), atol=1e-4)
+    found = np.stack(list(class_probs(scores, classes).values()), axis=1)
+    if classes.several:
+        expected = np.stack([clone(regression).fit(read, one).predict_proba(read)[:, 1] for one in sets.numpy().T], axis=1)
+    else:
+        expected = regression.fit(read, right.numpy()).predict_proba(read)
+    np.testing.assert_allclose(found, expected, atol=1e-4)
     assert found.std(0).min() > 0.05
 
 
 def test_no_noisy_or_of_classes_without_an_order():
     with pytest.raises(ValueError, match=r"glimpse_pool must be mean or logsumexp for classes without an order, got noisy_or"):
         make_task(make_class_examples(THREE), glimpse_pool="noisy_or")
-    make_task(make_class_examples(GRADES), glimpse_pool="noisy_or")
+    for classes in (GRADES, FINDINGS):
+        make_task(make_class_examples(classes), glimpse_pool="noisy_or")

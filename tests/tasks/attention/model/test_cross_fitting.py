@@ -10,11 +10,12 @@ import pytest
 import torch
 from pydantic import ValidationError
 from sklearn.linear_model import LogisticRegression
-from tiny_attention import make_data, make_examples, make_task, model_params, shake
+from tiny_attention import make_class_examples, make_data, make_examples, make_task, model_params, shake
 from torch.nn import functional as F
 
 from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.tasks.attention.batch import AttentionData, describe_levels, patient_folds, standardise
+from grpo_pipeline.tasks.attention.data.params import Classes
 from grpo_pipeline.tasks.attention.losses import location_loss
 from grpo_pipeline.tasks.attention.model.decoders import StatisticsDecoder, penalty
 from grpo_pipeline.tasks.attention.model.field_statistics import (
@@ -262,14 +263,26 @@ EVIDENCE = FOLDED | {"heatmap": "evidence"}
 SILENT = {"heatmap_weight": 0.0, "glimpse_weight": 0.0}
 
 
-@pytest.mark.parametrize("reads_mask", ["none", "seeded", "prompted"])
-def test_a_heatmap_of_evidence_is_what_a_point_there_would_say_where_the_policy_looks(reads_mask: str) -> None:
+@pytest.mark.parametrize(
+    ("reads_mask", "findings"),
+    [
+        ("none", None),
+        ("seeded", None),
+        ("prompted", None),
+        ("none", Classes(names=("a", "b"), positive=("a", "b"), several=True)),
+    ],
+    ids=["none", "seeded", "prompted", "findings"],
+)
+def test_a_heatmap_of_evidence_is_what_a_point_there_would_say_where_the_policy_looks(
+    reads_mask: str, findings: Classes | None
+) -> None:
     """Against one decoding and one chance for every cell, with the mask of the likeliest points; it is the same for all sets."""
     shown = {"mask_share": 1.0, "outline_weight": 1.0} if reads_mask == "prompted" else {}
-    task = make_task(**EVIDENCE, reads_mask=reads_mask, supervised=SILENT | shown)
+    examples = make_examples() if findings is None else make_class_examples(findings)
+    task = make_task(examples, **EVIDENCE, reads_mask=reads_mask, supervised=SILENT | shown)
     policy = task.build_policy(0)
     shake(policy, seed=4)
-    batch = task.replicate(task.make_batch(make_data(), ROWS), 2)
+    batch = task.replicate(task.make_batch(make_data(examples), ROWS), 2)
     context = task.encode(policy, batch)
     sampled = task.sample(policy, context, 2, temperature=1.0, proposal="uniform", generator=torch.Generator().manual_seed(1))
     outcomes = task.decode(policy, context, sampled, batch)

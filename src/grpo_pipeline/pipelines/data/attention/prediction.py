@@ -292,7 +292,8 @@ def tabulate(
         "notes": [*told * bool(outside), *reading["notes"]],
     }
     rules, calibration = predictor.preprocessing.aggregate, predictor.calibration
-    scores = score_table(core_scores(predicted.rows, predicted.probs, calibration, rules))
+    classes = predictor.task.classes
+    scores = score_table(core_scores(predicted.rows, predicted.probs, calibration, rules, classes))
     points = pd.concat(predicted.points, ignore_index=True)
     columns = with_frame(POINT_COLUMNS, is_named=len(frames) > 0)
     columns += [name for name in points if name == "point_label"]

@@ -48,7 +48,7 @@ class Examples:
         lesion: bool [n, S, S], True inside the lesion outline; all False where unknown. Evaluation only.
         digest: hex digest of the content; keys everything that is derived from it.
         clinical: names of the table's clinical columns, in order; NaN there is an unknown value.
-        classes: those of the table's column ``class``; None where there is a label alone.
+        classes: those of the table's column ``class``, or ``findings``; None where there is a label alone.
     """
 
     table: pd.DataFrame

@@ -20,8 +20,10 @@ from grpo_pipeline.tasks.attention.data.cases import core_reasons, core_rows, op
 from grpo_pipeline.tasks.attention.data.image_folder import ImageFolder, resolve_below
 from grpo_pipeline.tasks.attention.data.image_formats import metaimage_data
 from grpo_pipeline.tasks.attention.data.params import (
+    BETWEEN_FINDINGS,
     CANONICAL_COLUMNS,
     CLASS_COLUMN,
+    FINDINGS_COLUMN,
     FRAME_COLUMN,
     READER_COLUMN,
     SIZE_COLUMN,
@@ -173,7 +175,8 @@ def check_manifest(
         raw, RowReader(params, read, name_column, params.spacing_mm, params.workers)
     )
     several = params.columns.frame is not None
-    facts = (*CORE_FACTS, *((CLASS_COLUMN,) if params.label.classes else ()))
+    told = (params.label.scheme.column,) if params.label.scheme else ()
+    facts = (*CORE_FACTS, *told)
     of_cores = (
         core_reasons(rows, facts, params, section="attention.data")
         if several
@@ -199,7 +202,7 @@ def check_manifest(
     # The canonical columns in order, clinical ones after the grade group, size and spacing last if any file has one.
     names = list(CANONICAL_COLUMNS if params.names_splits else CANONICAL_COLUMNS[:-1])
     names[1:1] = [FRAME_COLUMN] if several else []
-    names += [CLASS_COLUMN] if params.label.classes else []
+    names += told
     names += [READER_COLUMN] if params.columns.reader_score else []
     names += [SIZE_COLUMN, SPACING_COLUMN] if any(row[SPACING_COLUMN] for row in rows) else []
     after = names.index("grade_group") + 1
@@ -289,20 +292,26 @@ def check_classes(raw: ImageFolder, rows: Sequence[Row], params: DataParams) -> 
     shown = f"{there[: 2 * SHOWN]}" + (
         f" and {len(there) - 2 * SHOWN} more" * (len(there) > 2 * SHOWN)
     )
-    known = set(map(canonical_value, there))
-    # Name of each class, its column and value in the rows, and the cells that mean it.
-    kinds: list[tuple[str, str, int, tuple[str, ...] | None]] = [
-        ("positive", "label", 1, label.positive),
-        ("negative", "label", 0, label.negative),
+    cells = [cell.split(BETWEEN_FINDINGS) if label.several else [cell] for cell in there]
+    known = {canonical_value(part) for parts in cells for part in parts}
+    # Name of each class, whether the usable rows have it, and the cells that mean it.
+    kinds: list[tuple[str, bool, tuple[str, ...] | None]] = [
+        ("positive", any(row["label"] == 1 for row in rows), label.positive),
+        ("negative", any(row["label"] == 0 for row in rows), label.negative),
     ]
-    if label.classes is not None:
+    if label.classes is not None and (scheme := label.scheme) is not None:
         kinds = [
-            (f"classes.{name}", CLASS_COLUMN, number, values)
+            (
+                f"classes.{name}",
+                any(scheme.is_of(row[scheme.column], number) for row in rows),
+                values,
+            )
             for number, (name, values) in enumerate(label.classes.items())
         ]
-    for name, column, value, listed in kinds:
+        kinds += [("none", True, label.none)] * label.several
+    for name, is_there, listed in kinds:
         rule = f"above {label.above:g}" if label.above is not None else listed
-        if not any(row[column] == value for row in rows):
+        if not is_there:
             raise ValueError(
                 f"attention.data.label must leave each class a row, got no usable {name} one ({rule or 'any other value'}) while "
                 f"column {params.columns.label!r} holds {shown}; correct the rule or add such rows to {raw.manifest_path}"
@@ -487,7 +496,7 @@ def failure(
 def parse_checked(table: pd.DataFrame, params: DataParams) -> pd.DataFrame:
     """Give a table that was read back as text its types again; a table that has them is returned equal."""
     numbers = {name: to_floats(table[name]) for name in number_columns(params)}
-    whole = ("label", "row", *((CLASS_COLUMN,) if CLASS_COLUMN in table else ()))
+    whole = ("label", "row", *(n for n in (CLASS_COLUMN, FINDINGS_COLUMN) if n in table))
     integers = {name: table[name].astype(int) for name in whole}
     flags = {"has_lesion_mask": table["has_lesion_mask"].astype(str) == "True"}
     return table.assign(**numbers, **integers, **flags)
@@ -530,6 +539,7 @@ def data_report(
             if params.label.scheme is None
             else {"classes": count_classes(cores, params.label.scheme)}
         ),
+        **({"findings_per_core": count_findings(cores)} if params.label.several else {}),
         "cores_by_center": {
             str(k): int(v) for k, v in cores["center"].value_counts().sort_index().items()
         },
@@ -568,12 +578,21 @@ def describe_spacing(spacings: pd.Series) -> dict[str, object]:
 
 def count_classes(cores: pd.DataFrame, classes: Classes) -> dict[str, dict[str, int]]:
     """Return class -> how many cores and patients it has, and its label."""
-    by_class = cores.groupby(CLASS_COLUMN)["patient_id"]
-    count, patients = by_class.size(), by_class.nunique()
-    return {
-        name: {"label": int(label), "cores": int(count[number]), "patients": int(patients[number])}
-        for number, (name, label) in enumerate(zip(classes.names, classes.is_positive, strict=True))
-    }
+    counts = {}
+    for number, (name, label) in enumerate(zip(classes.names, classes.is_positive, strict=True)):
+        patients = cores.loc[classes.is_of(cores[classes.column], number), "patient_id"]
+        counts[name] = {
+            "label": int(label),
+            "cores": len(patients),
+            "patients": int(patients.nunique()),
+        }
+    return counts
+
+
+def count_findings(cores: pd.DataFrame) -> dict[str, int]:
+    """Return number of findings -> how many cores have so many."""
+    numbers = cores[FINDINGS_COLUMN].map(int.bit_count)
+    return {str(k): int(v) for k, v in numbers.value_counts().sort_index().items()}
 
 
 def file_digest(path: Path) -> str:

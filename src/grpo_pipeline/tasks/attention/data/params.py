@@ -1,6 +1,6 @@
 """Parameters that describe a data set: where its columns are, what its labels mean, what to do with a bad row."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
@@ -15,6 +15,12 @@ READER_COLUMN = "reader_score"
 """Score of a person who has read the image: present where a column of the manifest is mapped to it."""
 CLASS_COLUMN = "class"
 """Number of the row's class, from 0 in the order as written: present where ``attention.data.label`` has classes."""
+FINDINGS_COLUMN = "findings"
+"""The row's findings, bit c for the class with number c: in the place of ``class`` where a row may have several."""
+BETWEEN_FINDINGS = ";"
+"""Between the values of a cell that names several findings."""
+MOST_FINDINGS = 53
+"""A float64 holds so many bits exactly: a table that is read back as numbers loses none."""
 FRAME_COLUMN = "frame"
 """Name of a picture inside its core: present where a core may have several, each a row and an example of its own."""
 SIZE_COLUMN, SPACING_COLUMN = "stored_size", "spacing_mm"
@@ -89,6 +95,7 @@ class ColumnParams(BaseModel):
                 *CANONICAL_COLUMNS,
                 READER_COLUMN,
                 CLASS_COLUMN,
+                FINDINGS_COLUMN,
                 FRAME_COLUMN,
                 SIZE_COLUMN,
                 SPACING_COLUMN,
@@ -153,6 +160,7 @@ class Classes(BaseModel):
         names: in the order as written; a class is known by its number in it.
         positive: those with label 1.
         ordinal: whether the order is one of severity; the positive ones are then the last.
+        several: whether an image may have several of them, or none: findings.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -160,11 +168,26 @@ class Classes(BaseModel):
     names: tuple[ClassName, ...]
     positive: tuple[ClassName, ...]
     ordinal: bool = False
+    several: bool = Field(default=False, exclude_if=lambda is_on: not is_on)
 
     @property
     def is_positive(self) -> tuple[bool, ...]:
         """Whether each class has label 1."""
         return tuple(name in self.positive for name in self.names)
+
+    @property
+    def column(self) -> str:
+        """Column of a table that says which class a row has, or which findings."""
+        return FINDINGS_COLUMN if self.several else CLASS_COLUMN
+
+    def is_of(self, value: Any, number: int) -> Any:
+        """Say whether a value of that column means the class with this number: of an integer, an array or a column."""
+        return (value & (1 << number)) > 0 if self.several else value == number
+
+    def label_of(self, value: int) -> int:
+        """Return 1 where a value of that column means a positive class."""
+        positive = [number for number, label in enumerate(self.is_positive) if label]
+        return int(any(self.is_of(value, number) for number in positive))
 
 
 class LabelParams(BaseModel):
@@ -177,6 +200,9 @@ class LabelParams(BaseModel):
         classes: name -> values of that class, ``{normal: [0], benign: [1], malignant: [2]}``: the model tells them apart, and
             label 1 are the ``positive`` ones; null = two classes, by the lists or the limit.
         ordinal: whether the classes are grades, written from the lowest to the highest (cumulative logits, one for each step).
+        several: whether the classes are findings, of which a row may have several, ``cyst; calcified``, or none; label 1 are the
+            rows with any of the ``positive`` ones.
+        none: values that mean that there is none of the findings; null = every row has one.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -186,6 +212,10 @@ class LabelParams(BaseModel):
     above: Annotated[float, Field(allow_inf_nan=False)] | None = None
     classes: dict[ClassName, Annotated[tuple[LabelValue, ...], Field(min_length=1)]] | None = None
     ordinal: bool = False
+    several: bool = Field(default=False, exclude_if=lambda is_on: not is_on)
+    none: Annotated[tuple[LabelValue, ...], Field(min_length=1)] | None = Field(
+        default=None, exclude_if=lambda values: values is None
+    )
 
     @property
     def scheme(self) -> Classes | None:
@@ -193,7 +223,10 @@ class LabelParams(BaseModel):
         if self.classes is None:
             return None
         return Classes(
-            names=tuple(self.classes), positive=self.positive or (), ordinal=self.ordinal
+            names=tuple(self.classes),
+            positive=self.positive or (),
+            ordinal=self.ordinal,
+            several=self.several,
         )
 
     @model_validator(mode="after")
@@ -203,13 +236,21 @@ class LabelParams(BaseModel):
                 raise ValueError(
                     "attention.data.label.ordinal must be false without classes, got true; name the grades in label.classes"
                 )
+            if self.several:
+                raise ValueError(
+                    "attention.data.label.several must be false without classes, got true; name the findings in label.classes"
+                )
             return self
         names, positive = list(self.classes), self.positive or ()
         where, values = (
             "attention.data.label",
             [*map(canonical_value, sum(self.classes.values(), ()))],
         )
-        twice = sorted({value for value in values if values.count(value) > 1})
+        if self.several:  # a value may mean several findings, each of them once
+            lists = [list(map(canonical_value, of_one)) for of_one in self.classes.values()]
+            twice = sorted({value for one in lists for value in one if one.count(value) > 1})
+        else:
+            twice = sorted({value for value in values if values.count(value) > 1})
         of_highest = names[len(names) - len(positive) :]
         for is_broken, rule in (
             (
@@ -225,7 +266,9 @@ class LabelParams(BaseModel):
                 f"{where}.classes must list a value once, got {twice} twice; drop one, since a row has one class",
             ),
             (
-                not positive or not set(positive) < set(names),
+                not positive
+                or not set(positive) <= set(names)
+                or (set(positive) == set(names) and not self.several),
                 f"{where}.positive must name some of the classes {names}, not all, got {list(positive)}; correct it",
             ),
             (
@@ -237,6 +280,49 @@ class LabelParams(BaseModel):
                 self.ordinal and set(positive) != set(of_highest),
                 f"{where}.positive must be the highest grades with ordinal: true, such as {of_highest}, got {list(positive)}; "
                 "write the classes from the lowest to the highest",
+            ),
+        ):
+            if is_broken:
+                raise ValueError(rule)
+        return self
+
+    @model_validator(mode="after")
+    def _findings_are_sound(self) -> Self:
+        where, none = "attention.data.label", [*map(canonical_value, self.none or ())]
+        if not self.several:
+            if self.none is not None:
+                raise ValueError(
+                    f"{where}.none must be null without several: true, got {list(self.none)}; a class of its own says it"
+                )
+            return self
+        names, values = (
+            list(self.classes or ()),
+            [*map(canonical_value, sum((self.classes or {}).values(), ()))],
+        )
+        both = sorted(set(none) & set(values))
+        joined = [value for value in (*values, *none) if BETWEEN_FINDINGS in value]
+        for is_broken, rule in (
+            (
+                self.ordinal,
+                f"{where}.several must be false with ordinal: true, got true for both; an image has one grade: set one of them",
+            ),
+            (
+                len(names) > MOST_FINDINGS,
+                f"{where}.classes must name at most {MOST_FINDINGS} findings with several: true, got {len(names)}; drop some",
+            ),
+            (
+                bool(both),
+                f"{where}.none must list no value of a finding, got {both} as both; drop one",
+            ),
+            (
+                bool(joined),
+                f"{where} must list values without {BETWEEN_FINDINGS!r} with several: true, got {joined}; a cell is "
+                "divided there: list its parts",
+            ),
+            (
+                set(self.positive or ()) == set(names) and not none,
+                f"{where}.none must list the values that mean no finding where all of them are positive, got null; no row would "
+                "have label 0",
             ),
         ):
             if is_broken:

@@ -3,6 +3,8 @@
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -13,7 +15,7 @@ from grpo_pipeline.tasks.attention.data.burnt_in import find_burnt_in
 from grpo_pipeline.tasks.attention.data.grey import to_grey8
 from grpo_pipeline.tasks.attention.data.image_folder import ImageFolder
 from grpo_pipeline.tasks.attention.data.params import (
-    CLASS_COLUMN,
+    BETWEEN_FINDINGS,
     FRAME_COLUMN,
     READER_COLUMN,
     ColumnParams,
@@ -105,8 +107,9 @@ def read_row(cells: Mapping[str, str], params: DataParams) -> dict[str, object]:
     if classes is None:
         label = read_label(cells[columns.label], params.label, column=columns.label)
     else:
-        number = read_class(cells[columns.label], params.label, column=columns.label)
-        label, kind = int(classes.is_positive[number]), {CLASS_COLUMN: number}
+        read = read_findings if classes.several else read_class
+        number = read(cells[columns.label], params.label, column=columns.label)
+        label, kind = classes.label_of(number), {classes.column: number}
     involvement = read_involvement(cells, columns.involvement, unit=params.involvement_unit)
     grade = read_grade(cells, columns.grade_group, values=params.grade_values)
     if params.label.above is None and classes is None:
@@ -230,12 +233,47 @@ def read_class(cell: str, rule: LabelParams, *, column: str) -> int:
         parts = [canonical_value(part) for part in cell.split(SEVERAL_FILES)]
         several = len(parts) > 1 and set(parts) <= of_value.keys()
         remedy = (
-            "a row has one class: several labels of one image are not read"
+            "a row has one class: set attention.data.label.several: true where an image may have several"
             if several
             else "correct the row or attention.data.label.classes"
         )
         raise RowError(f"column {column!r} must be one of {known}, got {cell!r}; {remedy}")
     return number
+
+
+def read_findings(cell: str, rule: LabelParams, *, column: str) -> int:
+    """Return the findings whose values the cell names, ``;`` between them: bit c for the c-th of ``rule.classes``.
+
+    A cell that ``rule.none`` lists has none of them; an empty one is not listed unless it says so.
+    """
+    parts, none = (
+        [canonical_value(part) for part in cell.split(BETWEEN_FINDINGS)],
+        set(map(canonical_value, rule.none or ())),
+    )
+    if len(parts) == 1 and parts[0] in none:
+        return 0
+    of_value: dict[str, int] = {}
+    for number, values in enumerate((rule.classes or {}).values()):
+        for value in map(canonical_value, values):
+            of_value[value] = of_value.get(value, 0) | 1 << number
+    known = list(
+        dict.fromkeys(value for values in (rule.classes or {}).values() for value in values)
+    )
+    if stray := [part for part in parts if part not in of_value]:
+        if set(stray) <= none:
+            remedy = "a value that means none of them stands alone"
+        elif cell.casefold() in UNKNOWN:
+            remedy = "list it in attention.data.label.none if it means that there is none of them"
+        else:
+            remedy = "correct the row or attention.data.label.classes"
+        raise RowError(
+            f"column {column!r} must name one or several of {known}, {BETWEEN_FINDINGS!r} between them, got {cell!r}; {remedy}"
+        )
+    if len(set(parts)) < len(parts):
+        raise RowError(
+            f"column {column!r} must name a value once, got {cell!r}; drop the copy, or correct what it was meant to be"
+        )
+    return reduce(or_, (of_value[part] for part in parts))
 
 
 def label_above(cell: str, limit: float, *, column: str) -> int:

@@ -7,7 +7,7 @@ import pandas as pd
 
 from grpo_pipeline.core.rng import Stream, numpy_generator
 from grpo_pipeline.tasks.attention.data.cases import core_rows
-from grpo_pipeline.tasks.attention.data.params import CLASS_COLUMN, Classes, SplitParams
+from grpo_pipeline.tasks.attention.data.params import Classes, SplitParams
 from grpo_pipeline.tasks.folds import SPLITS, deal_groups, group_strata
 
 logger = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ def split_cores(
             remedy=f"{remedy}, or add data",
         )
         if classes is not None:
-            of_split = checked.loc[split_of_core == name, CLASS_COLUMN]
+            of_split = checked.loc[split_of_core == name, classes.column]
             check_classes(of_split, checked, classes, name=name, remedy=f"{remedy}, or add data")
     return splits
 
@@ -57,12 +57,20 @@ def split_cores(
 def check_classes(
     found: pd.Series, checked: pd.DataFrame, classes: Classes, *, name: str, remedy: str
 ) -> None:
-    """Refuse a training split that lacks a class; warn of another split that does."""
-    for number in sorted(set(range(len(classes.names))) - set(found)):
-        patients = checked.loc[checked[CLASS_COLUMN] == number, "patient_id"].nunique()
+    """Refuse a training split that lacks a class; warn of another split that does. Of findings all cores or none is a lack."""
+    for number, one in enumerate(classes.names):
+        has_it = classes.is_of(found, number)
+        if has_it.any() and not (classes.several and has_it.all()):
+            continue
+        is_of = classes.is_of(checked[classes.column], number)
+        patients = checked.loc[is_of, "patient_id"].nunique()
+        rule = "of every class, got none of"
+        if classes.several:
+            rule = (
+                f"with and without each finding, got {'all with' if has_it.any() else 'none with'}"
+            )
         told = (
-            f"split {name!r} must hold cores of every class, got none of {classes.names[number]!r}, which {patients} "
-            f"patients of all have"
+            f"split {name!r} must hold cores {rule} {one!r}, which {patients} patients of all have"
         )
         if name == "train":
             raise ValueError(f"{told}; {remedy}")

@@ -67,7 +67,7 @@ class CorePrediction:
         labels: of the points of each set, float64 [E, k]: 1 foreground, 0 background, NaN where there is no point; None of a
             model whose points are all of the foreground.
         classes: ``prob_<class>`` of the first set, and with grades ``expected_class``; empty of a model of a label. They are not
-            calibrated.
+            calibrated. Of findings each is a probability of its own.
     """
 
     core_id: str
@@ -338,6 +338,7 @@ def core_scores(
     probs: Sequence[np.ndarray],
     calibration: Calibration,
     rules: AggregateParams,
+    classes: Classes | None = None,
 ) -> list[dict[str, Any]]:
     """Return the scores of cores from those of their frames, in the order of the first ones; without frames, these as they are.
 
@@ -350,6 +351,8 @@ def core_scores(
         probs: P(cancer) of each point set of each frame, [E].
         calibration: of the model.
         rules: mean or highest.
+        classes: of the model. By the highest, a finding's probability is its own highest one, and those of classes are those of
+            the frame that counts, so that they still add up to 1.
     """
     if not any(FRAME_COLUMN in row for row in frames):
         return list(frames)
@@ -357,7 +360,9 @@ def core_scores(
     for number, row in enumerate(frames):
         cores.setdefault(row["core_id"], []).append(number)
     return [
-        _core_score([frames[i] for i in own], np.stack([probs[i] for i in own]), calibration, rules)
+        _core_score(
+            [frames[i] for i in own], np.stack([probs[i] for i in own]), calibration, rules, classes
+        )
         for own in cores.values()
     ]
 
@@ -367,6 +372,7 @@ def _core_score(
     probs: np.ndarray,
     calibration: Calibration,
     rules: AggregateParams,
+    classes: Classes | None,
 ) -> dict[str, Any]:
     """Combine the rows and the probabilities [F, E] of one core's frames."""
     table = pd.DataFrame(list(frames))
@@ -378,8 +384,12 @@ def _core_score(
     highest = int(scored[np.argmax(probs[scored, 0])]) if len(scored) else 0
     far = 0 if table["distance"].isna().all() else int(np.nanargmax(table["distance"]))
     outside = table["outside"].dropna()
-    chosen = scored if rules.core == "mean" else [highest]
-    of_classes = {name: float(table[name].iloc[chosen].mean()) for name in class_columns_of(frames)}
+    of_each = classes is not None and classes.several
+    chosen = scored if rules.core == "mean" or of_each else [highest]
+    how = rules.core if of_each else "mean"
+    of_classes = {
+        name: float(table[name].iloc[chosen].agg(how)) for name in class_columns_of(frames)
+    }
     return (
         frames[0]
         | of_classes

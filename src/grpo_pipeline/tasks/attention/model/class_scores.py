@@ -2,7 +2,9 @@
 
 Class scores [..., C] are logits: their softmax is the probability of each class. Without an order the decoder has one output per
 class, and these are the scores. Grades have one output s for all of them, and the scores come from it and C - 1 thresholds
-(proportional odds; McCullagh 1980, "Regression models for ordinal data"). The classes stand in the order as written.
+(proportional odds; McCullagh 1980, "Regression models for ordinal data"). Of findings an image may have several, or none: each
+score is a logit of its own, the sigmoid of which is the probability of that finding, and given the image they are independent.
+The classes stand in the order as written.
 """
 
 import numpy as np
@@ -81,22 +83,63 @@ class GradeHead(ClassHead):
         return outputs
 
 
+class FindingsHead(ClassHead):
+    """Read a class decoder's outputs [..., C] as one logit per finding."""
+
+    def __init__(self, classes: Classes) -> None:
+        super().__init__(classes)
+        self.positive = [c for c, is_positive in enumerate(classes.is_positive) if is_positive]
+
+    def log_odds(self, outputs: Tensor) -> Tensor:
+        """Return the logit of P(any of the positive findings), [..., C] -> [...].
+
+            1 - prod_{c positive} (1 - p_c);   the odds of a or b are those of a, of b, and their product: o_a + o_b + o_a o_b
+
+        in logarithms, without cancellation at any probability. Of one positive finding it is its own logit.
+        """
+        first, *others = (outputs.unbind(-1)[c] for c in self.positive)
+        for other in others:
+            first = torch.logaddexp(torch.logaddexp(first, other), first + other)
+        return first
+
+
 def class_head(classes: Classes | None) -> ClassHead | None:
     """Return what reads a class decoder's outputs as scores of classes; None where they are the logit of a label."""
     if classes is None:
         return None
+    if classes.several:
+        return FindingsHead(classes)
     return GradeHead(classes) if classes.ordinal else ClassHead(classes)
 
 
 def n_outputs(classes: Classes | None) -> int:
-    """Return how many numbers a class decoder says of a point set: one, or one per class where they have no order."""
+    """Return how many numbers a class decoder says of a point set: one, or one per class or finding where they have no order."""
     return 1 if classes is None or classes.ordinal else len(classes.names)
 
 
 def class_nll(scores: Tensor, classes: Tensor) -> Tensor:
-    """Return -log P(right class), in nats: scores [P, ..., C] and numbers int64 [P] -> [P, ...]."""
-    right = classes.reshape(-1, *[1] * (scores.ndim - 1)).expand(*scores.shape[:-1], 1)
-    return -scores.log_softmax(-1).gather(-1, right)[..., 0]
+    """Return -log P(right class), or -log P(right set of findings), in nats.
+
+    The set's is the sum over all C findings of -log P(there, or not there, as it is): as large as that of C labels.
+
+    Args:
+        scores: [P, ..., C].
+        classes: number of the class, int64 [P], or which findings are there, bool [P, C].
+
+    Returns:
+        [P, ...].
+    """
+    return _nll_terms(scores, classes).sum(-1)
+
+
+def _nll_terms(scores: Tensor, classes: Tensor) -> Tensor:
+    """Return -log P of each answer that is asked for, [P, ..., 1] of one class and [P, ..., C] of findings."""
+    if classes.ndim == 1:
+        right = classes.reshape(-1, *[1] * (scores.ndim - 1)).expand(*scores.shape[:-1], 1)
+        return -scores.log_softmax(-1).gather(-1, right)
+    is_there = classes.reshape(len(classes), *[1] * (scores.ndim - 2), -1)
+    target = is_there.expand_as(scores).to(scores.dtype)
+    return F.binary_cross_entropy_with_logits(scores, target, reduction="none")
 
 
 def class_loss(
@@ -106,21 +149,23 @@ def class_loss(
 
         cross_entropy: CE = -log p_y;   symmetric: alpha * CE + beta * RCE,   RCE = -sum_c p_c log q_c = -A (1 - p_y)
 
-    with q the right class alone and log 0 = A (``log_zero``). Source: Wang et al. 2019, arXiv 1908.06112, equations 4 to 6.
+    with q the right class alone and log 0 = A (``log_zero``). Source: Wang et al. 2019, arXiv 1908.06112, equations 4 to 6. Of
+    findings it is the sum of what each loses as a label of its own.
 
     Args:
         scores: [P, ..., C].
-        classes: int64 [P].
+        classes: as in ``class_nll``.
         form: of the loss.
         symmetric: read by that form alone.
 
     Returns:
         [P, ...].
     """
-    nll = class_nll(scores, classes)
     if form == "cross_entropy":
-        return nll
-    return symmetric.alpha * nll - symmetric.beta * symmetric.log_zero * -torch.expm1(-nll)
+        return class_nll(scores, classes)
+    nll = _nll_terms(scores, classes)
+    wrong = -torch.expm1(-nll)
+    return (symmetric.alpha * nll - symmetric.beta * symmetric.log_zero * wrong).sum(-1)
 
 
 def class_columns(classes: Classes | None) -> tuple[str, ...]:
@@ -135,6 +180,7 @@ def class_columns(classes: Classes | None) -> tuple[str, ...]:
 
 def class_probs(scores: Tensor, classes: Classes) -> dict[str, np.ndarray]:
     """Return the values of ``class_columns``, float64 [P] each: scores [P, C]."""
-    probs = scores.double().softmax(-1).cpu().numpy()
+    logits = scores.double()
+    probs = (logits.sigmoid() if classes.several else logits.softmax(-1)).cpu().numpy()
     mean = probs @ np.arange(probs.shape[1])
     return dict(zip(class_columns(classes), (*probs.T, mean), strict=False))
