@@ -252,6 +252,25 @@ def test_a_mask_is_read_inside_around_below_and_by_its_shape(kind: str) -> None:
     assert all(bool((slopes[f"class_decoder.mask.{part}.weight"] != 0).any()) for part in range(4))
 
 
+def test_each_regression_reads_masks_for_each_class() -> None:
+    """Output f * C + c of every map is what regression f says of class c."""
+    classes = Classes(names=("normal", "benign", "malignant"), positive=("malignant",))
+    decoder = StatisticsDecoder(model_params(**FOLDED | {"reads_mask": "seeded"}), classes)
+    shake(decoder, seed=8)
+    generator = torch.Generator().manual_seed(9)
+    statistics, region = torch.randn(2, WIDTH, 4, 4, generator=generator), torch.randn(2, REGION_WIDTH, generator=generator)
+    masks, points = torch.rand(2, 3, 16, 16, generator=generator), torch.rand(2, 3, 2, 2, generator=generator)
+    added = decoder.heads(statistics, region, points, None, masks) - decoder.heads(statistics, region, points)
+    assert added.shape == (2, 3, 3, 3)
+    parts, shapes = mask_parts(masks, 4), describe_shape(masks)
+    for p, g, f, c in np.ndindex(2, 3, 3, 3):
+        weights = [of.weight[3 * f + c] for of in decoder.mask]
+        expected = weights[-1] @ shapes[p, g]
+        for weight, part in zip(weights, parts, strict=False):
+            expected = expected + weight @ statistics[p].flatten(1) @ part[p, g] * 2 / WIDTH**0.5
+        torch.testing.assert_close(added[p, g, f, c], expected, atol=2e-5, rtol=1e-4)
+
+
 def test_a_mask_that_nobody_teaches_or_reads_is_refused() -> None:
     with pytest.raises(ValueError, match=r"reads_mask must be none or seeded with .*outline_weight = 0, got prompted; nothing"):
         make_task(**FOLDED, reads_mask="prompted")
