@@ -6,6 +6,7 @@ later. A test of the start itself, of the process tree or of SIGKILL starts a re
 """
 
 import atexit
+import gc
 import json
 import os
 import runpy
@@ -23,10 +24,14 @@ from pathlib import Path
 from typing import Any
 
 PRELOADED = (
-    "kedro.framework.cli.cli", "kedro_datasets.json", "kedro_datasets.matplotlib", "kedro_datasets.pandas",
-    "kedro_datasets.plotly", "kedro_viz", "matplotlib.pyplot", "mlflow.pyfunc", "mlflow.tracking", "pandas",
-    "plotly.graph_objects", "rdkit.Chem", "scipy.stats", "sklearn.covariance", "sklearn.feature_extraction.text",
-    "sklearn.linear_model", "torch", "torch.optim", "transformers.models.gpt2.modeling_gpt2",
+    "alembic.command", "kedro.framework.cli.cli", "kedro.framework.cli.project", "kedro.framework.context", "kedro.runner",
+    "kedro.framework.session", "kedro.validation.parameter_validator", "kedro_datasets.json", "kedro_datasets.matplotlib",
+    "kedro_datasets.pandas", "kedro_datasets.plotly", "kedro_datasets.text", "kedro_telemetry.plugin", "kedro_viz",
+    "kedro_viz.integrations.kedro.hooks", "kedro_viz.launchers.cli.main", "matplotlib.backends.backend_agg", "matplotlib.pyplot",
+    "mlflow.pyfunc", "mlflow.store.tracking.dbmodels.initial_models", "mlflow.store.tracking.sqlalchemy_store", "mlflow.tracking",
+    "pandas", "plotly.graph_objects", "plotly.tools", "pygments.lexers.html", "pygments.formatters.html", "rdkit.Chem",
+    "scipy.stats", "sklearn.covariance", "sklearn.feature_extraction.text", "sklearn.linear_model",
+    "sqlalchemy.dialects.sqlite.pysqlite", "torch", "torch.optim", "transformers.models.gpt2.modeling_gpt2",
     "transformers.models.sam.modeling_sam", "transformers.models.t5.modeling_t5",
 )  # fmt: skip
 SECONDS_TO_START = 120
@@ -63,6 +68,13 @@ def _serve(path: str) -> None:
     os.environ["MLFLOW_CONFIGURE_LOGGING"] = "false"  # the package sets it before it imports MLflow
     for name in PRELOADED:
         __import__(name)
+    import yaml
+    from sqlalchemy.orm import configure_mappers
+    configure_mappers()  # MLflow's, which its first query would do
+    yaml.SafeLoader, yaml.SafeDumper = yaml.CSafeLoader, yaml.CSafeDumper
+    os.fsync = lambda descriptor: None
+    gc.collect()
+    gc.freeze()  # no fork looks through what was imported again
     os.rename(f"{path}.partial", path)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in the terminal is the test's
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those who wait
