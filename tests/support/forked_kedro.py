@@ -2,7 +2,7 @@
 
 ``kedro_command("run", "--env", "smoke")`` stands for ``[sys.executable, "-m", "kedro", "run", ...]`` wherever a command is
 started: folder, environment, streams, exit status, Ctrl-C and SIGTERM are those of the command. SIGKILL reaches the run a moment
-later. A test of the start itself, of the process tree or of SIGKILL starts a real one.
+later; ``process_of`` is killed at once. A test of the start itself or of the process tree starts a real one.
 """
 
 import atexit
@@ -45,6 +45,17 @@ def kedro_command(*args: str, code: str = "") -> list[str]:
     return [sys.executable, "-I", "-S", __file__, _server(), code, *args]
 
 
+def process_of(command: "subprocess.Popen[str]") -> int:
+    """Return the id of the process that does the work of a command that was started and has not ended."""
+    file = Path(f"{_server()}-{command.pid}")
+    deadline = time.monotonic() + SECONDS_TO_START
+    while not file.exists():
+        if command.poll() is not None or time.monotonic() > deadline:
+            raise RuntimeError("the run did not start")
+        time.sleep(0.005)
+    return int(file.read_text())
+
+
 @cache
 def _server() -> str:
     """Start the server and return the path of its socket. It ends when this process does: its standard input is closed then."""
@@ -70,6 +81,7 @@ def _serve(path: str) -> None:
         __import__(name)
     import yaml
     from sqlalchemy.orm import configure_mappers
+
     configure_mappers()  # MLflow's, which its first query would do
     yaml.SafeLoader, yaml.SafeDumper = yaml.CSafeLoader, yaml.CSafeDumper
     os.fsync = lambda descriptor: None
@@ -85,11 +97,11 @@ def _serve(path: str) -> None:
         connection, _ = listening.accept()
         if os.fork() == 0:
             listening.close()
-            _run(connection)
+            _run(path, connection)
         connection.close()
 
 
-def _run(connection: socket.socket) -> None:
+def _run(path: str, connection: socket.socket) -> None:
     """Read what to run, run it in a fork, and tell the other end how it ended; signals from there go to it."""
     for number in (signal.SIGINT, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
@@ -101,6 +113,9 @@ def _run(connection: socket.socket) -> None:
     if run == 0:
         connection.close()
         _become_kedro(asked, streams)
+    named = Path(f"{path}-{asked['command']}")
+    named.with_suffix(".partial").write_text(str(run))
+    named.with_suffix(".partial").rename(named)
     for stream in streams:
         os.close(stream)
     gone = False
@@ -115,6 +130,7 @@ def _run(connection: socket.socket) -> None:
             gone = not signals
             for sent in signals or [signal.SIGKILL]:
                 os.kill(run, sent)
+    named.unlink()
     if not gone:
         connection.sendall(f"{os.waitstatus_to_exitcode(status)}\n".encode())
     os._exit(0)
@@ -164,7 +180,7 @@ def _ask(path: str, code: str, arguments: list[str]) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, frame: connection.sendall(bytes([number])))
     connection.connect(path)
-    asked = {"folder": os.getcwd(), "environ": dict(os.environ), "code": code, "arguments": arguments}
+    asked = {"command": os.getpid(), "folder": os.getcwd(), "environ": dict(os.environ), "code": code, "arguments": arguments}
     socket.send_fds(connection, [json.dumps(asked).encode() + b"\n"], [0, 1, 2])
     answer = b""
     while not answer.endswith(b"\n"):
