@@ -17,7 +17,8 @@ SMALL = (
     "attention.data.image_size=64,attention.model.glimpse_size=16,attention.model.encoder_width=16,attention.model.encoder_heads=2,"
     "attention.model.decoder_heads=2,attention.model.feature_channels=16,attention.model.policy_channels=16,"
     "attention.training.epochs=1,attention.training.group_size=2,attention.training.validation_samples=2,"
-    "attention.grpo.algorithm.update_epochs=1,attention.evaluation.resamples=50"
+    "attention.grpo.algorithm.update_epochs=1,attention.evaluation.resamples=50,"
+    "attention.reward_audit.rows=6,attention.reward_audit.n_samples=4"
 )
 
 
