@@ -1,6 +1,7 @@
 """Fixtures of every test: one thread, no display, no progress bars, and projects of its own to run Kedro in."""
 
 import fcntl
+import gc
 import json
 import os
 import shutil
@@ -55,6 +56,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("gpu"):
             item.add_marker(pytest.mark.skip(reason="needs a CUDA device, and torch finds none here"))
+
+
+def pytest_collection_finish() -> None:
+    """Let the garbage collector look no more through the hundreds of thousands of objects of libraries and tests."""
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -17,7 +17,8 @@ SMALL = (
     "attention.data.image_size=64,attention.model.glimpse_size=16,attention.model.encoder_width=16,attention.model.encoder_heads=2,"
     "attention.model.decoder_heads=2,attention.model.feature_channels=16,attention.model.policy_channels=16,"
     "attention.training.epochs=1,attention.training.group_size=2,attention.training.validation_samples=2,"
-    "attention.grpo.algorithm.update_epochs=1,attention.evaluation.resamples=50"
+    "attention.grpo.algorithm.update_epochs=1,attention.evaluation.resamples=50,"
+    "attention.reward_audit.rows=6,attention.reward_audit.n_samples=4"
 )
 
 
@@ -29,13 +30,13 @@ def comparison(project: Path, folder: str) -> dict:
 @pytest.mark.slow
 def test_a_part_of_busi_from_a_folder_of_its_layout(project: Path, shared_data: Callable[[str], Path]) -> None:
     source, root = shared_data("busi"), project.parent / "shared" / "data" / "busi"
-    index = pd.read_csv(source / "index.csv", dtype=str, keep_default_na=False).iloc[::5]
+    index = pd.read_csv(source / "index.csv", dtype=str, keep_default_na=False).iloc[::8]
     for folder in ("images", "masks"):
         (root / folder).mkdir(parents=True)
         for name in index["file"]:
             shutil.copy(source / folder / name, root / folder / name)
     index.to_csv(root / "index.csv", index=False)
-    done = run(project, "--params", SMALL, env="busi")
+    done = run(project, "--params", f"{SMALL},attention.training.animation_frames=0", env="busi")
     assert (done.returncode, done.stderr) == (0, "")
     report = json.loads((project / "data/02_intermediate/attention_busi/data_report.json").read_text())
     assert (report["rows"], report["usable"], report["patients"]) == (len(index), len(index), index["similarity_group"].nunique())
@@ -197,7 +198,7 @@ def test_a_folder_per_case_with_frames_is_trained_on_and_scored(project: Path, r
     (project / "conf/cases/globals.yml").write_text(yaml.safe_dump(CASES))
     section = documented(root, "attention:  # a folder per case, several frames")
     (project / "conf/cases/parameters/attention_data.yml").write_text(yaml.safe_dump(section))
-    done = run(project, "--params", f"{SMALL},{ANY}", env="cases")
+    done = run(project, "--params", f"{SMALL},{ANY},attention.training.animation_frames=0", env="cases")
     assert (done.returncode, done.stderr) == (0, "")
     report = json.loads((project / "data/02_intermediate/attention_cases/data_report.json").read_text())
     assert (report["rows"], report["cores"], report["frames"], report["patients"]) == (72, 24, 72, 12)

@@ -36,6 +36,7 @@ answers = model.predict(pd.read_json(sys.argv[2], orient="records"), params={"se
 import grpo_pipeline
 json.dump({"answers": answers.to_dict("records"), "code": grpo_pipeline.__file__}, open(sys.argv[3], "w"))
 """
+TRACKING = "import runpy; runpy.run_module('grpo_pipeline.tracking', run_name='__main__')"
 
 
 def environ(**changes: str) -> dict[str, str]:
@@ -90,7 +91,7 @@ def scores(output: Path) -> pd.DataFrame:
 def exported(project: Path) -> Path:
     """The model as ``python -m grpo_pipeline.tracking export`` writes it, in a project that knows no network."""
     unreachable = environ(PIP_INDEX_URL="http://127.0.0.1:9", HTTPS_PROXY="http://127.0.0.1:9", HTTP_PROXY="http://127.0.0.1:9")
-    command = [sys.executable, "-m", "grpo_pipeline.tracking", "export", "--arm", "grpo", "--to", "served", "--env", "smoke"]
+    command = kedro_command("export", "--arm", "grpo", "--to", "served", "--env", "smoke", code=TRACKING)
     done = subprocess.run(command, cwd=project, env=unreachable, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     return project / "served"

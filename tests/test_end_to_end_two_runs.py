@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from forked_kedro import process_of
 from kedro_processes import run, start
 
 FOLDER = "attention_smoke"
@@ -34,12 +35,13 @@ def without_progress(files: dict[str, str]) -> dict[str, str]:
 
 def test_of_two_at_once_one_has_a_result_and_the_other_a_sentence(tmp_path: Path, make_project) -> None:
     project = make_project(tmp_path / "project")
-    both = {seed: start(project, "--pipelines", TRAINING, "--params", f"seed={seed}", forked=False) for seed in (0, 1)}
+    both = {seed: start(project, "--pipelines", TRAINING, "--params", f"seed={seed}") for seed in (0, 1)}
+    ids = {seed: process_of(process) for seed, process in both.items()}
     said = {seed: process.communicate(timeout=600)[1] for seed, process in both.items()}
     assert sorted(process.returncode for process in both.values()) == [0, 1]
     (winner,), (loser,) = ([seed for seed in both if both[seed].returncode == code] for code in (0, 1))
     (line,) = [text for text in said[loser].splitlines() if text.startswith("error: ")]
-    assert f"process {both[winner].pid} on " in line
+    assert f"process {ids[winner]} on " in line
     assert f"kedro run --env smoke --pipelines {TRAINING} --params seed={winner}); wait for it" in line
     assert "or give this run a folder of its own: --params attention_folder=attention_smoke_2" in line
     made = record(project)
@@ -71,8 +73,8 @@ def test_a_run_stamped_in_the_future_changes_nothing(smoke_copy: Path) -> None:
         shutil.copytree(path, path.with_name(FUTURE))
     for path in (smoke_copy / "data").glob(f"07*/{FOLDER}/*/predictions.csv/{FUTURE}/predictions.csv"):
         path.write_text("core_id\nnobody\n")
-    for parts in (TRAINING, "attention_evaluate"):
-        again = run(smoke_copy, "--pipelines", parts, "--params", "seed=1")
+    for parts in ([TRAINING], ["attention_evaluate", "--to-outputs", "attention.comparison"]):
+        again = run(smoke_copy, "--pipelines", *parts, "--params", "seed=1,attention.training.epochs=1")
         assert (again.returncode, "did not match" in again.stderr) == (0, False), again.stderr
     made = record(smoke_copy)
     now = made["attention.grpo.model"]["version"]
@@ -143,7 +145,8 @@ def test_data_that_cannot_be_trained_on_leave_every_file(smoke_copy: Path, task:
 def test_a_killed_run_leaves_the_earlier_result_and_is_gone_on_with(smoke_copy: Path) -> None:
     before = without_progress(tree(smoke_copy))
     longer = "attention.training.epochs=4"
-    process = start(smoke_copy, "--params", f"{longer},seed=2", forked=False)
+    process = start(smoke_copy, "--params", f"{longer},seed=2")
+    trained = process_of(process)
     deadline = time.monotonic() + 300
     header = smoke_copy / f"data/06_models/{FOLDER}/supervised/checkpoint/checkpoint.json"
     while time.monotonic() < deadline and process.poll() is None:
@@ -154,7 +157,7 @@ def test_a_killed_run_leaves_the_earlier_result_and_is_gone_on_with(smoke_copy: 
         if progress["seed"] == 2 and progress["step"] >= 2:
             break
         time.sleep(0.02)
-    os.kill(process.pid, signal.SIGKILL)
+    os.kill(trained, signal.SIGKILL)
     process.communicate()
     now = without_progress(tree(smoke_copy))
     assert {name: now.get(name) for name in before} == before
@@ -164,7 +167,7 @@ def test_a_killed_run_leaves_the_earlier_result_and_is_gone_on_with(smoke_copy: 
     assert "left unfinished; go on with --params resume=auto" in mixed.stderr
     resumed = run(smoke_copy, "--pipelines", TRAINING, "--params", f"{longer},seed=2,resume=auto")
     assert resumed.returncode == 0, resumed.stderr
-    assert run(smoke_copy, "--pipelines", "attention_evaluate").returncode == 0
+    assert run(smoke_copy, "--pipelines", "attention_evaluate", "--to-outputs", "attention.comparison").returncode == 0
 
 
 def test_a_full_disk_leaves_the_old_page(smoke_copy: Path) -> None:

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import re
 import subprocess
 import sys
@@ -11,30 +10,25 @@ from pathlib import Path
 
 import pytest
 import torch
-from kedro_processes import clean_environ, newest
+from kedro_processes import newest, run, start
 
 from grpo_pipeline.runs.machine import VARIABLES, compute_in
 
-CORES = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 TASKS = ("attention", "dialogue", "molecules")
 SHORT = "dialogue.warm_start.training.epochs=2,molecules.warm_start.training.epochs=2"
+ON_ONE_CORE = """
+import os, sys
+from kedro.framework.cli import main
+if hasattr(os, "sched_setaffinity"):
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:1])
+sys.argv = ["kedro", *sys.argv[1:]]
+main()
+"""
 
 
-def run(project: Path, tasks: Sequence[str], *, cores: int, threads: int) -> None:
-    """Run tasks in ``smoke`` as a machine of so many cores would, whose environment asks for so many threads."""
-    environ = clean_environ(**dict.fromkeys(VARIABLES, str(threads)))
+def options(tasks: Sequence[str]) -> list[str]:
     ends = ",".join(f"{task}.comparison" for task in tasks)
-    command = [sys.executable, "-m", "kedro", "run", "--env", "smoke", "--pipelines", ",".join(tasks), "--to-outputs", ends]
-    command += ["--params", SHORT]
-
-    def pin() -> None:
-        if CORES:
-            os.sched_setaffinity(0, CORES[:cores])
-
-    ran = subprocess.run(
-        command, cwd=project, env=environ, preexec_fn=pin, capture_output=True, text=True, timeout=600, check=False
-    )
-    assert ran.returncode == 0, ran.stderr
+    return ["--pipelines", ",".join(tasks), "--to-outputs", ends, "--params", SHORT]
 
 
 def result(project: Path, task: str) -> dict[str, str]:
@@ -53,9 +47,10 @@ def result(project: Path, task: str) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def together(tmp_path_factory: pytest.TempPathFactory, make_project) -> Path:
-    """A project with a run of all tasks in one command, on one core."""
+    """A project with a run of all tasks in one command, on one core and in one thread."""
     project = make_project(tmp_path_factory.mktemp("together") / "project")
-    run(project, TASKS, cores=1, threads=1)
+    ran = run(project, "run", "--env", "smoke", *options(TASKS), code=ON_ONE_CORE)
+    assert ran.returncode == 0, ran.stderr
     return project
 
 
@@ -64,11 +59,13 @@ def together(tmp_path_factory: pytest.TempPathFactory, make_project) -> Path:
 def test_neither_cores_nor_environment_nor_other_tasks_move_a_bit(
     together: Path, project: Path, smoke_run, tasks: Sequence[str]
 ) -> None:
-    """That of attention alone is the run of many tests, on all cores and with 8 threads in its environment."""
+    """That of attention alone is the run of many tests; both are processes on all cores, with 8 threads in their environment."""
     if tasks == ("attention",):
         project = smoke_run[0]
     else:
-        run(project, tasks, cores=2, threads=8)
+        process = start(project, *options(tasks), forked=False, **dict.fromkeys(VARIABLES, "8"))
+        said = process.communicate(timeout=600)[1]
+        assert process.returncode == 0, said
     for task in tasks:
         alone, beside = result(project, task), result(together, task)
         assert any(name.endswith(".safetensors") for name in alone)

@@ -2,10 +2,11 @@
 
 ``kedro_command("run", "--env", "smoke")`` stands for ``[sys.executable, "-m", "kedro", "run", ...]`` wherever a command is
 started: folder, environment, streams, exit status, Ctrl-C and SIGTERM are those of the command. SIGKILL reaches the run a moment
-later. A test of the start itself, of the process tree or of SIGKILL starts a real one.
+later; ``process_of`` is killed at once. A test of the start itself or of the process tree starts a real one.
 """
 
 import atexit
+import gc
 import json
 import os
 import runpy
@@ -23,10 +24,14 @@ from pathlib import Path
 from typing import Any
 
 PRELOADED = (
-    "kedro.framework.cli.cli", "kedro_datasets.json", "kedro_datasets.matplotlib", "kedro_datasets.pandas",
-    "kedro_datasets.plotly", "kedro_viz", "matplotlib.pyplot", "mlflow.pyfunc", "mlflow.tracking", "pandas",
-    "plotly.graph_objects", "rdkit.Chem", "scipy.stats", "sklearn.covariance", "sklearn.feature_extraction.text",
-    "sklearn.linear_model", "torch", "torch.optim", "transformers.models.gpt2.modeling_gpt2",
+    "alembic.command", "kedro.framework.cli.cli", "kedro.framework.cli.project", "kedro.framework.context", "kedro.runner",
+    "kedro.framework.session", "kedro.validation.parameter_validator", "kedro_datasets.json", "kedro_datasets.matplotlib",
+    "kedro_datasets.pandas", "kedro_datasets.plotly", "kedro_datasets.text", "kedro_telemetry.plugin", "kedro_viz",
+    "kedro_viz.integrations.kedro.hooks", "kedro_viz.launchers.cli.main", "matplotlib.backends.backend_agg", "matplotlib.pyplot",
+    "mlflow.pyfunc", "mlflow.store.tracking.dbmodels.initial_models", "mlflow.store.tracking.sqlalchemy_store", "mlflow.tracking",
+    "pandas", "plotly.graph_objects", "plotly.tools", "pygments.lexers.html", "pygments.formatters.html", "rdkit.Chem",
+    "scipy.stats", "sklearn.covariance", "sklearn.feature_extraction.text", "sklearn.linear_model",
+    "sqlalchemy.dialects.sqlite.pysqlite", "torch", "torch.optim", "transformers.models.gpt2.modeling_gpt2",
     "transformers.models.sam.modeling_sam", "transformers.models.t5.modeling_t5",
 )  # fmt: skip
 SECONDS_TO_START = 120
@@ -38,6 +43,17 @@ def kedro_command(*args: str, code: str = "") -> list[str]:
     With ``code`` that is run instead, as ``python -c`` does.
     """
     return [sys.executable, "-I", "-S", __file__, _server(), code, *args]
+
+
+def process_of(command: "subprocess.Popen[str]") -> int:
+    """Return the id of the process that does the work of a command that was started and has not ended."""
+    file = Path(f"{_server()}-{command.pid}")
+    deadline = time.monotonic() + SECONDS_TO_START
+    while not file.exists():
+        if command.poll() is not None or time.monotonic() > deadline:
+            raise RuntimeError("the run did not start")
+        time.sleep(0.005)
+    return int(file.read_text())
 
 
 @cache
@@ -63,6 +79,14 @@ def _serve(path: str) -> None:
     os.environ["MLFLOW_CONFIGURE_LOGGING"] = "false"  # the package sets it before it imports MLflow
     for name in PRELOADED:
         __import__(name)
+    import yaml
+    from sqlalchemy.orm import configure_mappers
+
+    configure_mappers()  # MLflow's, which its first query would do
+    yaml.SafeLoader, yaml.SafeDumper = yaml.CSafeLoader, yaml.CSafeDumper
+    os.fsync = lambda descriptor: None
+    gc.collect()
+    gc.freeze()  # no fork looks through what was imported again
     os.rename(f"{path}.partial", path)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in the terminal is the test's
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those who wait
@@ -73,11 +97,11 @@ def _serve(path: str) -> None:
         connection, _ = listening.accept()
         if os.fork() == 0:
             listening.close()
-            _run(connection)
+            _run(path, connection)
         connection.close()
 
 
-def _run(connection: socket.socket) -> None:
+def _run(path: str, connection: socket.socket) -> None:
     """Read what to run, run it in a fork, and tell the other end how it ended; signals from there go to it."""
     for number in (signal.SIGINT, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
@@ -89,6 +113,9 @@ def _run(connection: socket.socket) -> None:
     if run == 0:
         connection.close()
         _become_kedro(asked, streams)
+    named = Path(f"{path}-{asked['command']}")
+    named.with_suffix(".partial").write_text(str(run))
+    named.with_suffix(".partial").rename(named)
     for stream in streams:
         os.close(stream)
     gone = False
@@ -103,6 +130,7 @@ def _run(connection: socket.socket) -> None:
             gone = not signals
             for sent in signals or [signal.SIGKILL]:
                 os.kill(run, sent)
+    named.unlink()
     if not gone:
         connection.sendall(f"{os.waitstatus_to_exitcode(status)}\n".encode())
     os._exit(0)
@@ -152,7 +180,7 @@ def _ask(path: str, code: str, arguments: list[str]) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, frame: connection.sendall(bytes([number])))
     connection.connect(path)
-    asked = {"folder": os.getcwd(), "environ": dict(os.environ), "code": code, "arguments": arguments}
+    asked = {"command": os.getpid(), "folder": os.getcwd(), "environ": dict(os.environ), "code": code, "arguments": arguments}
     socket.send_fds(connection, [json.dumps(asked).encode() + b"\n"], [0, 1, 2])
     answer = b""
     while not answer.endswith(b"\n"):

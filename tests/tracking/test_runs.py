@@ -69,11 +69,12 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 
-def test_a_server_that_dies_in_the_middle_costs_one_line(tiny, tmp_path):
-    """It takes the first metrics and dies at the next; training goes on for three seconds more and all rows are on disk."""
+def test_a_server_that_dies_in_the_middle_costs_one_line(tiny, tmp_path, monkeypatch):
+    """It takes the first metrics and dies at the next; training goes on for twenty steps more and all rows are on disk."""
+    monkeypatch.setenv("TINY_KILL", "writes:1000000")  # rows are sent at once
     with Server(tmp_path, batches=1) as server:
         start = time.monotonic()
-        done = tiny.run("attention.training.steps=12", "attention.training.step_seconds=0.3", uri=server.uri)
+        done = tiny.run("attention.training.steps=12", "attention.training.step_seconds=0.05", uri=server.uri)
     assert done.returncode == 0
     lines = done.stderr.splitlines()
     assert len(lines) == 1
