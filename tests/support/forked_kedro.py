@@ -83,6 +83,7 @@ def _serve(path: str) -> None:
     from sqlalchemy.orm import configure_mappers
 
     configure_mappers()  # MLflow's, which its first query would do
+    # The same parser in C, and no wait for a disk whose power no test cuts: a kill loses nothing that was written.
     yaml.SafeLoader, yaml.SafeDumper = yaml.CSafeLoader, yaml.CSafeDumper
     os.fsync = lambda descriptor: None
     gc.collect()

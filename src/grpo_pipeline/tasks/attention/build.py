@@ -153,7 +153,8 @@ def build_task(
             points are to be placed, the margin of the boundary reward is narrower than half a cell, points cost a reward that
             no policy can save, a noisy or is to pool classes, clinical prompts are asked for without a column that has known
             training values, a frozen encoder is to see augmented images, fields are in millimetres where no spacing is known,
-            a heatmap that is computed has losses or rewards, or the device is not there or has no compiler.
+            a prompted mask is to be read that nothing teaches, a heatmap that is computed has losses or rewards, or the device is
+            not there or has no compiler.
     """
     if rewards.points_weight and model.stop is None:
         raise ValueError(

@@ -230,7 +230,7 @@ def read_class(cell: str, rule: LabelParams, *, column: str) -> int:
     number = of_value.get(canonical_value(cell))
     if number is None:
         known = [value for values in classes.values() for value in values]
-        parts = [canonical_value(part) for part in cell.split(SEVERAL_FILES)]
+        parts = [canonical_value(part) for part in cell.split(BETWEEN_FINDINGS)]
         several = len(parts) > 1 and set(parts) <= of_value.keys()
         remedy = (
             "a row has one class: set attention.data.label.several: true where an image may have several"

@@ -152,7 +152,7 @@ def seeded_masks(images: Tensor, points: Tensor, is_point: Tensor | None, side: 
     I is the image, smoothed; a its mean at the points and b that around them (a Gaussian of 2 REACH); t = (a + b) / 2 the
     threshold half-way and s the sign of b - a: dark points take what is dark. d is the distance to the nearest point. After Adams
     and Bischof 1994, "Seeded region growing"; how this differs: one soft threshold, and distance in the place of connectedness.
-    The mask of a set without points is 0.
+    The mask of a set without points is 0. Where there is no image, I is 0, the mean grey.
 
     Args:
         images: standardised, [P, 1, S, S].
@@ -230,11 +230,11 @@ def describe_shape(mask: Tensor) -> Tensor:
     def mean(values: Tensor) -> Tensor:
         return (weights * values).sum((2, 3))
 
-    middle_y, middle_x = mean(y.expand(height, width)), mean(x.expand(height, width))
+    middle_y, middle_x = mean(y), mean(x)
     off_y, off_x = y - middle_y[..., None, None], x - middle_x[..., None, None]
-    # Of a pixel: a mask of one has the variance of its square.
-    v_y = mean(off_y.square().expand_as(mask)) + 1 / (12 * height**2)
-    v_x = mean(off_x.square().expand_as(mask)) + 1 / (12 * width**2)
+    # The last term is the variance inside a pixel: a mask of a single one is a square, not a point.
+    v_y = mean(off_y.square()) + 1 / (12 * height**2)
+    v_x = mean(off_x.square()) + 1 / (12 * width**2)
     covariance = mean(off_y * off_x)
     root = (v_y * v_x - covariance.square()).clamp(min=1e-12).sqrt()
     steps = (mask.diff(dim=2).abs().sum((2, 3)) + mask.diff(dim=3).abs().sum((2, 3))).clamp(
