@@ -727,7 +727,7 @@ def finding_metrics(findings: Sequence[str]) -> dict[str, Metric]:
 def further_metrics(names: Iterable[str]) -> Mapping[str, Metric]:
     """Return the metrics that not every run has: of a reader's score, of prompted masks, of classes, of findings.
 
-    ``names`` are columns of prediction rows, or metrics.
+    ``names`` are columns of prediction rows, or metrics; also of classes or findings that are not known yet.
     """
     found = list(names)
     further = reader_metrics() if {READER_COLUMN, *reader_metrics()} & set(found) else {}
@@ -736,11 +736,15 @@ def further_metrics(names: Iterable[str]) -> Mapping[str, Metric]:
         found, prefix=CLASS_PROB if FINDINGS_COLUMN in found else FINDING_AUROC
     ):
         return further | finding_metrics(findings)
+    if (set(finding_metrics(())) - {"auroc_macro"}) & set(found):
+        return further | finding_metrics(())
     # Columns where there are rows, else the metrics of an earlier document.
     is_rows = CLASS_COLUMN in found
     classes = class_names(found, prefix=CLASS_PROB if is_rows else CLASS_AUROC)
     ordinal = (EXPECTED if is_rows else KAPPA) in found
-    return further | (class_metrics(classes, ordinal=ordinal) if classes else {})
+    if classes or set(class_metrics((), ordinal=True)) & set(found):
+        further |= class_metrics(classes, ordinal=ordinal)
+    return further
 
 
 def mask_metrics() -> dict[str, Metric]:

@@ -1,6 +1,6 @@
 """Build the document ``<task>.compare.result`` from the estimates of all arms (docs/compare.md)."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -293,12 +293,13 @@ def compare_trials(
         suite: the task's metrics.
 
     Raises:
-        CompareError: if no trial of the control is finished.
+        CompareError: if no trial of the control is finished, or none measured a primary metric.
     """
-    measured = (
+    measured = dict.fromkeys(
         name for trial in usable(plan, trials) for name in trials.headers[trial.key].metrics
     )
-    suite = suite.for_names(dict.fromkeys(measured))
+    suite = suite.for_names(measured)
+    check_measured(params.primary_metrics, suite, where=f"{plan.task}.compare")
     shown = RuleMetrics(list(suite.metrics), params.primary_metrics, params.baseline_rules)
     scores = score_trials(plan, trials, evaluation, suite, rules=shown)
     clusters = int(scores.cores[evaluation.cluster].nunique())
@@ -330,6 +331,16 @@ def compare_trials(
     return document | {
         "summary": summary(document, suite.metrics, chance_rule=evaluation.chance_rule)
     }
+
+
+def check_measured(primary: Sequence[str], suite: MetricSuite, *, where: str) -> None:
+    """Raise CompareError if no trial has a primary metric, ``suite`` being for the names of what they have."""
+    for name in primary:
+        if name not in suite.metrics:
+            raise CompareError(
+                f"{where}.primary_metrics must be among what the trials measured, {', '.join(suite.metrics)}, got {name!r}; "
+                "correct it, or the setting that measures it, and run again: trained trials are kept"
+            )
 
 
 def compare_with_control(

@@ -47,10 +47,11 @@ def arrange_trials(
 
 def check_names(params: CompareParams, suite: MetricSuite, *, task: str) -> None:
     """Raise ValueError if a primary metric or a rule is unknown to the task."""
+    known = suite.for_names(params.primary_metrics).metrics
     for name in params.primary_metrics:
-        if name not in suite.metrics:
+        if name not in known:
             raise ValueError(
-                f"{task}.compare.primary_metrics must be among {', '.join(suite.metrics)}, got {name!r}; correct it"
+                f"{task}.compare.primary_metrics must be among {', '.join(known)}, got {name!r}; correct it"
             )
     rules = {f"arms.{name}.rule": arm.rule for name, arm in params.present.items()}
     for path, rule in rules.items() | {("baseline_rules", rule) for rule in params.baseline_rules}:

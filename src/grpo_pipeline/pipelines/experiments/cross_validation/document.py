@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from grpo_pipeline.pipelines.evaluation.comparison import estimate
+from grpo_pipeline.pipelines.experiments.compare.document import check_measured
 from grpo_pipeline.pipelines.experiments.cross_validation.choice import Choice, documents
 from grpo_pipeline.pipelines.experiments.cross_validation.out_of_fold import (
     BySeed,
@@ -163,9 +164,15 @@ def build_document(
     """Score the out-of-fold rows, and where there are held-out examples the models on them.
 
     Every arm, seed and fold is read on the same resamples of whole clusters; differences are taken inside each resample.
+
+    Raises:
+        CompareError: if no fold measured a primary metric.
     """
     control = next(iter(rows.tested))
     examples = first_rows(rows.tested)
+    tested = (part for by_seed in rows.tested.values() for part in by_seed.values())
+    suite = suite.for_names(dict.fromkeys(name for part in tested for name in part.columns))
+    check_measured(params.primary_metrics, suite, where=f"{evaluation.task}.cross_validation")
     out_of_fold = section(rows.tested, control, evaluation, suite=suite, score=score_tested)
     return {
         "task": evaluation.task,

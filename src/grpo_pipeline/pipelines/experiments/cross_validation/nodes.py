@@ -30,7 +30,7 @@ from grpo_pipeline.pipelines.experiments.trials.setups import find_setup
 from grpo_pipeline.pipelines.params import CrossValidationParams, EvaluationParams
 from grpo_pipeline.pipelines.reporting.page import plain
 from grpo_pipeline.runs.process import run_identity
-from grpo_pipeline.statistics.metric import MetricSuite
+from grpo_pipeline.statistics.metric import Metric, MetricSuite
 from grpo_pipeline.tasks import find_task
 from grpo_pipeline.tasks import folds as folding
 from grpo_pipeline.tasks.folds import Names, read_plan
@@ -121,7 +121,8 @@ def choose_settings(
     """
     if params.scheme != "nested":
         return []
-    metric = suite_of(evaluation).metrics[params.selection_metric]
+    suite = suite_of(evaluation).for_names([params.selection_metric])
+    metric = suite.metrics[params.selection_metric]
     return choice.choose(
         settings,
         read_plan(folds),
@@ -197,17 +198,22 @@ def write_tables(
     evaluation: EvaluationParams, result: Document, rows: OutOfFold
 ) -> tuple[pd.DataFrame, str]:
     """Return the out-of-fold predictions as one table, and the summary as Markdown."""
-    return tables.long_predictions(rows), tables.summary(result, suite_of(evaluation).metrics)
+    return tables.long_predictions(rows), tables.summary(result, metrics_of(evaluation, result))
 
 
 def draw_folds(evaluation: EvaluationParams, result: Document) -> Figure:
     """Draw the primary metrics of every arm, with each fold."""
-    return tables.draw(result, suite_of(evaluation).metrics)
+    return tables.draw(result, metrics_of(evaluation, result))
 
 
 def suite_of(evaluation: EvaluationParams) -> MetricSuite:
     """Return the task's metrics."""
     return build_suite(evaluation.task, evaluation.metric_options)
+
+
+def metrics_of(evaluation: EvaluationParams, result: Document) -> Mapping[str, Metric]:
+    """Return the metrics of a document, those that its rows alone have among them."""
+    return suite_of(evaluation).for_names(result["arms"][result["control"]]["metrics"]).metrics
 
 
 def chosen(

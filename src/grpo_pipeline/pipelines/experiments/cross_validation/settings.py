@@ -77,6 +77,7 @@ def resolve_settings(
 def check_metrics(params: CrossValidationParams, suite: MetricSuite, *, task: str) -> None:
     """Raise ValueError if a metric or a rule is unknown to the task, or the deciding metric has no good side."""
     where = f"{task}.cross_validation"
+    suite = suite.for_names((*params.primary_metrics, params.selection_metric))
     for path, name in [
         *(("primary_metrics", name) for name in params.primary_metrics),
         ("selection_metric", params.selection_metric),
