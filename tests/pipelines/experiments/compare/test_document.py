@@ -206,6 +206,27 @@ def test_what_cannot_be_compared_is_refused():
     plan = arranged(primary=("reward_class",), set={"reward": {"heatmap_weight": 1.0}})
     assert [trial.key for trial in plan.trials] == ["supervised.seed3", "grpo.seed3", "supervised.seed1", "grpo.seed1"]
     assert plan.arms["grpo"].parameters["reward"]["heatmap_weight"] == 1.0
+    # So may what only some configurations measure; that none of these trials has it is known afterwards.
+    for primary in (
+        ("dice", "auroc_class_benign", "balanced_accuracy"),
+        ("exact_match", "average_precision_macro"),
+        ("reader_auroc",),
+    ):
+        arranged(primary=primary)
+
+
+def test_a_primary_metric_that_no_trial_measured_is_refused_and_one_that_some_did_is_compared(store):
+    grid = CompareParams(**GRID.model_dump() | {"primary_metrics": ("dice",)})
+    said = r"attention\.compare\.primary_metrics must be among what the trials measured, auroc, .* got 'dice'; .* are kept"
+    with pytest.raises(CompareError, match=said):
+        compare_trials(PLAN, store, grid, evaluation(), suite=SUITE)
+    drawn = Memory()
+    for record in store.records.values():
+        header, rows = record.header, record.predictions
+        drawn.keep(TrialRecord(replace(header, metrics={"dice": 0.5}), rows.assign(dice=0.5 + 0.1 * (header.arm == "grpo")), ()))
+    gap = compare_trials(PLAN, drawn, grid, evaluation(), suite=SUITE)["differences"]["grpo"]["dice"]
+    assert gap["value"] == pytest.approx(0.1)
+    assert gap["ci95"] == pytest.approx([0.1, 0.1])
 
 
 def test_scores_are_those_of_one_rule_without_the_undefined(predictions):

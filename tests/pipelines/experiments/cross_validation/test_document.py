@@ -123,6 +123,27 @@ def test_the_held_out_cores_are_read_from_the_mean_probability_and_model_by_mode
     assert "fold" not in mean
 
 
+def test_a_metric_that_only_the_rows_have_is_judged_like_any_other():
+    """Dice is known where a run draws masks; it may be primary or decide, and where no fold measured it that is said."""
+    params = PARAMS.model_copy(update={"primary_metrics": ("dice", "accuracy"), "selection_metric": "kappa_quadratic"})
+    nodes.arrange_arms(params, EVALUATION, task_parameters())
+    params, store = params.model_copy(update={"primary_metrics": ("dice",)}), stored()
+    for number, (key, record) in enumerate(store.records.items()):
+        drawn = record.predictions.assign(dice=np.linspace(0.1, 0.9, len(record.predictions)) ** (1 + number))
+        store.records[key] = TrialRecord(record.header, drawn)
+    found = nodes.score_predictions(params, EVALUATION, PLAN.document(), [], collect(store), "unknown")
+    means = [pd.concat(by_fold(store, "grpo", seed))["dice"].mean() for seed in (0, 1)]
+    assert found["arms"]["grpo"]["metrics"]["dice"]["pooled"]["value"] == pytest.approx(np.mean(means))
+    text = nodes.write_tables(EVALUATION, found, collect(store))[1]
+    assert f"| grpo | {tables.text(found['arms']['grpo']['metrics']['dice']['stratified'])} |" in text
+    assert [axes.get_title() for axes in nodes.draw_folds(EVALUATION, found).axes]
+    said = (
+        "cross_validation.primary_metrics must be among what the trials measured, auroc, .* got 'dice'.* trained trials are kept"
+    )
+    with pytest.raises(CompareError, match=said):
+        nodes.score_predictions(params, EVALUATION, PLAN.document(), [], collect(stored()), "unknown")
+
+
 def test_a_seed_with_a_missing_fold_is_left_out_and_named():
     lost = score(stored(without=["grpo.seed1.fold2"], failed=["grpo.seed0.fold0"]))
     assert lost["missing"] == {"grpo.seed0.fold0": "out of memory", "grpo.seed1.fold2": "not trained"}
