@@ -28,6 +28,7 @@ def combine_rewards(components: Mapping[str, Tensor], weights: Mapping[str, floa
         ValueError: as ``check_components``.
     """
     check_components(components, weights)
+    # A weight of 0 skips the component: 0 * NaN would be NaN.
     weighted = [
         weight * components[name].to(torch.float64) for name, weight in weights.items() if weight
     ]
@@ -129,7 +130,7 @@ def subtract_kl(
         raise ValueError(
             f"kl_per_decision must be finite where valid, got {float(kl[tuple(row)])} at {row}; check the reference"
         )
-    penalty = weight * kl.sum(dim=-1)
+    penalty = weight * kl.sum(dim=-1)  # c: [P, G]
     return replace(rewards, total=total.detach().double() - penalty, kl_penalty=penalty)
 
 
@@ -174,13 +175,15 @@ def credit_decisions(
     Raises:
         ValueError: for a wrong shape.
     """
-    whole = rewards.total.detach().double()[..., None]
+    whole = rewards.total.detach().double()[..., None]  # R(S): [P, G, 1]
     if of_subsets.shape != is_valid.shape or is_valid.shape[:-1] != rewards.total.shape:
         raise ValueError(
             f"of_subsets and is_valid must have shape [P, G, L] for a total of {list(rewards.total.shape)}, got "
             f"{list(of_subsets.shape)} and {list(is_valid.shape)}; give one reward per decision"
         )
+    # without: R(S without l), or R(S_l-1) for the marginal credits; reached: what it is compared with, R(S) or R(S_l).
     without = of_subsets.detach().double()
+    # reached: [P, G, L] for ``marginal``, else [P, G, 1].
     reached = torch.cat([without[..., 1:], whole], dim=-1) if credit == "marginal" else whole
     values = (reached - without).where(is_valid, 0.0).masked_fill(whole.isnan(), math.nan)
     return replace(rewards, credits=Credits(values, is_valid))

@@ -196,17 +196,17 @@ def _by_fold(metric: Metric, combine: Combine) -> Callable[[pd.DataFrame, np.nda
         fold_of = rows[FOLD].astype(str).to_numpy()
         values, masses = [], []
         for fold in np.unique(fold_of):
-            inside = fold_of == fold
+            inside = fold_of == fold  # [n]
             values.append(metric.compute(rows[inside], weights[:, inside]))
             masses.append(metric.mass(rows[inside], weights[:, inside]))
-        return combine(np.array(values), np.array(masses))
+        return combine(np.array(values), np.array(masses))  # [F, B] each -> [B]
 
     return compute
 
 
 def _weighted_mean(values: np.ndarray, masses: np.ndarray) -> np.ndarray:
     counted = np.where(np.isfinite(values), masses, 0.0)
-    total = counted.sum(axis=0)
+    total = counted.sum(axis=0)  # [B]
     mean = np.full(total.shape, np.nan)
     np.divide((counted * np.nan_to_num(values)).sum(axis=0), total, out=mean, where=total > 0)
     return mean

@@ -57,8 +57,8 @@ def cluster_weights(clusters: pd.Series, *, resamples: int, seed: int) -> Floats
         )
     draws = numpy_generator(seed, Stream.BOOTSTRAP).multinomial(
         len(names), np.full(len(names), 1 / len(names)), size=resamples
-    )
-    return draws[:, codes].astype(np.float64)
+    )  # [B, C]
+    return draws[:, codes].astype(np.float64)  # [B, C] -> [B, n]
 
 
 def percentile_interval(resamples: Floats) -> tuple[float, float]:
@@ -180,8 +180,8 @@ def simultaneous_intervals(estimates: Mapping[Any, Estimate]) -> Simultaneous:
     """
     if not estimates:
         return Simultaneous(float("nan"), {})
-    values = np.array([one.value for one in estimates.values()])
-    resamples = np.stack([one.resamples for one in estimates.values()])
+    values = np.array([one.value for one in estimates.values()])  # d_j: [J]
+    resamples = np.stack([one.resamples for one in estimates.values()])  # d_j*: [J, B]
     resamples = resamples[:, np.isfinite(resamples).all(axis=0)]
     errors = resamples.std(axis=1, ddof=1) if resamples.shape[1] > 1 else np.zeros(len(values))
     varies = errors > 0
@@ -189,6 +189,7 @@ def simultaneous_intervals(estimates: Mapping[Any, Estimate]) -> Simultaneous:
         return Simultaneous(
             float("nan"), {name: (one.value, one.value) for name, one in estimates.items()}
         )
+    # |d_j* - d_j| / se_j of the estimates that vary; c is a quantile of the largest of each resample, [B].
     distance = np.abs(resamples[varies] - values[varies, None]) / errors[varies, None]
     critical = float(np.quantile(distance.max(axis=0), LEVEL))
     reach = critical * errors

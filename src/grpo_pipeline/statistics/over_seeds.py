@@ -55,6 +55,7 @@ def over_seeds(
     variance = spread / count + cluster_variance
     half = 0.0
     if variance > 0:
+        # variance is V, and V^2 / lost its degrees of freedom df.
         lost = (spread / count) ** 2 / (count - 1) + cluster_variance**2 / max(clusters - 1, 1)
         half = float(student.ppf((1 + LEVEL) / 2, variance**2 / lost) * np.sqrt(variance))
     return found | {"ci95": [mean - half, mean + half], "sd": float(np.sqrt(spread))}
@@ -79,7 +80,7 @@ def mean_over_seeds(by_seed: BySeed, *, resamples: int) -> Estimate:
     undefined = [one for one in estimates if not np.isfinite(one.value)]
     return Estimate(
         value=float(np.mean([one.value for one in estimates])),
-        resamples=np.mean([one.resamples for one in estimates], axis=0),
+        resamples=np.mean([one.resamples for one in estimates], axis=0),  # [S, B] -> [B]
         n=min(one.n for one in estimates),
         reason=(undefined or estimates)[0].reason,
     )

@@ -33,8 +33,8 @@ class Tally:
 def tally(scores: Floats, is_positive: NDArray[np.bool_], weights: Floats) -> Tally:
     """Sort once and add up the weights of tied scores; scores [n], is_positive [n], weights [B, n], n >= 1."""
     order = np.argsort(scores, kind="stable")
-    ranked = weights[:, order]
-    starts = np.flatnonzero(np.diff(scores[order], prepend=-np.inf) > 0)
+    ranked = weights[:, order]  # [B, n]
+    starts = np.flatnonzero(np.diff(scores[order], prepend=-np.inf) > 0)  # [u], first of each tie
     positive = is_positive[order]
     return Tally(
         positives=np.add.reduceat(ranked * positive, starts, axis=1),
@@ -67,8 +67,8 @@ def auroc(scores: Floats, is_positive: NDArray[np.bool_], weights: Floats) -> Fl
     The Mann-Whitney statistic; equals the trapezoid area under the ROC curve. Undefined with a single class.
     """
     counts = tally(scores, is_positive, weights)
-    below = np.cumsum(counts.negatives, axis=1) - counts.negatives / 2
-    wins = (counts.positives * below).sum(axis=1)
+    below = np.cumsum(counts.negatives, axis=1) - counts.negatives / 2  # neg(< u) + neg(u) / 2
+    wins = (counts.positives * below).sum(axis=1)  # [B]
     return divide(wins, counts.positives.sum(axis=1) * counts.negatives.sum(axis=1))
 
 
@@ -79,6 +79,7 @@ def average_precision(scores: Floats, is_positive: NDArray[np.bool_], weights: F
     be a constant 1, or 0/0).
     """
     counts = tally(scores, is_positive, weights)
+    # From the highest score down: the positives, and all rows, that a threshold at u calls positive, [B, u].
     above = np.cumsum(counts.positives[:, ::-1], axis=1)
     called = above + np.cumsum(counts.negatives[:, ::-1], axis=1)
     precision = np.divide(above, called, out=np.zeros_like(above), where=called > 0)
@@ -102,10 +103,10 @@ def sensitivity_at_specificity(
 
 def sensitivity_of_tally(counts: Tally, *, level: float) -> Floats:
     """Return sensitivity_at_specificity from sorted counts; one point of the ROC curve per call."""
-    negatives = counts.negatives.sum(axis=1)
-    below = np.cumsum(counts.negatives, axis=1) - counts.negatives
+    negatives = counts.negatives.sum(axis=1)  # [B]
+    below = np.cumsum(counts.negatives, axis=1) - counts.negatives  # negatives below t, [B, u]
     is_specific = below >= (level - LEVEL_TOLERANCE) * negatives[:, None]
-    hits = (counts.positives * is_specific).sum(axis=1)
+    hits = (counts.positives * is_specific).sum(axis=1)  # [B]
     return np.where(counts.is_defined, divide(hits, counts.positives.sum(axis=1)), np.nan)
 
 
@@ -146,8 +147,10 @@ def quadratic_kappa(
     """
     cell = (true * classes + predicted)[:, None] == np.arange(classes * classes)  # [n, C * C]
     seen = (weights @ cell).reshape(-1, classes, classes)  # [B, true, predicted]
-    by_chance = seen.sum(2)[:, :, None] * seen.sum(1)[:, None]
-    apart = np.subtract.outer(np.arange(classes), np.arange(classes)) ** 2
+    # E_ij * sum O; the last line multiplies the other side by sum O, too.
+    by_chance = seen.sum(2)[:, :, None] * seen.sum(1)[:, None]  # [B, C, C]
+    apart = np.subtract.outer(np.arange(classes), np.arange(classes)) ** 2  # (i - j)^2: [C, C]
+    # Both sums over i and j, [B].
     missed, expected = ((apart * counts).sum((1, 2)) for counts in (seen, by_chance))
     return 1 - divide(missed * seen.sum((1, 2)), expected)
 
@@ -163,7 +166,7 @@ def calibration_error(
     """
     bin_of = np.minimum((probs * bins).astype(np.int64), bins - 1)
     residuals = np.zeros((len(probs), bins))
-    residuals[np.arange(len(probs)), bin_of] = is_positive - probs
+    residuals[np.arange(len(probs)), bin_of] = is_positive - probs  # [n, bins]
     return divide(np.abs(weights @ residuals).sum(axis=1), weights.sum(axis=1))
 
 
@@ -216,17 +219,20 @@ def wasserstein_1(values: Floats, weights: Floats, reference: Floats) -> Floats:
     Returns:
         float64 [B]; NaN in a resample without a value.
     """
-    support = np.unique(np.concatenate([values, reference]))
-    widths = np.diff(support)
+    support = np.unique(np.concatenate([values, reference]))  # [u]
+    widths = np.diff(support)  # [u - 1]
     order = np.argsort(values, kind="stable")
-    until = np.searchsorted(values[order], support[:-1], side="right")
+    until = np.searchsorted(values[order], support[:-1], side="right")  # [u - 1]
+    # F at each value of the support but the last, [u - 1]; ``until`` counts the values up to there.
     fixed = np.searchsorted(np.sort(reference), support[:-1], side="right") / len(reference)
     distances = np.full(len(weights), np.nan)
     step = max(1, BLOCK // max(len(support), len(values)))
     for start in range(0, len(weights), step):
+        # Weight of the b resamples of a block up to each value, [b, n].
         ranked = np.cumsum(weights[start : start + step, order], axis=1)
         total = ranked[:, -1:] if len(values) else np.zeros((len(ranked), 1))
-        below = np.concatenate([np.zeros((len(ranked), 1)), ranked], axis=1)[:, until]
+        below = np.concatenate([np.zeros((len(ranked), 1)), ranked], axis=1)[:, until]  # [b, u - 1]
+        # F_b at the same places, [b, u - 1].
         shares = np.divide(below, total, out=np.full(below.shape, np.nan), where=total > 0)
         distances[start : start + step] = np.where(
             total[:, 0] > 0, np.abs(shares - fixed) @ widths, np.nan

@@ -274,8 +274,8 @@ class BackpropModule:
             ref_logprobs = response_logprobs(ref, prompts, responses, attention_mask)
         is_valid = torch.ones_like(responses, dtype=torch.bool)
         if attention_mask is not None:
-            is_valid = attention_mask[:, prompts.shape[1] :].bool()
-        rows = (logprobs[:, None], ref_logprobs[:, None], is_valid[:, None])
+            is_valid = attention_mask[:, prompts.shape[1] :].bool()  # [B, T_r]
+        rows = (logprobs[:, None], ref_logprobs[:, None], is_valid[:, None])  # [B, 1, T_r]
         return kl_loss(*rows, estimator="k3", reduction="per_decision")
 
     def compute_loss(
@@ -532,6 +532,7 @@ def compute_entropy(logits: Tensor, mask: Tensor | None = None) -> Tensor:
             f"mask must have shape {list(logits.shape[:-1])}, got {list(mask.shape)}; one entry per decision"
         )
     is_valid = torch.ones_like(logits[..., 0], dtype=torch.bool) if mask is None else mask.bool()
+    # Before the softmax: a padded row of -inf has NaN for a gradient, whatever is masked later.
     safe = logits.masked_fill(~is_valid.unsqueeze(-1), 0.0)
     return terms_of.masked_mean(entropy_of(safe.log_softmax(dim=-1)), is_valid)
 

@@ -75,6 +75,7 @@ def policy(
         raise ValueError(
             f"old_log_probs must have shape {list(log_probs.shape)}, got {list(old_log_probs.shape)}; score the same actions"
         )
+    # Each decision is a prompt of its own, with one sample of one decision: [B * T, 1, 1], advantages [B * T, 1].
     return policy_loss(
         log_probs.reshape(-1, 1, 1),
         old_log_probs.reshape(-1, 1, 1),
@@ -112,6 +113,7 @@ def value(
         raise ValueError(
             f"{missing} must be given with {other}, got None; the value loss needs both"
         )
+    # Like the values: each decision, [B, T], or each row that has a valid one, [B].
     is_counted = is_valid if values.shape == is_valid.shape else is_valid.any(dim=-1)
     if not values.shape == returns.shape == is_counted.shape:
         raise ValueError(
@@ -309,7 +311,7 @@ def response_logprobs(
             f"{list(responses.shape)}; give each response its prompt, of at least one token"
         )
     ids = torch.cat([prompts, responses], dim=1)  # [B, T_p + T_r]
-    logits = _logits(model, ids, attention_mask)[:, prompts.shape[1] - 1 : -1]
+    logits = _logits(model, ids, attention_mask)[:, prompts.shape[1] - 1 : -1]  # [B, T_r, V]
     return logits.gather(2, responses.unsqueeze(-1)).squeeze(-1) - logits.logsumexp(dim=-1)
 
 

@@ -54,13 +54,13 @@ def shuffled_logits(*, spread: float, generator: torch.Generator) -> Tensor:
     normalising the rewards of a group scales every prompt's expected gradient alike and does not turn the whole.
     """
     order = torch.randperm(CELLS, generator=generator)
-    row = torch.linspace(-spread, spread, CELLS, dtype=torch.float64)[order]
+    row = torch.linspace(-spread, spread, CELLS, dtype=torch.float64)[order]  # [V]
     return torch.stack([row.roll(p * GOOD) for p in range(PROMPTS)])
 
 
 def good_cells() -> Tensor:
     """Return bool [P, V]: True for the cells p * GOOD to p * GOOD + GOOD - 1 of prompt p."""
-    owner = torch.arange(CELLS) // GOOD
+    owner = torch.arange(CELLS) // GOOD  # [V]
     return owner == torch.arange(PROMPTS)[:, None]
 
 
@@ -195,6 +195,7 @@ def gradient_cosine(objective: Objective, *, seed: int) -> float:
     """Return the cosine of the estimated gradient with the enumerated gradient of the hit rate, at shuffled logits."""
     start = shuffled_logits(spread=SPREAD, generator=start_generator(seed, 0))
     policy = Bandit(start)
+    # The gradients of all draws add up in ``.grad``; their number is a factor that a cosine does not see.
     for i in range(GRADIENT_DRAWS):
         generator = gradient_generator(seed, i)
         rollouts = draw(policy, generator=generator, copies=COPIES_PER_DRAW)
@@ -230,8 +231,9 @@ def best_logprob_gain(objective: Objective, *, seed: int) -> float:
     before = score(_policy(state), rollouts).detach()
     loss = objective(_policy(state), rollouts, advantages.values, generator)
     state, _ = apply_update(state, loss, max_grad_norm=1.0)
-    gain = (score(_policy(state), rollouts).detach() - before)[..., 0]
-    best = gain.gather(1, reward.argmax(dim=1, keepdim=True))[:, 0]
+    # Of the stored samples, not of fresh ones: the update must have raised the best sample of each prompt.
+    gain = (score(_policy(state), rollouts).detach() - before)[..., 0]  # [P, G]
+    best = gain.gather(1, reward.argmax(dim=1, keepdim=True))[:, 0]  # [P]
     return min(best[~advantages.is_tied].tolist(), default=math.nan)
 
 

@@ -37,7 +37,7 @@ def shuffled_logits(seed: int) -> Tensor:
     All prompts then have one hit rate, and normalising the rewards of a group scales every prompt's gradient alike.
     """
     order = torch.randperm(CELLS, generator=start_generator(seed, PICKS))
-    row = torch.linspace(-SPREAD, SPREAD, CELLS, dtype=torch.float64)[order]
+    row = torch.linspace(-SPREAD, SPREAD, CELLS, dtype=torch.float64)[order]  # [V]
     return torch.stack([row.roll(p * GOOD) for p in range(PROMPTS)])
 
 
@@ -63,15 +63,16 @@ def hit_rate(logits: Tensor) -> Tensor:
     p(a, b, c) = p_a * p_b / (1 - p_a) * p_c / (1 - p_a - p_b)
     """
     p = logits.softmax(dim=-1)  # [P, V]
+    # One axis for each of the three picks, broadcast to [P, V, V, V].
     a, b, c = p[:, :, None, None], p[:, None, :, None], p[:, None, None, :]
     same = torch.eye(CELLS, dtype=torch.bool)
     is_set = ~(
         same[:, :, None] | same[:, None, :] | same[None, :, :]
     )  # [V, V, V]: three different cells
-    left = (1 - a - b).masked_fill(~is_set, 1.0)
+    left = (1 - a - b).masked_fill(~is_set, 1.0)  # [P, V, V, V]
     good = good_cells().long()
     found = good[:, :, None, None] + good[:, None, :, None] + good[:, None, None, :]  # [P, V, V, V]
-    probability = (a * b / (1 - a) * c / left) * is_set
+    probability = (a * b / (1 - a) * c / left) * is_set  # [P, V, V, V]
     return (probability * (found >= 2)).sum(dim=(1, 2, 3)).mean()
 
 
@@ -84,7 +85,7 @@ def exact_logprobs(logits: Tensor, actions: Tensor) -> Tensor:
     """
     p = logits.detach().softmax(dim=-1)
     picked = p[:, None].expand(*actions.shape[:2], -1).gather(2, actions)  # [P, G, PICKS]
-    left = 1 - (picked.cumsum(dim=-1) - picked)
+    left = 1 - (picked.cumsum(dim=-1) - picked)  # [P, G, PICKS]
     return (picked / left).log().sum(dim=-1)
 
 
@@ -129,13 +130,13 @@ def gradient_cosine(
     """
     start = shuffled_logits(seed)
     policy, allowed = Bandit(start), torch.ones(PROMPTS * COPIES, CELLS, dtype=torch.bool)
-    prompts = to_rows(replicate(torch.arange(PROMPTS), COPIES))
+    prompts = to_rows(replicate(torch.arange(PROMPTS), COPIES))  # [P * COPIES]
     for i in range(DRAWS):
         generator = gradient_generator(seed, i, PICKS)
         logits = policy(COPIES)
         actions = gumbel_top_k(
             logits.detach(), PICKS, GROUP, generator=generator, is_allowed=allowed
-        )
+        )  # [P * COPIES, G, PICKS]
         logprobs = likelihood(logits, actions, is_allowed=allowed)
         is_valid = torch.ones_like(actions, dtype=torch.bool)
         advantages = compare(rewards(actions, prompts))

@@ -72,10 +72,10 @@ def ratio_statistics(
         raise ValueError(
             "at least one decision must be valid, got none; check the is_valid mask of the rollouts"
         )
-    r = units.ratio[units.is_valid]
+    r = units.ratio[units.is_valid]  # [P, G, U] -> [n]
     a = per_unit(advantages).expand_as(units.log_ratio)[units.is_valid]  # [P, G, U] -> [n], as r
     # The effective share in units of the largest ratio, so that nothing under- or overflows.
-    log_ratio = units.log_ratio[units.is_valid]
+    log_ratio = units.log_ratio[units.is_valid]  # [n]
     weights = (log_ratio - log_ratio.max()).exp()
     likelihoods = decision_units(new, old, is_valid) if ratio_level == "sequence" else units
     statistics = {
@@ -172,6 +172,7 @@ def report_gradients(
         report |= _norms(name, gradient)
         report[f"dead/{name}"] = float(report[f"grad_norm/{name}"] == 0.0)
     if supervised in gradients:
+        # For each group, and their sums for all: <supervised, rl>, |supervised|^2, |rl|^2.
         a, prefix = gradients[supervised], "group_grad_cosine/supervised_rl/"
         dots = {
             prefix + name: (
@@ -197,6 +198,7 @@ def _weighted_gradient(
     flat = [p for group in parameters.values() for p in group if p.requires_grad]
     if not term.requires_grad:
         return {name: [] for name in parameters}
+    # One backward pass for all groups; a parameter that the term does not reach has the gradient 0.
     found = dict(
         zip(
             map(id, flat),

@@ -60,16 +60,18 @@ def compute_advantages(
     _check(rewards, method, values)
     r = rewards.detach().double()
     is_scored = ~r.isnan()
-    is_tied = _find_ties(rewards.detach(), is_scored, tie_tolerance)
+    # Ties are judged in the type of the rewards, because its rounding is what a tie may differ by.
+    is_tied = _find_ties(rewards.detach(), is_scored, tie_tolerance)  # [P]
     centred = (r - _baseline(r, is_scored, values)).masked_fill(~is_scored, 0.0)
-    scale = _scale(r, is_scored, method=method, std=std, eps=eps)
+    scale = _scale(r, is_scored, method=method, std=std, eps=eps)  # [P, 1], [1] or scalar
+    # std_batch is 0 where all rewards tie: the distance to V is then kept as it is.
     if method == "batch" and values is not None:
         everywhere = _find_ties(
             rewards.detach().reshape(1, -1), is_scored.reshape(1, -1), tie_tolerance
-        )
+        )  # [1]
         scale = scale.masked_fill(everywhere, 1.0)
     scaled = centred * scale
-    is_silent = is_tied if _needs_a_group(method, values) else torch.zeros_like(is_tied)
+    is_silent = is_tied if _needs_a_group(method, values) else torch.zeros_like(is_tied)  # [P]
     # An unscored sample is 0 by definition, not by 0 / (std + eps), which is NaN where nothing is scored and eps is 0.
     return Advantages(
         values=scaled.masked_fill(is_silent[:, None] | ~is_scored, 0.0), is_tied=is_tied
@@ -125,13 +127,15 @@ def per_reward_advantages(
         name: compute_advantages(component, std=std, eps=eps, tie_tolerance=tie_tolerance)
         for name, component in scored.items()
     }
+    # S = sum over the K components of w_k * z_k: [K, P, G] -> [P, G].
     summed = torch.stack(
         [weights[name] * component.values for name, component in by_component.items()]
     ).sum(dim=0)
-    is_scored = torch.stack([~component.isnan() for component in scored.values()])
+    is_scored = torch.stack([~component.isnan() for component in scored.values()])  # [K, P, G]
+    # is_tied_component: [K, P].
     is_tied_component = torch.stack([component.is_tied for component in by_component.values()])
-    teaches = (is_scored & ~is_tied_component[:, :, None]).any(dim=0)
-    is_tied = is_tied_component.any(dim=0) & ~teaches.any(dim=1)
+    teaches = (is_scored & ~is_tied_component[:, :, None]).any(dim=0)  # [P, G]
+    is_tied = is_tied_component.any(dim=0) & ~teaches.any(dim=1)  # [P]
     if whiten:
         # Both divided by the sum of the weights: the same quotient, and the size by which a tie is judged is that of one z.
         total = sum(weights.values())
@@ -171,10 +175,10 @@ def decision_advantages(
         eps=eps,
         tie_tolerance=tie_tolerance,
     )
-    values = found.values.reshape(n_prompts, length, group_size).transpose(1, 2)
+    values = found.values.reshape(n_prompts, length, group_size).transpose(1, 2)  # [P, G, L]
     return Advantages(
         values=values.masked_fill(~credits.is_valid, 0.0),
-        is_tied=found.is_tied.reshape(n_prompts, length).all(dim=1),
+        is_tied=found.is_tied.reshape(n_prompts, length).all(dim=1),  # [P, L] -> [P]
     )
 
 
@@ -212,8 +216,9 @@ def keep_top(advantages: Advantages, rewards: Tensor, *, ratio: float) -> Advant
     )
     # 0.07 * 100 is 7.000000000000001 in float64 and must keep 7 (test_keep_top_counts_shares_that_are_not_exact_in_binary).
     kept = (ratio * is_scored.sum(dim=1, keepdim=True).double() - 1e-9).ceil().clamp(min=1.0)
+    # The argsort of an order gives the rank of each sample, [P, G]; kept is [P, 1].
     is_top = (order.argsort(dim=1) < kept) & is_scored
-    is_silent = along(~is_top, advantages.values)
+    is_silent = along(~is_top, advantages.values)  # [P, G] or [P, G, 1]
     return replace(advantages, values=advantages.values.masked_fill(is_silent, 0.0))
 
 
@@ -242,6 +247,7 @@ def subtract_penalty(advantages: Advantages, penalty: Tensor, is_scored: Tensor)
             f"penalty and is_scored must have shape {shape}, got {list(penalty.shape)} and {list(is_scored.shape)}; give one each"
         )
     c = penalty.detach().double().masked_fill(~is_scored, 0.0)
+    # c - mean_g c over scored samples: [P, G] - [P, 1].
     excess = c - c.sum(dim=1, keepdim=True) / is_scored.sum(dim=1, keepdim=True).clamp(min=1)
     return replace(advantages, values=advantages.values - excess.masked_fill(~is_scored, 0.0))
 
@@ -325,7 +331,7 @@ def along(x: Tensor, values: Tensor) -> Tensor:
 
 def _whiten(values: Tensor, is_valid: Tensor, *, scope: Scope, std: Std, eps: float) -> Tensor:
     rows = len(values) if scope == "group" else 1
-    mask = is_valid.reshape(rows, -1)
+    mask = is_valid.reshape(rows, -1)  # [P, n] by group, [1, n] over the batch
     # Unread entries become NaN, which is how the statistics below know them.
     x = values.detach().masked_fill(~is_valid, math.nan).reshape(rows, -1)
     is_silent = _find_ties(x, mask, WHITEN_TOLERANCE)[:, None] | ~mask
@@ -348,14 +354,14 @@ def _scale(r: Tensor, is_scored: Tensor, *, method: Method, std: Std, eps: float
     if method == "batch":
         return 1.0 / (_nanstd(r.flatten(), is_scored.flatten(), std=std, dim=0) + eps)
     if method == "leave_one_out":
-        n = is_scored.sum(dim=1, keepdim=True).double()
+        n = is_scored.sum(dim=1, keepdim=True).double()  # [P, 1]
         # r - (sum - r) / (n - 1) = (r - mean) * n / (n - 1); a lone scored sample is a tie and silenced anyway.
         return n / (n - 1).clamp(min=1)
     return torch.ones((), dtype=torch.float64, device=r.device)
 
 
 def _nanstd(r: Tensor, is_scored: Tensor, *, std: Std, dim: int) -> Tensor:
-    n = is_scored.sum(dim=dim, keepdim=True)
+    n = is_scored.sum(dim=dim, keepdim=True)  # [P, 1] along a group, [1] over the batch
     mean = r.nansum(dim=dim, keepdim=True) / n.clamp(min=1)
     squares = (r - mean).masked_fill(~is_scored, 0.0).square().sum(dim=dim, keepdim=True)
     return (squares / (n - int(std == "sample")).clamp(min=1)).sqrt()
@@ -365,8 +371,8 @@ def _find_ties(rewards: Tensor, is_scored: Tensor, tolerance: float) -> Tensor:
     """Find groups whose scored rewards agree up to rounding of their own dtype; a group without any score is no tie."""
     r = rewards.double()
     infinity = float("inf")
-    low = r.masked_fill(~is_scored, infinity).amin(dim=1)
-    high = r.masked_fill(~is_scored, -infinity).amax(dim=1)
+    low = r.masked_fill(~is_scored, infinity).amin(dim=1)  # [P]
+    high = r.masked_fill(~is_scored, -infinity).amax(dim=1)  # [P]
     ulps = 4 * torch.finfo(rewards.dtype).eps if rewards.is_floating_point() else 0.0
     size = torch.maximum(low.abs(), high.abs())
     return (high - low <= tolerance + max(tolerance, ulps) * size) & is_scored.any(dim=1)

@@ -113,7 +113,7 @@ def all_reduce_counts(
         ValueError: for an unknown gradient_reduction.
     """
     check_name(gradient_reduction, get_args(GradientReduction), "gradient_reduction")
-    vector, world = _to_vector(counts), 1
+    vector, world = _to_vector(counts), 1  # [terms]
     if dist.is_available() and dist.is_initialized():
         dist.all_reduce(vector, op=dist.ReduceOp.SUM, group=group)
         world = dist.get_world_size(group)

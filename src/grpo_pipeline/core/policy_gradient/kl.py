@@ -103,7 +103,7 @@ def kl_loss(
             "ref_logprobs must carry no gradient, got one; detach them, or call rollout_kl_loss"
         )
     per_decision = function(*_masked(logprobs, ref_logprobs, is_valid))
-    weighted = per_decision if ratio is None else ratio * per_decision
+    weighted = per_decision if ratio is None else ratio * per_decision  # [P, G, L]
     return reduce_units(weighted, is_valid, reduction=reduction, denominator=denominator)
 
 

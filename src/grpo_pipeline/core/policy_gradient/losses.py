@@ -48,9 +48,9 @@ def reduce_units(
         denominator: that of the whole optimiser step; None = ``loss_denominator`` of this call.
         max_decisions: L_max of ``constant``.
     """
-    kept = x.expand_as(is_valid).masked_fill(~is_valid, 0.0)
+    kept = x.expand_as(is_valid).masked_fill(~is_valid, 0.0)  # [P, G, U]
     if reduction == "per_sequence":
-        kept = kept / is_valid.sum(dim=-1, keepdim=True).clamp(min=1)
+        kept = kept / is_valid.sum(dim=-1, keepdim=True).clamp(min=1)  # [P, G, U] / [P, G, 1]
     if reduction == "per_decision_local":
         kept = kept / is_valid.sum().clamp(min=1)
     return divide(
@@ -149,9 +149,9 @@ def joint_units(logprobs: Tensor, old_logprobs: Tensor, is_valid: Tensor) -> Uni
     """Take the whole sample as one unit: r = exp(sum over valid L of (l - o)), [P, G, 1]; the likelihood of a set of points."""
     each = decision_units(logprobs, old_logprobs, is_valid)
     return Units(
-        each.logprobs.sum(-1, keepdim=True),
-        each.log_ratio.sum(-1, keepdim=True),
-        is_valid.any(-1, keepdim=True),
+        each.logprobs.sum(-1, keepdim=True),  # [P, G, 1]
+        each.log_ratio.sum(-1, keepdim=True),  # [P, G, 1]
+        is_valid.any(-1, keepdim=True),  # [P, G, 1]
     )
 
 
@@ -162,7 +162,7 @@ def sequence_units(logprobs: Tensor, old_logprobs: Tensor, is_valid: Tensor) -> 
     equation 7.
     """
     joint = joint_units(logprobs, old_logprobs, is_valid)
-    length = is_valid.sum(-1, keepdim=True).clamp(min=1)
+    length = is_valid.sum(-1, keepdim=True).clamp(min=1)  # [P, G, 1]
     return Units(joint.logprobs / length, joint.log_ratio / length, joint.is_valid)
 
 
@@ -224,7 +224,8 @@ def grpo_surrogate(units: Units, advantages: Tensor, options: LossOptions) -> Te
     arXiv 2505.07291; dual_clip: arXiv 1912.09729; on the sequence ratio: GSPO, arXiv 2507.18071, equation 5. Without
     delta or dual_clip the loss of A < 0 grows with r without bound.
     """
-    ratio = units.ratio
+    ratio = units.ratio  # r: [P, G, U]
+    # delta matters where A < 0 alone: above 1 + high a positive A is bounded by the clip.
     free = ratio if options.delta is None else ratio.clamp(max=options.delta)
     loss = -torch.minimum(
         free * advantages, ratio.clamp(1.0 - options.clip_low, 1.0 + options.clip_high) * advantages
@@ -250,7 +251,7 @@ def sapo_surrogate(units: Units, advantages: Tensor, options: LossOptions) -> Te
     are not used.
     """
     positive = torch.full_like(advantages, options.tau_positive)
-    tau = positive.masked_fill(advantages <= 0, options.tau_negative)
+    tau = positive.masked_fill(advantages <= 0, options.tau_negative)  # [P, G, 1] or [P, G, L]
     return -advantages * torch.sigmoid(tau * (units.ratio - 1.0)) * 4.0 / tau
 
 
@@ -309,9 +310,10 @@ def policy_loss(
     options = with_clip(options, clip_low, clip_high)
     _check_names(algorithm, ratio_level, reduction, options)
     _check_shapes(logprobs, old_logprobs, advantages, is_valid, ratio_level)
+    # l with gradient, o without; U = L for ratios of decisions, else 1.
     units = UNITS[ratio_level](logprobs, old_logprobs.detach(), is_valid)
-    of_units = per_unit(advantages.detach().to(logprobs.dtype))
-    surrogate = SURROGATES[algorithm](units, of_units, options)
+    of_units = per_unit(advantages.detach().to(logprobs.dtype))  # A: [P, G, 1] or [P, G, L]
+    surrogate = SURROGATES[algorithm](units, of_units, options)  # [P, G, U]
     return reduce_units(
         surrogate,
         counted_units(is_valid, ratio_level),
@@ -348,6 +350,7 @@ def value_loss(
     """
     _check_values(values, returns, old_values, clip)
     is_scored = ~returns.isnan()
+    # NaN is replaced before it meets a gradient, and its error is left out of the sum below.
     target = returns.detach().to(values.dtype).nan_to_num()
     error = (values - target).square()
     if clip is not None and old_values is not None:
@@ -360,7 +363,7 @@ def value_loss(
 def explained_variance(values: Tensor, returns: Tensor) -> float:
     """Return 1 - Var(R - V) / Var(R): 1 is perfect, 0 is no better than a constant; NaN where Var(R) is 0."""
     is_scored = ~returns.isnan()
-    r, v = returns.detach()[is_scored].double(), values.detach()[is_scored].double()
+    r, v = returns.detach()[is_scored].double(), values.detach()[is_scored].double()  # [n], scored
     if r.numel() == 0 or float(r.max() - r.min()) == 0.0:
         return math.nan
     return 1.0 - float((r - v).var(unbiased=False) / r.var(unbiased=False))

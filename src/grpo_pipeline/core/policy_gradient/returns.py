@@ -97,12 +97,12 @@ def generalized_advantages(
         )
     _check_mask("dones", dones, rewards)
     _check_mask("is_valid", is_valid, rewards)
-    here, following = _pair_values(values.detach(), is_valid)
+    here, following = _pair_values(values.detach(), is_valid)  # V_t and V_{t+1}
     taken = rewards if is_valid is None else rewards.masked_fill(~is_valid, 0.0)
     seen = following if dones is None else following.masked_fill(dones, 0.0)
-    deltas = taken + gamma * seen - here
+    deltas = taken + gamma * seen - here  # d_t: [..., T]
     _check_finite({"rewards": taken, "values": here, "values after a step": seen}, total=deltas)
-    decay = _decay(deltas, gamma * gae_lambda, dones, is_valid)
+    decay = _decay(deltas, gamma * gae_lambda, dones, is_valid)  # gamma * lambda * (1 - done_t)
     advantages = _solve_in_time(deltas, decay, torch.zeros_like(deltas[..., 0]))
     if is_valid is not None:
         advantages = advantages.masked_fill(~is_valid, 0.0)
@@ -114,10 +114,10 @@ def _pair_values(values: Tensor, is_valid: Tensor | None) -> tuple[Tensor, Tenso
     if is_valid is None:
         return values[..., :-1], values[..., 1:]
     here = values[..., :-1].masked_fill(~is_valid, 0.0)
-    last = values[..., -1].masked_fill(~is_valid[..., -1], 0.0)
+    last = values[..., -1].masked_fill(~is_valid[..., -1], 0.0)  # [...]
     # y_t = V_t where valid, else y_{t+1}: the recurrence with a factor of 0 or 1 carries the next valid value back.
     nearest = _solve_in_time(here, (~is_valid).to(here.dtype), last)
-    following = torch.cat([nearest[..., 1:], last[..., None]], dim=-1)
+    following = torch.cat([nearest[..., 1:], last[..., None]], dim=-1)  # [..., T]
     return here, following.masked_fill(~is_valid, 0.0)
 
 
@@ -125,6 +125,7 @@ def _decay(
     x: Tensor, factor: float, dones: Tensor | None, is_valid: Tensor | None = None
 ) -> Tensor:
     """Return c_t, broadcastable to x [..., T]: the factor, 0 where the episode ends, 1 where a step is skipped."""
+    # [1, ..., 1, T]: it is expanded only where a mask makes the rows differ.
     decay = torch.full((1,) * (x.ndim - 1) + x.shape[-1:], factor, dtype=x.dtype, device=x.device)
     if dones is not None:
         decay = decay.expand_as(x).masked_fill(dones, 0.0)
@@ -150,14 +151,14 @@ def _solve(x: Tensor, c: Tensor, last: Tensor) -> Tensor:
         for t in reversed(range(steps)):
             last = torch.addcmul(x[t], c[t], last)
             solved.append(last)
-        return torch.stack(solved[::-1])
+        return torch.stack(solved[::-1])  # [T, ...]
     if steps % 2:
-        rest = _solve(x[1:], c[1:], last)
+        rest = _solve(x[1:], c[1:], last)  # [T - 1, ...]
         return torch.cat([torch.addcmul(x[:1], c[:1], rest[:1]), rest])
     # Put y_{t+1} into y_t: the even steps obey a recurrence of half the length.
-    even = _solve(torch.addcmul(x[::2], c[::2], x[1::2]), c[::2] * c[1::2], last)
-    odd = torch.addcmul(x[1::2], c[1::2], torch.cat([even[1:], last[None]]))
-    return torch.stack([even, odd], dim=1).flatten(0, 1)
+    even = _solve(torch.addcmul(x[::2], c[::2], x[1::2]), c[::2] * c[1::2], last)  # [T / 2, ...]
+    odd = torch.addcmul(x[1::2], c[1::2], torch.cat([even[1:], last[None]]))  # [T / 2, ...]
+    return torch.stack([even, odd], dim=1).flatten(0, 1)  # [T / 2, 2, ...] -> [T, ...]
 
 
 def _check_share(name: str, value: float) -> None:

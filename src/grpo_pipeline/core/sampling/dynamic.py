@@ -63,7 +63,7 @@ def resample_tied(
         raise ValueError(
             f"max_retries must be at least 0, got {max_retries}; use 0 for no further draw"
         )
-    is_tied = find_silent(rewards, tie_tolerance)
+    is_tied = find_silent(rewards, tie_tolerance)  # [P]
     tied = before = int(is_tied.sum())
     attempt = 0
     while tied and attempt < max_retries:
@@ -76,7 +76,7 @@ def resample_tied(
                 f"rollouts and rewards of a further draw must have the shapes of the first, {wanted}, got {found} in attempt "
                 f"{attempt}; draw the whole batch with a fixed number of decisions"
             )
-        is_taken = is_tied & ~find_silent(fresh_rewards, tie_tolerance)
+        is_taken = is_tied & ~find_silent(fresh_rewards, tie_tolerance)  # [P]
         rollouts, rewards = (
             _take(rollouts, fresh, is_taken),
             _take_rows(rewards, fresh_rewards, is_taken),
@@ -106,4 +106,5 @@ def _take(old: Rollouts, new: Rollouts, is_taken: Tensor) -> Rollouts:
 
 
 def _take_rows(old: Tensor, new: Tensor, is_taken: Tensor) -> Tensor:
+    # [P] -> [P, 1, ...]: one flag for everything of a group.
     return torch.where(is_taken.to(old.device).reshape(-1, *[1] * (old.ndim - 1)), new, old)

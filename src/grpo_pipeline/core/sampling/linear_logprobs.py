@@ -61,7 +61,7 @@ def chunked_logprobs(
     options = _Options(
         1 / temperature, chunk_rows or DEFAULT_ROWS, with_entropy, _product_dtype(hidden)
     )
-    rows = hidden.reshape(-1, hidden.shape[-1])
+    rows = hidden.reshape(-1, hidden.shape[-1])  # [M, D]
     logprobs, entropy = _ChunkedLogprobs.apply(rows, weight, bias, actions.reshape(-1), options)  # type: ignore[no-untyped-call]
     return logprobs.reshape(actions.shape), None if entropy is None else entropy.reshape(
         actions.shape
@@ -88,13 +88,14 @@ class _ChunkedLogprobs(torch.autograd.Function):
         options: _Options,
     ) -> tuple[Tensor, Tensor | None]:
         blocks = _open(hidden, weight, bias, options)
-        log_z, logprobs, entropy = (blocks.buffers.new_empty(len(hidden)) for _ in range(3))
+        log_z, logprobs, entropy = (blocks.buffers.new_empty(len(hidden)) for _ in range(3))  # [M]
         for rows in blocks.rows():
             running = _start(log_z[rows])
             for columns in blocks.columns():
-                z = blocks.logits(rows, columns)
+                z = blocks.logits(rows, columns)  # [rows, choices]
                 work = blocks.beside(z) if options.with_entropy else None
                 running = _add_block(running, z, actions[rows] - columns.start, work)
+            # logsumexp(z) = top + log(mass); H = logsumexp(z) - sum_v p_v * z_v = log(mass) - moment / mass.
             log_mass = running.mass.log()
             log_z[rows] = running.top + log_mass
             logprobs[rows] = (running.chosen - running.top) - log_mass
@@ -119,6 +120,7 @@ class _ChunkedLogprobs(torch.autograd.Function):
         ]
         for rows in blocks.rows():
             for columns in blocks.columns():
+                # log p_v of the block, [rows, choices].
                 z = blocks.logits(rows, columns).sub_(log_z[rows, None])
                 gradient = _logit_gradient(
                     z, demand.of(rows), actions[rows] - columns.start, blocks.beside(z)
@@ -158,6 +160,7 @@ class _Blocks:
         hidden, weight = self.hidden[rows], self.weight[columns]
         z = self.buffers[0, : len(hidden) * len(weight)].view(len(hidden), len(weight))
         product = z if z.dtype == weight.dtype else torch.empty_like(z, dtype=weight.dtype)
+        # The product is scaled by alpha and the bias by beta: both are divided by the temperature.
         start, beta = (product, 0.0) if self.bias is None else (self.bias[columns], self.scale)
         torch.addmm(start, hidden, weight.T, beta=beta, alpha=self.scale, out=product)
         return z if product is z else z.copy_(product)
@@ -203,16 +206,17 @@ def _add_block(running: _Running, z: Tensor, local: Tensor, work: Tensor | None)
     mass <- exp(top - top') * mass + sum exp(d')
     moment <- exp(top - top') * (moment + (top - top') * mass) + sum d' * exp(d')       d' = z - top'
     """
-    is_here, index = _locate(local, z.shape[1])
-    chosen = torch.where(is_here, z.gather(1, index)[:, 0], running.chosen)
+    is_here, index = _locate(local, z.shape[1])  # [rows], [rows, 1]
+    chosen = torch.where(is_here, z.gather(1, index)[:, 0], running.chosen)  # [rows]
     top = torch.maximum(running.top, z.amax(dim=1))
     drop = running.top - top
     fade = drop.exp()
-    d = z.sub_(top[:, None])
+    d = z.sub_(top[:, None])  # d': [rows, choices]
     e = torch.exp(d, out=d if work is None else work)
     mass = fade * running.mass + e.sum(dim=1)
     if work is None:
         return _Running(top, mass, running.moment, chosen)
+    # [rows, 1, choices] @ [rows, choices, 1] -> [rows].
     moment = torch.bmm(e[:, None], d[:, :, None])[
         :, 0, 0
     ]  # row by row, without room for the products
@@ -249,7 +253,8 @@ def _logit_gradient(log_p: Tensor, demand: _Demand, local: Tensor, work: Tensor)
 
     dL/dz_v = dL/dl * (1[v = a] - p_v) - dL/dH * p_v * (log p_v + H)
     """
-    is_here, index = _locate(local, log_p.shape[1])
+    is_here, index = _locate(local, log_p.shape[1])  # [rows], [rows, 1]
+    # All but the share of v = a: -p_v * (dL/dl + dL/dH * H) - dL/dH * p_v * log p_v.
     if demand.slope is None:
         gradient = log_p.exp_().mul_(-demand.constant[:, None])
     else:

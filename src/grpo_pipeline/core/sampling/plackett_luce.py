@@ -108,15 +108,15 @@ def gumbel_top_k(
     z = masked_logits(tempered_logits(logits, temperature), is_allowed)
     actions, is_found = _first_distinct(
         _draws_with_replacement(z, DRAWS_PER_CHOICE * k, group_size, generator), k
-    )
-    p, g = (~is_found).any(dim=-1).nonzero(as_tuple=True)
+    )  # [P, G, k]
+    p, g = (~is_found).any(dim=-1).nonzero(as_tuple=True)  # [n], samples with too few cells
     if len(
         p
     ):  # the missing ends are drawn from the cells left; what follows does not depend on how the start was found
         start, is_drawn = actions[p, g], is_found[p, g]  # [n, k]
         left = z[p].scatter(1, start, -float("inf"))  # [n, V]
-        rest = perturbed_top_k(left, k, 1, generator=generator)[:, 0]
-        position = torch.arange(k, device=z.device) - is_drawn.sum(dim=-1, keepdim=True)
+        rest = perturbed_top_k(left, k, 1, generator=generator)[:, 0]  # [n, k]
+        position = torch.arange(k, device=z.device) - is_drawn.sum(dim=-1, keepdim=True)  # [n, k]
         actions[p, g] = torch.where(is_drawn, start, rest.gather(1, position.clamp_min(0)))
     return actions
 
@@ -171,14 +171,14 @@ def plackett_luce_logprobs(
     p, g, k = actions.shape
     is_taken = torch.zeros(p, g, z.shape[1], dtype=torch.bool, device=z.device).scatter_(
         2, actions, True
-    )
+    )  # [P, G, V]
     is_repeated = is_taken.sum(dim=-1) != k  # [P, G]
     if bool(is_repeated.any()):
         row, sample = is_repeated.nonzero()[0].tolist()
         raise ValueError(
             f"actions must be distinct, got a repeat in row {row}, sample {sample}; draw without replacement"
         )
-    z_taken = z.gather(1, actions.reshape(p, g * k)).reshape(p, g, k)
+    z_taken = z.gather(1, actions.reshape(p, g * k)).reshape(p, g, k)  # [P, G, k]
     return z_taken - log_remaining(z, z_taken, is_taken)
 
 
@@ -205,7 +205,7 @@ def independent_logprobs(
     p, g, k = actions.shape
     return (
         log_policy(logits, is_allowed, temperature)
-        .gather(1, actions.reshape(p, g * k))
+        .gather(1, actions.reshape(p, g * k))  # [P, G * k]
         .reshape(p, g, k)
     )
 
@@ -222,12 +222,13 @@ def log_remaining(z: Tensor, z_taken: Tensor, is_taken: Tensor) -> Tensor:
         [P, G, k]; -inf where no cell is left: there the gradient is NaN, but only towards cells that are masked, which drop it
         (test_a_row_with_fewer_cells_than_k_max_stops_for_certain_when_none_is_left).
     """
-    remaining = z.unsqueeze(1).masked_fill(is_taken, -float("inf")).logsumexp(dim=-1)
+    remaining = z.unsqueeze(1).masked_fill(is_taken, -float("inf")).logsumexp(dim=-1)  # [P, G]
     logs = []
+    # From the last decision to the first: the cell that decision i takes was still there before it.
     for i in reversed(range(z_taken.shape[-1])):
         remaining = torch.logaddexp(remaining, z_taken[..., i])
         logs.append(remaining)
-    return torch.stack(logs[::-1], dim=-1)
+    return torch.stack(logs[::-1], dim=-1)  # [P, G, k]
 
 
 def _draws_with_replacement(
@@ -239,7 +240,8 @@ def _draws_with_replacement(
     distribution = mass / mass[:, -1:]
     uniform = torch.rand(
         z.shape[0], group_size * count, generator=generator, dtype=torch.float64, device=z.device
-    )
+    )  # [P, G * count]
+    # The first cell whose distribution function lies above the uniform number.
     cells = torch.searchsorted(distribution, uniform, right=True)
     return cells.clamp_max_(z.shape[1] - 1).reshape(
         -1, group_size, count
@@ -252,9 +254,11 @@ def _first_distinct(drawn: Tensor, k: int) -> tuple[Tensor, Tensor]:
     Where fewer than k values are distinct, the end holds repeats and is False.
     """
     ranked, order = drawn.sort(dim=-1, stable=True)
-    repeats = functional.pad(ranked[..., 1:] == ranked[..., :-1], (1, 0))
+    repeats = functional.pad(ranked[..., 1:] == ranked[..., :-1], (1, 0))  # [..., R]
+    # Back in the order of the draw: True where the value was drawn before.
     is_repeat = torch.zeros_like(repeats).scatter_(-1, order, repeats)
-    first = is_repeat.to(torch.uint8).sort(dim=-1, stable=True).indices[..., :k]
+    # A stable sort of False before True brings the places of distinct values to the front.
+    first = is_repeat.to(torch.uint8).sort(dim=-1, stable=True).indices[..., :k]  # [..., k]
     return drawn.gather(-1, first), ~is_repeat.gather(-1, first)
 
 

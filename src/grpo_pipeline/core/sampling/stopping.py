@@ -55,8 +55,9 @@ def sample_with_stop(
             have another shape, or a row allows fewer than k_min cells, or none (names the row).
     """
     z, stops = _tempered(logits, stop_logits, k_max, k_min, temperature, is_allowed)
-    order = perturbed_top_k(z, k_max, group_size, generator=generator)
-    p_stop = _stop_log_odds(z, stops, order).sigmoid()
+    order = perturbed_top_k(z, k_max, group_size, generator=generator)  # [P, G, K]
+    # The stops are drawn given the order; from the first one on there are only padding actions.
+    p_stop = _stop_log_odds(z, stops, order).sigmoid()  # [P, G, K]
     is_stop = torch.rand(p_stop.shape, generator=generator, dtype=z.dtype, device=z.device) < p_stop
     actions = order.masked_fill(is_stop.cummax(dim=-1).values, z.shape[1])
     return actions, decisions_taken(actions, z.shape[1])
@@ -87,7 +88,7 @@ def greedy_with_stop(
         ValueError: as ``sample_with_stop``.
     """
     z, stops = _tempered(logits, stop_logits, k_max, k_min, 1.0, is_allowed)
-    order = z.topk(k_max).indices.unsqueeze(1)
+    order = z.topk(k_max).indices.unsqueeze(1)  # [P, 1, K]
     is_stop = _stop_log_odds(z, stops, order) > 0
     actions = order.masked_fill(is_stop.cummax(dim=-1).values, z.shape[1])
     return actions, decisions_taken(actions, z.shape[1])
@@ -128,6 +129,7 @@ def logprobs_with_stop(
     choices = z.shape[1]
     is_taken, is_valid = _taken(actions, choices), decisions_taken(actions, choices)
     is_cell = actions < is_taken.shape[-1]
+    # A cell that is taken twice marks is_taken once, so that fewer cells are marked than taken.
     is_wrong = (is_taken.sum(dim=-1) != is_cell.sum(dim=-1)) | (is_cell & ~is_valid).any(
         dim=-1
     )  # [P, G]
@@ -137,15 +139,16 @@ def logprobs_with_stop(
             f"actions must be distinct and nothing but the stop after a stop, got {actions[row, sample].tolist()} in row {row}, "
             f"sample {sample}; replay what was drawn"
         )
-    z_taken = _gather(z, actions)
-    s = stops.unsqueeze(1).expand(z_taken.shape)
-    total = torch.logaddexp(log_remaining(z, z_taken, is_taken), s)
+    z_taken = _gather(z, actions)  # [P, G, K]
+    s = stops.unsqueeze(1).expand(z_taken.shape)  # s_i: [P, G, K]
+    total = torch.logaddexp(log_remaining(z, z_taken, is_taken), s)  # log(R_i + exp(s_i))
     return (torch.where(actions == choices, s, z_taken) - total).masked_fill(~is_valid, 0.0)
 
 
 def decisions_taken(actions: Tensor, choices: int) -> Tensor:
     """Return is_valid [P, G, K]: True up to and including the first stop (the action ``choices``), False after it."""
     has_stopped = (actions == choices).cummax(dim=-1).values
+    # Shifted by one decision, because the stop itself is a decision that was taken.
     return ~functional.pad(has_stopped[..., :-1], (1, 0), value=False)
 
 
@@ -170,8 +173,8 @@ def _tempered(
             "give one per row, or one per row and decision"
         )
     check_allowed(is_allowed, max(k_min, 1))
-    per_decision = stop_logits.reshape(p, -1).expand(p, k_max)
-    is_early = torch.arange(k_max, device=logits.device) < k_min
+    per_decision = stop_logits.reshape(p, -1).expand(p, k_max)  # [P, K]
+    is_early = torch.arange(k_max, device=logits.device) < k_min  # [K]
     stops = tempered_logits(per_decision, temperature).masked_fill(is_early, -float("inf"))
     return masked_logits(tempered_logits(logits, temperature), is_allowed), stops
 
@@ -185,8 +188,8 @@ def _gather(z: Tensor, actions: Tensor) -> Tensor:
     """Return z of each action [P, G, K], -inf where the action is the stop."""
     p, g, k = actions.shape
     return (
-        functional.pad(z, (0, 1), value=-float("inf"))
-        .gather(1, actions.reshape(p, g * k))
+        functional.pad(z, (0, 1), value=-float("inf"))  # [P, V + 1], the stop's column last
+        .gather(1, actions.reshape(p, g * k))  # [P, G * K]
         .reshape(p, g, k)
     )
 
@@ -194,6 +197,7 @@ def _gather(z: Tensor, actions: Tensor) -> Tensor:
 def _taken(actions: Tensor, choices: int) -> Tensor:
     """Return bool [P, G, V], True for the cells that a sample takes."""
     p, g, _ = actions.shape
+    # Stops and padding mark a column of their own, [P, G, V + 1], which is cut off.
     return torch.zeros(p, g, choices + 1, dtype=torch.bool, device=actions.device).scatter_(
         2, actions, True
     )[..., :-1]

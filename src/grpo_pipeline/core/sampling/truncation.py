@@ -57,6 +57,7 @@ def kept_choices(
     z = masked_logits(tempered_logits(logits, temperature), allowed)
     if top_k is None and top_p in (None, 1.0):
         return allowed
+    # Limits are applied by rank, and the kept ranks scattered back to the order of the choices.
     ranked, order = z.sort(dim=-1, descending=True, stable=True)
     is_kept = torch.ones_like(allowed)
     if top_k is not None:

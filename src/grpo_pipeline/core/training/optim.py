@@ -177,7 +177,7 @@ def project_conflicts(state: TrainState) -> dict[str, Tensor]:
         if ours.keys() & theirs.keys():
             dot = _inner([(ours[p], theirs[p]) for p in parameters if p in ours and p in theirs])
             squares = [_inner([(g, g) for g in gradient.values()]) for gradient in (ours, theirs)]
-            sums.append(torch.stack([dot, *squares]))
+            sums.append(torch.stack([dot, *squares]))  # [3]
             smallest = torch.finfo(dot.dtype).tiny  # 0 / 0 where a gradient is exactly 0
             conflict = dot.clamp(max=0)
             keeps_ours, keeps_theirs = (1 - conflict / x.clamp(min=smallest) for x in squares)
@@ -191,7 +191,7 @@ def project_conflicts(state: TrainState) -> dict[str, Tensor]:
     if not sums:
         return {}
     each = torch.stack(sums)  # [groups, 3]
-    dot, ours_squared, theirs_squared = each.sum(0)
+    dot, ours_squared, theirs_squared = each.sum(0)  # [3], over all groups
     norms = (ours_squared.sqrt() * theirs_squared.sqrt()).clamp(min=torch.finfo(each.dtype).tiny)
     return {
         "gradient/cosine": dot / norms,
@@ -218,6 +218,7 @@ def step(
             raise ValueError(
                 f"the loss must depend on a trained parameter, got none at step {state.step}; find the detach"
             )
+        # The norm is finite only if every gradient is; a parameter is looked for only where it is not.
         norms = _norms(gradients)
         total = math.hypot(*norms.values())
         if not math.isfinite(total):

@@ -109,6 +109,7 @@ class ReplayBuffer:
             _check_group(group)
         self._groups += [_own(group) for group in offered if group.signal > 0]
         self._drop_stale(max((group.step for group in self._groups), default=0))
+        # First to go: the smallest signal, then the oldest step, then the first that came.
         order = sorted(
             range(len(self)), key=lambda i: (self._groups[i].signal, self._groups[i].step, i)
         )
@@ -269,7 +270,7 @@ def merge_groups(
             )
     if not stored:
         return fresh
-    index = torch.tensor(list(positions), device=fresh.actions.device)
+    index = torch.tensor(list(positions), device=fresh.actions.device)  # [n], n stored groups
     return replace(
         fresh,
         actions=_put(fresh.actions, index, [group.actions for group in stored]),
@@ -317,7 +318,7 @@ def importance_weights(
             f"the cap of importance weights must be at least 1, got {cap}; a fresh sample weighs 1"
         )
     difference = proximal_logprobs.detach().double() - behaviour_logprobs.detach().double()
-    log_weights = difference.masked_fill(~is_valid, 0.0).sum(dim=-1)
+    log_weights = difference.masked_fill(~is_valid, 0.0).sum(dim=-1)  # [P, G]
     # A comparison that is False for NaN as well; -inf (an action that is no longer allowed) is the weight 0.
     is_bad = ~(log_weights < math.inf)  # [P, G]
     if bool(is_bad.any()):
@@ -373,4 +374,5 @@ def _from_state(
 
 
 def _put(target: Tensor, index: Tensor, parts: Sequence[Tensor]) -> Tensor:
+    # n groups [G, ...] become [n, G, ...] and take the places of prompts in [P, G, ...].
     return target.index_copy(0, index, torch.stack([part.to(target) for part in parts]))

@@ -65,15 +65,17 @@ def cut_experience(
     micro_batches = [
         take_prompts(replace(experience, outcomes=None, resampling={}), *place) for place in places
     ]
+    # Each part of the supervised loss is cut by its share of the step's targets, so that the shares add up to 1.
     counts = torch.stack(
         [task.supervised_counts(micro_batch.batch) for micro_batch in micro_batches]
-    )
-    shares = counts / counts.sum(0).clamp(min=1)
+    )  # [micro-batches, T]
+    shares = counts / counts.sum(0).clamp(min=1)  # [micro-batches, T]
     if algorithm.policy_loss is None:
         return tuple(
             replace(one, share=StepShare(i, shares[i], None, None))
             for i, one in enumerate(micro_batches)
         )
+    # One denominator for each term of the step, known before the first micro-batch is computed.
     counted = add(*(_count(algorithm, algorithm.policy_loss, task, one) for one in micro_batches))
     found = all_reduce_counts(counted, gradient_reduction="sum")
     rollout_kl = (
@@ -201,6 +203,7 @@ def _count_kl(params: PolicyLossParams, micro_batch: Experience) -> Tensor:
 def _whole_losses(
     algorithm: AlgorithmParams, experience: Experience, reports: tuple[MicroBatchReport, ...]
 ) -> LossTerms:
+    # Each micro-batch holds its share of a term, so that their sum is the term of the whole batch.
     terms = {
         name: torch.stack([report.terms[name] for report in reports]).sum()
         for name in reports[0].terms
@@ -211,6 +214,7 @@ def _whole_losses(
         diagnostics = update.diagnose(
             algorithm, algorithm.policy_loss, join_prompts(scored), experience
         )
+    # The total is 0: the micro-batches are back-propagated already, and only terms and weights are reported.
     return LossTerms(
         terms=terms, weights=reports[0].weights, total=torch.zeros(()), diagnostics=diagnostics
     )

@@ -149,6 +149,7 @@ def dynamic_sampling(
         return Resampled(sampled, {})
     detached = task.detach(context)
 
+    # What the advantages of a group are made of decides whether it has a signal: the total, the components or the credits.
     def measure(rollouts: Rollouts) -> Tensor:
         with torch.no_grad():
             outcomes = decode_rollouts(task, state, detached, rollouts, replicated)
@@ -158,6 +159,7 @@ def dynamic_sampling(
             )
         # Decisions may differ in what they contributed where the sets tie.
         if rewards.credits is not None:
+            # One row for each prompt, [P, G * L], so that a difference in any decision counts.
             return _compare_decisions(algorithm.advantage, rewards.credits).values.flatten(1)
         # Parts may differ where their sum ties, and teach under per_reward: its scores are all 0 exactly where it has no signal.
         is_by_component = algorithm.advantage.method == "per_reward"
@@ -207,14 +209,15 @@ def replay_groups(
     step from the policy that drew them is the importance weight, [P, G], which is exactly 1 for fresh groups.
     """
     fresh = resampled.rollouts
-    importance = torch.ones(fresh.actions.shape[:2], device=fresh.logprobs.device)
+    importance = torch.ones(fresh.actions.shape[:2], device=fresh.logprobs.device)  # [P, G]
     if not replayed.positions or algorithm.replay is None:
         return fresh, importance
     merged = merge_groups(fresh, replayed.groups, replayed.positions)
     with torch.no_grad(), network_precision(state):
         proximal = task.score(
             state.policy, task.detach(context), merged, temperature=temperature
-        ).logprobs
+        ).logprobs  # [P, G, L]
+    # From the policy that drew a group (behaviour) to that at the start of this step (proximal): the importance weight.
     where = list(replayed.positions)
     importance[where] = importance_weights(
         proximal[where],
@@ -222,6 +225,7 @@ def replay_groups(
         merged.is_valid[where],
         cap=algorithm.replay.importance_cap,
     ).to(importance.dtype)
+    # From there on: the ratio of the update, whose old policy is the proximal one.
     logprobs = merged.logprobs.clone()
     logprobs[where] = proximal[where]
     return replace(merged, logprobs=logprobs), importance
@@ -271,6 +275,7 @@ def credit_samples(
     if not algorithm.credits_decisions:
         return measured
     credit = cast(Credit, algorithm.advantage.credit)
+    # kept: [M, L], the decisions that each of the M = L sub-samples keeps; of_subsets: [P, G, M], their rewards.
     kept = kept_decisions(credit, rollouts.actions.shape[2], device=rollouts.actions.device)
     of_subsets = task.subset_rewards(policy, task.detach(context), rollouts, replicated, kept=kept)
     return credited(measured, of_subsets, rollouts.is_valid, credit=credit)
@@ -308,7 +313,7 @@ def penalise_kl(
     estimator = cast(RewardEstimator, algorithm.kl_estimator)
     estimate = kl_in_reward(
         rollouts.logprobs, reference.logprobs, rollouts.is_valid, estimator=estimator
-    )
+    )  # [P, G, L]
     weight = value_at(algorithm.kl_weight, state.step, state.total_steps)
     return subtract_kl(measured, estimate, rollouts.is_valid, weight=weight)
 
@@ -346,10 +351,11 @@ def compute_advantages(
     if params.method == "per_reward":
         advantages = _compare_components(params, rewards, whiten=True)
         if rewards.kl_penalty is not None:
+            # A sample pays its KL if at least one weighted component scored it.
             scored = [
                 ~part.isnan() for name, part in rewards.components.items() if rewards.weights[name]
             ]
-            is_scored = torch.stack(scored).any(dim=0)
+            is_scored = torch.stack(scored).any(dim=0)  # [P, G]
             advantages = advantage_functions.subtract_penalty(
                 advantages, rewards.kl_penalty, is_scored
             )
@@ -369,9 +375,11 @@ def compute_advantages(
         advantages = advantage_functions.keep_top(
             advantages, rewards.total, ratio=params.top_k_ratio
         )
+    # Factors on prompts and on replayed samples come after the normalisation, which would cancel them.
     weights = task.prompt_weights(replicated)
     if weights is not None:
         advantages = advantage_functions.apply_prompt_weights(advantages, weights)
+    # [P, G], or [P, G, L] of decisions.
     weighed = advantages.values * advantage_functions.along(importance.double(), advantages.values)
     return replace(advantages, values=weighed)
 

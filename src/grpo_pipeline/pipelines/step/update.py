@@ -101,6 +101,7 @@ def loss_terms(
     algorithm: AlgorithmParams, params: PolicyLossParams, scores: Scores, experience: Experience
 ) -> dict[str, Tensor]:
     """Return the policy, entropy, KL and value terms; of a micro-batch, over the denominators of its step."""
+    # The sum of the terms is minimised, so that a bonus for entropy H is the term -H; [P] -> scalar.
     entropy = -_mean_over_prompts(scores.entropy, experience, "entropy")
     terms = {"policy": _surrogate(algorithm, params, scores, experience), "entropy": entropy}
     return (
@@ -146,8 +147,10 @@ def mix_losses(
         "value": algorithm.value_weight,
     }
     weights = {name: value_at(schedules[name], state.step, state.total_steps) for name in terms}
+    # A coefficient that follows an entropy target (``AdaptiveEntropy``) takes the place of the schedule.
     if "entropy" in weights and ENTROPY in state.coefficients:
         weights["entropy"] = state.coefficients[ENTROPY]
+    # Before ``policy_start_step`` the supervised and the value term train alone.
     if algorithm.waits_at(state.step):
         weights |= dict.fromkeys(terms.keys() & set(POLICY_TERMS), 0.0)
     is_over = not any(weights.values())
@@ -170,6 +173,7 @@ def apply_update(
 ) -> tuple[TrainState, dict[str, Tensor | float]]:
     """Take one optimiser step and report what was measured on the way; the last epoch moves the reference on, too."""
     metrics: dict[str, Tensor | float] = dict(losses.diagnostics)
+    # The gradients of single terms need the graph, which the backward pass below frees.
     if is_report_step(state.step, training) and update_epoch == 0:
         metrics |= gradient_report(
             losses.terms, losses.weights, task.parameter_groups(state.policy)
@@ -186,6 +190,7 @@ def back_propagate(algorithm: AlgorithmParams, state: TrainState, losses: LossTe
     """Add the gradient of the losses to what was accumulated; the supervised one apart, where the two are to be compared."""
     others = {name: weight for name, weight in losses.weights.items() if name != SUPERVISED}
     supervised = losses.weights.get(SUPERVISED, 0.0)
+    # Two backward passes only where two gradients can conflict: the supervised term and another one have a weight.
     if algorithm.gradient_projection == "none" or not (supervised and any(others.values())):
         accumulate(state, losses.total)
         return
@@ -275,6 +280,7 @@ def _exact_kl(scores: Scores, experience: Experience) -> Tensor:
             "kl_estimator must be k2, k3 or ratio_k3 for a task that does not give the whole distribution, got exact; "
             "change it in the arm's algorithm"
         )
+    # KL(p || q) of the whole categorical: [P, V] -> [P]; the reference is -inf where a choice is not allowed.
     return _mean_over_prompts(
         categorical_kl(scores.log_probs_full, log_q, log_q > -torch.inf), experience, "kl"
     )
@@ -288,7 +294,7 @@ def _estimated_kl(
     if algorithm.kl_estimator == "ratio_k3":
         ratio = importance_ratio(
             scores.logprobs, rollouts.logprobs, rollouts.is_valid, level=params.ratio_level
-        )
+        )  # [P, G, L] or [P, G, 1]
     return kl_loss(
         scores.logprobs,
         cast(Tensor, ref_logprobs),
@@ -349,7 +355,7 @@ def _kl_denominator(params: PolicyLossParams, experience: Experience, term: str 
 
 
 def _returns(scores: Scores, experience: Experience) -> Tensor:
-    return experience.rewards.total.nanmean(1).to(scores.logprobs.dtype)
+    return experience.rewards.total.nanmean(1).to(scores.logprobs.dtype)  # [P]
 
 
 def diagnose(
@@ -377,6 +383,7 @@ def _after_update(
     algorithm: AlgorithmParams, state: TrainState, losses: LossTerms, update_epoch: int
 ) -> TrainState:
     """Move what follows the weights: the reference in its own rhythm, the entropy coefficient towards its target."""
+    # Both follow batches and not update epochs: only the last epoch of a batch moves them.
     if update_epoch < algorithm.update_epochs_at(state.step) - 1:
         return state
     rule = ReferenceUpdate(
@@ -393,6 +400,7 @@ def _after_update(
         minimum=target.minimum,
         maximum=target.maximum,
     )
+    # The term is -H, the controller wants H.
     moved = steering.step(losses.weights["entropy"], -float(losses.terms["entropy"].detach()))
     return replace(state, coefficients={**state.coefficients, ENTROPY: moved})
 
@@ -473,12 +481,13 @@ def _credit_metrics(credits: Credits | None) -> dict[str, Tensor | float]:
     """Return the mean credit of the decisions that were taken at each place of a sample, of the first places."""
     if credits is None:
         return {}
-    taken = credits.values.masked_fill(~credits.is_valid, torch.nan).nanmean((0, 1))
+    taken = credits.values.masked_fill(~credits.is_valid, torch.nan).nanmean((0, 1))  # [L]
     return {f"credit/decision_{place}": x for place, x in enumerate(taken[:CREDITED_PLACES])}
 
 
 def _widest(x: Tensor) -> Tensor:
     """Return the largest difference within a group, [P, G] -> scalar, without rounding; NaN was not scored."""
+    # Largest and smallest of each group are [P]; a group without a score is -inf - inf, clamped to 0.
     lost = x.isnan()
     return (
         (x.masked_fill(lost, -torch.inf).amax(1) - x.masked_fill(lost, torch.inf).amin(1))
@@ -489,5 +498,5 @@ def _widest(x: Tensor) -> Tensor:
 
 def _spread(x: Tensor) -> Tensor:
     """Return the mean over prompts of the standard deviation within a group, [P, G] -> scalar; NaN was not scored."""
-    squares = (x - x.nanmean(1, keepdim=True)).square().nansum(1)
+    squares = (x - x.nanmean(1, keepdim=True)).square().nansum(1)  # [P]
     return (squares / ((~x.isnan()).sum(1) - 1).clamp(min=1)).sqrt().mean()

@@ -175,9 +175,9 @@ def target_texts(data: MoleculeData, rows: np.ndarray) -> PerPrompt:
 def nothing_sampled(prompts: GraphPrompts, group_size: int) -> Trajectories:
     """Return G trajectories without a step for each prompt: the samples of an arm that learns from molecules alone."""
     shape, device = (len(prompts.sizes), group_size), prompts.sizes.device
-    actions = torch.zeros(*shape, 0, dtype=torch.int64, device=device)
-    nodes = torch.zeros(*shape, 1, prompts.nodes, dtype=torch.uint8, device=device)
-    pairs = nodes.new_zeros(*shape, 1, pair_index(prompts.nodes).shape[1])
+    actions = torch.zeros(*shape, 0, dtype=torch.int64, device=device)  # [P, G, 0]
+    nodes = torch.zeros(*shape, 1, prompts.nodes, dtype=torch.uint8, device=device)  # [P, G, 1, n]
+    pairs = nodes.new_zeros(*shape, 1, pair_index(prompts.nodes).shape[1])  # [P, G, 1, M]
     return Trajectories(
         actions=actions,
         logprobs=torch.zeros(*shape, 0, device=device),

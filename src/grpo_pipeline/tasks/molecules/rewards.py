@@ -96,9 +96,10 @@ def submit_rewards(
         raise ValueError(
             f"references must have one row per group, got {len(references)} for {len(molecules)}; give each its own"
         )
+    # Only valid molecules are measured; ``places`` says where their values belong among the P * G samples.
     smiles = [[molecule.smiles for molecule in group] for group in molecules]
     is_valid = torch.tensor([[molecule.is_valid for molecule in group] for group in molecules])
-    places = np.flatnonzero(is_valid.flatten().numpy())
+    places = np.flatnonzero(is_valid.flatten().numpy())  # [valid]
     flat = [text for group in smiles for text in group]
     texts: Sequence[Sequence[str]] = [()] * len(smiles) if references is None else references
     subjects = [flat[place] for place in places.tolist()]
@@ -112,6 +113,7 @@ def submit_rewards(
         futures=futures,
         subjects=Subjects(smiles, noun="molecule", places=places),
     )
+    # What needs no process is computed here while the others run.
     known_now: dict[str, Callable[[], Tensor]] = {
         "validity": is_valid.double,
         "novelty": partial(novelty, smiles, known),
@@ -138,7 +140,9 @@ def unique_in_group(smiles: Sequence[Sequence[str]]) -> Tensor:
 
     A bonus for the whole group would be the same for all its samples and cancel in their comparison.
     """
+    # codes: of all P * G molecules, one after the other.
     kinds, codes = np.unique(np.asarray(smiles, dtype=np.str_), return_inverse=True)
+    # A code of its own for each molecule and group, [P, G], so that one count serves all groups.
     places = codes.reshape(len(smiles), -1) + len(kinds) * np.arange(len(smiles))[:, None]
     return torch.from_numpy((np.bincount(places.ravel())[places] == 1).astype(np.float64))
 
@@ -158,7 +162,7 @@ def apply_invalid_rule(component: Tensor, is_valid: Tensor, invalid: InvalidPara
         valid = component.double().masked_fill(~is_valid, torch.nan)
         mean = valid.nanmean(dim=1, keepdim=True).masked_fill(
             ~is_valid.any(dim=1, keepdim=True), 0.0
-        )
+        )  # [P, 1]
         return torch.where(is_valid, valid, mean)
     return apply_failure_rule(
         component, ~is_valid, rule=invalid.rule, penalty=invalid.penalty or 0.0
@@ -221,7 +225,7 @@ def _refuse_without_any(
     for name in (*MEASURED, *(params.own or {})):
         if not params.component_weights.get(name) or int(is_valid.sum()) < ENOUGH:
             continue
-        failed = torch.stack([result.is_failed[name][place] for result, place in shares])
+        failed = torch.stack([result.is_failed[name][place] for result, place in shares])  # [P, G]
         if bool(failed[is_valid].all()):
             cause = next(result.causes[name] for result, _ in shares if name in result.causes)
             raise RewardFailedError(

@@ -49,6 +49,7 @@ def structure_features(
     cycles = cycle_counts(bonds, nodes, dtype)
     at_nodes = torch.cat([bond_counts(bonds, nodes, classes, dtype), cycles], dim=-1)
     length = torch.tensor(CYCLES, dtype=dtype, device=bonds.device)
+    # A cycle of k nodes is counted at each of them, so that the sum over nodes is divided by k; [B, 3].
     return at_nodes.log1p_(), (cycles.sum(dim=1) / length).log1p_()
 
 
@@ -56,9 +57,10 @@ def bond_counts(bonds: Tensor, nodes: int, classes: int, dtype: torch.dtype) -> 
     """Count the bonds of each class but "none" at every node, [B, n, K - 1]."""
     known = torch.arange(1, classes, dtype=bonds.dtype, device=bonds.device)
     each = (bonds.unsqueeze(1) == known.unsqueeze(-1)).to(dtype)  # [B, K - 1, M]
+    # ends: [M, n], 1 at both nodes of a pair.
     ends = functional.one_hot(pair_index(nodes, bonds.device), nodes).sum(dim=0).to(dtype)
     with exact_region(bonds):
-        return (each @ ends).transpose(1, 2)
+        return (each @ ends).transpose(1, 2)  # [B, n, K - 1]
 
 
 def cycle_counts(bonds: Tensor, nodes: int, dtype: torch.dtype) -> Tensor:
@@ -72,17 +74,17 @@ def cycle_counts(bonds: Tensor, nodes: int, dtype: torch.dtype) -> Tensor:
         c5 = (w5 - 2 d w3 - 2 (A o A^2) d - A w3 + 5 w3) / 2
     """
     with exact_region(bonds):
-        a = dense_pairs((bonds > 0).to(dtype), nodes)
+        a = dense_pairs((bonds > 0).to(dtype), nodes)  # A: [B, n, n]
         a2 = a @ a
         a3 = a2 @ a
-        degree, w3 = a.sum(dim=-1), a3.diagonal(dim1=1, dim2=2)
+        degree, w3 = a.sum(dim=-1), a3.diagonal(dim1=1, dim2=2)  # [B, n]
         w4, w5 = (
             (a2 * a2).sum(dim=-1),
             (a2 * a3).sum(dim=-1),
         )  # diagonals of products of symmetric matrices
         c4 = w4 - degree * (degree - 1) - _times(a, degree)
         c5 = w5 - 2 * degree * w3 - 2 * _times(a * a2, degree) - _times(a, w3) + 5 * w3
-        return torch.stack([w3, c4, c5], dim=-1) / 2
+        return torch.stack([w3, c4, c5], dim=-1) / 2  # [B, n, 3]
 
 
 def _times(matrix: Tensor, vector: Tensor) -> Tensor:
@@ -147,12 +149,13 @@ class Denoiser(nn.Module):
         state = self._embed(noisy, prompts, time)
         for layer in self.layers:
             state = cast(GraphLayer, layer)(state, layout)
-        rows = Components(state.nodes, state.nodes, state.pairs)
+        rows = Components(state.nodes, state.nodes, state.pairs)  # [B, N, D or E]
         heads = Components(*self.heads.values())
         return heads.each(lambda head, part: head(part, state.whole), rows)
 
     def _embed(self, noisy: Components[Tensor], prompts: GraphPrompts, time: Tensor) -> GraphState:
         dtype = self.atom_embedding.weight.dtype
+        # Nodes [B, n, D], pairs [B, M, E]; what holds for the whole graph (time, size, conditions, cycles) goes into [B, Y].
         nodes = self.atom_embedding(noisy.atoms.long()) + self.charge_embedding(
             noisy.charges.long()
         )
@@ -163,7 +166,7 @@ class Denoiser(nn.Module):
             )
             nodes = nodes + self.node_features(at_nodes)
             told.append(of_graph)
-        whole = self.whole(torch.cat([part.to(dtype) for part in told], dim=-1))
+        whole = self.whole(torch.cat([part.to(dtype) for part in told], dim=-1))  # [B, Y]
         return GraphState(nodes, self.pair_embedding(noisy.bonds.long()), whole)
 
 

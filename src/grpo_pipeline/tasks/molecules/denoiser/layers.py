@@ -82,7 +82,7 @@ class ModulatedNorm(nn.Module):
 
     def forward(self, rows: Tensor, whole: Tensor) -> Tensor:
         """Return [B, N, D] of rows [B, N, D] and whole [B, Y]."""
-        scale, shift = self.film(whole).unsqueeze(1).chunk(2, dim=-1)
+        scale, shift = self.film(whole).unsqueeze(1).chunk(2, dim=-1)  # [B, 1, D]
         return torch.addcmul(shift, normalised(rows), 1 + scale)
 
 
@@ -98,7 +98,7 @@ def normalised(rows: Tensor) -> Tensor:
 
 def added(to: Tensor, linear: nn.Linear, rows: Tensor) -> Tensor:
     """Return to + linear(rows), [B, N, D] of [B, N, D] and [B, N, C]."""
-    flat: Tensor = linear(rows.flatten(0, 1))
+    flat: Tensor = linear(rows.flatten(0, 1))  # [B * N, D]
     base = to.flatten(0, 1)
     total = flat.add_(base) if flat.dtype == base.dtype else flat + base
     return total.view(to.shape)
@@ -108,7 +108,8 @@ def _statistics(rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return the normalised rows [..., D], their means and 1 / sqrt(var + eps), [..., 1] each."""
     mean = rows.mean(dim=-1, keepdim=True)
     out = rows - mean
-    length = torch.linalg.vector_norm(out, dim=-1, keepdim=True)
+    # The variance is the squared norm of the deviations over D: sqrt(var + eps) without another pass over the rows.
+    length = torch.linalg.vector_norm(out, dim=-1, keepdim=True)  # [..., 1]
     scale = length.square_().div_(rows.shape[-1]).add_(EPS).rsqrt_()
     return out.mul_(scale), mean, scale
 
@@ -160,32 +161,36 @@ class PairAttention(nn.Module):
         """Return the nodes with what they read, [B, n, D]."""
         b, n, width = state.nodes.shape
         d = width // self.heads
+        # parts: [B, n, 3, H, d]; q, k and v: [B * H, n, d], one batched product for all heads.
         parts = self.inputs(self.node_norm(state.nodes, state.whole)).view(b, n, 3, self.heads, d)
         q, k, v = parts.permute(2, 0, 3, 1, 4).reshape(3, b * self.heads, n, d).unbind()
-        scale, shift = self._film(state, layout)
-        scores = torch.bmm(q, k.transpose(1, 2)).view(b, self.heads, n, n)
+        scale, shift = self._film(state, layout)  # [B, H, n, n]
+        scores = torch.bmm(q, k.transpose(1, 2)).view(b, self.heads, n, n)  # [B, H, n, n]
         scores = torch.addcmul(shift, scores, scale, value=d**-0.5)
+        # No node reads from padding; what padding itself reads is finite and read by nobody.
         scores = scores.masked_fill_(~layout.is_node[:, None, None, :], -torch.inf)
         read = weighted(scores.view(b * self.heads, n, n), v).view(b, self.heads, n, d)
+        # [B, H, n, d] -> [B, n, H * d], the heads side by side.
         return added(state.nodes, self.output, read.transpose(1, 2).reshape(b, n, width))
 
     def _film(self, state: GraphState, layout: GraphLayout) -> tuple[Tensor, Tensor]:
         """Return 1 + scale and shift, [B, H, n, n] each."""
+        # The first H outputs are scales and begin at 1, the others are shifts and begin at 0.
         one = torch.cat(
             [torch.ones_like(self.loop[: self.heads]), torch.zeros_like(self.loop[self.heads :])]
-        )
+        )  # [2 * H]
         # The norm's own scale and shift as part of the linear map: one pass over the pairs less.
         bias = torch.mv(self.film.weight, self.pair_norm.bias) + self.film.bias + one
         film = functional.linear(
             normalised(state.pairs), self.film.weight * self.pair_norm.weight, bias
-        )
+        )  # [B, M, 2 * H]
         b, n = state.nodes.shape[:2]
-        loop = (self.loop + one).to(film.dtype).expand(b, 1, -1)
-        film = torch.cat([film, loop], dim=1).index_select(1, layout.lookup)
+        loop = (self.loop + one).to(film.dtype).expand(b, 1, -1)  # [B, 1, 2 * H]
+        film = torch.cat([film, loop], dim=1).index_select(1, layout.lookup)  # [B, n * n, 2 * H]
         # In the layout of the scores: mixed layouts make the operations that follow several times slower.
         scale, shift = (
             film.view(b, n, n, 2, self.heads).permute(3, 0, 4, 1, 2).contiguous().unbind()
-        )
+        )  # [B, H, n, n]
         return scale, shift
 
 
@@ -194,8 +199,9 @@ def weighted(scores: Tensor, values: Tensor) -> Tensor:
     scores = at_least_float32(scores)
     if scores.shape[-1] >= FEW or scores.device.type != "cpu":
         return torch.bmm(scores.softmax(dim=-1).to(values.dtype), values)
+    # A softmax whose division comes after the product: the maximum is taken off first, so that nothing overflows.
     weights = (scores - scores.detach().amax(dim=-1, keepdim=True)).exp_()
-    total = weights.sum(dim=-1, keepdim=True)
+    total = weights.sum(dim=-1, keepdim=True)  # [R, n, 1]
     return torch.bmm(weights.to(values.dtype), values) / total.to(values.dtype)
 
 
@@ -223,7 +229,7 @@ class GraphLayer(nn.Module):
         pairs = self.pair_forward(
             self.pair_update(state.pairs, nodes, state.whole, layout), state.whole
         )
-        means = [_mean(layout.node_share, nodes), _mean(layout.pair_share, pairs)]
+        means = [_mean(layout.node_share, nodes), _mean(layout.pair_share, pairs)]  # [B, D], [B, E]
         return GraphState(
             nodes, pairs, state.whole + self.whole_forward(torch.cat([*means, state.whole], dim=-1))
         )
@@ -240,8 +246,8 @@ class PairUpdate(nn.Module):
 
     def forward(self, pairs: Tensor, nodes: Tensor, whole: Tensor, layout: GraphLayout) -> Tensor:
         """Return the pairs with what they read, [B, M, E]."""
-        projected = self.input(self.norm(nodes, whole))
-        first, second = (projected.index_select(1, end) for end in layout.ends)
+        projected = self.input(self.norm(nodes, whole))  # [B, n, E]
+        first, second = (projected.index_select(1, end) for end in layout.ends)  # [B, M, E]
         return added(pairs, self.output, first * second)
 
 
@@ -256,10 +262,10 @@ class FeedForward(nn.Module):
 
     def forward(self, rows: Tensor, whole: Tensor) -> Tensor:
         """Return [B, N, D] of rows [B, N, D]."""
-        flat = self.input(self.norm(rows, whole).flatten(0, 1)).relu_()
+        flat = self.input(self.norm(rows, whole).flatten(0, 1)).relu_()  # [B * N, C]
         return added(rows, self.output, flat.view(*rows.shape[:2], flat.shape[-1]))
 
 
 def _mean(share: Tensor, rows: Tensor) -> Tensor:
     """Return the weighted mean [B, D] of rows [B, N, D]."""
-    return torch.bmm(share.to(rows.dtype), rows).squeeze(1)
+    return torch.bmm(share.to(rows.dtype), rows).squeeze(1)  # [B, 1, N] @ [B, N, D]

@@ -65,8 +65,9 @@ def cosine_schedule(steps: int, exponent: float) -> NoiseSchedule:
         raise ValueError(
             f"exponent must be above 0 and finite, got {exponent}; 1 is the plain cosine schedule"
         )
-    time = (torch.arange(steps + 1, dtype=torch.float64) / steps) ** exponent
+    time = (torch.arange(steps + 1, dtype=torch.float64) / steps) ** exponent  # [T + 1]
     angle = math.pi / 2 * (time + OFFSET) / (1 + OFFSET)
+    # alpha-bar_t starts from a_0 each time, alpha_t from a_{t-1}; [T + 1] each.
     total_keep, total_change = _ratio(angle[:1], angle)
     step_keep, step_change = _ratio(torch.cat([angle[:1], angle[:-1]]), angle)
     return NoiseSchedule(
@@ -148,6 +149,7 @@ class Transition(nn.Module):
             classes.shape, generator=generator, dtype=torch.float64, device=classes.device
         )
         redrawn = self.draw_limit(tuple(classes.shape), generator=generator)
+        # With probability alpha-bar_t, [B, 1], the class of x0 stays; else m decides, which may draw the same class.
         return torch.where(is_kept < self.log_total_keep[t].exp()[:, None], classes, redrawn)
 
     @torch.no_grad()
@@ -171,9 +173,10 @@ class Transition(nn.Module):
         Returns:
             -inf where a class cannot be: at t = 1 everywhere but at x0.
         """
+        # A known x0 is a prediction with all mass on one class.
         known = torch.full(
             (*clean.shape, self.classes), -torch.inf, dtype=torch.float64, device=clean.device
-        )
+        )  # [B, N, K]
         return self._mix(known.scatter(-1, clean.long().unsqueeze(-1), 0.0), noisy, t)
 
     def reverse(self, logits: Tensor, noisy: Tensor, t: Tensor) -> Tensor:
@@ -203,14 +206,15 @@ class Transition(nn.Module):
         """
         dtype = log_x0.dtype
         log_limit = self._log_limit(dtype)
+        # log w_x, a numerator and a denominator for each possible x0 = x.
         weights = log_x0 - self._towards(
             noisy, self.log_total_keep[t], self.log_total_change[t], dtype
-        )
+        )  # [B, N, K]
         keep, change = (
             table[t - 1].to(dtype)[:, None, None]
             for table in (self.log_total_keep, self.log_total_change)
-        )
-        redrawn = change + log_limit + weights.logsumexp(dim=-1, keepdim=True)
+        )  # [B, 1, 1]
+        redrawn = change + log_limit + weights.logsumexp(dim=-1, keepdim=True)  # [B, N, K]
         one_step = self._towards(noisy, self.log_step_keep[t], self.log_step_change[t], dtype)
         return one_step + torch.logaddexp(keep + weights, redrawn)
 
@@ -220,13 +224,14 @@ class Transition(nn.Module):
         """Return log (keep I + change 1 m')[x, end] for every class x, [B, N, K]; log_keep and log_change [B]."""
         index = end.long()
         log_limit = self._log_limit(torch.float64)
-        other = log_change[:, None] + log_limit[index]
+        other = log_change[:, None] + log_limit[index]  # [B, N]
         same = torch.logaddexp(log_keep[:, None], other)
-        is_same = torch.arange(self.classes, device=end.device) == index.unsqueeze(-1)
+        is_same = torch.arange(self.classes, device=end.device) == index.unsqueeze(-1)  # [B, N, K]
         return torch.where(is_same, same.to(dtype).unsqueeze(-1), other.to(dtype).unsqueeze(-1))
 
     def _matrix(self, log_keep: Tensor, log_change: Tensor) -> Tensor:
         return (
+            # [K, K] + [K]: every row gets m.
             log_keep.exp() * torch.eye(self.classes, dtype=torch.float64, device=self.limit.device)
             + log_change.exp() * self.limit
         )
@@ -376,7 +381,7 @@ def count_classes(graphs: MoleculeGraphs, classes: Components[int]) -> Component
     masks = GraphPrompts(
         graphs.sizes, graphs.sizes.new_zeros(len(graphs), 0), graphs.atoms.shape[1]
     ).masks
-    found = entries_of(graphs).each(lambda entry, mask: entry[mask], masks)
+    found = entries_of(graphs).each(lambda entry, mask: entry[mask], masks)  # [entries]
     for name, entries, known in zip(("atoms", "charges", "bonds"), found, classes, strict=True):
         if len(entries) and int(entries.max()) >= known:
             raise ValueError(

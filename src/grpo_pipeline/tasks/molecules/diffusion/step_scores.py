@@ -80,6 +80,7 @@ def score_steps(
             f"trajectories must have the {policy.noise.steps} steps of the policy's noise, got {rollouts.steps}; score them with "
             "the policy that drew them, or one of the same noise"
         )
+    # Prompts of similar size share a width; one call holds G * (steps of a chunk) graphs of each prompt.
     kept = rollouts.actions.shape[-1]
     groups = size_groups(
         rollouts.prompts, rollouts.actions.shape[1] * min(kept, params.steps_per_chunk or kept)
@@ -88,6 +89,7 @@ def score_steps(
         _score(policy, cut_trajectories(rollouts, group), params, temperature, reference)
         for group in groups
     ]
+    # [P, G, L, 2 or 3] -> one tensor [P, G, L] for each kind of score.
     return StepScores(*join_rows(parts, groups).unbind(dim=-1))
 
 
@@ -108,6 +110,7 @@ def _score(
         )
 
     chunks = list(chunks_of(rollouts.actions.shape[-1], params.steps_per_chunk))
+    # A single chunk keeps its graph; several are computed again in the backward pass, so that only one of them is in memory.
     weights = list(policy.parameters())
     parts = [
         recomputed(partial(score, chunk), weights) if len(chunks) > 1 else score(chunk)
@@ -169,19 +172,21 @@ def _score_chunk(
     reference: GraphPolicy | None,
 ) -> StepScores:
     """Score some decisions of all trajectories in one call of the network."""
+    # Every decision is a row of its own: R = P * G * S, S decisions of the chunk.
     before, after, t = transitions_of(rollouts, decisions)
-    shape = rollouts.actions[:, :, decisions].shape
-    prompts = rollouts.prompts.repeated(shape[1] * shape[2])
+    shape = rollouts.actions[:, :, decisions].shape  # [P, G, S]
+    prompts = rollouts.prompts.repeated(shape[1] * shape[2])  # R rows
     masks, is_open = prompts.masks, policy.noise.classes.each(lambda k: k > 1)
     view = choose(_ESTIMATORS, params.estimator, "estimator")
-    log_probs = view(policy, before, prompts, t, temperature)
+    log_probs = view(policy, before, prompts, t, temperature)  # [R, N, K] each
+    # The step estimator scores z_{t-1}, the eager one the molecule z_0, the same for all S steps of a trajectory.
     target = (
         after
         if params.estimator == "step"
         else rollouts.entries.each(
             lambda part: part[:, :, :1].expand(*shape, part.shape[-1]).flatten(0, 2)
         )
-    )
+    )  # [R, N] each
 
     def reduced(values: Components[Tensor]) -> Tensor:
         return reduce_entries(
@@ -234,14 +239,14 @@ def _masked(values: Tensor, mask: Tensor) -> Tensor:
 def _sum(
     values: Components[Tensor], masks: Components[Tensor], is_open: Components[bool]
 ) -> Tensor:
-    return torch.cat(list(values), dim=-1).sum(dim=-1)
+    return torch.cat(list(values), dim=-1).sum(dim=-1)  # [R, n + n + M] -> [R]
 
 
 def _mean(
     values: Components[Tensor], masks: Components[Tensor], is_open: Components[bool]
 ) -> Tensor:
     counts = masks.each(lambda mask, is_counted: mask.sum(dim=-1) * int(is_counted), is_open)
-    number: Tensor = counts.atoms + counts.charges + counts.bonds
+    number: Tensor = counts.atoms + counts.charges + counts.bonds  # [R]
     return _sum(values, masks, is_open) / number.clamp(min=1)
 
 

@@ -59,7 +59,7 @@ class Trajectories(Rollouts):
 def graphs_at(rollouts: Trajectories, s: int) -> MoleculeGraphs:
     """Return z_s of every trajectory, N = P * G graphs, row n = p * G + g; s = 0 are the molecules."""
     group_size = rollouts.atoms.shape[1]
-    entries = rollouts.entries.each(lambda part: part[:, :, s].flatten(0, 1))
+    entries = rollouts.entries.each(lambda part: part[:, :, s].flatten(0, 1))  # [P * G, N] each
     return graphs_of(entries, rollouts.sizes.repeat_interleave(group_size))
 
 
@@ -67,7 +67,7 @@ def transitions_of(
     rollouts: Trajectories, decisions: slice
 ) -> tuple[Components[Tensor], Components[Tensor], Tensor]:
     """Return z_t, z_{t-1} and t of these decisions, one row for each: R = P * G * S rows, uint8 entries, t int64 [R]."""
-    t = rollouts.actions[:, :, decisions]
+    t = rollouts.actions[:, :, decisions]  # [P, G, S]
     before, after = (rollouts.entries.each(lambda part, s=s: _at(part, s)) for s in (t, t - 1))
     return before, after, t.flatten()
 
@@ -94,11 +94,12 @@ def choose_decisions(
         raise ValueError(
             f"count must be between 1 and the {length} decisions of a trajectory, got {count}; correct it"
         )
+    # The places of the largest of L uniform numbers are a uniform draw without replacement.
     score = torch.rand(
         prompts, length, generator=generator, dtype=torch.float64, device=rollouts.actions.device
     )
-    kept = score.topk(count, dim=1).indices.sort(dim=1).values
-    index = kept[:, None].expand(prompts, group_size, count)
+    kept = score.topk(count, dim=1).indices.sort(dim=1).values  # [P, count]
+    index = kept[:, None].expand(prompts, group_size, count)  # [P, G, count]
     chosen = {
         name: getattr(rollouts, name).gather(2, index)
         for name in ("actions", "logprobs", "is_valid")
@@ -108,8 +109,8 @@ def choose_decisions(
 
 def _at(states: Tensor, s: Tensor) -> Tensor:
     """Return states [P, G, T + 1, k] at the times s [P, G, S] as rows, [P * G * S, k]."""
-    index = s.unsqueeze(-1).expand(*s.shape, states.shape[-1])
-    return states.gather(2, index).flatten(0, 2)
+    index = s.unsqueeze(-1).expand(*s.shape, states.shape[-1])  # [P, G, S, k]
+    return states.gather(2, index).flatten(0, 2)  # [P * G * S, k]
 
 
 # Work on prompts in groups of similar size, so that a small graph is not computed as wide as the largest of the data.
@@ -152,6 +153,7 @@ def size_groups(prompts: GraphPrompts, copies: int = 1) -> list[SizeGroup]:
     counts = sorted(Counter(prompts.sizes.tolist()).items())
     cut_cost = CUT_COSTS.get(prompts.sizes.device.type, CUT_COSTS["cuda"])
     cost, widths = _cheapest(counts, copies, cut_cost)
+    # One group of all prompts has no cut to pay for.
     if cost >= len(prompts.sizes) * copies * _entries(prompts.nodes):
         return [
             SizeGroup(
@@ -224,6 +226,7 @@ def join_rows(parts: Sequence[Tensor], groups: Sequence[SizeGroup]) -> Tensor:
     """Return rows [P, ...] in the order of the prompts, of parts [R, ...]; with the gradient of the parts."""
     if groups[0].is_whole:
         return parts[0]
+    # The argsort of the rows' numbers puts each prompt back into its place, [P, ...].
     return torch.cat(list(parts))[torch.cat([group.rows for group in groups]).argsort()]
 
 
@@ -231,6 +234,7 @@ def _cheapest(
     counts: Sequence[tuple[int, int]], copies: int, cut_cost: int
 ) -> tuple[int, list[int]]:
     """Return the least cost of groups of consecutive sizes, and their widths; counts are (size, prompts), ascending."""
+    # Dynamic programming: best[i] is the cheapest cut of the i smallest sizes, by where its last group starts.
     best: list[tuple[int, list[int]]] = [(0, [])]
     for end, (width, _) in enumerate(counts, start=1):
         inside, options = 0, []

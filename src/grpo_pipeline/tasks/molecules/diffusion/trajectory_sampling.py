@@ -69,7 +69,7 @@ def _sample(
     generator: torch.Generator,
 ) -> Trajectories:
     """Draw trajectories of prompts of similar size."""
-    rows = prompts.repeated(group_size)
+    rows = prompts.repeated(group_size)  # N = P * G rows
     masks = rows.masks
     entries = _start(policy, prompts, group_size, params, generator)
     states, logprobs, is_open = (
@@ -78,12 +78,14 @@ def _sample(
         policy.noise.classes.each(lambda k: k > 1),
     )
     for t in range(policy.noise.steps, 0, -1):
-        time = torch.full_like(rows.sizes, t)
+        time = torch.full_like(rows.sizes, t)  # [N]
         log_probs = policy.step_log_probs(entries, rows, time, temperature=temperature)
+        # The log-probability of exactly what was drawn, from the same distributions: the old policy of the update.
         entries = draw_entries(log_probs, masks, generator=generator)
         taken = entry_logprobs(log_probs, entries, masks)
-        logprobs.append(reduce_entries(taken, masks, is_open, params.entry_reduction))
+        logprobs.append(reduce_entries(taken, masks, is_open, params.entry_reduction))  # [N]
         states.append(entries.each(_compact))
+    # T tensors [N] -> [N, T], from t = T to t = 1.
     return _assemble(prompts, group_size, states, torch.stack(logprobs, dim=-1))
 
 
@@ -107,6 +109,7 @@ def _assemble(
     """Put the graphs of all steps, drawn from T to 0, in the order of their times."""
     shape = (len(prompts.sizes), group_size)
     atoms, charges, bonds = (
+        # [N, T + 1, ...] -> [P, G, T + 1, ...], reversed, so that index s holds z_s.
         torch.stack(parts[::-1], dim=1).view(*shape, len(parts), -1)
         for parts in zip(*states, strict=True)
     )

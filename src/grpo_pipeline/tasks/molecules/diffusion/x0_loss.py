@@ -38,8 +38,8 @@ def x0_loss(
         A scalar with gradient.
     """
     log_probs = entry_logprobs(logits.each(lambda z: z.log_softmax(dim=-1)), clean, masks)
-    sums = torch.stack([-part.sum() for part in log_probs])
+    sums = torch.stack([-part.sum() for part in log_probs])  # [3]
     scale = torch.tensor(
         [weights.atoms, weights.charges, weights.bonds], dtype=sums.dtype, device=sums.device
-    )
+    )  # [3]
     return (scale * sums / counts.to(sums).clamp(min=1)).sum()

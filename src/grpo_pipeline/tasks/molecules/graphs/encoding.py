@@ -126,13 +126,14 @@ def encode(
         )
         for name in ("atoms", "charges")
     )
-    bonds = torch.zeros(len(parsed_molecules), width, width, dtype=torch.int64)
+    bonds = torch.zeros(len(parsed_molecules), width, width, dtype=torch.int64)  # [B, n, n]
     entries = [
         (row, first, second, places["bonds"][kind])
         for row, parsed in enumerate(parsed_molecules)
         for first, second, kind in parsed.bonds
     ]
     if entries:
+        # One row for each bond: [bonds, 4] -> four tensors [bonds]; both directions are written.
         row, first, second, kind = torch.tensor(entries).unbind(dim=1)
         bonds[row, first, second] = kind
         bonds[row, second, first] = kind
@@ -152,6 +153,7 @@ def read_parsed_molecules(
     _check_classes(graphs, vocabulary)
     atoms, charges, sizes = graphs.atoms.tolist(), graphs.charges.tolist(), graphs.sizes.tolist()
     pairs: list[list[tuple[int, int, str]]] = [[] for _ in sizes]
+    # Above the diagonal each bond is there once: [bonds, 3] of graph, first node, second node.
     where = graphs.bonds.triu(diagonal=1).nonzero()
     kinds = graphs.bonds[where.unbind(dim=1)].tolist()
     for (row, first, second), kind in zip(where.tolist(), kinds, strict=True):
@@ -226,6 +228,7 @@ def decode_parsed(parsed: ParsedMolecule) -> Decoded:
     if not cause and len(parts) == 1:
         smiles = Chem.MolToSmiles(molecule)
         return Decoded(smiles, smiles, sanitises=True, is_connected=True, cause="")
+    # What is not one valid molecule is judged by its largest connected part.
     fragment = build_molecule(_part(parsed, max(parts, key=len)))
     smiles = "" if sanitise(fragment) else Chem.MolToSmiles(fragment)
     return Decoded(

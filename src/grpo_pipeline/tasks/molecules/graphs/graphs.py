@@ -49,6 +49,7 @@ class MoleculeGraphs:
         """Bool [B, n, n], True for pairs of two different nodes of the graph."""
         nodes = self.node_mask
         loops = torch.eye(nodes.shape[1], dtype=torch.bool, device=nodes.device)
+        # [B, n, 1] & [B, 1, n] & [n, n] -> [B, n, n].
         return nodes[:, :, None] & nodes[:, None, :] & ~loops
 
     def to(self, device: torch.device | str) -> "MoleculeGraphs":
@@ -259,7 +260,7 @@ def pair_lookup(nodes: int, device: torch.device | str = "cpu") -> Tensor:
     """Return where the pair (i, j) stands among the pairs, int64 [n, n], symmetric; M on the diagonal."""
     first, second = pair_index(nodes, device)
     numbers = torch.arange(len(first), device=device)
-    lookup = torch.full((nodes, nodes), len(first), dtype=torch.int64, device=device)
+    lookup = torch.full((nodes, nodes), len(first), dtype=torch.int64, device=device)  # [n, n]
     lookup[first, second] = numbers
     lookup[second, first] = numbers
     return lookup
@@ -283,7 +284,8 @@ def graphs_of(entries: Components[Tensor], sizes: Tensor) -> MoleculeGraphs:
 
 def dense_pairs(pairs: Tensor, nodes: int) -> Tensor:
     """Return [B, n, n, ...] of pairs [B, M, ...]: symmetric, 0 on the diagonal."""
-    loop = pairs.new_zeros(len(pairs), 1, *pairs.shape[2:])
+    loop = pairs.new_zeros(len(pairs), 1, *pairs.shape[2:])  # [B, 1, ...]
+    # Entry M, a row of zeros, is where the lookup sends the diagonal: [B, M + 1, ...] -> [B, n * n, ...].
     dense = torch.cat([pairs, loop], dim=1).index_select(
         1, pair_lookup(nodes, pairs.device).flatten()
     )
@@ -302,6 +304,7 @@ def entry_logprobs(
     """
 
     def pick(scores: Tensor, classes: Tensor, mask: Tensor) -> Tensor:
+        # [B, N, K] -> [B, N].
         return scores.gather(-1, classes.long().unsqueeze(-1)).squeeze(-1).masked_fill(~mask, 0.0)
 
     return log_probs.each(pick, entries, masks)
