@@ -191,7 +191,7 @@ def project_conflicts(state: TrainState) -> dict[str, Tensor]:
     if not sums:
         return {}
     each = torch.stack(sums)  # [groups, 3]
-    dot, ours_squared, theirs_squared = each.sum(0)  # [3], over all groups
+    dot, ours_squared, theirs_squared = each.sum(0)  # [groups, 3] -> three scalars
     norms = (ours_squared.sqrt() * theirs_squared.sqrt()).clamp(min=torch.finfo(each.dtype).tiny)
     return {
         "gradient/cosine": dot / norms,

@@ -56,6 +56,7 @@ def submit_rewards(
         raise ValueError(
             f"the answers of prompt {empty[0]} must be a list of at least one text, got {answers[empty[0]]!r}; correct the row"
         )
+    # P * G replies behind each other, row n = p * G + g, each with the answers of its prompt.
     subjects = [reply for group in replies for reply in group]
     references = [texts for group, texts in zip(replies, answers, strict=True) for _ in group]
     measures: Mapping[str, Measure] = params.measures

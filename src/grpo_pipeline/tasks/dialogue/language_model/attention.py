@@ -62,11 +62,13 @@ def shared_attention(
     if not is_shared:
         return _attend(query, key, value, bias, scaling).transpose(1, 2).contiguous(), None
     (rows, heads, width, size), prompts = query.shape, len(key)
+    # [P, h, G, T, d], so that the queries of a group are laid behind each other.
     groups = query.view(prompts, rows // prompts, heads, width, size).transpose(1, 2)
     folded = groups.reshape(
         prompts, heads, -1, size
     )  # [P, h, G * T, d]: all queries of a group as one text
-    out = _attend(folded, key, value, bias, scaling)
+    out = _attend(folded, key, value, bias, scaling)  # [P, h, G * T, d]
+    # [P, h, G * T, d] -> [P, G, T, h, d].
     groups = out.view(prompts, heads, rows // prompts, width, size).permute(0, 2, 3, 1, 4)
     return groups.reshape(rows, width, heads, size), None  # [N, T, h, d]
 
@@ -102,7 +104,7 @@ def _attend(
             query, key, value, attn_mask=bias, scale=scaling
         )
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    scores = (query if scale == 1.0 else query * scale) @ key.transpose(-1, -2)
+    scores = (query if scale == 1.0 else query * scale) @ key.transpose(-1, -2)  # q k': [..., T, S]
     return (scores + bias).softmax(dim=-1) @ value
 
 
@@ -158,7 +160,7 @@ def attend_prompt(query: Tensor, keys: Tensor, values: Tensor, *, is_seen: Tenso
     if not bool(is_seen.all()):
         width = is_seen.shape[1]
         order = torch.ones(width, width, dtype=torch.bool, device=is_seen.device).tril()
-        mask = additive_mask(is_seen[:, None, None] & order, query.dtype)
+        mask = additive_mask(is_seen[:, None, None] & order, query.dtype)  # [P, 1, S, S]
     out = functional.scaled_dot_product_attention(
         query,
         keys,
@@ -167,7 +169,7 @@ def attend_prompt(query: Tensor, keys: Tensor, values: Tensor, *, is_seen: Tenso
         is_causal=mask is None,
         scale=1.0,
         enable_gqa=query.shape[1] != keys.shape[1],
-    )
+    )  # [P, h, S, d]
     return out.transpose(1, 2).flatten(2)
 
 
@@ -185,6 +187,7 @@ def attend_replies(query: Tensor, keys: Tensor, values: Tensor, prompt: Prompt) 
     """
     prompts, heads = prompt.keys.shape[:2]
     rows, width = query.shape[1] // heads, query.shape[2]
+    # Causal, the same for each of the r heads of queries that share a head of keys: [r * T, T].
     is_before = (
         torch.ones(width, width, dtype=torch.bool, device=query.device).tril().repeat(rows, 1)
     )
@@ -196,6 +199,7 @@ def attend_replies(query: Tensor, keys: Tensor, values: Tensor, prompt: Prompt) 
         fold_own(values, prompts),
         bias,
     )
+    # Weights of all P * G * h * T queries over S + T keys; too many of them are computed again in the backward pass.
     numbers = query.shape[:3].numel() * (prompt.keys.shape[2] + width)
     if torch.is_grad_enabled() and numbers > KEPT_NUMBERS:
         folded = checkpoint(attend_folded, *parts, use_reentrant=False)
@@ -220,19 +224,23 @@ def attend_folded(
         folded, as the query.
     """
     seen, width = prompt.keys.shape[2], keys.shape[1]
-    to_prompt = torch.bmm(query, prompt.keys.flatten(0, 1).transpose(1, 2))
+    to_prompt = torch.bmm(query, prompt.keys.flatten(0, 1).transpose(1, 2))  # [P * c, G * r * T, S]
     if prompt.bias is not None:
+        # [P, c, G * r * T, S] + [P, 1, 1, S], then folded again.
         to_prompt = (to_prompt.view(*prompt.keys.shape[:2], -1, seen) + prompt.bias).flatten(0, 1)
+    # to_own: [P * c * G, r * T, t], each reply with its own keys.
     to_own = torch.bmm(query.reshape(len(keys), -1, query.shape[-1]), keys.transpose(1, 2))
     if own_bias is not None:
         to_own = to_own + own_bias
+    # One softmax over the tokens of the prompt and those of the reply itself.
     both = (
         torch.cat((to_prompt, to_own.reshape(*query.shape[:2], width)), dim=-1)
         .softmax(dim=-1)
         .to(query.dtype)
-    )
+    )  # [P * c, G * r * T, S + t]
     of_prompt, of_own = torch.split(both, [seen, width], dim=-1)
-    from_own = torch.bmm(of_own.reshape(len(keys), -1, width), values)
+    from_own = torch.bmm(of_own.reshape(len(keys), -1, width), values)  # [P * c * G, r * T, d]
+    # p_own v_own + p_prompt v_prompt: [P * c, G * r * T, d].
     return torch.baddbmm(from_own.reshape(query.shape), of_prompt, prompt.values.flatten(0, 1))
 
 
@@ -240,18 +248,21 @@ def fold_queries(query: Tensor, prompts: int, heads: int) -> Tensor:
     """Return queries [P * G, h, T, d] folded: [P * c, G * r * T, d]."""
     _, _, width, size = query.shape
     return (
-        query.view(prompts, -1, heads, query.shape[1] // heads, width, size)
-        .transpose(1, 2)
+        query.view(prompts, -1, heads, query.shape[1] // heads, width, size)  # [P, G, c, r, T, d]
+        .transpose(1, 2)  # [P, c, G, r, T, d]
         .reshape(prompts * heads, -1, size)
     )
 
 
 def fold_own(keys: Tensor, prompts: int) -> Tensor:
     """Return own keys or values [P * G, c, t, d] folded: [P * c * G, t, d]."""
+    # [P, G, c, t, d] -> [P, c, G, t, d] -> [P * c * G, t, d].
     return keys.view(prompts, -1, *keys.shape[1:]).transpose(1, 2).flatten(0, 2)
 
 
 def unfold(folded: Tensor, group_size: int, rows: int, prompts: int) -> Tensor:
     """Return folded results [P * c, G * r * T, d] as [P * G, T, h * d]."""
+    # table: [P, c, G, r, T, d].
     table = folded.view(prompts, len(folded) // prompts, group_size, rows, -1, folded.shape[-1])
+    # [P, G, T, c, r, d]: the h = c * r heads side by side again.
     return table.permute(0, 2, 4, 1, 3, 5).reshape(prompts * group_size, table.shape[4], -1)

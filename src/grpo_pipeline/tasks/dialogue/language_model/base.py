@@ -122,8 +122,8 @@ class LanguageModel(nn.Module):
 
 def shifted(encoded: Encoded, replies: Tensor) -> Tensor:
     """Return what the decoder reads to predict the replies: the start, then all tokens but the last, [P * G, T]."""
-    start = encoded.start[:, None, None].expand(*replies.shape[:2], 1)
-    return torch.cat((start, replies[..., :-1]), dim=-1).flatten(0, 1)
+    start = encoded.start[:, None, None].expand(*replies.shape[:2], 1)  # [P, G, 1]
+    return torch.cat((start, replies[..., :-1]), dim=-1).flatten(0, 1)  # [P, G, T] -> [P * G, T]
 
 
 def detached(encoded: Encoded) -> Encoded:

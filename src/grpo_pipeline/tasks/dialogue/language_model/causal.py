@@ -105,8 +105,8 @@ class Gpt2Layers(CausalLayers):
         block = self._model.h[layer]
         three = block.attn.c_attn(block.ln_1(x)).unflatten(
             -1, (3, block.attn.num_heads, block.attn.head_dim)
-        )
-        query, keys, values = three.permute(2, 0, 3, 1, 4).unbind()
+        )  # [N, T, 3, h, d]
+        query, keys, values = three.permute(2, 0, 3, 1, 4).unbind()  # [N, h, T, d]
         return query * block.attn.scaling, keys, values
 
     def join(self, layer: int, x: Tensor, attended: Tensor) -> Tensor:
@@ -137,6 +137,7 @@ class LlamaLayers(CausalLayers):
         block = self._model.layers[layer]
         normed, attention = block.input_layernorm(x), block.self_attn
         query, keys, values = (
+            # [N, T, heads, d] -> [N, heads, T, d]; keys and values may have fewer heads.
             linear(normed).unflatten(-1, (-1, attention.head_dim)).transpose(1, 2)
             for linear in (attention.q_proj, attention.k_proj, attention.v_proj)
         )
@@ -185,26 +186,27 @@ class CausalDecoding:
         self, layers: CausalLayers, held: list[Prompt], positions: Tensor, group_size: int
     ) -> None:
         self._layers, self._held = layers, held
-        self._positions = positions[:, None].expand(-1, group_size)
+        self._positions = positions[:, None].expand(-1, group_size)  # [P, G]
         self._own: list[Tensor] = []
         self._length = 0
 
     def step(self, tokens: Tensor) -> Tensor:
         """See ``Decoding.step``."""
-        rows = tokens.reshape(-1, 1)
-        positions = (self._positions + self._length).reshape(-1, 1)
-        states = self._layers.states(rows, positions, self._attend)
+        rows = tokens.reshape(-1, 1)  # [P * G, 1]
+        positions = (self._positions + self._length).reshape(-1, 1)  # [P * G, 1]
+        states = self._layers.states(rows, positions, self._attend)  # [P * G, 1, D]
         self._length += 1
         return states.view(*tokens.shape, -1)
 
     def keep(self, prompts: Tensor, places: Tensor) -> None:
         """See ``Decoding.keep``."""
-        self._positions = self._positions[prompts[:, None], places]
+        self._positions = self._positions[prompts[:, None], places]  # [P', G']
         self._held = [
             Prompt(p.keys[prompts], p.values[prompts], None if p.bias is None else p.bias[prompts])
             for p in self._held
         ]
         self._own = [
+            # The two index tensors come first, [P', G', 2, c, room, d], and go back to [2, P', c, G', room, d].
             both[:, prompts[:, None], :, places].permute(2, 0, 3, 1, 4, 5).contiguous()
             for both in self._own
         ]
@@ -215,7 +217,9 @@ class CausalDecoding:
         prompts, heads = prompt.keys.shape[:2]
         own = self._room(layer, keys, prompts)
         for part, new in zip(own, (keys, values), strict=True):
+            # [P * G, c, 1, d] -> [P, c, G, d], the column of this token.
             part[..., self._length, :] = new.view(prompts, -1, heads, new.shape[-1]).transpose(1, 2)
+        # Only what is written: [P * c * G, t, d], t = end.
         own_keys, own_values = (part.flatten(0, 2)[:, :end] for part in own)
         folded = attend_folded(fold_queries(query, prompts, heads), prompt, own_keys, own_values)
         return unfold(folded, own.shape[3], query.shape[1] // heads, prompts)
@@ -255,8 +259,9 @@ class CausalModel(LanguageModel):
                 f"a causal language model must get one text per prompt, padded on the left, got {ids.shape[1]} texts or padding "
                 "at the end; join the stories, and encode with padding: left"
             )
-        read, seen = ids[:, 0, :-1], is_token[:, 0, :-1]
-        positions = (seen.cumsum(dim=1) - 1).clamp_min(0)
+        # The last token is the start of the reply; positions count tokens, padding on the left takes none.
+        read, seen = ids[:, 0, :-1], is_token[:, 0, :-1]  # [P, S]
+        positions = (seen.cumsum(dim=1) - 1).clamp_min(0)  # [P, S]
 
         def attend(layer: int, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
             return attend_prompt(query, keys, values, is_seen=seen)
@@ -277,8 +282,9 @@ class CausalModel(LanguageModel):
         def attend(layer: int, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
             return attend_replies(query, keys, values, held[layer])
 
-        inputs = shifted(encoded, replies)
-        first = to_rows(replicate(encoded.is_seen.sum(dim=1), replies.shape[1]))
+        inputs = shifted(encoded, replies)  # [P * G, T]
+        # A reply begins at the position after the tokens of its prompt that are read.
+        first = to_rows(replicate(encoded.is_seen.sum(dim=1), replies.shape[1]))  # [P * G]
         positions = first[:, None] + torch.arange(inputs.shape[1], device=inputs.device)
         return layers_of(self.model).states(inputs, positions, attend).reshape(*replies.shape, -1)
 

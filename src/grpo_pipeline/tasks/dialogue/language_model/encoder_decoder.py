@@ -45,22 +45,23 @@ class Seq2SeqModel(LanguageModel):
         """Read n texts of each prompt, int64 and bool [P, n, S]; a text that is all padding counts as absent."""
         check_prompts(ids, is_token)
         prompts, texts, width = ids.shape
-        flat, seen = ids.flatten(0, 1), is_token.flatten(0, 1)
-        mask = additive_mask(seen, self.model.dtype)[:, None, None]
+        flat, seen = ids.flatten(0, 1), is_token.flatten(0, 1)  # [P * n, S]
+        mask = additive_mask(seen, self.model.dtype)[:, None, None]  # [P * n, 1, 1, S]
+        # Encoded text by text, then one memory for each prompt: [P * n, S, D] -> [P, n * S, D].
         memory = self.model.encoder(input_ids=flat, attention_mask=mask).last_hidden_state
         start = ids.new_full((prompts,), self.model.config.decoder_start_token_id)
         return Encoded(start, is_token.flatten(1), memory=memory.view(prompts, texts * width, -1))
 
     def hidden(self, encoded: Encoded, replies: Tensor) -> Tensor:
         """See ``LanguageModel.hidden``."""
-        inputs = shifted(encoded, replies)
+        inputs = shifted(encoded, replies)  # [P * G, T]
         states: Tensor = self.model.decoder(
             input_ids=inputs,
             attention_mask=causal_mask(inputs.shape[1], self._memory(encoded)),
             encoder_hidden_states=encoded.memory,
             encoder_attention_mask=self.memory_mask(encoded),
             use_cache=False,
-        ).last_hidden_state
+        ).last_hidden_state  # [P * G, T, D]
         return self.scaled(states).reshape(*replies.shape, -1)
 
     def begin(self, encoded: Encoded, group_size: int) -> "Seq2SeqDecoding":
@@ -106,12 +107,13 @@ class Seq2SeqDecoding:
             encoder_attention_mask=self._mask,
             past_key_values=self._cache,
             use_cache=True,
-        ).last_hidden_state
+        ).last_hidden_state  # [P * G, 1, D]
         return self._reader.scaled(states[:, -1]).reshape(*tokens.shape, -1)
 
     def keep(self, prompts: Tensor, places: Tensor) -> None:
         """See ``Decoding.keep``."""
-        rows = prompts[:, None] * self._group_size + places
+        # Own keys and values are kept by reply, n = p * G + g; those of the memory by prompt.
+        rows = prompts[:, None] * self._group_size + places  # [P', G']
         self._group_size = places.shape[1]
         self._cache.self_attention_cache.batch_select_indices(rows.flatten())
         self._cache.cross_attention_cache.batch_select_indices(prompts)

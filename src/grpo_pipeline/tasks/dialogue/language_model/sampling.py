@@ -44,13 +44,14 @@ def compacted(is_open: Tensor) -> Places | None:
     Args:
         is_open: bool [P, G], True where a reply is not finished; at least one is.
     """
-    prompts = is_open.any(dim=1).nonzero().flatten()
+    prompts = is_open.any(dim=1).nonzero().flatten()  # [P']
     width = int(is_open.sum(dim=1).max())
     if len(prompts) * width > WORTH * is_open.numel():
         return None
+    # A stable sort brings the unfinished replies of each prompt to the front, in their order.
     places = (
         is_open[prompts].to(prompts.dtype).argsort(dim=1, descending=True, stable=True)[:, :width]
-    )
+    )  # [P', G']
     return Places(prompts, places)
 
 
@@ -65,13 +66,14 @@ BITS = 8
 def pack(is_kept: Tensor) -> Tensor:
     """Return bool [..., V] as uint8 [..., ceil(V / 8)]; choice v is bit v % 8 of byte v // 8."""
     spare = -is_kept.shape[-1] % BITS
-    padded = torch.nn.functional.pad(is_kept.to(torch.uint8), (0, spare))
-    bits = padded.reshape(*is_kept.shape[:-1], -1, BITS)
+    padded = torch.nn.functional.pad(is_kept.to(torch.uint8), (0, spare))  # [..., 8 * ceil(V / 8)]
+    bits = padded.reshape(*is_kept.shape[:-1], -1, BITS)  # [..., ceil(V / 8), 8]
     return torch.sum(bits << _shifts(is_kept), dim=-1, dtype=torch.uint8)
 
 
 def unpack(packed: Tensor, choices: int) -> Tensor:
     """Return bool [..., V] of what ``pack`` made, V = choices."""
+    # [..., ceil(V / 8), 1] >> [8] -> [..., ceil(V / 8), 8] -> [..., V], without the spare bits.
     return ((packed[..., None] >> _shifts(packed)) & 1).bool().flatten(-2)[..., :choices]
 
 
@@ -149,12 +151,13 @@ def sample_replies(
     language_model.check_room(encoded, params.max_tokens)
     decoding, head = language_model.begin(encoded, group_size), language_model.head
     table = _Table(len(encoded.start), group_size, params, ends, encoded.start)
-    tokens = encoded.start[:, None].expand(-1, group_size)
+    tokens = encoded.start[:, None].expand(-1, group_size)  # [P, G]
     for _ in range(params.max_tokens):
-        tokens = table.draw(_logits(decoding.step(tokens), head), generator)
+        tokens = table.draw(_logits(decoding.step(tokens), head), generator)  # [P', G']
         unfinished = int(table.is_open.sum())
         if not unfinished:
             break
+        # Nothing moves while every place that is left is still being written.
         stay = None if unfinished == tokens.numel() else compacted(table.is_open)
         if stay is not None:
             decoding.keep(*stay)
@@ -210,11 +213,11 @@ class _Table:
         p = self._params
         log_probs = truncated_log_probs(
             logits, temperature=p.temperature, top_k=p.top_k, top_p=p.top_p
-        )
+        )  # [P', G', V]
         # One number for each row of the whole batch, so that no draw depends on who has left.
         uniform = torch.rand(
             self._shape, dtype=torch.float64, device=logits.device, generator=generator
-        )
+        )  # [P, G]
         tokens = draw_tokens(log_probs, uniform.flatten()[self.rows])
         self._write(tokens, log_probs)
         self.is_open = self.is_open & (tokens != self._eos)
@@ -243,6 +246,7 @@ class _Table:
 
     def _add(self, name: str, column: Tensor) -> None:
         if self.rows.shape != self._shape:
+            # Back from the places that are left, [P', G', ...], to the whole batch, [P, G, ...]; who has left gets padding.
             whole = column.new_full((*self._shape, *column.shape[2:]), self._empty(name))
             column = (
                 whole.flatten(0, 1)
@@ -253,7 +257,7 @@ class _Table:
 
     def _stacked(self, name: str) -> Tensor:
         """Return the columns as [P, G, L, ...]."""
-        written = torch.stack(self._columns[name], dim=2)
+        written = torch.stack(self._columns[name], dim=2)  # [P, G, written, ...]
         missing = self._params.max_tokens - written.shape[2]
         if not missing:
             return written

@@ -46,12 +46,13 @@ def reference_logprobs(
         encoded: its encoding of P prompts.
         reference: P replies, padded on the right, each with its end.
     """
-    hidden = language_model.hidden(encoded, reference.ids[:, None])[:, 0]
+    hidden = language_model.hidden(encoded, reference.ids[:, None])[:, 0]  # [P, T, D]
     taken = reference.is_token
     weight, bias = language_model.head
+    # The tokens alone, [M, D], and back to [P, T]: no logits of padding are computed.
     scored, _ = chunked_logprobs(
         hidden[taken], weight, reference.ids[taken], bias=bias, with_entropy=False
-    )
+    )  # [M]
     return scored.new_zeros(taken.shape).masked_scatter(taken, scored)
 
 
@@ -125,6 +126,7 @@ def score_tokens(
         )
         assert entropy is not None  # it was asked for
         return TokenScores(logprobs, entropy)
+    # Blocks of whole rows, [rows, V] logits each, of which the backward pass keeps none.
     rows = max(1, BLOCK_NUMBERS // len(weight))
     starts = tuple(range(rows, len(hidden), rows))
     blocks = zip(*(part.tensor_split(starts) for part in (hidden, actions, kept)), strict=True)
@@ -143,7 +145,7 @@ def _score_block(
     kept: Tensor,
     temperature: float,
 ) -> tuple[Tensor, Tensor]:
-    logits = functional.linear(hidden, weight, bias)
+    logits = functional.linear(hidden, weight, bias)  # [rows, V]
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     log_probs = truncated_log_probs(logits, temperature=temperature, kept=unpack(kept, len(weight)))
     return action_logprobs(log_probs, actions), entropy_of(log_probs)
@@ -178,7 +180,7 @@ def score_replies(
         temperature=temperature,
         tokens_per_batch=tokens_per_batch,
     )
-    counts = rollouts.is_valid.sum(dim=(1, 2)).clamp_min(1)
+    counts = rollouts.is_valid.sum(dim=(1, 2)).clamp_min(1)  # [P]
     return Scores(scored.logprobs, scored.entropy.sum(dim=(1, 2)) / counts)
 
 
@@ -191,13 +193,14 @@ def score_decisions(
     tokens_per_batch: int | None,
 ) -> TokenScores:
     """Return log-probability and entropy [P, G, L] of every stored action; both are 0 at padding. See ``score_replies``."""
-    lengths = rollouts.is_valid.sum(dim=-1).amax(dim=1)
+    lengths = rollouts.is_valid.sum(dim=-1).amax(dim=1)  # [P]
     batches = batches_of_prompts(lengths, rollouts.actions.shape[1], tokens_per_batch)
     parts = [
         _score_batch(language_model, encoded, rollouts, prompts, temperature) for prompts in batches
     ]
     if len(parts) == 1:
         return parts[0]
+    # The argsort of the prompts' numbers puts each prompt back into its place.
     order = torch.cat(batches).argsort()
     return TokenScores(*(torch.cat(part)[order] for part in zip(*parts, strict=True)))
 
@@ -215,6 +218,7 @@ def batches_of_prompts(lengths: Tensor, group_size: int, limit: int | None) -> l
     """
     if limit is None or len(lengths) * group_size * int(lengths.max()) <= limit:
         return [torch.arange(len(lengths), device=lengths.device)]
+    # Ascending lengths: the last prompt of a batch is its longest and decides what the batch costs.
     order = lengths.argsort(stable=True)
     starts = [0]
     for end, length in enumerate(lengths[order].tolist()):
@@ -232,19 +236,20 @@ def _score_batch(
 ) -> TokenScores:
     """Score the replies to some prompts, cut to the longest of them; decisions that were taken alone reach the head."""
     chosen = encoded if len(prompts) == len(encoded.start) else choose_prompts(encoded, prompts)
-    is_valid = rollouts.is_valid[prompts]
+    is_valid = rollouts.is_valid[prompts]  # [R, G, L], R prompts
     width = max(1, int(is_valid.sum(dim=-1).max()))
     actions = rollouts.actions[prompts]
-    hidden = language_model.hidden(chosen, actions[..., :width])
-    taken = is_valid[..., :width]
+    hidden = language_model.hidden(chosen, actions[..., :width])  # [R, G, width, D]
+    taken = is_valid[..., :width]  # [R, G, width]
     kept = None if rollouts.kept is None else rollouts.kept[prompts][..., :width, :][taken]
     scores = score_tokens(
-        hidden[taken],
+        hidden[taken],  # [M, D]
         language_model.head,
-        actions[..., :width][taken],
+        actions[..., :width][taken],  # [M]
         temperature=temperature,
         kept=kept,
     )
     return TokenScores(
+        # [M] -> [R, G, L], 0 where no decision was taken.
         *(part.new_zeros(is_valid.shape).masked_scatter(is_valid, part) for part in scores)
     )

@@ -87,7 +87,7 @@ def pad_rows(rows: Sequence[Sequence[int]], *, pad_id: int, padding: Side = "rig
     """Put rows of different lengths into one batch, as wide as the longest."""
     lengths = torch.tensor([len(row) for row in rows], dtype=torch.int64)
     width = int(lengths.max()) if len(rows) else 0
-    place = torch.arange(width).expand(len(rows), width)
+    place = torch.arange(width).expand(len(rows), width)  # [B, T]
     is_token = place < lengths[:, None] if padding == "right" else place >= width - lengths[:, None]
     ids = torch.full((len(rows), width), pad_id, dtype=torch.int64)
     ids[is_token] = torch.tensor([token for row in rows for token in row], dtype=torch.int64)
@@ -300,8 +300,9 @@ class TokenTable:
 
     def texts_of(self, rows: np.ndarray) -> np.ndarray:
         """Return the numbers of the texts of these rows, int64 [P, n]; the rows must hold n texts each."""
-        first = self.row_starts[rows]
+        first = self.row_starts[rows]  # [P]
         count = int(self.row_starts[rows[0] + 1] - first[0]) if len(rows) else 0
+        # The texts of a row stand behind each other: [P, 1] + [n] -> [P, n].
         return np.asarray(first[:, None] + np.arange(count))
 
     def draw_texts(self, rows: np.ndarray, draws: np.ndarray) -> np.ndarray:
@@ -312,12 +313,13 @@ class TokenTable:
     def padded(self, texts: np.ndarray, *, pad_id: int, padding: Side) -> Tokens:
         """Return the texts [...] as ids and is_token [..., S], as wide as the longest of them."""
         starts, lengths = (
-            self.text_starts[texts][..., None],
+            self.text_starts[texts][..., None],  # [..., 1]
             (self.text_starts[texts + 1] - self.text_starts[texts])[..., None],
         )
         width = int(lengths.max())
         place = np.arange(width) if padding == "right" else np.arange(width) - (width - lengths)
-        is_token = (place >= 0) & (place < lengths)
+        is_token = (place >= 0) & (place < lengths)  # [..., S]
+        # Padding reads token 0 of the table, so that no index is outside, and is then replaced.
         ids = np.where(is_token, self.ids[np.where(is_token, starts + place, 0)], pad_id)
         return Tokens(torch.from_numpy(ids.astype(np.int64)), torch.from_numpy(is_token))
 

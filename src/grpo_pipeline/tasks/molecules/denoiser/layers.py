@@ -268,4 +268,4 @@ class FeedForward(nn.Module):
 
 def _mean(share: Tensor, rows: Tensor) -> Tensor:
     """Return the weighted mean [B, D] of rows [B, N, D]."""
-    return torch.bmm(share.to(rows.dtype), rows).squeeze(1)  # [B, 1, N] @ [B, N, D]
+    return torch.bmm(share.to(rows.dtype), rows).squeeze(1)  # [B, 1, N] @ [B, N, D] -> [B, D]
