@@ -143,6 +143,7 @@ class Familiarity:
     def rarities(self, vectors: Vectors) -> dict[str, np.ndarray]:
         """Return the rarity of every input in each group, float64 [n]; below 0 before the tail."""
         groups = self.told.groups
+        # The tail of the distances is taken as a power law from ``start`` on: log(ratio) * tail is a standard exponential there.
         ratios = {
             name: shape.distance(vectors[name]) / groups[name].start
             for name, shape in self.shapes.items()
@@ -259,6 +260,7 @@ def fit_familiarity(
     )
     if not count:
         return Familiarity(told, shapes)
+    # An input is as rare as it is in the group where that is most, [n].
     scores = np.max(list(Familiarity(told, shapes).rarities(held_out).values()), axis=0)
     limit = conformal_limit(scores, clusters[1], rate=FALSE_ALARMS)
     bound = max(FALSE_ALARMS, 1 / (count + 1))
@@ -272,9 +274,9 @@ def fit_shape(values: np.ndarray, floor: np.ndarray) -> Shape:
     """
     from sklearn.covariance import ledoit_wolf  # a second that only the fit pays
 
-    mean = values.mean(axis=0)
+    mean = values.mean(axis=0)  # [p]
     spread = np.sqrt(values.var(axis=0) + floor**2)
-    z = (values - mean) / spread
+    z = (values - mean) / spread  # [n, p]
     covariance = ledoit_wolf(z, assume_centered=True)[0] if len(z) > 1 else np.eye(z.shape[1])
     return Shape(mean, spread, np.linalg.inv(covariance + np.diag((floor / spread) ** 2)))
 
@@ -289,6 +291,7 @@ def left_out_tail(values: np.ndarray, floor: np.ndarray, clusters: np.ndarray) -
     _, number = np.unique(clusters, return_inverse=True)
     fold = number % FOLDS
     distances = np.empty(len(values))
+    # The distance of an input to a fit that has seen nothing of its cluster.
     for k in np.unique(fold):
         rest = fold != k if (fold != k).any() else fold == k
         distances[fold == k] = fit_shape(values[rest], floor).distance(values[fold == k])
@@ -310,5 +313,6 @@ def conformal_limit(scores: np.ndarray, clusters: np.ndarray, *, rate: float) ->
     _, number, sizes = np.unique(clusters, return_inverse=True, return_counts=True)
     new = 1 / (len(sizes) + 1)
     order = np.argsort(-scores, kind="stable")
-    above = new + np.concatenate([[0.0], np.cumsum(new / sizes[number][order])[:-1]])
+    # mass(> score i of the order): infinity, and the held-out scores before it.
+    above = new + np.concatenate([[0.0], np.cumsum(new / sizes[number][order])[:-1]])  # [n]
     return float(scores[order][max(int((above <= rate + 1e-12).sum()) - 1, 0)])

@@ -64,7 +64,7 @@ def measure_spread(samples: PolicySamples, weights: Mapping[str, float]) -> Grou
         for name, values in samples.components.items()
         if weights[name]
     }
-    total = (centred**2).sum(axis=1)
+    total = (centred**2).sum(axis=1)  # [n]
     count = is_scored.sum(axis=1)
     variance = np.divide(total, count - 1, out=np.full(len(total), np.nan), where=count > 1)
     return GroupSpread(
@@ -133,7 +133,7 @@ def agree_between(reward: Floats, metric: Floats, weights: Floats) -> dict[str, 
     is_known = np.isfinite(reward) & np.isfinite(metric)
     keep = is_known.any(axis=1)
     # Means over the known samples of each example that has one.
-    counts = is_known[keep].sum(axis=1)
+    counts = is_known[keep].sum(axis=1)  # [kept]
     x, y = (np.where(is_known, v, 0.0)[keep].sum(axis=1) / counts for v in (reward, metric))
     if len(x) < 3 or find_constant(x[None])[0] or find_constant(y[None])[0]:
         x, y, keep = x[:0], y[:0], np.zeros_like(keep)
@@ -169,12 +169,13 @@ def _pooled(x: Floats, y: Floats, weights: Floats) -> Floats:
         if len(x)
         else (x, y)
     )
+    # Sums of each group, [n], and of each resample, [B, n] @ [n] -> [B].
     return _correlation(*(weights @ sums.sum(axis=1) for sums in (x * y, x * x, y * y)))
 
 
 def _between(x: Floats, y: Floats, weights: Floats) -> Floats:
     """Return the correlation of examples x, y [1, n] in each resample, [B]."""
-    count = weights.sum(axis=1)
+    count = weights.sum(axis=1)  # [B]
     # Shifted first: the moments of values far from 0 would cancel.
     a, b = (values[0] - (values.mean() if values.size else 0.0) for values in (x, y))
 
@@ -305,7 +306,7 @@ class RewardDocument:
     def _mean(self, values: Floats) -> Estimate:
         """Return the mean over examples of the means of their samples [n, E]; what is NaN is left out."""
         is_known = np.isfinite(values)
-        sums = np.where(is_known, values, 0.0).sum(axis=1)
+        sums = np.where(is_known, values, 0.0).sum(axis=1)  # [n]
         return self._over_examples(
             weighted.divide(sums, is_known.sum(axis=1)), reason="no example has a value"
         )
@@ -323,7 +324,7 @@ class RewardDocument:
 
     def _gap(self, values: Floats, start: Floats) -> Entry:
         """Return the difference of two means over the examples in which both are known, paired."""
-        known = [np.isfinite(side).any(axis=1, keepdims=True) for side in (values, start)]
+        known = [np.isfinite(side).any(axis=1, keepdims=True) for side in (values, start)]  # [n, 1]
         treated, control = (
             self._mean(np.where(known[0] & known[1], side, np.nan)) for side in (values, start)
         )

@@ -102,7 +102,7 @@ def weighted_corpus_bleu(counts: Floats, weights: Floats) -> Floats:
         counts: [n, 10], columns ``BLEU_COLUMNS``.
         weights: [B, n], how often a resample holds each row.
     """
-    sums = weights @ counts
+    sums = weights @ counts  # [B, 10]
     reply, answer, matched, total = (
         sums[:, 0],
         sums[:, 1],
@@ -110,11 +110,12 @@ def weighted_corpus_bleu(counts: Floats, weights: Floats) -> Floats:
         sums[:, 2 + ORDERS :],
     )
     is_missed = matched == 0
-    halvings = np.cumsum(is_missed, axis=1)
+    halvings = np.cumsum(is_missed, axis=1)  # k: [B, 4]
     is_defined = (total > 0).all(axis=1) & ~is_missed.all(axis=1)
+    # p_n: [B, 4]; where nothing can be counted the value is replaced by 0 below.
     precision = np.where(is_missed, 0.5**halvings, matched) / np.where(total > 0, total, 1.0)
-    brevity = np.exp(np.minimum(0.0, 1 - answer / np.where(reply > 0, reply, 1.0)))
-    value = np.minimum(1.0, brevity * np.exp(np.log(precision).mean(axis=1)))
+    brevity = np.exp(np.minimum(0.0, 1 - answer / np.where(reply > 0, reply, 1.0)))  # [B]
+    value = np.minimum(1.0, brevity * np.exp(np.log(precision).mean(axis=1)))  # [B]
     return np.where(weights.sum(axis=1) > 0, np.where(is_defined, value, 0.0), np.nan)
 
 
@@ -173,7 +174,7 @@ def weighted_distinct(
         ValueError: if rows of one cluster have different weights.
     """
     _, first_row = np.unique(clusters, return_index=True)
-    of_clusters = weights[:, first_row]
+    of_clusters = weights[:, first_row]  # [B, C]
     if not np.array_equal(of_clusters[:, clusters], weights):
         raise ValueError(
             "the weights of one persona's rows must be equal, got different ones; resample whole personas"
@@ -192,15 +193,17 @@ def count_grams(replies: Sequence[str], clusters: NDArray[np.int64], *, n: int) 
             sorted({tuple(t[i : i + n]) for t in texts for i in range(len(t) - n + 1)})
         )
     }
+    # Every n-gram of every reply, [places]: its number, and the cluster that wrote it.
     gram = np.array(
         [grams[tuple(t[i : i + n])] for t in texts for i in range(len(t) - n + 1)], dtype=np.int64
     )
     cluster = np.repeat(clusters, places)
     size = int(clusters.max()) + 1
+    # Each cluster counts once for an n-gram; one that a single cluster holds is its own.
     pairs = np.unique(cluster * max(1, len(grams)) + gram)
     holder, held = np.divmod(pairs, max(1, len(grams)))
     is_own = np.bincount(held, minlength=len(grams))[held] == 1
-    own = np.bincount(holder[is_own], minlength=size)
+    own = np.bincount(holder[is_own], minlength=size)  # [C]
     return GramCounts(
         len(grams), own.astype(np.float64), np.bincount(cluster, minlength=size).astype(np.float64)
     )

@@ -160,6 +160,7 @@ def share_of_different(
         of_different: divide by the number of different molecules, not by that of rows.
     """
     times = Counter(rows.loc[is_valid(rows), "smiles"])
+    # How many rows hold the molecule of each row, [n]; 0 for a row without a valid one.
     held = np.asarray(
         [
             times[smiles] if valid else 0
@@ -177,7 +178,7 @@ def share_of_different(
         )
     value = float(weighted.divide(np.asarray([part]), np.asarray([whole]))[0])
     # These rows may be some of the table's, of which a resample holds now more, now fewer: a share depends on their proportions.
-    total = weights.sum(axis=1, keepdims=True)
+    total = weights.sum(axis=1, keepdims=True)  # [B, 1]
     proportions = weighted.divide(weights * len(rows), np.broadcast_to(total, weights.shape))
     # They add up to their number, so that a constant makes no difference; with this one equal shares vary by exactly 0.
     without_each = weighted.divide(part - own_part, whole - own_whole) - value
@@ -200,6 +201,7 @@ def distance(rows: pd.DataFrame, weights: np.ndarray, *, columns: str) -> np.nda
     distances = [
         wasserstein_1(column(rows, name), weights, values) for name, values in found.items()
     ]
+    # [columns, B] -> [B].
     return np.asarray(np.mean(distances, axis=0))
 
 

@@ -394,6 +394,7 @@ class MoleculeTask(BaseTask):
     ) -> Tensor:
         """Return the cross-entropy of x0, at temperature 1, from the noise of the batch."""
         own = x0_counts(batch.prompts)
+        # Denominators of the whole step: what this micro-batch counts, divided by its share of the step.
         counts = (
             own
             if shares is None

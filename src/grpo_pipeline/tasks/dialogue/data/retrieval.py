@@ -54,7 +54,7 @@ def encode_texts(texts: Sequence[str], params: DenseParams) -> np.ndarray:
         )
         hidden = model(**tokens).last_hidden_state.float()  # [T, I, D]
         weights = tokens["attention_mask"].unsqueeze(-1).to(hidden.dtype)  # 0 for padding
-        mean = (hidden * weights).sum(dim=1) / weights.sum(dim=1).clamp_min(1)
+        mean = (hidden * weights).sum(dim=1) / weights.sum(dim=1).clamp_min(1)  # [T, D]
         rows.append(torch.nn.functional.normalize(mean, dim=-1))
     return torch.cat(rows).numpy()
 
@@ -183,7 +183,9 @@ def rank(
         ),
         DECIMALS,
     )
-    involved = np.array([key[1:] for key in keys])
+    # No story of the two people who talk is retrieved; a story without an owner belongs to nobody.
+    involved = np.array([key[1:] for key in keys])  # [Q, 2], Q keys
+    # [Q, 2, 1] == [1, 1, stories] -> [Q, stories].
     is_own = (involved[:, :, None] == owners[None, None, :]).any(axis=1) & (owners != "")[None, :]
     left = len(index.story_ids) - int(is_own.sum(axis=1).max())
     if left < params.top_n:
@@ -191,7 +193,7 @@ def rank(
             f"dialogue.retrieval.top_n must be at most {left}, the stories left for a persona, got {params.top_n}; lower it"
         )
     scores[is_own] = -np.inf
-    order = np.argsort(-scores, axis=1, kind="stable")[:, : params.top_n]
+    order = np.argsort(-scores, axis=1, kind="stable")[:, : params.top_n]  # [Q, top_n]
     ids = np.array(index.story_ids, dtype=object)
     return [list(row) for row in ids[order]]
 
