@@ -79,6 +79,7 @@ def apply_failure_rule(
         raise ValueError(
             f"penalty must be 0 for rule 'exclude', got {penalty}; use rule 'penalty' to apply it"
         )
+    # The failed sample's own entry is overwritten before anything reads it.
     ruled = (
         total.detach().double().masked_fill(is_failed, math.nan if rule == "exclude" else penalty)
     )

@@ -28,6 +28,7 @@ def align_arms(
     """
     tables = {arm: split_rules(rows, suite, arm=arm, cluster=cluster) for arm, rows in arms.items()}
     first_arm = next(iter(tables))
+    # Every table is held against the first arm's headline rule, so that all of them agree with each other.
     for arm, rules in tables.items():
         if headline not in rules:
             raise ValueError(

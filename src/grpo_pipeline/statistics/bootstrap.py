@@ -109,6 +109,7 @@ def describe(estimate: Estimate, *, clusters: int, max_undefined: float) -> dict
     entry: dict[str, object] = {"value": float(estimate.value), "ci95": None, "n": estimate.n}
     if undefined:
         entry["undefined_resamples"] = undefined
+    # Resamples of a single cluster are all the same: an interval of width 0 would claim certainty.
     if clusters < 2:
         return entry | {"reason": "no interval: all rows belong to one cluster"}
     if undefined > max_undefined * total:

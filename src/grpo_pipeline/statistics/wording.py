@@ -62,6 +62,7 @@ def changes(entries: Mapping[str, Entry], metrics: Mapping[str, Metric]) -> dict
         if entry is None or entry["ci95"] is None or metric.better == "none":
             continue
         low, high = entry["ci95"]
+        # +1 above 0, -1 below 0, 0 where the interval holds 0.
         sign = (low > 0) - (high < 0)
         kind = (
             "same"

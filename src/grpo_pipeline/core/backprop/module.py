@@ -133,6 +133,7 @@ class BackpropModule:
         )
         self.ref_model = frozen_copy(model)
         check_not_optimised(optimizer, self.ref_model)
+        # One module for both, so that an error can name any parameter.
         modules = nn.ModuleDict(
             {"model": model}
             if value_model is None
@@ -184,6 +185,7 @@ class BackpropModule:
             self.config.gae_lambda if lam is None else lam,
         )
         dones, is_valid = terms_of.flags("dones", dones), terms_of.flags("is_valid", is_valid)
+        # Without values the advantage is the discounted return: GAE with V = 0 and lambda = 1.
         if values is None:
             values, lam = _no_values(rewards), 1.0
         found, _ = generalized_advantages(
@@ -226,6 +228,7 @@ class BackpropModule:
             raise ValueError(
                 f"group_size must be given for rewards of shape {list(rewards.shape)}, got None; or pass [P, G]"
             )
+        # Rows of a prompt are adjacent: [B] -> [P, G].
         groups = (
             to_groups(rewards, group_size)
             if rewards.ndim == 1 and group_size is not None

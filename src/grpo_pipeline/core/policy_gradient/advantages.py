@@ -290,6 +290,7 @@ def whiten(
             "floating-point values and bool is_valid must share one shape [P, ...], got "
             f"{values.dtype} {list(values.shape)} and {is_valid.dtype} {list(is_valid.shape)}; give one flag per value"
         )
+    # Padding may be NaN; a NaN that counts would spread over its whole scope.
     is_bad = is_valid & ~values.isfinite()
     if bool(is_bad.any()):
         place = is_bad.nonzero()[0].tolist()

@@ -136,6 +136,7 @@ class ReplayBuffer:
             raise ValueError(
                 f"the number of groups to replay must be at least 0, got {n}; correct the parameter"
             )
+        # A group of the future means that the buffer belongs to another run.
         newest = max((group.step for group in self._groups), default=step)
         if newest > step:
             raise ValueError(
@@ -209,6 +210,7 @@ def split_groups(
         raise ValueError(
             f"rows and signal must have one entry for each of {prompts} prompts, got {len(rows)} and {list(signal.shape)}"
         )
+    # One [G, L] of each kind for every prompt.
     parts = zip(
         rows, rollouts.actions, rollouts.logprobs, rollouts.is_valid, signal.tolist(), strict=True
     )

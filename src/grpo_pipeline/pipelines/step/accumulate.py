@@ -293,6 +293,7 @@ class InMicroBatches:
         self, reference: Any, batch: Any, rollouts: Rollouts, *, temperature: float
     ) -> ReferenceScores:
         """Return what the reference says about the actions."""
+        # The reference encodes the batch itself, so that it is cut like the rollouts.
         cut = self._cut(batch, rollouts)
         scored = [
             self._task.score_reference(reference, *micro_batch, temperature=temperature)

@@ -250,6 +250,7 @@ def _kl_terms(
 ) -> dict[str, Tensor]:
     """Return the KL to the reference (``kl``) and to the policy that sampled (``kl_rollout``), where they are paid."""
     rollouts, terms = experience.rollouts, {}
+    # Exact for each decision, from the task; else over the whole categorical, or estimated from the samples.
     if scores.kl is not None:
         counted = _kl_denominator(params, experience)
         terms["kl"] = reduce_units(

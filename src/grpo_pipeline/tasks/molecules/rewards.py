@@ -53,6 +53,7 @@ class PendingMoleculeRewards:
             RewardPoolError: if a process cannot be started or the pool was closed.
         """
         measured = self._pending.result()
+        # Validity is scored for every graph; the others are of valid molecules, and the rule says what an invalid one gets.
         components = {
             name: part
             if name == "validity"

@@ -115,6 +115,7 @@ class Denoiser(nn.Module):
         self.pair_embedding = nn.Embedding(classes.bonds, p.pair_width)
         if self.with_cycles:
             self.node_features = nn.Linear(classes.bonds - 1 + len(CYCLES), p.width, bias=False)
+        # Numbers that the whole graph is told: time, size, conditions, cycles.
         told = TIME_AND_SIZE + conditions + (len(CYCLES) if self.with_cycles else 0)
         hidden = p.global_width * p.expansion
         self.whole = nn.Sequential(

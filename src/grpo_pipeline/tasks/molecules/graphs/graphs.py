@@ -141,6 +141,7 @@ def _check_values(graphs: MoleculeGraphs) -> None:
         (graphs.sizes < 1) | (graphs.sizes > nodes),
         f"sizes must be between 1 and {nodes}, the nodes that there is room for",
     )
+    # Flags of each graph, [B], from entries [B, n] or [B, n, n].
     for name, is_inside in (("atoms", is_node), ("charges", is_node), ("bonds", is_pair)):
         classes = getattr(graphs, name)
         _refuse((classes < 0).flatten(1).any(1), f"{name} must be classes from 0 on, none negative")

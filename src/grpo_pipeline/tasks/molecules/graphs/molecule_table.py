@@ -146,7 +146,7 @@ def _texts(decoded: Sequence[Decoded], known: Collection[str]) -> pd.DataFrame:
 
 
 def _sizes(graphs: MoleculeGraphs, vocabulary: Vocabulary) -> pd.DataFrame:
-    stable = stable_atoms(graphs, vocabulary).sum(dim=1)
+    stable = stable_atoms(graphs, vocabulary).sum(dim=1)  # [B]
     sizes = {
         "n_atoms": graphs.sizes,
         "stable_atoms": stable,
@@ -166,8 +166,9 @@ def _properties(decoded: Sequence[Decoded]) -> pd.DataFrame:
 
 
 def _counts(graphs: MoleculeGraphs, vocabulary: Vocabulary) -> pd.DataFrame:
+    # The upper triangle, so that each bond counts once.
     nodes, pairs = graphs.node_mask, graphs.pair_mask.triu(diagonal=1)
-    valency = valencies(graphs, vocabulary).clamp_max(MAX_VALENCY)
+    valency = valencies(graphs, vocabulary).clamp_max(MAX_VALENCY)  # [B, n]
     columns = {
         f"atoms_{name}": (graphs.atoms.eq(i) & nodes).sum(dim=1)
         for i, name in enumerate(vocabulary.atoms)
