@@ -214,7 +214,7 @@ def _whole_losses(
         diagnostics = update.diagnose(
             algorithm, algorithm.policy_loss, join_prompts(scored), experience
         )
-    # The total is 0: the micro-batches are back-propagated already, and only terms and weights are reported.
+    # The total is 0, because nothing reads it: the micro-batches are back-propagated already.
     return LossTerms(
         terms=terms, weights=reports[0].weights, total=torch.zeros(()), diagnostics=diagnostics
     )

@@ -149,7 +149,7 @@ def dynamic_sampling(
         return Resampled(sampled, {})
     detached = task.detach(context)
 
-    # What the advantages of a group are made of decides whether it has a signal: the total, the components or the credits.
+    # The signal of a group lies in what its advantages are computed from: the total, the components or the credits.
     def measure(rollouts: Rollouts) -> Tensor:
         with torch.no_grad():
             outcomes = decode_rollouts(task, state, detached, rollouts, replicated)

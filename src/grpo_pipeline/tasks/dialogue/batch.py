@@ -76,7 +76,6 @@ def tokenise_examples(
     said = [
         [tokenizer.encode(answer) for answer in answers] for answers in examples.table["answers"]
     ]
-    # What is too long loses the beginning of a prompt and the last tokens of a reply; ends stay.
     prompts = [[text[-(prompt.max_tokens - len(end)) :] + end for text in row] for row in read]
     references = [
         [[*text[: max_reply_tokens - 1], tokenizer.eos_id] for text in row] for row in said

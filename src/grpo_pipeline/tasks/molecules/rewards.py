@@ -114,7 +114,7 @@ def submit_rewards(
         futures=futures,
         subjects=Subjects(smiles, noun="molecule", places=places),
     )
-    # What needs no process is computed here while the others run.
+    # Components that need no process are computed here, while the others run.
     known_now: dict[str, Callable[[], Tensor]] = {
         "validity": is_valid.double,
         "novelty": partial(novelty, smiles, known),

@@ -206,7 +206,7 @@ class Transition(nn.Module):
         """
         dtype = log_x0.dtype
         log_limit = self._log_limit(dtype)
-        # log w_x, a numerator and a denominator for each possible x0 = x.
+        # log w_x of every class x that x0 may be.
         weights = log_x0 - self._towards(
             noisy, self.log_total_keep[t], self.log_total_change[t], dtype
         )  # [B, N, K]

@@ -228,7 +228,7 @@ def decode_parsed(parsed: ParsedMolecule) -> Decoded:
     if not cause and len(parts) == 1:
         smiles = Chem.MolToSmiles(molecule)
         return Decoded(smiles, smiles, sanitises=True, is_connected=True, cause="")
-    # What is not one valid molecule is judged by its largest connected part.
+    # Of a graph that is not one valid molecule the largest connected part is read by itself.
     fragment = build_molecule(_part(parsed, max(parts, key=len)))
     smiles = "" if sanitise(fragment) else Chem.MolToSmiles(fragment)
     return Decoded(
