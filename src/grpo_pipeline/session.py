@@ -68,15 +68,13 @@ class TrackedSession(KedroSession):
                 code 1 after an error that one sentence explains (``GRPO_TRACEBACK=1`` leaves it as it is).
             KeyboardInterrupt: after Ctrl-C elsewhere, in a notebook for instance.
         """
-        from grpo_pipeline.runs.parameters import (
-            check_parameters,
-        )  # the models of all parameters: for runs alone
+        # The models of all parameters: for runs alone.
+        from grpo_pipeline.runs.parameters import check_parameters
 
         try:
             with sigterm_raises():
-                if (
-                    self._package_name == __package__
-                ):  # another project has tasks, or nodes, of its own
+                # Another project has tasks, or nodes, of its own.
+                if self._package_name == __package__:
                     self._parameters = self._get_config_loader()["parameters"]
                     chosen = [pipeline_name] if pipeline_name else pipeline_names or []
                     check_parameters(self._parameters, self._get_config_loader(), chosen)

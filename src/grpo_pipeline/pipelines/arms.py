@@ -20,9 +20,8 @@ NAME = re.compile(r"[a-z][a-z0-9_]*")
 ARMS, ALGORITHM, BASE, NOT_RUN = "arms", "algorithm", "base", "not_run"
 # Boxes of a task beside its arms: the second part of the names of nodes that belong to no arm.
 GROUPS = ("data", "audit", "evaluation", "report", "compare", "cross_validation", "predict")
-Arms = Mapping[
-    str, tuple[str, ...]
-]  # arm -> the sections of parameters that it has for itself, beside its algorithm
+# Arm -> the sections of parameters that it has for itself, beside its algorithm.
+Arms = Mapping[str, tuple[str, ...]]
 
 
 def with_arms(parameters: Mapping[str, Any]) -> dict[str, Any]:

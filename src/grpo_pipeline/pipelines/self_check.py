@@ -1,6 +1,6 @@
 """Wiring of the self-check, which tests whether the installed functions and the loop that calls them learn from reward.
 
-The functions are checked by ``core.self_check``, the loop by ``loop_check``.
+The functions are checked by ``core.diagnostics.self_check``, the loop here: the real step on a small task of its own.
 """
 
 from collections.abc import Mapping

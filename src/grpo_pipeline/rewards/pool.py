@@ -323,9 +323,8 @@ class PendingRewards:
             name: self._spread(np.isnan(found.values), False) for name, found in measured.items()
         }
         components = {name: self._spread(found.values, np.nan) for name, found in measured.items()}
-        rule: FailureRule = (
-            "penalty" if self._failure.rule == "penalty" else "exclude"
-        )  # under "stop" nothing has failed
+        # Under "stop" nothing has failed.
+        rule: FailureRule = "penalty" if self._failure.rule == "penalty" else "exclude"
         return GroupRewards(
             components={
                 name: apply_failure_rule(

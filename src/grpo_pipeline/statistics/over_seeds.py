@@ -100,7 +100,7 @@ def differences_by_seed(treated: BySeed, control: BySeed) -> dict[int, Estimate]
 
 
 def interval_with_seeds(by_seed: BySeed, mean: Estimate, *, clusters: int) -> list[float] | None:
-    """Return the 95% interval of the mean over seeds and clusters (evaluation.over_seeds), None where it cannot be told."""
+    """Return the 95% interval of the mean over seeds and clusters, None where it cannot be told."""
     values = [one.value for one in by_seed.values()]
     drawn = mean.resamples[np.isfinite(mean.resamples)]
     if not np.isfinite(mean.value) or len(drawn) < 2 or clusters < 2:

@@ -271,9 +271,8 @@ class Runs:
         )
 
     def _flush(self) -> None:
-        if (
-            self._client is not None
-        ):  # not before the store was opened: on a busy machine that takes longer than a flush waits
+        # Not before the store was opened: on a busy machine that takes longer than a flush waits.
+        if self._client is not None:
             self._rows.flush(self._client)
 
     def _terminate(self, run: str, status: str, end: int | None) -> None:

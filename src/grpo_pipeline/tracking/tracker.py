@@ -323,9 +323,8 @@ class Tracker:
         self._runs.end(statuses, ends=ends, **patience)
 
     def _open(self, names: str, *, tags: Mapping[str, str]) -> None:
-        from grpo_pipeline.tracking.runs import (
-            Runs,
-        )  # imports MLflow: a second that only tracked runs pay
+        # Imports MLflow: a second that only tracked runs pay.
+        from grpo_pipeline.tracking.runs import Runs
 
         runs = Runs(
             self.uri,

@@ -116,7 +116,6 @@ LEARNING_RATE = 0.1
 GRADIENT_DRAWS, COPIES_PER_DRAW = 4, 512
 ENTROPY_STEPS, ENTROPY_RATE = 100, 8.0
 SPREAD, PEAKED = 2.0, 6.0
-# Streams of random numbers; training takes 0, a new one for each step.
 
 Objective = Callable[[Bandit, Rollouts, Tensor, torch.Generator], Tensor]
 Bonus = Callable[[Bandit, Rollouts], Tensor]

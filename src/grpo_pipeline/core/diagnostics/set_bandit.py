@@ -66,9 +66,8 @@ def hit_rate(logits: Tensor) -> Tensor:
     # One axis for each of the three picks, broadcast to [P, V, V, V].
     a, b, c = p[:, :, None, None], p[:, None, :, None], p[:, None, None, :]
     same = torch.eye(CELLS, dtype=torch.bool)
-    is_set = ~(
-        same[:, :, None] | same[:, None, :] | same[None, :, :]
-    )  # [V, V, V]: three different cells
+    # [V, V, V]: three different cells.
+    is_set = ~(same[:, :, None] | same[:, None, :] | same[None, :, :])
     left = (1 - a - b).masked_fill(~is_set, 1.0)  # [P, V, V, V]
     good = good_cells().long()
     found = good[:, :, None, None] + good[:, None, :, None] + good[:, None, None, :]  # [P, V, V, V]
@@ -108,9 +107,8 @@ def batch_advantages(rewards: Tensor) -> Tensor:
 def likelihood_mass(*, seed: int, likelihood: Likelihood = plackett_luce_logprobs) -> float:
     """Return how close the probabilities of all ordered sets come to 1 in sum: 1 less the error of the worst prompt."""
     logits = shuffled_logits(seed)
-    sets = torch.tensor(list(permutations(range(CELLS), PICKS))).expand(
-        PROMPTS, -1, -1
-    )  # [P, 1320, PICKS]
+    # [P, 1320, PICKS].
+    sets = torch.tensor(list(permutations(range(CELLS), PICKS))).expand(PROMPTS, -1, -1)
     logprobs = likelihood(logits, sets, is_allowed=torch.ones_like(logits, dtype=torch.bool))
     return 1.0 - float((logprobs.sum(dim=-1).exp().sum(dim=-1) - 1.0).abs().max())
 

@@ -349,7 +349,7 @@ def _baseline(r: Tensor, is_scored: Tensor, values: Tensor | None) -> Tensor:
 
 
 def _scale(r: Tensor, is_scored: Tensor, *, method: Method, std: Std, eps: float) -> Tensor:
-    """Return the factor that multiplies r - baseline, [P, 1] or a scalar."""
+    """Return the factor that multiplies r - baseline: [P, 1], [1] over the ``batch``, or a scalar."""
     if method == "group":
         return 1.0 / (_nanstd(r, is_scored, std=std, dim=1) + eps)
     if method == "batch":

@@ -1,6 +1,6 @@
 """List the policy-gradient algorithms and their options, and refuse combinations that do not work.
 
-An algorithm is a surrogate (``surrogates.py``) on a ratio (``units.py``) under a reduction (``reductions.py``).
+An algorithm is a surrogate on a ratio under a reduction, all three in ``losses.py``.
 """
 
 import math

@@ -69,8 +69,7 @@ def generalized_advantages(
     follows, the row having ended by itself; a row that ended exactly at T - 1 needs a done there or a last value of 0.
 
     A value baseline for L decisions (rows [P, G, L]): put the reward of the sample at its last valid decision, 0 elsewhere,
-    and give ``values`` [P, G, L + 1] with a last entry of 0; gamma = lambda = 1 is then reward minus value at each decision
-    (test_value_baseline_over_decisions).
+    and give ``values`` [P, G, L + 1] with a last entry of 0; gamma = lambda = 1 is then reward minus value at each decision.
 
     Args:
         rewards: [..., T], floating point, finite where valid, T >= 1.

@@ -217,9 +217,8 @@ def _add_block(running: _Running, z: Tensor, local: Tensor, work: Tensor | None)
     if work is None:
         return _Running(top, mass, running.moment, chosen)
     # [rows, 1, choices] @ [rows, choices, 1] -> [rows].
-    moment = torch.bmm(e[:, None], d[:, :, None])[
-        :, 0, 0
-    ]  # row by row, without room for the products
+    # Row by row, without room for the products.
+    moment = torch.bmm(e[:, None], d[:, :, None])[:, 0, 0]
     return _Running(top, mass, fade * (running.moment + drop * running.mass) + moment, chosen)
 
 

@@ -110,9 +110,8 @@ def gumbel_top_k(
         _draws_with_replacement(z, DRAWS_PER_CHOICE * k, group_size, generator), k
     )  # [P, G, k]
     p, g = (~is_found).any(dim=-1).nonzero(as_tuple=True)  # [n], samples with too few cells
-    if len(
-        p
-    ):  # the missing ends are drawn from the cells left; what follows does not depend on how the start was found
+    # The missing ends are drawn from the cells left; what follows does not depend on how the start was found.
+    if len(p):
         start, is_drawn = actions[p, g], is_found[p, g]  # [n, k]
         left = z[p].scatter(1, start, -float("inf"))  # [n, V]
         rest = perturbed_top_k(left, k, 1, generator=generator)[:, 0]  # [n, k]
@@ -243,9 +242,8 @@ def _draws_with_replacement(
     )  # [P, G * count]
     # The first cell whose distribution function lies above the uniform number.
     cells = torch.searchsorted(distribution, uniform, right=True)
-    return cells.clamp_max_(z.shape[1] - 1).reshape(
-        -1, group_size, count
-    )  # only NaN logits are clamped; the loss refuses them
+    # Only NaN logits are clamped; the loss refuses them.
+    return cells.clamp_max_(z.shape[1] - 1).reshape(-1, group_size, count)
 
 
 def _first_distinct(drawn: Tensor, k: int) -> tuple[Tensor, Tensor]:

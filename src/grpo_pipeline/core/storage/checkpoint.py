@@ -460,9 +460,8 @@ def _optimizer_state_dict(state: TrainState, stored: Mapping[str, Any]) -> dict[
         parameter, key = name.rsplit(":", 1)
         entries.setdefault(index[parameter], {})[key] = tensor.clone()
     groups = []
-    for group in stored[
-        "groups"
-    ]:  # JSON has lists for the optimiser's tuples, and names for its numbers
+    # JSON has lists for the optimiser's tuples, and names for its numbers.
+    for group in stored["groups"]:
         settings = {
             key: tuple(value) if isinstance(value, list) else value for key, value in group.items()
         }

@@ -34,9 +34,8 @@ def write_tensors(
     Raises:
         OSError: if the disk refuses the write.
     """
-    from safetensors.torch import (
-        save_file,
-    )  # imports torch; the record of a run reads this module's other functions
+    # Imports torch; the record of a run reads this module's other functions.
+    from safetensors.torch import save_file
 
     sums = {}
     for name, entries in tensors.items():

@@ -45,9 +45,8 @@ def exact_region(like: Tensor) -> Iterator[None]:
     that is a matter of CUDA devices alone. Gradients are computed after the region, by the settings of that moment.
     """
     backends: tuple[Any, ...] = (torch.backends.cuda.matmul, torch.backends.cudnn)
-    before = [
-        backend.allow_tf32 for backend in backends
-    ]  # not fp32_precision: see set_float32_products
+    # Not fp32_precision: see set_float32_products.
+    before = [backend.allow_tf32 for backend in backends]
     with torch.autocast(like.device.type, enabled=False):
         try:
             for backend in backends:

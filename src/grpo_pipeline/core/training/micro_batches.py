@@ -128,9 +128,8 @@ class _Recomputed(torch.autograd.Function):
             compute,
             (lambda: torch.autocast(device, enabled=is_on, dtype=dtype, cache_enabled=False)),
         )
-        ctx.save_for_backward(
-            *parameters
-        )  # no room: they live anyway; torch notices if they change in place
+        # No room: they live anyway; torch notices if they change in place.
+        ctx.save_for_backward(*parameters)
         return compute()
 
     @staticmethod

@@ -210,9 +210,8 @@ def curves_picture(
         axes.set_title(titles[name], fontsize=10, loc="left")
         for arm, frame in rows.items():
             for trace in traces_of(frame, name, arm=arm):
-                label = LABELS[
-                    trace.kind
-                ]  # raw values, with an underscore, have no entry in the legend
+                # Raw values, with an underscore, have no entry in the legend.
+                label = LABELS[trace.kind]
                 label = label if label.startswith("_") else f"{trace.arm}, {label}"
                 look = LOOKS[trace.kind]
                 axes.plot(trace.steps, trace.values, color=colours[arm], label=label, **look)

@@ -101,9 +101,8 @@ def answer_table(comparison: Mapping[str, Any], suite: MetricSuite, *, words: Wo
         for text in (metric_cell(metric).text, f"{arm} − this", "is it better?")
     ]
     own = comparison["arms"][arm]["metrics"]
-    first = [
-        cell for name in metrics for cell in (value_cell(own[name]), Cell(""), Cell(""))
-    ]  # the policy itself
+    # The policy itself.
+    first = [cell for name in metrics for cell in (value_cell(own[name]), Cell(""), Cell(""))]
     rows = [[Cell(f"{arm}, its own policy"), Cell(""), *first]]
     for rule, gaps in comparison["own_minus_baseline"].items():
         role = "instead" if bar is None else bar.role(rule)

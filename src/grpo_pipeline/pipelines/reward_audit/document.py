@@ -109,7 +109,7 @@ def agree_within(reward: Floats, metric: Floats, weights: Floats) -> dict[str, E
 
         sum_p sum_g (x - mean_p x)(y - mean_p y) / sqrt(sum (x - mean_p x)^2 * sum (y - mean_p y)^2)
 
-    Only groups in which both differ take component: the others say nothing. Differences between examples cannot produce it.
+    Only groups in which both differ take part: the others say nothing. Differences between examples cannot produce it.
 
     Args:
         reward: x, [n, E], NaN where not scored.

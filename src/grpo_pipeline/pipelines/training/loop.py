@@ -78,9 +78,8 @@ class StepRunner:
             values["state"] = values["next_state"]
             measured.append(values["step_metrics"])
         prompts, group_size = values["rollouts"].actions.shape[:2]
-        samples = prompts * (
-            group_size if self._draws else 1
-        )  # an arm that draws nothing reads each prompt once
+        # An arm that draws nothing reads each prompt once.
+        samples = prompts * (group_size if self._draws else 1)
         seconds = time.perf_counter() - start
         metrics = merge_metrics(measured) | {
             "step_seconds": seconds,

@@ -120,7 +120,7 @@ class Said:
     Attributes:
         replies: P groups of texts.
         rewards: being measured.
-        columns: of ``model_columns``, each [P].
+        columns: of ``reply_columns``, each [P].
     """
 
     replies: Sequence[Sequence[str]]
@@ -133,7 +133,7 @@ class Model:
     """A language model that has read the prompts of a batch.
 
     Attributes:
-        language model: the policy, or the start.
+        language_model: the policy, or the start.
         context: its encoding.
         batch: the prompts.
     """

@@ -45,7 +45,7 @@ def write_huggingface(language_model: LanguageModel, tokenizer: Tokenizer, folde
     """Write a language model so that ``AutoModelFor….from_pretrained(folder)`` gives the same log-probabilities.
 
     Args:
-        language model: of ``build_language_model``, with or without low-rank updates; it stays as it is.
+        language_model: of ``build_language_model``, with or without low-rank updates; it stays as it is.
         tokenizer: that it was trained with. The byte-level one is written as transformers' ``ByT5Tokenizer``, whose ids are the
             same.
         folder: exists and is empty.
@@ -95,7 +95,7 @@ class ExportedModel:
     """A trained model with its files, ready to be written.
 
     Attributes:
-        language model: with the arm's weights, on the CPU.
+        language_model: with the arm's weights, on the CPU.
         tokenizer: that it was trained with.
         prompt: the limits of its prompts.
         replies: the limits of its replies.

@@ -124,7 +124,7 @@ def weighted_corpus_bleu(counts: Floats, weights: Floats) -> Floats:
 # A resample of clusters holds some of them twice. A repeated reply adds n-grams and no different ones, so that distinct-n of a
 # resample is too low, always: its percentile interval lies below the value of the sample. Distinct-n is therefore taken as
 # linear around the sample, with the effect of each cluster measured by leaving it out. That is the jackknife; for a mean it
-# is exactly the bootstrap (``jackknife``).
+# is exactly the bootstrap (``weighted.linear_resamples``).
 
 
 @dataclass(frozen=True)
@@ -337,9 +337,8 @@ def build_suite(options: Mapping[str, float]) -> MetricSuite:
         rules=RULES,
         required=REQUIRED,
         finite=SCORES,
-        prepare=lambda rows: rows.assign(
-            reply=rows["reply"].fillna("").astype(str)
-        ),  # an empty cell of a file
+        # An empty cell of a file.
+        prepare=lambda rows: rows.assign(reply=rows["reply"].fillna("").astype(str)),
         summary=partial(summary, bounds=WarningBounds.model_validate(dict(options))),
         discover=own_rewards,
         headline=("f1", "bleu", "distinct_2", "reward"),

@@ -1,6 +1,6 @@
 """Compute rewards of groups of sampled replies: components [P, G], each by its own function.
 
-What differs from public versions: the F1 that is optimised is the F1 that is reported (``f1.f1``), and a reward that fails
+What differs from public versions: the F1 that is optimised is the F1 that is reported (``scores.py``), and a reward that fails
 is never a 0: it is left out, pays a stated penalty or stops the run, and is counted with its cause.
 """
 

@@ -141,7 +141,7 @@ def fingerprint(task: "DialogueTask", data: DialogueData, *, draws: bool = True)
     their distribution decide anything: of ``replies`` only the length stays, to which reference replies are cut.
     """
     shared = {
-        "language_model": _reader(task.language_model),
+        "language_model": _describe_language_model(task.language_model),
         "prompt": decisive(task.prompt),
         "supervised_loss": decisive(task.supervised),
         "examples": data.examples.digest,
@@ -158,7 +158,7 @@ def fingerprint(task: "DialogueTask", data: DialogueData, *, draws: bool = True)
     }
 
 
-def _reader(params: NewModelParams | FolderModelParams) -> dict[str, Any]:
+def _describe_language_model(params: NewModelParams | FolderModelParams) -> dict[str, Any]:
     """Return the language model as the parameters name it: source, lora, and the section that the source chooses."""
     chosen = decisive(params, without=["source", "lora", "path"])
     if isinstance(params, FolderModelParams):
@@ -187,9 +187,8 @@ class DialogueTask(BaseTask):
     kind: ModelKind
     pool: RewardPool = field(repr=False)
     start: ModelWeights | None = field(default=None, repr=False)
-    cache: Cache = field(
-        init=False, default_factory=Cache, repr=False, compare=False
-    )  # own to each copy: see Cache
+    # Own to each copy: see Cache.
+    cache: Cache = field(init=False, default_factory=Cache, repr=False, compare=False)
     name: str = "dialogue"
     components: ClassVar[tuple[str, ...]] = ("embeddings", "encoder", "decoder")
 

@@ -82,7 +82,7 @@ def try_own_rewards(task: MoleculeTask, data: MoleculeData) -> None:
 def check_arms(
     task: MoleculeTask, arms: Iterable[tuple[AlgorithmParams, TrajectoryParams]]
 ) -> MoleculeTask:
-    """Return the task, or refuse arms that it cannot train, before the first of them begins; raises as ``arm_checks`` does."""
+    """Return the task, or refuse arms that it cannot train, before the first begins; raises as its two checks do."""
     for algorithm, trajectory in arms:
         check_steps(task.noise, trajectory)
         check_algorithm(algorithm, trajectory)

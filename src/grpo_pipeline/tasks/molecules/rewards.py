@@ -209,9 +209,8 @@ def gather_rewards(
         name: torch.stack([result.components[name][place] for result, place in shares])
         for name in params.component_weights
     }
-    if (
-        "batch_uniqueness" in components and len(results) > 1
-    ):  # micro-batches were measured apart, each beside itself alone
+    # Micro-batches were measured apart, each beside itself alone.
+    if "batch_uniqueness" in components and len(results) > 1:
         smiles = [[molecule.smiles for molecule in group] for group in outcomes.molecules]
         components["batch_uniqueness"] = apply_invalid_rule(
             unique_in_batch(smiles), valid, params.invalid

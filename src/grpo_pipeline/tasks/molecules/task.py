@@ -193,9 +193,8 @@ class MoleculeTask(BaseTask):
     scales: PropertyScales = field(repr=False)
     pool: RewardPool = field(repr=False)
     start: ModelWeights | None = field(default=None, repr=False)
-    cache: Cache = field(
-        init=False, default_factory=Cache, repr=False, compare=False
-    )  # own to each copy: see Cache
+    # Own to each copy: see Cache.
+    cache: Cache = field(init=False, default_factory=Cache, repr=False, compare=False)
     name: str = "molecules"
     components: ClassVar[tuple[str, ...]] = ("embeddings", "layers", "heads")
 
@@ -403,9 +402,8 @@ class MoleculeTask(BaseTask):
             )
         )
         parts = []
-        for group in size_groups(
-            batch.prompts
-        ):  # prompts of similar size, each a share of the cross-entropy
+        # Prompts of similar size, each a share of the cross-entropy.
+        for group in size_groups(batch.prompts):
             prompts, clean = cut_prompts(batch.prompts, group), cut_entries(batch.clean, group)
             noisy, times = cut_entries(batch.noisy, group), batch.times[group.rows]
             logits = policy.x0_logits(noisy, prompts, times)

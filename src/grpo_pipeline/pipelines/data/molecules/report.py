@@ -47,9 +47,8 @@ def draw_arms(arms: Mapping[str, pd.DataFrame], params: EvaluationParams) -> dic
         arms: arm -> prediction rows; empty cells of a table from a file are "".
         params: names of the rules; the seed of the choice.
     """
-    from grpo_pipeline.tasks.molecules.graphs.drawings import (
-        draw_grid,
-    )  # needs RDKit, which the registry opens without
+    # Needs RDKit, which the registry opens without.
+    from grpo_pipeline.tasks.molecules.graphs.drawings import draw_grid
 
     rules = {"before": params.chance_rule, "after": params.headline_rule}
     return {

@@ -65,7 +65,7 @@ class TrialHeader:
         fold: its fold, or None.
         status: finished or failed.
         seconds: of training and prediction.
-        digest: of everything that decides its result (``digest.py``).
+        digest: of everything that decides its result (``engine.py``).
         parameters: every parameter of the arm, resolved.
         metrics: the task's metrics of the arm's rule on the test split, without those that are undefined.
         reason: why it failed, in one sentence; None if it did not.

@@ -64,9 +64,8 @@ def shared_attention(
     (rows, heads, width, size), prompts = query.shape, len(key)
     # [P, h, G, T, d], so that the queries of a group are laid behind each other.
     groups = query.view(prompts, rows // prompts, heads, width, size).transpose(1, 2)
-    folded = groups.reshape(
-        prompts, heads, -1, size
-    )  # [P, h, G * T, d]: all queries of a group as one text
+    # [P, h, G * T, d]: all queries of a group as one text.
+    folded = groups.reshape(prompts, heads, -1, size)
     out = _attend(folded, key, value, bias, scaling)  # [P, h, G * T, d]
     # [P, h, G * T, d] -> [P, G, T, h, d].
     groups = out.view(prompts, heads, rows // prompts, width, size).permute(0, 2, 3, 1, 4)

@@ -55,7 +55,7 @@ def add_lora(language_model: LanguageModel, params: LoraParams) -> None:
     What it writes is that of the plain language model until an update.
 
     Args:
-        language model: one of those that ``build_language_model`` knows, without such updates.
+        language_model: one of those that ``build_language_model`` knows, without such updates.
         params: their size.
     """
     # Here and not above: a machine that trains whole readers does not need the library.

@@ -1,7 +1,7 @@
 """Causal language models such as GPT-2 and Llama: the prompt is encoded once into keys and values, which replies continue.
 
 The last token of a prompt is not read with the others: it is the start of every reply, the token from which the first one is
-predicted. The replies of a group look at the same keys and values of their prompt (``group_attention``), while they are written
+predicted. The replies of a group look at the same keys and values of their prompt (``attention.py``), while they are written
 and in the graph of an update.
 """
 
@@ -173,7 +173,7 @@ ROOM = 32
 
 
 class CausalDecoding:
-    """See ``language_model.Decoding``. The order of the own keys is that of the attention, so that no step turns them.
+    """See ``base.Decoding``. The order of the own keys is that of the attention, so that no step turns them.
 
     Args:
         layers: of the model.

@@ -90,17 +90,17 @@ class Seq2SeqModel(LanguageModel):
 
 
 class Seq2SeqDecoding:
-    """See ``language_model.Decoding``: keys and values of the replies grow; those of the memory come with the first step."""
+    """See ``base.Decoding``: keys and values of the replies grow; those of the memory come with the first step."""
 
     def __init__(self, language_model: Seq2SeqModel, encoded: Encoded, group_size: int) -> None:
-        self._reader, self._group_size = language_model, group_size
+        self._language_model, self._group_size = language_model, group_size
         self._memory, self._mask = encoded.memory, language_model.memory_mask(encoded)
         self._cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
 
     def step(self, tokens: Tensor) -> Tensor:
         """See ``Decoding.step``."""
         seen = self._cache.get_seq_length() + 1
-        states: Tensor = self._reader.model.decoder(
+        states: Tensor = self._language_model.model.decoder(
             input_ids=tokens.reshape(-1, 1),
             attention_mask=self._mask.new_zeros(1, 1, 1, seen),
             encoder_hidden_states=self._memory,
@@ -108,7 +108,7 @@ class Seq2SeqDecoding:
             past_key_values=self._cache,
             use_cache=True,
         ).last_hidden_state  # [P * G, 1, D]
-        return self._reader.scaled(states[:, -1]).reshape(*tokens.shape, -1)
+        return self._language_model.scaled(states[:, -1]).reshape(*tokens.shape, -1)
 
     def keep(self, prompts: Tensor, places: Tensor) -> None:
         """See ``Decoding.keep``."""

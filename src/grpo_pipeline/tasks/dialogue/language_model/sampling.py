@@ -113,7 +113,7 @@ class ReplyRollouts(Rollouts):
     at L tokens.
 
     Attributes:
-        kept: uint8 [P, G, L, ceil(V / 8)], the tokens that top-k and top-p left at each decision, packed (``kept_tokens``);
+        kept: uint8 [P, G, L, ceil(V / 8)], the tokens that top-k and top-p left at each decision, packed (``pack``);
             None where all were left.
     """
 
@@ -134,11 +134,11 @@ def sample_replies(
 
         token t ~ softmax(z / temperature) over what top-k, then top-p, keep
 
-    One random number per reply and token (``token_draw``). The same generator gives the same replies whether or not finished
+    One random number per reply and token (``draw_tokens``). The same generator gives the same replies whether or not finished
     ones leave the batch, but for logits that differ in their last bits where the batch is smaller.
 
     Args:
-        language model: the policy.
+        language_model: the policy.
         encoded: its encoding of P prompts.
         group_size: G.
         params: how to draw; L = max_tokens.
@@ -176,9 +176,8 @@ def greedy_replies(
     params = ReplyParams(
         max_tokens=max_tokens, temperature=1.0, top_k=1, top_p=None, tokens_per_batch=None
     )
-    generator = torch.Generator(device=encoded.start.device).manual_seed(
-        0
-    )  # draws from one choice: any seed does
+    # Draws from one choice: any seed does.
+    generator = torch.Generator(device=encoded.start.device).manual_seed(0)
     return sample_replies(language_model, encoded, 1, params=params, ends=ends, generator=generator)
 
 

@@ -42,7 +42,7 @@ def reference_logprobs(
     At temperature 1 and over all choices, whatever replies are drawn with.
 
     Args:
-        language model: the policy.
+        language_model: the policy.
         encoded: its encoding of P prompts.
         reference: P replies, padded on the right, each with its end.
     """
@@ -117,7 +117,7 @@ def score_tokens(
         head: weight [V, D] and bias [V] or None.
         actions: int64 [M].
         temperature: of sampling time.
-        kept: uint8 [M, ceil(V / 8)], of sampling time (``kept_tokens``), or None where every choice was kept.
+        kept: uint8 [M, ceil(V / 8)], of sampling time (``sampling.pack``), or None where every choice was kept.
     """
     weight, bias = head
     if kept is None:
@@ -164,10 +164,10 @@ def score_replies(
         entropy[p] = sum over valid (g, t) of H[p, g, t] / their number
 
     At the first update they are the log-probabilities of sampling time but for rounding: the cache adds up in another order. In
-    float64 they agree to 1e-10, in float32 to 1e-4 (test_the_ratio_is_one_at_the_first_update).
+    float64 they agree to 1e-10, in float32 to 1e-4.
 
     Args:
-        language model: the policy.
+        language_model: the policy.
         encoded: its encoding of the P prompts.
         rollouts: what was drawn; padding has log-probability 0 and no gradient.
         temperature: of sampling time.

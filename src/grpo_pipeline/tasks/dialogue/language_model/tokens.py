@@ -266,7 +266,7 @@ def read_tokenizer(folder: str) -> FolderTokenizer:
     try:
         with refusing_code(path):
             tokenizer = AutoTokenizer.from_pretrained(str(path), **LOCAL)
-    # A damaged tokenizer raises whatever its own language model raises, a bare Exception among them.
+    # A damaged tokenizer raises whatever its own reader of files raises, a bare Exception among them.
     except Exception as error:
         raise ValueError(
             f"{path} must hold a tokenizer that can be read, got {type(error).__name__}: {error}; copy it again"

@@ -138,7 +138,7 @@ class _Normalised(torch.autograd.Function):
 #     score_h(i, j) = (q_i . k_j / sqrt(d)) * (1 + scale_h(e_ij)) + shift_h(e_ij)
 #
 # How this differs from public versions: the pairs steer each head's scores (FiLM: arXiv 1709.07871) and not each channel, so that
-# no n x n x width tensor exists. Axes as in ``graph_layer.py``; d is the width of a head.
+# no n x n x width tensor exists. d is the width of a head.
 
 # Below this many nodes torch's softmax on the CPU is not vectorised.
 FEW = 16

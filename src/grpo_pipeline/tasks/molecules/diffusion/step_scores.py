@@ -62,7 +62,7 @@ def score_steps(
     2402.16302; steps as decisions: DDPO, arXiv 2305.13301.
 
     With gradient and more than one chunk the forward pass keeps nothing but the results, and the backward pass computes chunk
-    by chunk again: one backward each, at the price of a second forward. ``step_chunks.backward_by_chunks`` saves that for
+    by chunk again: one backward each, at the price of a second forward. ``backward_by_chunks`` saves that for
     losses that are sums over steps.
 
     Args:

@@ -29,7 +29,7 @@ class Trajectories(Rollouts):
     Attributes:
         atoms: uint8 [P, G, T + 1, n], class of the element in z_s.
         charges: uint8 [P, G, T + 1, n].
-        bonds: uint8 [P, G, T + 1, M], one entry per pair of nodes (``entries.py``).
+        bonds: uint8 [P, G, T + 1, M], one entry per pair of nodes.
         sizes: int64 [P], nodes of each prompt's graphs.
         conditions: [P, F], see ``GraphPrompts``.
     """
