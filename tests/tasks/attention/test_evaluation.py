@@ -129,6 +129,19 @@ def test_without_any_outline_there_is_no_oracle():
     assert set(read_samples(audited, task.audit_plan).policies) == set(audited["policy"])
 
 
+def test_the_constant_points_and_the_shown_share_are_those_of_training_cores(seen: list[tuple[Tensor, Outcomes]]):
+    data, task = make_data(), make_task(patch_size=4)
+    lesion, bag = np.zeros_like(data.examples.lesion), data.examples.bag.copy()
+    lesion[:8, 8:16, 8:16], lesion[8:, 20:28, 20:28] = True, True
+    bag[:2], bag[8:] = lesion[:2], lesion[8:]  # the losses learn from the outlines of two of the eight training cores
+    data = replace(data, examples=replace(data.examples, lesion=lesion, bag=bag))
+    table = task.evaluate(make_policy(task), data, ROWS, seed=0, n_samples=2)
+    assert set(table["outlined_share"]) == {2 / 8}
+    inside = region_cells(torch.as_tensor(lesion[:1]), task.grid)[0]
+    assert bool(inside[chosen(seen)["constant"]].all())
+    assert table.query("rule == 'constant'")["lesion_hit"].tolist() == [0.0] * 5
+
+
 def test_shuffled_uses_the_points_of_another_core(seen: list[tuple[Tensor, Outcomes]], monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(evaluation, "BATCH_SIZE", 3)
     evaluate(seed=2)  # with seed 0 two cores happen to draw the same three cells
@@ -188,7 +201,9 @@ def test_what_is_shown_belongs_together_and_a_frame_of_training_shows_the_policy
         assert np.take_along_axis(cells, row * task.grid + column, 1).all()
 
 
-def test_validate_measures_the_gain_over_uniform_points():
+def test_validate_measures_the_gain_over_uniform_points(
+    seen: list[tuple[Tensor, Outcomes]], monkeypatch: pytest.MonkeyPatch
+):
     task, data = make_task(patch_size=4), make_data()
     untrained = task.build_policy(0)
     numbers = task.validate(untrained, data, ROWS, seed=0, n_samples=3)
@@ -198,6 +213,10 @@ def test_validate_measures_the_gain_over_uniform_points():
     assert numbers["lesion_hit"] == numbers["uniform_hit"]
     benign = task.validate(untrained, data, ROWS[::2], seed=0, n_samples=3)
     assert set(benign) == {"reward/mean", "reward/gain_over_uniform"}  # without a lesion there is nothing to hit
+    seen.clear()
+    monkeypatch.setattr(evaluation, "BATCH_SIZE", 1)
+    task.validate(untrained, data, ROWS, seed=0, n_samples=3)
+    assert len({tuple(actions.flatten().tolist()) for actions, _ in seen}) == len(ROWS)  # each batch has its own noise
 
 
 @pytest.mark.parametrize("stop", [None, {"min_points": 1}], ids=["points", "stop"])

@@ -288,9 +288,10 @@ def test_credit_per_point_is_refused_beside_a_reward_that_compares_sets():
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("decoder", ["glimpse", "statistics"])
+@pytest.mark.parametrize("decoder", ["glimpse", "statistics", "seeded"])
 def test_background_points_prompt_the_heatmap_and_are_no_evidence(decoder: str):
-    task = make_task(class_decoder=decoder, point_labels="both", stop={"min_points": 1})
+    own = {"class_decoder": "statistics", "reads_mask": "seeded"} if decoder == "seeded" else {"class_decoder": decoder}
+    task = make_task(**own, point_labels="both", stop={"min_points": 1})
     batch, policy = make_batch(task), make_policy(task)
     context = task.encode(policy, batch)
     sets = [[5, 6, 9], [5, 6, 17 + 9], [5, 6, 16], [17 + 5, 17 + 6, 17 + 9]]  # 16 is a stop, 17 + cell of the background
@@ -298,7 +299,7 @@ def test_background_points_prompt_the_heatmap_and_are_no_evidence(decoder: str):
     rollouts = Rollouts(actions, torch.zeros(actions.shape), actions != 16)
     placed = chosen_points(rollouts, 16)  # as a model without labels would decode the foreground points
     outcomes = task.decode(policy, context, rollouts, batch)
-    alone = AttentionTask._decode(make_task(class_decoder=decoder), policy, context, placed, batch, has_padding=True)
+    alone = AttentionTask._decode(make_task(**own), policy, context, placed, batch, has_padding=True)
     torch.testing.assert_close(outcomes.class_logits, alone.class_logits, atol=1e-6, rtol=0)
     torch.testing.assert_close(outcomes.mask_logits[:, 2], alone.mask_logits[:, 2], atol=1e-5, rtol=0)
     assert not torch.allclose(outcomes.class_logits[:, 0], outcomes.class_logits[:, 1], atol=1e-4)

@@ -14,6 +14,7 @@ from grpo_pipeline.core.storage.weights import weights_of
 from grpo_pipeline.core.types import replicate
 from grpo_pipeline.tasks.attention.batch import AttentionData
 from grpo_pipeline.tasks.attention.data.params import AggregateParams, Classes
+from grpo_pipeline.tasks.attention.evaluation import as_rollouts
 from grpo_pipeline.tasks.attention.exported import answer_columns
 from grpo_pipeline.tasks.attention.inference.calibration import Calibration
 from grpo_pipeline.tasks.attention.inference.frame import Frame
@@ -58,6 +59,25 @@ def test_scores_are_those_of_the_task_with_the_same_points(data_set):
     assert replicate(batch.label, 4).isnan().all()
     np.testing.assert_allclose(found.calibrated, expit(0.5 * logit(found.probs) - 0.25), atol=1e-6)
     assert (found.heatmap.shape, found.image.shape, found.points.shape) == ((24, 32), (24, 32), (4, 3, 2))
+
+
+@pytest.mark.parametrize("reads_mask", ["none", "seeded"])
+def test_a_model_with_folds_answers_by_the_mean_of_its_regressions(data_set, reads_mask):
+    """A new image is in no fold, whatever its patient is called."""
+    folded = {"class_decoder": "statistics", "decoder_folds": 3, "reads_region": True, "reads_mask": reads_mask}
+    predictor = make_predictor(model=folded)
+    found = predictor.predict(data_set.open(), core(), seed=3, n_samples=4)
+    task, policy = predictor.task, predictor.policy
+    examples = predictor._examples(data_set.open(), {**core(), "lesion_mask": ""})
+    batch = task.make_batch(AttentionData(examples, None), np.arange(1))
+    context = task.encode(policy, batch)
+    square = torch.as_tensor(Frame(24, 32, 32).to_square(found.points), dtype=torch.float32)[None]
+    cells = ((square[..., 1] * 4).floor() * 4 + (square[..., 0] * 4).floor()).long()
+    with torch.no_grad():
+        heads = task.decode(policy, context, as_rollouts(cells), batch).heads
+    assert heads.shape == (1, 4, 3)
+    assert float(heads.std(2).min()) > 1e-3
+    np.testing.assert_allclose(found.probs, heads.mean(2)[0].sigmoid().numpy(), atol=1e-6)
 
 
 def test_points_follow_from_pixels_region_and_seed_and_not_from_names(data_set):

@@ -74,7 +74,8 @@ def test_the_same_number_of_cells_is_masked_in_every_image_by_blocks_and_another
 def test_pixels_of_masked_cells_are_not_seen_and_those_of_others_are() -> None:
     task, data = opened(), make_data()
     policy = task.build_policy(0)
-    batch = task.make_batch(data, np.arange(4), generator=torch.Generator().manual_seed(1))
+    batch, other = (task.make_batch(data, np.arange(4), generator=torch.Generator().manual_seed(seed)) for seed in (1, 2))
+    assert not torch.equal(batch.is_masked, other.is_masked)  # another step masks other cells
     before = task.encode(policy, batch).predicted
     for cells, changes in ((batch.is_masked, False), (~batch.is_masked, True)):
         shape = (4, 1, GRID, 1, GRID, 1)
@@ -127,6 +128,7 @@ def test_images_of_other_splits_and_labels_change_no_weight_and_training_images_
     shown, _ = pretrained(poisoned(slice(0, 1)))
     assert any(not torch.equal(tensor, shown.tensors[name]) for name, tensor in weights.tensors.items())
     assert opened().fingerprint(poisoned(slice(0, 1))) != opened().fingerprint(data)
+    assert open_with(share=0.5, block=1).fingerprint(data) != opened().fingerprint(data)
 
 
 @pytest.mark.parametrize("encoder", ["train", "frozen"])

@@ -30,9 +30,10 @@ from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.pipelines.experiments.trials.setup import train_weights
 from grpo_pipeline.pipelines.training.loader import make_training_batch
 from grpo_pipeline.pipelines.training.loop import StepRunner
+from grpo_pipeline.tasks.attention import evaluation
 from grpo_pipeline.tasks.attention.batch import shown_outlines
 from grpo_pipeline.tasks.attention.data.examples import Examples
-from grpo_pipeline.tasks.attention.evaluation import outlined_share
+from grpo_pipeline.tasks.attention.evaluation import as_rollouts, outlined_share
 from grpo_pipeline.tasks.attention.model.segmentation import (
     MASK_PARTS,
     SHAPE,
@@ -381,9 +382,16 @@ def test_the_heatmap_gains_the_same_pixels_whatever_the_points_and_begins_withou
     weight = policy.detail.heat.weight[0, :, 0, 0]
     expected = (context.detail * weight[:, None, None]).sum(1) + 0.3
     torch.testing.assert_close(gained, expected[:, None].expand_as(gained), atol=1e-4, rtol=1e-4)
+    # The prompted mask's pixels are told of foreground points alone.
+    shake(policy.detail)
+    places, is_point = torch.rand(2, 2, 3, 2, generator=torch.Generator().manual_seed(3)), points >= 0
+    is_behind = torch.tensor([False, True, False]).expand(2, 2, 3)
+    told = policy._prompted(context.detail, places, is_point, is_behind)
+    torch.testing.assert_close(told, policy.detail.prompted(context.detail, places[:, :, [0, 2]], None))
+    assert not torch.allclose(told, policy.detail.prompted(context.detail, places, None), atol=1e-3)
 
 
-def test_masks_of_held_out_cores_are_measured_for_every_rule():
+def test_masks_of_held_out_cores_are_measured_for_every_rule(monkeypatch: pytest.MonkeyPatch):
     task = segmenting(1.0)
     policy = task.build_policy(0)
     shake(policy)
@@ -400,11 +408,24 @@ def test_masks_of_held_out_cores_are_measured_for_every_rule():
     batch = task.make_batch(make_data(), np.array([11]))
     context = task.encode(policy, batch)
     points = policy.propose(context)[0].cells.masked_fill(~context.cells, -torch.inf).topk(3).indices[:, None]
-    from grpo_pipeline.tasks.attention.evaluation import as_rollouts
-
     drawn = resize_masks(task.decode(policy, context, as_rollouts(points), batch).segmentation_logits, SIZE)[0, 0].numpy()
     outline = make_examples().lesion[11]
     assert one["dice"] == pytest.approx(2 * (drawn & outline).sum() / (drawn.sum() + outline.sum()))
+    # Clicks: after how many of these points the mask is as good as after one, two and three. Rows and columns have their own mm.
+    examples = make_examples()
+    measured = make_data(replace(examples, table=examples.table.assign(row_mm=0.5, column_mm=0.125)))
+    by_count = [
+        resize_masks(task.decode(policy, context, as_rollouts(points[..., :n]), batch).segmentation_logits, SIZE)[0, 0].numpy()
+        for n in (1, 2, 3)
+    ]
+    dice = [2 * (mask & outline).sum() / (mask.sum() + outline.sum()) for mask in by_count]
+    assert len(set(dice)) == 3
+    monkeypatch.setattr(evaluation, "QUALITIES", tuple(dice))
+    again = task.evaluate(policy, measured, np.array([11]), seed=0, n_samples=1).set_index("rule").loc["greedy"]
+    for quality in dice:
+        assert again[f"clicks_to_{round(100 * quality)}"] == 1 + next(n for n, d in enumerate(dice) if d >= quality)
+    assert again["hausdorff95_mm"] == pytest.approx(hausdorff95(drawn, outline, (0.5, 0.125)))
+    assert again["hausdorff95_mm"] != pytest.approx(hausdorff95(drawn, outline, (0.125, 0.5)))
     assert GRID * 8 == SIZE
     shown = task.showcase(policy, make_data(), np.array([11, 12]), seed=0)
     assert shown["prompted_mask"].shape == shown["heatmap"].shape

@@ -210,7 +210,9 @@ class Predictor:
         clinical = {name: [float(row[name])] for name in self.preprocessing.clinical}
         millimetres = {name: [mm] for name, mm in zip(MODEL_SPACING_COLUMNS, spacing, strict=True)}
         unknown = {name: [np.nan] for name in LABELS}
-        table = pd.DataFrame({"core_id": [row["core_id"]], **unknown, **clinical, **millimetres})
+        # In no split: a decoder with folds answers by the mean of all of them.
+        names = {"core_id": [row["core_id"]], "patient_id": [row["patient_id"]], "split": [""]}
+        table = pd.DataFrame({**names, **unknown, **clinical, **millimetres})
         return Examples(table, image, region, bag, lesion, digest="")
 
     def _sample(
