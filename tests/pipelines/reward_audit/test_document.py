@@ -221,6 +221,11 @@ def test_reward_and_metric_disagree_inside_groups_only():
     assert only(found).startswith("reward and quality disagree within groups: rho = -")
     assert only(found).endswith("over 4 groups, where higher quality is better")
     assert judge(rows, disagreement=0.99)[1] == []
+    # Nor is one whose interval holds 0 a warning, of a correlation or of a component that pulls against the others.
+    document = build(resamples=50)
+    document["agreement"]["model"]["reward"]["quality"]["within"]["spearman"] |= {"value": -0.5, "ci95": [-0.9, 0.1]}
+    document["policies"]["model"]["groups"]["components"]["style"]["explained"] |= {"value": -0.2, "ci95": [-0.5, 0.1]}
+    assert find_warnings(document, LIMITS) == []
     # A correlation without an interval is no warning.
     f1 = np.full((4, 3), 0.25)
     f1[0] = [0.1, 0.2, 0.3]

@@ -148,6 +148,7 @@ def test_whatever_decides_the_result_changes_the_digest_and_other_arms_do_not():
     same = of(), of(other={"base": "grpo", "set": {"training": {"epochs": 1}}}), of(Trial("grpo", 0, split=SPLIT))
     assert set(same) == {of()}
     assert len({of(), *changed}) == 9
+    assert arm(training={"epochs": 1}) != arm(training={"epochs": 2})  # a length that a resumed run may change
 
 
 def test_the_digest_reads_shared_code_and_the_tasks_own_folder_alone(monkeypatch):

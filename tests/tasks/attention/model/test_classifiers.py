@@ -9,6 +9,8 @@ import torch
 from sklearn.metrics import roc_auc_score
 from tiny_attention import make_data, make_task
 
+from grpo_pipeline.pipelines.evaluation import nodes
+from grpo_pipeline.pipelines.params import EvaluationParams
 from grpo_pipeline.tasks.attention.batch import AttentionData
 from grpo_pipeline.tasks.attention.data.examples import Examples
 from grpo_pipeline.tasks.attention.evaluation import learned_outlines
@@ -101,6 +103,9 @@ def test_rows_are_those_of_a_comparison_and_the_test_split_decides_nothing() -> 
     table.loc[table["split"] == "test", "label"] ^= 1
     flipped = replace(data, examples=replace(data.examples, table=table))
     np.testing.assert_array_equal(fit_baselines(task, flipped, names, rows, seed=0)["prob"], one["prob"])
+    params = EvaluationParams.model_construct(task="attention", baselines=("texture",), split="test", seed=0)
+    by_node = nodes.fit_baselines(params, task, data)  # of the split that is evaluated
+    pd.testing.assert_frame_equal(by_node, one[one["rule"] == "texture"].reset_index(drop=True))
     single = fit_baselines(task, data, ["texture"], rows[2:3], seed=0)
     np.testing.assert_allclose(single["prob"], one.loc[one["rule"] == "texture", "prob"].iloc[2:3])
     with pytest.raises(ValueError, match="attention.evaluation.baselines must be among picture, .*, got 'forest'; correct it"):

@@ -55,7 +55,7 @@ def test_one_form():
     for smiles, wanted, lost_stereo in (
         ("OCC", "CCO", False), ("C1=CC=CN1", "c1cc[nH]c1", False), ("C[C@H](N)C(=O)O", "CC(N)C(=O)O", True),
         ("C/C=C/C", "CC=CC", True), ("[H]C([H])([H])O[H]", "CO", False), ("[CH3:7]O", "CO", False),
-        ("CC(=O)[O-]", "CC(=O)[O-]", False),
+        ("CC(=O)[O-]", "CC(=O)[O-]", False), ("[H]/N=C/C", "CC=N", True),
     ):  # fmt: skip
         for text in {smiles, *(Chem.MolToSmiles(Chem.MolFromSmiles(smiles), doRandom=True) for _ in range(10))}:
             found = of(text)
@@ -70,6 +70,7 @@ def test_what_a_graph_cannot_hold_is_refused():
         ("[13CH3]O", "cannot hold an isotope, got mass 13 for atom 0"),
         ("C[CH2]", "cannot hold a radical, got 1 unpaired electrons on atom 1"),
         ("[Na+].[Cl-]", "must be in one part, got 2"),
+        ("[H][H]", r"every hydrogen must belong to one heavy atom, got one that does not in '\[H\]\[H\]'"),
     ):
         with pytest.raises(RowError, match=message):
             of(smiles)

@@ -164,7 +164,8 @@ def standardise(molecule: Chem.Mol) -> Standard:
     Numbers of atom maps are labels, not chemistry, and are dropped.
 
     Raises:
-        RowError: for an impossible valence or ring, a dummy atom, an isotope, a radical, and for more or less than one part.
+        RowError: for an impossible valence or ring, a dummy atom, an isotope, a radical, a hydrogen that is an atom of its own, and
+            for more or less than one part.
     """
     _sanitise(molecule)
     molecule = Chem.RemoveHs(molecule)
@@ -176,7 +177,13 @@ def standardise(molecule: Chem.Mol) -> Standard:
         raise RowError(f"a molecule must be in one part, got {parts}; keep the part that is meant")
     lost_stereo = has_stereo(molecule)
     Chem.RemoveStereochemistry(molecule)
-    return Standard(*_settle(molecule), lost_stereo=lost_stereo)
+    smiles, settled = _settle(molecule)
+    # Those that RDKit cannot make implicit, once no configuration needs them: H2, hydrides, bridges.
+    if any(atom.GetAtomicNum() == 1 for atom in settled.GetAtoms()):
+        raise RowError(
+            f"every hydrogen must belong to one heavy atom, got one that does not in {smiles!r}; leave the molecule out"
+        )
+    return Standard(smiles, settled, lost_stereo=lost_stereo)
 
 
 def has_stereo(molecule: Chem.Mol) -> bool:
