@@ -1,6 +1,7 @@
 """One process holds a folder's lock; it ends with the process, however that ends, and a note left behind does not hold it."""
 
 import contextlib
+import errno
 import json
 import logging
 import os
@@ -11,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from grpo_pipeline.runs import lock
 from grpo_pipeline.runs.lock import HeldError, RunLock
-from grpo_pipeline.runs.process import process_tags
+from grpo_pipeline.runs.process import process_tags, start_time
 
 HOLD = """
 import os, sys, time
@@ -95,6 +97,27 @@ def test_one_process_does_not_get_it_twice_and_a_release_frees_it(tmp_path: Path
     lock.release()
     assert (tmp_path / "x.lock").read_bytes() == b""
     take(tmp_path / "x.lock").release()
+
+
+@pytest.mark.parametrize(("refusal", "note"), [(errno.ENOLCK, process_tags() | {"run": "a1"}), (errno.EAGAIN, {})])
+def test_where_the_system_locks_nothing_the_note_counts_and_where_it_refuses_an_empty_one_does_not_help(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: int, note: dict[str, str]
+) -> None:
+    """A file system without locks, and another process that has the lock and has not written its note yet."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(refusal, "refused")
+
+    other = subprocess.Popen(["sleep", "60"])
+    try:
+        alive = note and note | {"process.pid": str(other.pid), "process.start": start_time(other.pid)}
+        (tmp_path / "x.lock").write_text(json.dumps(alive) if alive else "")
+        monkeypatch.setattr(lock.fcntl, "lockf", refuse)
+        with pytest.raises(HeldError, match="got one by run a1" if note else "got one by a run that is just starting"):
+            take(tmp_path / "x.lock")
+    finally:
+        other.kill()
+        other.wait()
 
 
 @pytest.mark.parametrize("note", ["of a process number used again", "damaged"])

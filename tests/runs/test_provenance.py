@@ -149,6 +149,16 @@ def test_an_edited_input_is_refused_before_anything_runs(tmp_path: Path) -> None
     begin(tmp_path, run="third", save="v3", nodes=("split", "train", "predict", "report"))
 
 
+def test_a_version_that_no_finished_run_has_written_down_is_refused(tmp_path: Path) -> None:
+    """A folder of another origin beside those of the record, as a copy that somebody has made."""
+    finish(tmp_path, run="first", save="v1")
+    record = load_record(tmp_path / ".runs/t.json")
+    entries = {name: entry for name, entry in record.entries.items() if name != "table"}
+    save_record(tmp_path / ".runs/t.json", Record(entries))
+    with pytest.raises(ProvenanceError, match=r"table must be what a finished run made, got none written down in .*t.json; run the"):
+        begin(tmp_path, run="second", save="v2", nodes=("report",))
+
+
 def test_nothing_appears_before_the_end_and_nothing_waits_after_it(tmp_path: Path) -> None:
     finish(tmp_path, run="first", save="v1", page="old")
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and "checkpoint" not in str(path)}

@@ -100,7 +100,7 @@ def test_every_part_differs_inside_the_group_and_is_0_without_points():
 
 def test_a_margin_that_no_cell_can_feel_is_refused():
     with pytest.raises(ValueError, match=r"attention.reward.boundary_margin must be more than half a cell = 0.125"):
-        make_task(reward={"boundary_weight": 1.0, "boundary_margin": 0.12})
+        make_task(reward={"boundary_weight": 1.0, "boundary_margin": 0.125})
     make_task(reward={"boundary_weight": 1.0, "boundary_margin": 0.13})
     make_task(reward={"boundary_weight": 0.0, "boundary_margin": 0.12})
 

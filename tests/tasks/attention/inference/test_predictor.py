@@ -59,6 +59,9 @@ def test_scores_are_those_of_the_task_with_the_same_points(data_set):
     assert replicate(batch.label, 4).isnan().all()
     np.testing.assert_allclose(found.calibrated, expit(0.5 * logit(found.probs) - 0.25), atol=1e-6)
     assert (found.heatmap.shape, found.image.shape, found.points.shape) == ((24, 32), (24, 32), (4, 3, 2))
+    first, last = (outcomes.mask_logits[0, number].sigmoid().numpy() for number in (0, -1))
+    np.testing.assert_allclose(found.heatmap, frame.map_to_image(first), atol=1e-5)  # probabilities, with the first set
+    assert not np.allclose(found.heatmap, frame.map_to_image(last), atol=1e-4)
 
 
 @pytest.mark.parametrize("reads_mask", ["none", "seeded"])

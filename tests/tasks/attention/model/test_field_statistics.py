@@ -198,6 +198,11 @@ def test_fields_in_millimetres_are_those_of_as_many_cells_and_unknown_ones_stay(
     expected = (pooled[1:4, 1:4] * weight[:, None] * weight).sum() / 4
     other = (pooled[2:5, 1:4] * weight[:, None] * weight).sum() / 4
     torch.testing.assert_close(mean[2, 2] - mean[3, 2], expected - other, atol=1e-4, rtol=1e-4)
+    # Twice as far down as across: one cell and half of those above and below it.
+    tall = torch.tensor([1.0, 0.5]).expand(1, 3, 2)
+    mean = describe_fields(images[:1], cells[:1], GRID, radii=tall)[0, 0] * SPREAD["mean"]
+    column = lambda row: (pooled[row - 1 : row + 2, 2] * weight).sum() / 2  # noqa: E731
+    torch.testing.assert_close(mean[2, 2] - mean[3, 2], column(2) - column(3), atol=1e-4, rtol=1e-4)
 
 
 def test_policy_and_decoder_read_local_co_occurrence_and_millimetres() -> None:
