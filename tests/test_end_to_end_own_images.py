@@ -49,6 +49,14 @@ def test_a_part_of_busi_from_a_folder_of_its_layout(project: Path, shared_data: 
     groups = index.assign(core=index["file"].str.removesuffix(".png")).set_index("core")["similarity_group"]
     parts = [set(groups[cores]) for cores in splits.values()]
     assert sum(map(len, parts)) == len(set().union(*parts))
+    done = run(project, "--pipelines", "attention_predict", env="busi")
+    assert (done.returncode, done.stderr) == (0, "")
+    scores = pd.read_csv(project / "data/07_model_output/attention_busi/predict/scores.csv")
+    assert len(scores) == len(index)
+    assert scores["prob"].between(0, 1).all()
+    for env in ("busi", "busi_outlined"):  # what each loss term teaches is what the environment expects
+        done = run(project, "--pipelines", "gradient_flow", "--params", f"{SMALL},attention.gradient_flow.warmup_steps=3", env=env)
+        assert (done.returncode, done.stderr) == (0, "")
 
 
 GLOBALS = """

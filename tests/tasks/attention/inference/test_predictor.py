@@ -12,6 +12,7 @@ from tiny_predictor import CALIBRATION, make_predictor, make_weights, preprocess
 
 from grpo_pipeline.core.storage.weights import weights_of
 from grpo_pipeline.core.types import replicate
+from grpo_pipeline.pipelines.data.attention.prediction import spacing_notes
 from grpo_pipeline.tasks.attention.batch import AttentionData
 from grpo_pipeline.tasks.attention.data.params import AggregateParams, Classes
 from grpo_pipeline.tasks.attention.evaluation import as_rollouts
@@ -302,4 +303,8 @@ def test_fields_in_millimetres_follow_the_spacing_of_the_image(data_set):
     }
     assert len(set(found.values())) == 3
     plain = make_predictor(model=model | {"field_mm": None})
+    checked = pd.DataFrame({"spacing_mm": ["0.2 0.2", "", ""]})
+    [said] = spacing_notes(checked, predictor)
+    assert said.startswith("2 of 3 images have no known spacing: the model's fields, in millimetres elsewhere, are a share")
+    assert not [*spacing_notes(checked[:1], predictor), *spacing_notes(checked, plain)]
     assert found[""] == pytest.approx(plain.predict(raw, core(), seed=0, n_samples=1).probs[0], abs=1e-5)

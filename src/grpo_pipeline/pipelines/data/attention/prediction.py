@@ -17,7 +17,12 @@ from grpo_pipeline.pipelines.reporting.figures import VERMILLION
 from grpo_pipeline.runs.progress import track
 from grpo_pipeline.tasks.attention.data.cases import picture_names
 from grpo_pipeline.tasks.attention.data.image_folder import ImageFolder, file_names
-from grpo_pipeline.tasks.attention.data.params import FRAME_COLUMN, DataParams, Preprocessing
+from grpo_pipeline.tasks.attention.data.params import (
+    FRAME_COLUMN,
+    SPACING_COLUMN,
+    DataParams,
+    Preprocessing,
+)
 from grpo_pipeline.tasks.attention.inference.frame import heatmap_volume, is_nifti
 from grpo_pipeline.tasks.attention.inference.manifest import check_predict_manifest
 from grpo_pipeline.tasks.attention.inference.params import PredictParams
@@ -205,7 +210,7 @@ def check_cores(
         if predictor.familiarity is None
         else predictor.familiarity.told.model_dump(mode="json"),
         "abstain": predict.abstain,
-        "notes": list(notes(data, predictor)),
+        "notes": [*notes(data, predictor), *spacing_notes(checked, predictor)],
     }
     return checked, quarantine, reading
 
@@ -233,6 +238,16 @@ def doubt_notes(predictor: Predictor) -> Iterator[str]:
         yield (
             f"outside was fitted on {told.held_out} validation images of {told.clusters} patients: of ordinary images up to "
             f"{told.false_alarms:.3f} are expected to be marked"
+        )
+
+
+def spacing_notes(checked: pd.DataFrame, predictor: Predictor) -> Iterator[str]:
+    """Yield that a model which looks at fields in millimetres does not know how large these images are."""
+    unknown = int((checked[SPACING_COLUMN] == "").sum())
+    if predictor.task.model.field_mm is not None and unknown:
+        yield (
+            f"{unknown} of {len(checked)} images have no known spacing: the model's fields, in millimetres elsewhere, are a share "
+            "of the image there; set attention.predict.spacing_mm if it is known"
         )
 
 
