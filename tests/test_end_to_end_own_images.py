@@ -55,7 +55,9 @@ def test_a_part_of_busi_from_a_folder_of_its_layout(project: Path, shared_data: 
     assert len(scores) == len(index)
     assert scores["prob"].between(0, 1).all()
     for env in ("busi", "busi_outlined"):  # what each loss term teaches is what the environment expects
-        done = run(project, "--pipelines", "gradient_flow", "--params", f"{SMALL},attention.gradient_flow.warmup_steps=3", env=env)
+        done = run(
+            project, "--pipelines", "gradient_flow", "--params", f"{SMALL},attention.gradient_flow.warmup_steps=3", env=env
+        )
         assert (done.returncode, done.stderr) == (0, "")
 
 

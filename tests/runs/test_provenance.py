@@ -155,7 +155,9 @@ def test_a_version_that_no_finished_run_has_written_down_is_refused(tmp_path: Pa
     record = load_record(tmp_path / ".runs/t.json")
     entries = {name: entry for name, entry in record.entries.items() if name != "table"}
     save_record(tmp_path / ".runs/t.json", Record(entries))
-    with pytest.raises(ProvenanceError, match=r"table must be what a finished run made, got none written down in .*t.json; run the"):
+    with pytest.raises(
+        ProvenanceError, match=r"table must be what a finished run made, got none written down in .*t.json; run the"
+    ):
         begin(tmp_path, run="second", save="v2", nodes=("report",))
 
 

@@ -201,9 +201,7 @@ def test_what_is_shown_belongs_together_and_a_frame_of_training_shows_the_policy
         assert np.take_along_axis(cells, row * task.grid + column, 1).all()
 
 
-def test_validate_measures_the_gain_over_uniform_points(
-    seen: list[tuple[Tensor, Outcomes]], monkeypatch: pytest.MonkeyPatch
-):
+def test_validate_measures_the_gain_over_uniform_points(seen: list[tuple[Tensor, Outcomes]], monkeypatch: pytest.MonkeyPatch):
     task, data = make_task(patch_size=4), make_data()
     untrained = task.build_policy(0)
     numbers = task.validate(untrained, data, ROWS, seed=0, n_samples=3)

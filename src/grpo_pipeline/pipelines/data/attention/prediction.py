@@ -246,8 +246,8 @@ def spacing_notes(checked: pd.DataFrame, predictor: Predictor) -> Iterator[str]:
     unknown = int((checked[SPACING_COLUMN] == "").sum())
     if predictor.task.model.field_mm is not None and unknown:
         yield (
-            f"{unknown} of {len(checked)} images have no known spacing: the model's fields, in millimetres elsewhere, are a share "
-            "of the image there; set attention.predict.spacing_mm if it is known"
+            f"{unknown} of {len(checked)} images have no known spacing: the model's fields, in millimetres elsewhere, are a "
+            "share of the image there; set attention.predict.spacing_mm if it is known"
         )
 
 

@@ -164,8 +164,8 @@ def standardise(molecule: Chem.Mol) -> Standard:
     Numbers of atom maps are labels, not chemistry, and are dropped.
 
     Raises:
-        RowError: for an impossible valence or ring, a dummy atom, an isotope, a radical, a hydrogen that is an atom of its own, and
-            for more or less than one part.
+        RowError: for an impossible valence or ring, a dummy atom, an isotope, a radical, a hydrogen of its own, and for more or
+            less than one part.
     """
     _sanitise(molecule)
     molecule = Chem.RemoveHs(molecule)
