@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -67,6 +68,14 @@ def test_the_start_is_the_policy_that_has_not_moved(table):
     assert (of(table, "policy")["kl_start"] > 0.01).all()
     assert of(table, "policy")["reply"].tolist() != of(table, "start")["reply"].tolist()
     assert of(table, "greedy")["kl_start"].isna().all()
+
+
+def test_the_start_replies_to_the_rows_that_are_asked_for(policy, table):
+    """What it has said is kept for the other arms, and not taken for an answer to other prompts."""
+    one = TASK.evaluate(policy, DATA, ROWS[1:], seed=SEED, n_samples=SETS)
+    assert of(one, "start")["example_id"].tolist() == ["e11", "e12"]
+    fresh = replace(TASK).evaluate(policy, DATA, ROWS[1:], seed=SEED, n_samples=SETS)
+    pd.testing.assert_frame_equal(of(one, "start"), of(fresh, "start"))
 
 
 def test_scores_are_of_the_first_reply_and_rewards_of_all(policy, table, monkeypatch):

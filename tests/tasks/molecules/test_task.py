@@ -166,6 +166,7 @@ def test_validation_counts_different_molecules_among_the_valid_ones(monkeypatch:
 
     def watched(*args: Any, **named: Any) -> evaluation.SampledGraphs:
         drawn = draw(*args, **named)
+        assert len(drawn.molecules) == 1  # 16 graphs at once
         smiles.extend(molecule.smiles for group in drawn.molecules for molecule in group)
         return drawn
 
