@@ -71,7 +71,7 @@ def test_the_start_is_the_policy_that_has_not_moved(table):
 
 
 def test_the_start_replies_to_the_rows_that_are_asked_for(policy, table):
-    """What it has said is kept for the other arms, and not taken for an answer to other prompts."""
+    """Its replies are kept for the other arms, and not taken for answers to other prompts."""
     one = TASK.evaluate(policy, DATA, ROWS[1:], seed=SEED, n_samples=SETS)
     assert of(one, "start")["example_id"].tolist() == ["e11", "e12"]
     fresh = replace(TASK).evaluate(policy, DATA, ROWS[1:], seed=SEED, n_samples=SETS)
