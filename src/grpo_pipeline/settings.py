@@ -11,8 +11,8 @@ from kedro.framework.project import LOGGING, configure_logging
 from grpo_pipeline.hooks import MlflowHooks, SummaryHooks, ThreadHooks, WatchHooks
 from grpo_pipeline.runs.hook import RunEndHooks, RunHooks
 from grpo_pipeline.runs.machine import keep_freed_memory
+from grpo_pipeline.runs.parameters import RunConfigLoader
 from grpo_pipeline.runs.process import set_mlflow_defaults
-from grpo_pipeline.runs.replacing import RunConfigLoader
 from grpo_pipeline.session import TrackedSession
 
 set_mlflow_defaults(os.environ)

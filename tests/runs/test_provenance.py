@@ -9,9 +9,9 @@ from kedro.io import DataCatalog
 from kedro.pipeline import Node, Pipeline
 
 from grpo_pipeline.core.storage.checkpoint import Checkpoint, save_checkpoint
+from grpo_pipeline.runs.areas import Entry, ProvenanceError, Record, finish_moves, load_record, refuse_mixture, save_record
 from grpo_pipeline.runs.hook import RunHooks
 from grpo_pipeline.runs.provenance import Provenance
-from grpo_pipeline.runs.record import Entry, ProvenanceError, Record, finish_moves, load_record, refuse_mixture, save_record
 
 JSON, TEXT = "json.JSONDataset", "text.TextDataset"
 

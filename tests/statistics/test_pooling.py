@@ -7,7 +7,7 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 
 from grpo_pipeline.statistics.alignment import average_folds, spread_over_folds, stratify
 from grpo_pipeline.statistics.bootstrap import cluster_weights
-from grpo_pipeline.tasks.attention.metrics import METRICS
+from grpo_pipeline.tasks.attention.evaluation.metrics import METRICS
 
 
 def rows(seed=0, *, patients=40, folds=4):

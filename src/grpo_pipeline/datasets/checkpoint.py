@@ -19,8 +19,7 @@ from grpo_pipeline.core.storage.checkpoint import (
 )
 from grpo_pipeline.core.storage.files import CorruptFolderError, find_complete
 from grpo_pipeline.core.storage.weights import ModelWeights, load_weights, save_weights
-from grpo_pipeline.runs.areas import RUNS, Area
-from grpo_pipeline.runs.record import load_record
+from grpo_pipeline.runs.areas import RUNS, Area, load_record
 from grpo_pipeline.tasks.exported import LastModel, TrainedArms, version_of
 
 

@@ -3,9 +3,8 @@
 from kedro.pipeline import Pipeline
 
 from grpo_pipeline.pipelines.arms import Arms, arms_of
-from grpo_pipeline.pipelines.evaluation.pipeline import create_baselines
+from grpo_pipeline.pipelines.evaluation.pipeline import create_baselines, create_sampling
 from grpo_pipeline.pipelines.evaluation.pipeline import create_pipeline as create_evaluation
-from grpo_pipeline.pipelines.evaluation.prediction import create_pipeline as create_sampling
 from grpo_pipeline.pipelines.experiments.compare.pipeline import create_pipeline as create_compare
 from grpo_pipeline.pipelines.experiments.cross_validation.pipeline import (
     create_pipeline as create_cross_validation,

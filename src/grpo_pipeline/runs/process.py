@@ -2,13 +2,17 @@
 
 import functools
 import getpass
+import hashlib
 import os
 import shlex
 import socket
 import subprocess
 import uuid
 from collections.abc import Mapping, MutableMapping, Sequence
+from functools import cache
 from pathlib import Path
+
+import grpo_pipeline
 
 # MLflow's own defaults wait for minutes before they give a server up, print at INFO and report usage.
 MLFLOW_DEFAULTS = {
@@ -134,3 +138,38 @@ def begin_run() -> str:
 def run_identity() -> str:
     """Return the identity of the run that began last in this process; empty where none did."""
     return _current
+
+
+# The folders whose code decides the weights of a training.
+TRAINING_CODE = (
+    "core",
+    "rewards",
+    "statistics",
+    "tasks",
+    "pipelines/step",
+    "pipelines/training",
+    "pipelines/data",
+)
+
+
+@cache
+def code_version() -> dict[str, str]:
+    """Return package, torch and source as a checkpoint names them."""
+    import torch  # not above: this module is imported before anything is trained
+
+    return {
+        "package": grpo_pipeline.__version__,
+        "torch": str(torch.__version__),
+        "source": digest_of_sources(Path(grpo_pipeline.__file__).parent, TRAINING_CODE)[:12],
+    }
+
+
+def digest_of_sources(package: Path, names: Sequence[str], *, salt: str = "") -> str:
+    """Return the SHA-256 of files and of the Python files in folders, with their places in the package."""
+    digest = hashlib.sha256(salt.encode())
+    for name in names:
+        path = package / name
+        for file in [path] if path.is_file() else sorted(path.rglob("*.py")):
+            digest.update(str(file.relative_to(package)).encode())
+            digest.update(file.read_bytes())
+    return digest.hexdigest()

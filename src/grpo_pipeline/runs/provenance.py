@@ -1,7 +1,7 @@
 """Check that what a run loads fits together: its own artefacts, and those that one earlier run made from the same data.
 
 Until a run has succeeded, its files wait in ``<data>/.runs/<folder>.staged``; then they are put in place together and the record
-says so (``record.py``). Versions that a failed run has written lie beside the earlier ones, and no record names them.
+says so (``areas.py``). Versions that a failed run has written lie beside the earlier ones, and no record names them.
 """
 
 import hashlib
@@ -18,24 +18,22 @@ from kedro.pipeline import Pipeline
 
 from grpo_pipeline.core.storage.files import LENGTH, content_digest, put_in_place, remove_partials
 from grpo_pipeline.runs.areas import (
+    PARAMETER,
     RUNS,
     Area,
-    area_of,
-    content_path,
-    is_in_place,
-    is_keyed,
-    is_versioned,
-    moved,
-    pin,
-    place_of,
-)
-from grpo_pipeline.runs.record import (
-    PARAMETER,
     Entry,
     ProvenanceError,
     Record,
+    area_of,
+    content_path,
     finish_moves,
+    is_in_place,
+    is_keyed,
+    is_versioned,
     load_record,
+    moved,
+    pin,
+    place_of,
     refuse_mixture,
     save_record,
 )

@@ -4,12 +4,18 @@ A weight is how often a resample holds a row: weights [B, n] -> values [B]. Ever
 table in which row i is repeated weights[b, i] times; where that table leaves it undefined, the value is NaN.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+
+Ranking = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
+"""A statistic of scores [n], of which rows are positive [n] and of weights [B, n]."""
+Mass = Callable[[np.ndarray, np.ndarray], np.ndarray]
+"""How much a resample holds of what a statistic is over, from which rows are positive [n] and weights [B, n]."""
 
 # 0.56 * 25 is 14.000000000000002 in float64: a share that meets the level must not miss it by rounding
 # (test_sensitivity_is_read_on_the_correct_side).

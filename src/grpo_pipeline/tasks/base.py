@@ -10,7 +10,7 @@ frozen dataclasses; the loop passes them on and never looks inside.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal, Protocol, Self, TypeGuard, runtime_checkable
+from typing import Any, Literal, Protocol, Self, runtime_checkable
 
 import numpy as np
 import pandas as pd
@@ -509,8 +509,3 @@ class ScoresKl(Task, Protocol):
         The reference gets no gradient; it has no part in the ratio, which is taken to the policy that drew.
         """
         ...
-
-
-def scores_kl(task: Task) -> TypeGuard[ScoresKl]:
-    """Say whether the task has ``score_with_kl``; also of a task that is wrapped in another."""
-    return hasattr(task, "score_with_kl")

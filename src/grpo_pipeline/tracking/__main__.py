@@ -15,7 +15,7 @@ from pathlib import Path
 from kedro.utils import find_kedro_project
 
 from grpo_pipeline.datasets.checkpoint import recorded_arms
-from grpo_pipeline.runs.replacing import ReplacingConfigLoader
+from grpo_pipeline.runs.parameters import ReplacingConfigLoader
 from grpo_pipeline.settings import CONFIG_LOADER_ARGS
 from grpo_pipeline.tasks import TASKS
 from grpo_pipeline.tasks.exported import TrainedArms

@@ -19,7 +19,7 @@ from grpo_pipeline.pipelines.evaluation.pipeline import create_pipeline
 from grpo_pipeline.pipelines.params import EvaluationParams
 from grpo_pipeline.statistics.bootstrap import cluster_weights
 from grpo_pipeline.statistics.metric import unscored_columns
-from grpo_pipeline.tasks.attention.metrics import METRICS
+from grpo_pipeline.tasks.attention.evaluation.metrics import METRICS
 from grpo_pipeline.tracking.summary import comparison_tables
 
 RULES = ["greedy", "uniform", "centre", "fixed", "none", "oracle", "shuffled"]

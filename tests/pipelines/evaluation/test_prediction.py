@@ -11,7 +11,7 @@ from tiny import tiny
 
 from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.core.storage.weights import ModelWeights, save_weights
-from grpo_pipeline.pipelines.evaluation.prediction import sample_split
+from grpo_pipeline.pipelines.evaluation.nodes import sample_split
 from grpo_pipeline.pipelines.params import SamplingParams
 from grpo_pipeline.tasks.exported import TrainedArms
 

@@ -20,7 +20,7 @@ from grpo_pipeline.pipelines.evaluation.nodes import compare_arms
 from grpo_pipeline.pipelines.reporting.page import image_source
 from grpo_pipeline.pipelines.reporting.pipeline import create_pipeline, plot_learning_curves
 from grpo_pipeline.pipelines.reporting.tables import difference_cell, frame_table, shorten
-from grpo_pipeline.tasks.attention.metrics import METRICS
+from grpo_pipeline.tasks.attention.evaluation.metrics import METRICS
 
 PNG = b"\x89PNG\r\n\x1a\nnot really"
 QUARANTINE = pd.DataFrame({"file": ["a.png"], "row": [3], "reason": ["image must be readable, got <script>alert(1)</script>"]})

@@ -17,8 +17,8 @@ from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.pipelines.training import nodes
 from grpo_pipeline.tasks.attention.batch import AttentionContext
 from grpo_pipeline.tasks.attention.inference.predictor import Predictor
+from grpo_pipeline.tasks.attention.model.looks import LookRollouts
 from grpo_pipeline.tasks.attention.model.model import AttentionModel
-from grpo_pipeline.tasks.attention.model.point_sets import LookRollouts
 from grpo_pipeline.tasks.attention.model.sam import cell_centres
 from grpo_pipeline.tasks.attention.task import AttentionTask
 

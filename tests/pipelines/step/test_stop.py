@@ -16,7 +16,8 @@ from grpo_pipeline.pipelines.data.attention.prediction import draw_overlay
 from grpo_pipeline.pipelines.step import update
 from grpo_pipeline.pipelines.step.collect import Experience
 from grpo_pipeline.pipelines.training import nodes
-from grpo_pipeline.tasks.attention.inference.predictor import CorePrediction, point_rows, score_row
+from grpo_pipeline.tasks.attention.inference.predictor import CorePrediction
+from grpo_pipeline.tasks.attention.inference.score_tables import point_rows, score_row
 from grpo_pipeline.tasks.attention.model.model import AttentionModel
 from grpo_pipeline.tasks.attention.task import AttentionTask
 

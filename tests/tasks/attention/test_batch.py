@@ -5,12 +5,7 @@ import pytest
 import torch
 from tiny_attention import GRID, SIZE, make_examples
 
-from grpo_pipeline.tasks.attention.batch import (
-    AttentionData,
-    make_batch,
-    region_cells,
-    standardise,
-)
+from grpo_pipeline.tasks.attention.batch import AttentionData, make_batch, region_cells, standardise
 
 CPU = torch.device("cpu")
 

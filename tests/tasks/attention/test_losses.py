@@ -12,27 +12,31 @@ from torch.distributions import Bernoulli
 from torch.nn import functional as F
 
 from grpo_pipeline.core.types import Rollouts
-from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionContext, Outcomes
-from grpo_pipeline.tasks.attention.losses import (
+from grpo_pipeline.tasks.attention.batch import (
+    AttentionBatch,
+    AttentionContext,
+    Outcomes,
     best_samples,
+    last_samples,
+    take_samples,
+)
+from grpo_pipeline.tasks.attention.losses import (
     heatmap_entropy,
     heatmap_outline_loss,
     label_loss,
-    last_samples,
     location_loss,
     mean_in_bag,
     multiple_instance_loss,
     needle_cross_entropy,
     outline_loss,
     proportion_bce,
-    reward_components,
     supervised_counts,
     supervised_loss,
     symmetric_cross_entropy,
-    take_samples,
 )
 from grpo_pipeline.tasks.attention.model.model import AttentionModel
 from grpo_pipeline.tasks.attention.params import SupervisedParams, SymmetricParams
+from grpo_pipeline.tasks.attention.rewards import reward_components
 from grpo_pipeline.tasks.attention.task import AttentionTask
 
 LOGIT_3 = math.log(3.0)  # p = 3/4

@@ -9,13 +9,13 @@ import pandas as pd
 from grpo_pipeline.pipelines.params import EvaluationParams
 from grpo_pipeline.statistics.alignment import Rules, align_arms, check_same_units, split_rules
 from grpo_pipeline.statistics.bootstrap import (
+    NOT_COVERED,
     Estimate,
     cluster_weights,
     describe,
     paired_difference,
 )
 from grpo_pipeline.statistics.metric import ASKED, UNSCORED, Metric, MetricSuite
-from grpo_pipeline.statistics.over_seeds import NOT_COVERED
 from grpo_pipeline.statistics.wording import (
     bar_sentence,
     baseline_sentences,

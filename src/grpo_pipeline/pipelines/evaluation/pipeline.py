@@ -1,4 +1,4 @@
-"""Wiring of the evaluation: the predictions of all arms -> one comparison."""
+"""Wiring of the evaluation: the predictions of all arms -> one comparison; and of a prediction with a trained arm."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,9 @@ from grpo_pipeline.pipelines.evaluation.nodes import (
     compare_arms,
     fit_baselines,
     read_commit,
+    sample_split,
 )
+from grpo_pipeline.tasks.spec import TaskSpec
 
 
 def create_pipeline(task: str, arms: Sequence[str], *, has_baselines: bool = False) -> Pipeline:
@@ -62,3 +64,24 @@ def create_baselines(task: str) -> Pipeline:
             )
         ]
     )
+
+
+def create_sampling(spec: TaskSpec, prepare: Pipeline) -> Pipeline:
+    """Wire the task's data and newest models -> ``<task>.predict.samples`` and ``.report``; nothing is trained."""
+    task = f"{spec.name}.untrained_task" if spec.stages else f"{spec.name}.task"
+    inputs = [
+        f"params:{spec.name}.predict",
+        task,
+        f"{spec.name}.data",
+        f"{spec.name}.predict.models",
+    ]
+    outputs = [f"{spec.name}.predict.samples", f"{spec.name}.predict.report"]
+    node = Node(
+        sample_split,
+        inputs,
+        outputs,
+        name="sample_split",
+        namespace=f"{spec.name}.predict",
+        tags=[spec.name, "predict"],
+    )
+    return prepare.to_outputs(task, f"{spec.name}.data") + Pipeline([node])

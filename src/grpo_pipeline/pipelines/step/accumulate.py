@@ -39,8 +39,8 @@ from grpo_pipeline.core.training.optim import clear_gradients, project_conflicts
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import ReferenceScores, Rollouts, Scores
 from grpo_pipeline.pipelines.step import update
-from grpo_pipeline.pipelines.step.collect import Experience, LossTerms, StepShare
-from grpo_pipeline.tasks.base import Proposal, Task, scores_kl
+from grpo_pipeline.pipelines.step.collect import Experience, LossTerms, StepShare, scores_kl
+from grpo_pipeline.tasks.base import Proposal, Task
 
 
 @dataclass(frozen=True)

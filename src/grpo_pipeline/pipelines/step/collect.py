@@ -5,7 +5,7 @@ Only ``sample_rollouts`` and ``dynamic_sampling`` draw random numbers, from gene
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any, TypeGuard, cast
 
 import torch
 from torch import Tensor
@@ -23,7 +23,7 @@ from grpo_pipeline.core.training.execution import network_precision
 from grpo_pipeline.core.training.replay import StoredGroup, importance_weights, merge_groups
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import Advantages, Credits, ReferenceScores, Rewards, Rollouts
-from grpo_pipeline.tasks.base import Task, scores_kl
+from grpo_pipeline.tasks.base import ScoresKl, Task
 
 # Data that the collect half of a step hands to the update half.
 
@@ -456,3 +456,8 @@ def _sample(
             proposal=algorithm.proposal,
             generator=step_generator(state.generator_seed, *places, stream=stream, device=device),
         )
+
+
+def scores_kl(task: Task) -> TypeGuard[ScoresKl]:
+    """Say whether the task has ``score_with_kl``; also of a task that is wrapped in another."""
+    return hasattr(task, "score_with_kl")

@@ -41,8 +41,8 @@ from grpo_pipeline.core.training.optim import (
 from grpo_pipeline.core.training.optim import step as step_optimizer
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import Credits, Scores
-from grpo_pipeline.pipelines.step.collect import Experience, LossTerms
-from grpo_pipeline.tasks.base import Task, scores_kl
+from grpo_pipeline.pipelines.step.collect import Experience, LossTerms, scores_kl
+from grpo_pipeline.tasks.base import Task
 
 ENTROPY, SUPERVISED = "entropy_weight", "supervised"
 # Terms that count from ``policy_start_step`` on.

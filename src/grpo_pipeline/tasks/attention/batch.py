@@ -1,9 +1,10 @@
 """Data of the training loop: a batch of biopsy cores, their encoding, and the outcomes of the sampled point sets."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from hashlib import sha256
+from typing import Any
 from zlib import crc32
 
 import numpy as np
@@ -14,6 +15,7 @@ from torch.nn import functional as F
 from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.tasks.attention.data.examples import Examples
 from grpo_pipeline.tasks.attention.data.params import MODEL_SPACING_COLUMNS
+from grpo_pipeline.tasks.attention.params import SupervisedParams
 
 # The arrays of a batch as they are stored, before anything is derived from them.
 
@@ -312,3 +314,86 @@ def _moments(values: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
     count = seen.sum((1, 2), keepdim=True).clamp(min=1)
     mean = values.sum((1, 2), keepdim=True) / count
     return mean, ((values - mean).square() * seen).sum((1, 2), keepdim=True) / count
+
+
+def outlined_share(
+    data: AttentionData, rows: np.ndarray, supervised: SupervisedParams | None = None
+) -> float:
+    """Return the share of these cores whose lesion outline a loss learns from (``learned_outlines``). NaN without a core."""
+    return float(learned_outlines(data.examples, rows, supervised).mean()) if len(rows) else np.nan
+
+
+def learned_outlines(
+    examples: Examples, rows: np.ndarray, supervised: SupervisedParams | None = None
+) -> np.ndarray:
+    """Return whether a loss learns the lesion outline of each core, bool [n]: it is shown (``mask_share``), or it is their bag.
+
+    A core without a lesion outline cannot be one of them.
+    """
+    shown = np.zeros(len(rows), dtype=bool)
+    if supervised is not None and supervised.mask_share is not None:
+        shown = shown_outlines(examples, rows, supervised.mask_share, supervised.mask_seed)
+    learned = [
+        bool(examples.lesion[row].any())
+        and (is_shown or np.array_equal(examples.lesion[row], examples.bag[row]))
+        for row, is_shown in zip(rows, shown, strict=True)
+    ]
+    return np.array(learned, dtype=bool)
+
+
+def show_lesion(data: AttentionData) -> AttentionData:
+    """Return the data with batches that hold the cells of the lesion.
+
+    Raises:
+        ValueError: if no core has a lesion outline: the oracle would be the uniform proposal under another name.
+    """
+    if not data.examples.lesion.any():
+        raise ValueError(
+            f"proposal: oracle must have cores with a lesion outline, got none among {len(data.examples.table)}; name the "
+            "outlines in attention.data.columns.lesion_mask, or use proposal: uniform"
+        )
+    return replace(data, shows_lesion=True)
+
+
+# Which of the G samples of a core the decoders learn from.
+#
+# The choice is an index: no gradient flows through it, and what is chosen keeps its own graph.
+
+
+def best_samples(total: Tensor) -> Tensor:
+    """Return the number of the sample with the highest reward of each group, the first of equals: [P, G] -> int64 [P].
+
+    A sample that was not scored (NaN) is never chosen where another one was.
+    """
+    return total.detach().nan_to_num(nan=-torch.inf).argmax(dim=1)
+
+
+def last_samples(label: Tensor) -> Tensor:
+    """Return the number of the last sample of each group, [P, G] -> int64 [P]."""
+    return torch.full((len(label),), label.shape[1] - 1, device=label.device)
+
+
+def take_samples(
+    batch: AttentionBatch, outcomes: Outcomes, chosen: Tensor
+) -> tuple[AttentionBatch, Outcomes]:
+    """Return targets and outcomes of one sample per core, as groups of one.
+
+    Args:
+        batch: targets replicated to [P, G].
+        outcomes: of the same samples; its rollouts are taken along.
+        chosen: int64 [P], 0 .. G-1.
+    """
+    taken = {field.name: _take(getattr(outcomes, field.name), chosen) for field in fields(outcomes)}
+    return replace(batch, label=batch.label[:, :1], involvement=batch.involvement[:, :1]), Outcomes(
+        **taken
+    )
+
+
+def _take(value: Any, chosen: Tensor) -> Any:
+    if isinstance(value, Rollouts):
+        return Rollouts(
+            *(_take(part, chosen) for part in (value.actions, value.logprobs, value.is_valid))
+        )
+    if isinstance(value, Tensor):
+        return value[torch.arange(len(chosen), device=chosen.device), chosen][:, None]
+    return value

@@ -20,12 +20,12 @@ from grpo_pipeline.tasks.attention.batch import (
     region_cells,
     shown_outlines,
 )
-from grpo_pipeline.tasks.attention.data.clinical import ClinicalStatistics, fit_statistics
+from grpo_pipeline.tasks.attention.clinical import ClinicalStatistics, fit_statistics
 from grpo_pipeline.tasks.attention.data.examples import Examples
 from grpo_pipeline.tasks.attention.data.params import AugmentationParams, DataParams
 from grpo_pipeline.tasks.attention.model.class_scores import n_outputs
+from grpo_pipeline.tasks.attention.model.encoder.pretrained import adopt_checkpoint
 from grpo_pipeline.tasks.attention.model.model import AttentionModel
-from grpo_pipeline.tasks.attention.model.pretrained import adopt_checkpoint
 from grpo_pipeline.tasks.attention.params import ModelParams, RewardParams, SupervisedParams
 from grpo_pipeline.tasks.attention.task import AttentionTask
 

@@ -1,4 +1,4 @@
-"""Supervised losses of the attention task, and the rewards that are computed like them.
+"""Supervised losses of the attention task.
 
 The class is asked of the class decoder, the involvement (share of the needle trace inside cancer) of the heatmap. What may be
 added to both, and what it is for: docs/objectives.md.
@@ -7,16 +7,26 @@ A core with an empty bag (no pixel of the needle inside the region) is asked for
 exactly 0 for it, without gradient, and it is no member of that term's average.
 """
 
-from dataclasses import fields, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from torch.nn.functional import adaptive_avg_pool2d
 
-from grpo_pipeline.core.types import Rollouts
-from grpo_pipeline.tasks.attention.batch import AttentionBatch, Outcomes
+from grpo_pipeline.core.rewards import combine_rewards
+from grpo_pipeline.tasks.attention.batch import (
+    AttentionBatch,
+    AttentionContext,
+    Outcomes,
+    best_samples,
+    last_samples,
+    take_samples,
+)
 from grpo_pipeline.tasks.attention.model import class_scores
+from grpo_pipeline.tasks.attention.model.decoders import PointDecoder, penalty
+from grpo_pipeline.tasks.attention.model.model import AttentionModel
+from grpo_pipeline.tasks.attention.model.sam import cell_centres
 from grpo_pipeline.tasks.attention.params import LabelLoss, SupervisedParams, SymmetricParams
 
 # Cross-entropy of a binary label, plain or symmetric, elementwise and from logits.
@@ -65,7 +75,7 @@ def symmetric_cross_entropy(logits: Tensor, label: Tensor, params: SymmetricPara
 #
 # Every function takes heatmap logits [P, G, H, W] and the bag [P, H, W], the share of each pixel inside the needle trace (and
 # the region), and returns one value per sample, [P, G], in nats. A core with an empty bag gets 0 and no gradient; what it must
-# not do to an average is the business of ``objectives.mean_over_bags``.
+# not do to an average is the business of ``mean_over_bags``.
 
 
 PIXELS = 4
@@ -159,30 +169,6 @@ def _count(share: float, pixels: Tensor) -> Tensor:
 
 # Of the reward; the clamp of the loss is a parameter.
 PROB_CLAMP = 1e-4
-
-
-def reward_components(batch: AttentionBatch, outcomes: Outcomes) -> dict[str, Tensor]:
-    """Return the named reward components of the two questions, each [P, G] in nats and detached.
-
-    ``class`` = log p(correct class), of all classes that there are; ``heatmap`` = -BCE(mean heatmap probability in the bag,
-    involvement) / 2, and 0 for a core with an empty bag.
-    Both are non-positive; a sample is only ever compared with samples of the same core.
-
-    Args:
-        batch: with targets replicated to [P, G].
-        outcomes: of the same samples.
-    """
-    if outcomes.class_scores is None or batch.classes is None:
-        class_nll = F.binary_cross_entropy_with_logits(
-            outcomes.class_logits, batch.label, reduction="none"
-        )
-    else:
-        class_nll = class_scores.class_nll(outcomes.class_scores, batch.classes)
-    heatmap_nll = proportion_bce(outcomes.bag_probs, batch.involvement, clamp=PROB_CLAMP)
-    return {
-        "class": -class_nll.detach(),
-        "heatmap": -heatmap_nll.detach().where(has_bag(batch)[:, None], 0.0) / 2,
-    }
 
 
 def supervised_loss(
@@ -376,45 +362,62 @@ def _clamped_involvement(batch: AttentionBatch, params: SupervisedParams) -> Ten
     return batch.involvement.clamp(params.involvement_clamp, 1 - params.involvement_clamp)
 
 
-# Which of the G samples of a core the decoders learn from.
-#
-# The choice is an index: no gradient flows through it, and what is chosen keeps its own graph.
-
-
-def best_samples(total: Tensor) -> Tensor:
-    """Return the number of the sample with the highest reward of each group, the first of equals: [P, G] -> int64 [P].
-
-    A sample that was not scored (NaN) is never chosen where another one was.
-    """
-    return total.detach().nan_to_num(nan=-torch.inf).argmax(dim=1)
-
-
-def last_samples(label: Tensor) -> Tensor:
-    """Return the number of the last sample of each group, [P, G] -> int64 [P]."""
-    return torch.full((len(label),), label.shape[1] - 1, device=label.device)
-
-
-def take_samples(
-    batch: AttentionBatch, outcomes: Outcomes, chosen: Tensor
-) -> tuple[AttentionBatch, Outcomes]:
-    """Return targets and outcomes of one sample per core, as groups of one.
-
-    Args:
-        batch: targets replicated to [P, G].
-        outcomes: of the same samples; its rollouts are taken along.
-        chosen: int64 [P], 0 .. G-1.
-    """
-    taken = {field.name: _take(getattr(outcomes, field.name), chosen) for field in fields(outcomes)}
-    return replace(batch, label=batch.label[:, :1], involvement=batch.involvement[:, :1]), Outcomes(
-        **taken
+def objective(
+    task: Any,
+    policy: AttentionModel,
+    context: AttentionContext,
+    batch: AttentionBatch,
+    outcomes: Outcomes,
+    shares: Tensor | None = None,
+) -> Tensor:
+    """Return the losses of class and bag over the chosen samples of the group, and the glimpse decoder's over the cores."""
+    involvement = (
+        _glimpse_involvement(task, policy, context, batch)
+        if task.supervised.glimpse_weight
+        else None
     )
-
-
-def _take(value: Any, chosen: Tensor) -> Any:
-    if isinstance(value, Rollouts):
-        return Rollouts(
-            *(_take(part, chosen) for part in (value.actions, value.logprobs, value.is_valid))
+    if task.supervised.samples != "all":
+        batch, outcomes = take_samples(batch, outcomes, _choose_samples(task, batch, outcomes))
+    loss = supervised_loss(
+        batch, outcomes, task.supervised, glimpse_involvement=involvement, shares=shares
+    )
+    if task.supervised.class_penalty:
+        of_cores = 1.0 if shares is None else shares[0].to(loss.dtype)
+        ridge = penalty(policy.class_decoder, task.model.decoder_folds)
+        loss = loss + task.supervised.class_penalty * of_cores * ridge
+    if task.supervised.location_weight:
+        located = location_loss(policy.propose(context)[0].cells, batch, task.grid)
+        # The outlines that are shown; without a share of them the bags.
+        members = has_bag(batch) if batch.outline is None else has_outline(batch)
+        of_members = 1.0 if shares is None else shares[2 - (batch.outline is None)].to(loss.dtype)
+        loss = loss + task.supervised.location_weight * of_members * mean_over_bags(
+            located[:, None], members
         )
-    if isinstance(value, Tensor):
-        return value[torch.arange(len(chosen), device=chosen.device), chosen][:, None]
-    return value
+    return loss
+
+
+def _choose_samples(task: Any, batch: AttentionBatch, outcomes: Outcomes) -> Tensor:
+    """Return the number of the sample that each core's decoders learn from, int64 [P]."""
+    if task.supervised.samples == "one":
+        return last_samples(batch.label)
+    if outcomes.rollouts is None:
+        raise ValueError(
+            "outcomes must hold their rollouts for samples = best, got None; make them with AttentionTask.decode"
+        )
+    return best_samples(combine_rewards(*task.reward(batch, outcomes.rollouts, outcomes)).total)
+
+
+def _glimpse_involvement(
+    task: Any, policy: AttentionModel, context: AttentionContext, batch: AttentionBatch
+) -> Tensor | None:
+    """Ask a decoder that reads points about the cells that the bag covers most."""
+    if not isinstance(policy.class_decoder, PointDecoder):
+        return None
+    coverage = adaptive_avg_pool2d(batch.bag, task.grid).flatten(1)
+    most = coverage.topk(min(task.supervised.glimpse_bag_cells, coverage.shape[1]))
+    return policy.class_decoder.estimate_involvement(
+        batch.images if context.statistics is None else context.statistics,
+        cell_centres(most.indices, task.grid),
+        most.values > 0,
+        context.folds,
+    )

@@ -1,16 +1,24 @@
-"""Reward components of where the points of a sample lie: among the other samples, on its heatmap, at the region's edge.
+"""Reward components: how right the decoders are with the points of a sample, and where these points lie.
 
-Each is [P, G] and detached, and each differs between the samples of a group: what is the same for all of them cancels when
-they are compared. Points are cells of the policy's grid; distances are shares of the image side. A decision that is not valid
-is no point, and a sample without any point gets 0.
+Each is [P, G] and detached. ``class`` and ``heatmap`` are of the decoders' answers. The others are of the points: among the
+other samples, on its heatmap, at the region's edge. Each differs between the samples of a group: what is the same for all of
+them cancels when they are compared. Points are cells of the policy's grid; distances are shares of the image side. A decision
+that is not valid is no point, and a sample without any point gets 0.
 """
+
+from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from grpo_pipeline.core.rewards import combine_rewards
 from grpo_pipeline.core.types import Rollouts
-from grpo_pipeline.tasks.attention.batch import AttentionBatch, Outcomes
+from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionContext, Outcomes
+from grpo_pipeline.tasks.attention.losses import PROB_CLAMP, has_bag, proportion_bce
+from grpo_pipeline.tasks.attention.model import class_scores
+from grpo_pipeline.tasks.attention.model.model import AttentionModel
 from grpo_pipeline.tasks.attention.model.sam import cell_centres
 from grpo_pipeline.tasks.attention.params import RewardParams
 
@@ -197,7 +205,61 @@ def mean_over_points(values: Tensor, is_valid: Tensor) -> Tensor:
     return values.where(is_valid, 0.0).sum(-1) / is_valid.sum(-1).clamp(min=1)
 
 
-# Priority of clinically significant cancer (csPCa): how much a core counts in the policy loss.
-#
-# A factor on the rewards of a core would do nothing: all samples of a group belong to one core, and the comparison inside
-# the group divides it away again. So the factor is applied to the advantages, after their normalisation.
+def reward_components(batch: AttentionBatch, outcomes: Outcomes) -> dict[str, Tensor]:
+    """Return the named reward components of the two questions, each [P, G] in nats and detached.
+
+    ``class`` = log p(correct class), of all classes that there are; ``heatmap`` = -BCE(mean heatmap probability in the bag,
+    involvement) / 2, and 0 for a core with an empty bag.
+    Both are non-positive; a sample is only ever compared with samples of the same core.
+
+    Args:
+        batch: with targets replicated to [P, G].
+        outcomes: of the same samples.
+    """
+    if outcomes.class_scores is None or batch.classes is None:
+        class_nll = F.binary_cross_entropy_with_logits(
+            outcomes.class_logits, batch.label, reduction="none"
+        )
+    else:
+        class_nll = class_scores.class_nll(outcomes.class_scores, batch.classes)
+    heatmap_nll = proportion_bce(outcomes.bag_probs, batch.involvement, clamp=PROB_CLAMP)
+    return {
+        "class": -class_nll.detach(),
+        "heatmap": -heatmap_nll.detach().where(has_bag(batch)[:, None], 0.0) / 2,
+    }
+
+
+@torch.no_grad()
+def subset_rewards(
+    task: Any,
+    policy: AttentionModel,
+    context: AttentionContext,
+    rollouts: Rollouts,
+    batch: AttentionBatch,
+    *,
+    kept: Tensor,
+) -> Tensor:
+    """Return the rewards of parts of each set of points, [P, G, M], decoded as G * M sets of an image; a stop is no point.
+
+    Heatmaps are decoded only where a weighted component reads them.
+    """
+    n_prompts, group_size, k = rollouts.actions.shape
+    shape = (n_prompts, group_size, len(kept), k)
+    whole = (rollouts.actions, rollouts.logprobs, rollouts.is_valid)
+    actions, logprobs, is_valid = (x[:, :, None].expand(shape) for x in whole)
+    parts = [x.flatten(1, 2) for x in (actions, logprobs, is_valid & kept)]  # [P, G * M, k]
+    sets = Rollouts(*parts)
+    targets = replace(batch, label=batch.label[:, 0], involvement=batch.involvement[:, 0])
+    targets = task.replicate(targets, group_size * len(kept))
+    with_heatmap = bool(task.rewards.heatmap_weight or task.rewards.activation_weight)
+    outcomes = task.decode_sets(
+        policy,
+        context,
+        sets,
+        targets,
+        has_padding=True,
+        with_heatmap=with_heatmap,
+        with_segmentation=bool(task.rewards.dice_weight or task.rewards.boundary_distance_weight),
+    )
+    measured = combine_rewards(*task.reward(targets, sets, outcomes))
+    return measured.total.reshape(shape[:3])

@@ -24,7 +24,7 @@ SPEC = TaskSpec(
             "augmentation": AugmentationParams | None,
         }
     },
-    metrics="grpo_pipeline.tasks.attention.metrics:build_suite",
+    metrics="grpo_pipeline.tasks.attention.evaluation.metrics:build_suite",
     baselines="grpo_pipeline.tasks.attention.model.classifiers:fit_baselines",
     words=Wording(
         drawn="one set of points per core",

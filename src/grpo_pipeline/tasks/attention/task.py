@@ -1,6 +1,5 @@
 """The attention task: a policy chooses k points in an ultrasound image; decoders turn them into a prediction and a heatmap."""
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -10,14 +9,11 @@ import numpy as np
 import pandas as pd
 import torch
 from torch import Generator, Tensor, nn
-from torch.nn.functional import adaptive_avg_pool2d
 
-from grpo_pipeline.core.agreement import decisive
 from grpo_pipeline.core.params import AlgorithmParams, ExecutionParams
-from grpo_pipeline.core.rewards import combine_rewards
-from grpo_pipeline.core.storage.weights import ModelWeights, digest_of_tensors
+from grpo_pipeline.core.storage.weights import ModelWeights
 from grpo_pipeline.core.types import ReferenceScores, Rollouts, Scores, replicate
-from grpo_pipeline.tasks.attention import audit, evaluation
+from grpo_pipeline.tasks.attention.augmentation import augment
 from grpo_pipeline.tasks.attention.batch import (
     AttentionBatch,
     AttentionContext,
@@ -25,66 +21,37 @@ from grpo_pipeline.tasks.attention.batch import (
     Outcomes,
     make_batch,
     read_pixels,
+    show_lesion,
     shown_outlines,
 )
-from grpo_pipeline.tasks.attention.data.augmentation import augment
-from grpo_pipeline.tasks.attention.data.cases import picture_names
-from grpo_pipeline.tasks.attention.data.clinical import (
-    ClinicalStatistics,
-    drop_values,
-    fit_statistics,
-)
+from grpo_pipeline.tasks.attention.clinical import ClinicalStatistics, drop_values
 from grpo_pipeline.tasks.attention.data.params import (
     AggregateParams,
     AugmentationParams,
     Classes,
     ModelPreprocessing,
 )
+from grpo_pipeline.tasks.attention.evaluation import audit, evaluate, showcase
 from grpo_pipeline.tasks.attention.inference import appearance
 from grpo_pipeline.tasks.attention.inference.calibration import calibrate
-from grpo_pipeline.tasks.attention.losses import (
-    best_samples,
-    has_bag,
-    has_outline,
-    last_samples,
-    location_loss,
-    mean_over_bags,
-    reward_components,
-    supervised_counts,
-    supervised_loss,
-    take_samples,
-)
-from grpo_pipeline.tasks.attention.model.baselines import (
-    blob_prior,
-    label_values,
-    point_coordinates,
-)
-from grpo_pipeline.tasks.attention.model.decoders import (
-    PointDecoder,
-    penalty,
-)
-from grpo_pipeline.tasks.attention.model.model import (
-    AttentionModel,
-    begin_with_pretraining,
-    empty_sets,
-    prepare_model,
-    proposal_logits,
-    show_lesion,
-)
+from grpo_pipeline.tasks.attention.losses import objective, supervised_counts
+from grpo_pipeline.tasks.attention.model import description
+from grpo_pipeline.tasks.attention.model.baselines import blob_prior
+from grpo_pipeline.tasks.attention.model.encoder.pretrained import GreyBatch
+from grpo_pipeline.tasks.attention.model.encoder.pretraining import begin_with_pretraining
+from grpo_pipeline.tasks.attention.model.looks import LookRollouts, look_by_look, score_looks
+from grpo_pipeline.tasks.attention.model.model import AttentionModel, prepare_model, proposal_logits
 from grpo_pipeline.tasks.attention.model.point_sets import (
-    LookRollouts,
     SetLogits,
     chosen_points,
     draw_sets,
+    empty_sets,
     factor_logprobs,
-    look_by_look,
     placed_points,
     points_component,
-    score_looks,
     score_sets,
     set_entropy,
 )
-from grpo_pipeline.tasks.attention.model.pretrained import GreyBatch, fingerprint_of
 from grpo_pipeline.tasks.attention.model.sam import cell_centres
 from grpo_pipeline.tasks.attention.params import (
     ModelParams,
@@ -92,7 +59,11 @@ from grpo_pipeline.tasks.attention.params import (
     RewardParams,
     SupervisedParams,
 )
-from grpo_pipeline.tasks.attention.rewards import point_reward_components
+from grpo_pipeline.tasks.attention.rewards import (
+    point_reward_components,
+    reward_components,
+    subset_rewards,
+)
 from grpo_pipeline.tasks.base import BaseTask, Proposal
 from grpo_pipeline.tasks.defaults import AuditPlan
 from grpo_pipeline.tasks.familiarity import Familiarity
@@ -176,7 +147,8 @@ class AttentionTask(BaseTask):
         """Return the task of the stage ``pretraining``: of the encoder on images without labels, or of the pixels on outlines."""
         if stage != "pretraining":
             return super().open_stage(stage, sections)
-        from grpo_pipeline.tasks.attention.model.pretraining import AutoencoderTask, OutlineTask
+        from grpo_pipeline.tasks.attention.model.encoder.outline_pretraining import OutlineTask
+        from grpo_pipeline.tasks.attention.model.encoder.pretraining import AutoencoderTask
 
         path, own = f"{self.name}.{stage}", dict(sections)
         # Models in a run, mappings in a comparison's arm.
@@ -195,30 +167,9 @@ class AttentionTask(BaseTask):
 
     def parameter_groups(self, policy: AttentionModel) -> dict[str, list[nn.Parameter]]:
         """Return the trainable parameters of each component."""
-        components = {
-            "encoder": [policy.sam.net.vision_encoder],
-            "policy_encoder": [] if policy.policy_encoder is None else [policy.policy_encoder],
-            "policy_head": [
-                policy.texture,
-                policy.policy.trunk,
-                policy.policy.attention,
-                *([policy.policy.background] if policy.policy.background else []),
-                *([policy.stop] if policy.stop else []),
-                *([policy.mask_reader] if policy.mask_reader else []),
-            ],
-            "value_head": [policy.policy.value],
-            "mask_decoder": [policy.sam.net.prompt_encoder, policy.sam.net.mask_decoder],
-            "class_decoder": [policy.class_decoder],
-            "detail": [] if policy.detail is None else [policy.detail],
-            "clinical": [
-                module
-                for module in (policy.clinical, policy.clinical_read_out)
-                if module is not None
-            ],
-        }
         groups = {
             name: [p for m in modules for p in m.parameters() if p.requires_grad]
-            for name, modules in components.items()
+            for name, modules in policy.components().items()
         }
         return {name: parameters for name, parameters in groups.items() if parameters}
 
@@ -371,7 +322,7 @@ class AttentionTask(BaseTask):
         batch: AttentionBatch,
     ) -> Outcomes:
         """Decode the sampled points with the image features shared by the group."""
-        return self._decode(
+        return self.decode_sets(
             policy,
             context,
             rollouts,
@@ -390,7 +341,7 @@ class AttentionTask(BaseTask):
             or rewards.boundary_distance_weight
         )
 
-    def _decode(
+    def decode_sets(
         self,
         policy: AttentionModel,
         context: AttentionContext,
@@ -401,6 +352,7 @@ class AttentionTask(BaseTask):
         with_heatmap: bool = True,
         with_segmentation: bool = False,
     ) -> Outcomes:
+        """Decode the sampled points; ``has_padding`` says whether some of them may be none, and the others what is drawn."""
         placed, is_background = placed_points(rollouts, context.cells.shape[1])
         points = cell_centres(placed.actions, self.grid)
         is_point = placed.is_valid if has_padding else None
@@ -451,28 +403,7 @@ class AttentionTask(BaseTask):
 
         Heatmaps are decoded only where a weighted component reads them.
         """
-        n_prompts, group_size, k = rollouts.actions.shape
-        shape = (n_prompts, group_size, len(kept), k)
-        whole = (rollouts.actions, rollouts.logprobs, rollouts.is_valid)
-        actions, logprobs, is_valid = (x[:, :, None].expand(shape) for x in whole)
-        parts = [x.flatten(1, 2) for x in (actions, logprobs, is_valid & kept)]  # [P, G * M, k]
-        sets = Rollouts(*parts)
-        targets = replace(batch, label=batch.label[:, 0], involvement=batch.involvement[:, 0])
-        targets = self.replicate(targets, group_size * len(kept))
-        with_heatmap = bool(self.rewards.heatmap_weight or self.rewards.activation_weight)
-        outcomes = self._decode(
-            policy,
-            context,
-            sets,
-            targets,
-            has_padding=True,
-            with_heatmap=with_heatmap,
-            with_segmentation=bool(
-                self.rewards.dice_weight or self.rewards.boundary_distance_weight
-            ),
-        )
-        measured = combine_rewards(*self.reward(targets, sets, outcomes))
-        return measured.total.reshape(shape[:3])
+        return subset_rewards(self, policy, context, rollouts, batch, kept=kept)
 
     def score(
         self,
@@ -532,6 +463,8 @@ class AttentionTask(BaseTask):
 
         A core whose grade group is not known (NaN) counts 1.
         """
+        # A factor on the rewards of a core would do nothing: all samples of a group belong to one core, and the comparison inside
+        # the group divides it away again. So the factor is applied to the advantages, after their normalisation.
         if self.rewards.cspca_weight == 1.0:
             return None
         is_significant = batch.grade_group >= self.rewards.cspca_min_grade
@@ -594,60 +527,11 @@ class AttentionTask(BaseTask):
         shares: Tensor | None = None,
     ) -> Tensor:
         """Return the losses of class and bag over the chosen samples of the group, and the glimpse decoder's over the cores."""
-        involvement = (
-            self._glimpse_involvement(policy, context, batch)
-            if self.supervised.glimpse_weight
-            else None
-        )
-        if self.supervised.samples != "all":
-            batch, outcomes = take_samples(batch, outcomes, self._choose_samples(batch, outcomes))
-        loss = supervised_loss(
-            batch, outcomes, self.supervised, glimpse_involvement=involvement, shares=shares
-        )
-        if self.supervised.class_penalty:
-            of_cores = 1.0 if shares is None else shares[0].to(loss.dtype)
-            ridge = penalty(policy.class_decoder, self.model.decoder_folds)
-            loss = loss + self.supervised.class_penalty * of_cores * ridge
-        if self.supervised.location_weight:
-            located = location_loss(policy.propose(context)[0].cells, batch, self.grid)
-            # The outlines that are shown; without a share of them the bags.
-            members = has_bag(batch) if batch.outline is None else has_outline(batch)
-            of_members = (
-                1.0 if shares is None else shares[2 - (batch.outline is None)].to(loss.dtype)
-            )
-            loss = loss + self.supervised.location_weight * of_members * mean_over_bags(
-                located[:, None], members
-            )
-        return loss
+        return objective(self, policy, context, batch, outcomes, shares)
 
     def supervised_counts(self, batch: AttentionBatch) -> Tensor:
         """Return the numbers of cores, of those with a bag, and with outlines of those that are shown: float64 [2] or [3]."""
         return supervised_counts(batch)
-
-    def _choose_samples(self, batch: AttentionBatch, outcomes: Outcomes) -> Tensor:
-        """Return the number of the sample that each core's decoders learn from, int64 [P]."""
-        if self.supervised.samples == "one":
-            return last_samples(batch.label)
-        if outcomes.rollouts is None:
-            raise ValueError(
-                "outcomes must hold their rollouts for samples = best, got None; make them with AttentionTask.decode"
-            )
-        return best_samples(combine_rewards(*self.reward(batch, outcomes.rollouts, outcomes)).total)
-
-    def _glimpse_involvement(
-        self, policy: AttentionModel, context: AttentionContext, batch: AttentionBatch
-    ) -> Tensor | None:
-        """Ask a decoder that reads points about the cells that the bag covers most."""
-        if not isinstance(policy.class_decoder, PointDecoder):
-            return None
-        coverage = adaptive_avg_pool2d(batch.bag, self.grid).flatten(1)
-        most = coverage.topk(min(self.supervised.glimpse_bag_cells, coverage.shape[1]))
-        return policy.class_decoder.estimate_involvement(
-            batch.images if context.statistics is None else context.statistics,
-            cell_centres(most.indices, self.grid),
-            most.values > 0,
-            context.folds,
-        )
 
     def tabulate(
         self, data: AttentionData, batch: AttentionBatch, rollouts: Rollouts
@@ -656,23 +540,7 @@ class AttentionTask(BaseTask):
 
         With ``point_labels: both`` each point has its ``point_label`` beside it: 1 foreground, 0 background.
         """
-        n_prompts, group_size, k = rollouts.actions.shape
-        points = point_coordinates(rollouts, self.grid).flatten(0, 1).cpu().numpy().round(3)
-        labels = label_values(rollouts, self.grid**2).flatten(0, 1).cpu().numpy()
-        rows = batch.rows.cpu().numpy().repeat(group_size)
-        table = data.examples.table.iloc[rows]
-        frame = pd.DataFrame(
-            {
-                "core_id": picture_names(table).to_numpy(),
-                "sample": np.tile(np.arange(group_size), n_prompts),
-            }
-        )
-        frame["label"] = table["label"].to_numpy()
-        for point in range(k):
-            frame[f"x{point}"], frame[f"y{point}"] = points[:, point, 0], points[:, point, 1]
-            if self.model.point_labels == "both":
-                frame[f"point_label{point}"] = labels[:, point]
-        return frame
+        return showcase.tabulate(self, data, batch, rollouts)
 
     def evaluate(
         self,
@@ -684,7 +552,7 @@ class AttentionTask(BaseTask):
         n_samples: int,
     ) -> pd.DataFrame:
         """Return one row per core and point rule."""
-        return evaluation.evaluate(self, policy, data, rows, seed=seed, n_samples=n_samples)
+        return evaluate.evaluate(self, policy, data, rows, seed=seed, n_samples=n_samples)
 
     def validate(
         self,
@@ -696,19 +564,19 @@ class AttentionTask(BaseTask):
         n_samples: int,
     ) -> dict[str, float]:
         """Return held-out reward, its gain over uniform points, and the share of points in lesions."""
-        return evaluation.validate(self, policy, data, rows, seed=seed, n_samples=n_samples)
+        return evaluate.validate(self, policy, data, rows, seed=seed, n_samples=n_samples)
 
     def showcase(
         self, policy: AttentionModel, data: AttentionData, rows: np.ndarray, *, seed: int
     ) -> Mapping[str, np.ndarray]:
         """Return images, masks, heatmaps, attention maps and points of these cores."""
-        return evaluation.showcase(self, policy, data, rows, seed=seed)
+        return showcase.showcase(self, policy, data, rows, seed=seed)
 
     def training_frame(
         self, policy: AttentionModel, data: AttentionData, rows: np.ndarray, *, seed: int
     ) -> Mapping[str, Tensor]:
         """Return small images of these cores, the attention map and one set of points."""
-        return evaluation.training_frame(self, policy, data, rows, seed=seed)
+        return showcase.training_frame(self, policy, data, rows, seed=seed)
 
     @property
     def aggregate(self) -> AggregateParams:
@@ -744,27 +612,7 @@ class AttentionTask(BaseTask):
 
     def describe(self, policy: AttentionModel) -> dict[str, Any]:
         """Return the model's parameters, image size, preprocessing and clinical columns, and the architecture of a checkpoint."""
-        described: dict[str, Any] = {
-            "task": self.name,
-            "image_size": self.image_size,
-            "model": self.model.model_dump(),
-        }
-        described |= (
-            {} if self.clinical is None else {"clinical_columns": list(self.clinical.columns)}
-        )
-        described |= (
-            {} if self.classes is None else {"classes": self.classes.model_dump(mode="json")}
-        )
-        described |= (
-            {}
-            if self.preprocessing is None
-            else {"preprocessing": self.preprocessing.model_dump(mode="json")}
-        )
-        return (
-            described
-            if self.model.checkpoint is None
-            else described | {"sam_config": policy.sam.net.config.to_dict()}
-        )
+        return description.describe(self, policy)
 
     def fingerprint(self, data: AttentionData, *, draws: bool = True) -> dict[str, Any]:
         """Return model, rewards, losses and the digests of the examples and of the checkpoint's content.
@@ -772,37 +620,4 @@ class AttentionTask(BaseTask):
         Raises:
             ValueError: if the clinical columns are normalised by other rows than the training rows of the data.
         """
-        sections = {"model": self.model, "supervised_loss": self.supervised} | (
-            {"reward": self.rewards} if draws else {}
-        )
-        digest = hashlib.sha256("".join(data.examples.table["split"]).encode()).hexdigest()
-        dumped = {
-            name: decisive(section, without=["checkpoint"]) for name, section in sections.items()
-        }
-        checkpoint = (
-            {}
-            if self.model.checkpoint is None
-            else {"checkpoint": fingerprint_of(self.model.checkpoint)}
-        )
-        if self.augmentation is not None:
-            dumped["augmentation"] = decisive(self.augmentation)
-        if self.start is not None:
-            dumped["start"] = {"weights": digest_of_tensors(self.start.tensors)}
-        if self.classes is not None:
-            dumped["classes"] = decisive(self.classes)
-        return (
-            dumped
-            | {"examples": data.examples.digest, "split": digest}
-            | checkpoint
-            | self._clinical_fingerprint(data)
-        )
-
-    def _clinical_fingerprint(self, data: AttentionData) -> dict[str, Any]:
-        if self.clinical is None:
-            return {}
-        if self.clinical != fit_statistics(data.examples.table, self.clinical.columns):
-            raise ValueError(
-                "the clinical columns must be normalised by the training rows of the data, got a task that was built for "
-                "another split; build the task with build_task from these examples"
-            )
-        return {"clinical_columns": list(self.clinical.columns)}
+        return description.fingerprint(self, data, draws=draws)

@@ -25,7 +25,12 @@ from grpo_pipeline.tasks.molecules.batch import (
     make_batch,
     nothing_sampled,
 )
-from grpo_pipeline.tasks.molecules.denoiser.denoiser import GraphPolicy, build_policy
+from grpo_pipeline.tasks.molecules.denoiser.denoiser import (
+    GraphPolicy,
+    build_policy,
+    x0_counts,
+    x0_loss,
+)
 from grpo_pipeline.tasks.molecules.diffusion.noise import GraphNoise
 from grpo_pipeline.tasks.molecules.diffusion.params import (
     DenoiserParams,
@@ -44,7 +49,6 @@ from grpo_pipeline.tasks.molecules.diffusion.trajectories import (
     size_groups,
 )
 from grpo_pipeline.tasks.molecules.diffusion.trajectory_sampling import sample_trajectories
-from grpo_pipeline.tasks.molecules.diffusion.x0_loss import x0_counts, x0_loss
 from grpo_pipeline.tasks.molecules.evaluation import evaluate, showcase, tabulate, validate
 from grpo_pipeline.tasks.molecules.graphs.encoding import decode
 from grpo_pipeline.tasks.molecules.graphs.graphs import Components, GraphPrompts

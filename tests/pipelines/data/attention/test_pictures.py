@@ -11,7 +11,7 @@ from matplotlib.contour import ContourSet
 from PIL import Image
 from sklearn.metrics import roc_curve
 
-from grpo_pipeline.pipelines.data.attention.heatmaps import HeatmapFiles, HeatmapsDataset
+from grpo_pipeline.pipelines.data.attention.image_folder import HeatmapFiles, HeatmapsDataset
 from grpo_pipeline.pipelines.data.attention.image_sheet import image_sheet, still_of, times_uniform, training_animation
 from grpo_pipeline.pipelines.data.attention.prediction import draw_overlay, draw_sheet, shrink
 from grpo_pipeline.pipelines.data.attention.report import LEVELS, plot_roc

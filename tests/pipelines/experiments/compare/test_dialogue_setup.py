@@ -11,8 +11,8 @@ from tiny_talk import make_examples, section
 
 from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
 from grpo_pipeline.core.storage.checkpoint import NoCheckpoint
-from grpo_pipeline.pipelines.data.dialogue.preparation import SECTIONS
-from grpo_pipeline.pipelines.data.dialogue.preparation import create_pipeline as prepare
+from grpo_pipeline.pipelines.data.dialogue.pipeline import SECTIONS
+from grpo_pipeline.pipelines.data.dialogue.pipeline import create_preparation as prepare
 from grpo_pipeline.pipelines.experiments.compare import nodes
 from grpo_pipeline.pipelines.experiments.trials import setups
 from grpo_pipeline.pipelines.experiments.trials.arms import CompareParams

@@ -14,7 +14,7 @@ from grpo_pipeline.pipelines.experiments.cross_validation import nodes, tables
 from grpo_pipeline.pipelines.experiments.cross_validation.choice import nothing_to_choose, outer_plan
 from grpo_pipeline.pipelines.experiments.cross_validation.out_of_fold import ensemble
 from grpo_pipeline.pipelines.experiments.trials.records import CompareError, TrialHeader, TrialRecord
-from grpo_pipeline.tasks.attention.metrics import REQUIRED
+from grpo_pipeline.tasks.attention.evaluation.metrics import REQUIRED
 
 METRICS = build_suite("attention", {}).metrics
 PARAMS = make_params("kfold", folds=3, seeds=[0, 1], val_share=0.3)

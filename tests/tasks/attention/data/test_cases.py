@@ -7,9 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from case_folders import FRAMES, HEIGHT, WIDTH, save, write_cases, write_info
-from scipy.special import expit, logit
 
-from grpo_pipeline.tasks.attention.data.cases import combine_logits, list_cases, picture_names
+from grpo_pipeline.tasks.attention.data.cases import list_cases, picture_names
 from grpo_pipeline.tasks.attention.data.examples import build_examples, stream_examples
 from grpo_pipeline.tasks.attention.data.manifest import check_manifest, parse_checked
 from grpo_pipeline.tasks.attention.data.params import SplitParams
@@ -321,20 +320,6 @@ def test_a_prediction_reads_the_same_folders_without_labels(tmp_path, case_param
     assert list(checked.columns[:3]) == ["core_id", "frame", "patient_id"]
     assert checked["frame"].tolist() == ["0", "1", "2"] * 12
     assert absent == ("gland.npy", "age")
-
-
-@pytest.mark.parametrize("how", ["mean", "max"])
-def test_combined_logits_are_those_of_the_combined_probabilities(how):
-    rng = np.random.default_rng(0)
-    logits, codes = rng.normal(0, 3, (20, 4)), np.repeat([2, 0, 1, 0], 5)
-    wanted = [getattr(np, how)(expit(logits[codes == group]), axis=0) for group in range(3)]
-    np.testing.assert_allclose(combine_logits(logits, codes, how), logit(np.stack(wanted)), rtol=1e-10)
-
-
-def test_a_mean_of_sure_frames_stays_finite():
-    # mean of sigmoid(50), sigmoid(60): 1 - (e^-50 + e^-60) / 2, so the logit is 50 + log 2 - log(1 + e^-10)
-    found = combine_logits(np.array([50.0, 60.0]), np.zeros(2, int), "mean")
-    np.testing.assert_allclose(found, [50 + np.log(2) - np.log1p(np.exp(-10))], rtol=1e-12)
 
 
 def test_a_class_without_a_row_is_said_before_anything_is_divided(data_set, data_params, caplog):

@@ -9,7 +9,13 @@ from scipy.optimize import minimize
 from scipy.special import expit, logit
 from tiny_attention import make_data, make_examples, make_task
 
-from grpo_pipeline.tasks.attention.inference.calibration import Calibration, calibrate, fit_calibration, prediction_logits
+from grpo_pipeline.tasks.attention.inference.calibration import (
+    Calibration,
+    calibrate,
+    combine_logits,
+    fit_calibration,
+    prediction_logits,
+)
 
 
 def draw(n: int, *, slope: float, intercept: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -110,3 +116,17 @@ def test_a_core_counts_once_with_the_mean_of_its_frames():
     np.testing.assert_allclose(
         [found.slope or 0, found.intercept or 0], [expected.slope or 0, expected.intercept or 0], rtol=1e-6
     )
+
+
+@pytest.mark.parametrize("how", ["mean", "max"])
+def test_combined_logits_are_those_of_the_combined_probabilities(how):
+    rng = np.random.default_rng(0)
+    logits, codes = rng.normal(0, 3, (20, 4)), np.repeat([2, 0, 1, 0], 5)
+    wanted = [getattr(np, how)(expit(logits[codes == group]), axis=0) for group in range(3)]
+    np.testing.assert_allclose(combine_logits(logits, codes, how), logit(np.stack(wanted)), rtol=1e-10)
+
+
+def test_a_mean_of_sure_frames_stays_finite():
+    # mean of sigmoid(50), sigmoid(60): 1 - (e^-50 + e^-60) / 2, so the logit is 50 + log 2 - log(1 + e^-10)
+    found = combine_logits(np.array([50.0, 60.0]), np.zeros(2, int), "mean")
+    np.testing.assert_allclose(found, [50 + np.log(2) - np.log1p(np.exp(-10))], rtol=1e-12)

@@ -11,10 +11,9 @@ from tiny_attention import make_data, make_task
 
 from grpo_pipeline.pipelines.evaluation import nodes
 from grpo_pipeline.pipelines.params import EvaluationParams
-from grpo_pipeline.tasks.attention.batch import AttentionData
+from grpo_pipeline.tasks.attention.batch import AttentionData, learned_outlines
 from grpo_pipeline.tasks.attention.data.examples import Examples
-from grpo_pipeline.tasks.attention.evaluation import learned_outlines
-from grpo_pipeline.tasks.attention.metrics import REQUIRED
+from grpo_pipeline.tasks.attention.evaluation.metrics import REQUIRED
 from grpo_pipeline.tasks.attention.model import classifiers
 from grpo_pipeline.tasks.attention.model.classifiers import (
     NAMES,

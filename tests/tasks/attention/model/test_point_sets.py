@@ -9,12 +9,7 @@ from torch import Tensor
 
 from grpo_pipeline.core.policy_gradient.kl import categorical_kl
 from grpo_pipeline.core.types import Rollouts
-from grpo_pipeline.tasks.attention.model.baselines import (
-    label_values,
-    lesion_share,
-    point_coordinates,
-    points_used,
-)
+from grpo_pipeline.tasks.attention.model.baselines import label_values, lesion_share, point_coordinates, points_used
 from grpo_pipeline.tasks.attention.model.point_sets import (
     SetLogits,
     chosen_points,

@@ -30,10 +30,10 @@ from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.pipelines.experiments.trials.setup import train_weights
 from grpo_pipeline.pipelines.training.loader import make_training_batch
 from grpo_pipeline.pipelines.training.loop import StepRunner
-from grpo_pipeline.tasks.attention import evaluation
-from grpo_pipeline.tasks.attention.batch import shown_outlines
+from grpo_pipeline.tasks.attention.batch import outlined_share, shown_outlines
 from grpo_pipeline.tasks.attention.data.examples import Examples
-from grpo_pipeline.tasks.attention.evaluation import as_rollouts, outlined_share
+from grpo_pipeline.tasks.attention.evaluation import evaluate
+from grpo_pipeline.tasks.attention.evaluation.point_rules import as_rollouts
 from grpo_pipeline.tasks.attention.model.segmentation import (
     MASK_PARTS,
     SHAPE,
@@ -420,7 +420,7 @@ def test_masks_of_held_out_cores_are_measured_for_every_rule(monkeypatch: pytest
     ]
     dice = [2 * (mask & outline).sum() / (mask.sum() + outline.sum()) for mask in by_count]
     assert len(set(dice)) == 3
-    monkeypatch.setattr(evaluation, "QUALITIES", tuple(dice))
+    monkeypatch.setattr(evaluate, "QUALITIES", tuple(dice))
     again = task.evaluate(policy, measured, np.array([11]), seed=0, n_samples=1).set_index("rule").loc["greedy"]
     for quality in dice:
         assert again[f"clicks_to_{round(100 * quality)}"] == 1 + next(n for n, d in enumerate(dice) if d >= quality)

@@ -1,9 +1,11 @@
 """The Kedro side of the attention task: data, preparation, report, prediction."""
 
-from grpo_pipeline.pipelines.data.attention.pipeline import create_pipeline
+from grpo_pipeline.pipelines.data.attention.pipeline import (
+    adapt_setup,
+    create_pipeline,
+    create_preparation,
+)
 from grpo_pipeline.pipelines.data.attention.prediction import create_prediction
-from grpo_pipeline.pipelines.data.attention.preparation import adapt_setup
-from grpo_pipeline.pipelines.data.attention.preparation import create_pipeline as create_preparation
 from grpo_pipeline.pipelines.data.attention.report import create_report
 
 __all__ = [

@@ -238,7 +238,7 @@ def training_animation(frames: Mapping[str, np.ndarray], *, arm: str) -> bytes:
     A viewer that shows no animation shows the last frame, which is the file's picture.
 
     Args:
-        frames: ``step`` [f] and the arrays of ``tasks.attention.evaluation.training_frame``, stacked [f, m, ...].
+        frames: ``step`` [f] and the arrays of ``tasks.attention.evaluation.showcase.training_frame``, stacked [f, m, ...].
         arm: name of the arm, for the title.
     """
     if not frames:

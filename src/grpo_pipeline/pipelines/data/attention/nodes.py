@@ -1,17 +1,25 @@
-"""Nodes of the attention task's data pipeline; the checks and the arithmetic are in ``tasks.attention``."""
+"""Nodes of the attention task's data, and of what runs before its arms: task, a frozen encoder's features, data.
 
-from collections.abc import Iterator
+The checks and the arithmetic are in ``tasks.attention``.
+"""
 
+from collections.abc import Iterable, Iterator
+
+import numpy as np
 import pandas as pd
 
+from grpo_pipeline.core.params import TrainingParams
 from grpo_pipeline.runs.progress import track
-from grpo_pipeline.tasks.attention.data import examples as build
+from grpo_pipeline.tasks.attention import build
+from grpo_pipeline.tasks.attention.batch import AttentionData
+from grpo_pipeline.tasks.attention.build import FeatureChunk, FeatureSet
+from grpo_pipeline.tasks.attention.clinical import Description
+from grpo_pipeline.tasks.attention.data import examples as model_input
 from grpo_pipeline.tasks.attention.data import manifest
 from grpo_pipeline.tasks.attention.data import splits as splitting
-from grpo_pipeline.tasks.attention.data.clinical import Description
-from grpo_pipeline.tasks.attention.data.examples import ExampleChunk
+from grpo_pipeline.tasks.attention.data.examples import ExampleChunk, Examples
 from grpo_pipeline.tasks.attention.data.image_folder import ImageChunk, ImageFolder
-from grpo_pipeline.tasks.attention.data.params import DataParams, SplitParams
+from grpo_pipeline.tasks.attention.data.params import AugmentationParams, DataParams, SplitParams
 from grpo_pipeline.tasks.attention.data.phantom.generate import (
     count_cores,
     empty_chunk,
@@ -19,6 +27,8 @@ from grpo_pipeline.tasks.attention.data.phantom.generate import (
     phantom_chunks,
 )
 from grpo_pipeline.tasks.attention.data.phantom.patients import PhantomParams
+from grpo_pipeline.tasks.attention.params import ModelParams, RewardParams, SupervisedParams
+from grpo_pipeline.tasks.attention.task import AttentionTask
 
 
 def generate_phantom(
@@ -64,4 +74,44 @@ def build_examples(
     data: DataParams, raw: ImageFolder, checked: pd.DataFrame, splits: splitting.Splits
 ) -> Iterator[tuple[ExampleChunk, Description]]:
     """Yield the model input chunk by chunk; see ``tasks.attention.data.examples.stream_examples``."""
-    yield from build.stream_examples(raw, checked, splits, data)
+    yield from model_input.stream_examples(raw, checked, splits, data)
+
+
+def build_task(
+    model: ModelParams,
+    rewards: RewardParams,
+    supervised_loss: SupervisedParams,
+    training: TrainingParams,
+    data: DataParams,
+    examples: Examples,
+    augmentation: AugmentationParams | None,
+) -> AttentionTask:
+    """Put the task together; refuses cores with fewer cells than points, and what does not go together."""
+    task = build.build_task(model, rewards, supervised_loss, examples, training, augmentation)
+    return build.keep_preprocessing(task, data)
+
+
+def encode_examples(
+    seed: int, task: AttentionTask, examples: Examples, cached: FeatureSet
+) -> Iterator[FeatureSet | FeatureChunk]:
+    """Encode the data set once, chunk by chunk, when the encoder is frozen; found again by the key of weights and data."""
+    yield from build.stream_features(task, task.build_policy(seed), examples, cached)
+
+
+def join_features(examples: Examples, encoded: FeatureSet) -> AttentionData:
+    """Hand examples and features to the arms together."""
+    return build.join_features(examples, encoded)
+
+
+def without_features(examples: Examples) -> AttentionData:
+    """Return the data of a stage that trains the encoder: examples alone."""
+    return AttentionData(examples, None)
+
+
+def gather_features(parts: Iterable[FeatureSet | FeatureChunk]) -> FeatureSet:
+    """Return the features as one array in memory."""
+    found = list(parts)
+    values = [part.values for part in found if part.values is not None]
+    if isinstance(found[0], FeatureSet):
+        return found[0]
+    return FeatureSet(key=found[0].key, values=np.concatenate(values))

@@ -1,13 +1,22 @@
-"""Wiring of the attention task's data: generated or real images -> checked -> split -> model input."""
+"""Wiring of the attention task's data: generated or real images -> checked -> split -> model input -> task and data."""
+
+from dataclasses import replace
 
 from kedro.pipeline import Node, Pipeline
 
 from grpo_pipeline.pipelines.data.attention.nodes import (
     build_examples,
+    build_task,
     check_manifest,
+    encode_examples,
+    gather_features,
     generate_phantom,
+    join_features,
     split_cores,
+    without_features,
 )
+from grpo_pipeline.pipelines.experiments.trials.setup import TaskSetup
+from grpo_pipeline.tasks.attention.build import FeatureSet
 
 
 def create_pipeline() -> Pipeline:
@@ -53,4 +62,68 @@ def create_pipeline() -> Pipeline:
             ),
         ],
         tags=["attention", "data"],
+    )
+
+
+def create_preparation(stages: tuple[str, ...] = ()) -> Pipeline:
+    """Wire ``attention.examples`` -> ``attention.task`` and ``attention.data``.
+
+    With stages before the arms it is ``attention.untrained_task``, and ``attention.untrained_data`` for them; a frozen encoder
+    is asked for its features when they are over.
+    """
+    # A namespace is not interrupted by the nodes of another one.
+    after = f"attention.{stages[-1]}" if stages else "attention.data"
+    parameters = [
+        f"params:attention.{name}"
+        for name in ("model", "reward", "supervised_loss", "training", "data")
+    ]
+    return Pipeline(
+        [
+            Node(
+                build_task,
+                [*parameters, "attention.examples", "params:attention.augmentation"],
+                "attention.untrained_task" if stages else "attention.task",
+                name="build_task",
+                namespace="attention.data",
+            ),
+            Node(
+                encode_examples,
+                ["params:seed", "attention.task", "attention.examples", "attention.features_cache"],
+                "attention.features",
+                name="encode_examples",
+                namespace=after,
+            ),
+            *(
+                [
+                    Node(
+                        without_features,
+                        "attention.examples",
+                        "attention.untrained_data",
+                        name="without_features",
+                        namespace="attention.data",
+                    )
+                ]
+                if stages
+                else []
+            ),
+            Node(
+                join_features,
+                ["attention.examples", "attention.features"],
+                "attention.data",
+                name="join_features",
+                namespace=after,
+            ),
+        ],
+        tags="attention",
+    )
+
+
+def adapt_setup(setup: TaskSetup) -> TaskSetup:
+    """Return the setup that computes features once for all trials with the same encoder."""
+    return replace(
+        setup,
+        without_features=without_features,
+        memory={**setup.memory, "attention.features_cache": FeatureSet(key="", values=None)},
+        carry={**setup.carry, "attention.features_cache": "attention.features"},
+        gather={"attention.features": gather_features},
     )

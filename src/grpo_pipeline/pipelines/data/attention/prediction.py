@@ -11,11 +11,12 @@ from matplotlib import colormaps
 from matplotlib.figure import Figure
 from PIL import Image, ImageColor, ImageDraw
 
-from grpo_pipeline.pipelines.data.attention.heatmaps import HeatmapFiles
+from grpo_pipeline.pipelines.data.attention.image_folder import HeatmapFiles
 from grpo_pipeline.pipelines.data.attention.image_sheet import HEATMAP, HEATMAP_OPACITY
 from grpo_pipeline.pipelines.reporting.figures import VERMILLION
 from grpo_pipeline.runs.progress import track
 from grpo_pipeline.tasks.attention.data.cases import picture_names
+from grpo_pipeline.tasks.attention.data.grey import heatmap_volume, is_nifti
 from grpo_pipeline.tasks.attention.data.image_folder import ImageFolder, file_names
 from grpo_pipeline.tasks.attention.data.params import (
     FRAME_COLUMN,
@@ -23,14 +24,15 @@ from grpo_pipeline.tasks.attention.data.params import (
     DataParams,
     Preprocessing,
 )
-from grpo_pipeline.tasks.attention.inference.frame import heatmap_volume, is_nifti
 from grpo_pipeline.tasks.attention.inference.manifest import check_predict_manifest
 from grpo_pipeline.tasks.attention.inference.params import PredictParams
 from grpo_pipeline.tasks.attention.inference.predictor import (
-    POINT_COLUMNS,
     CorePrediction,
     Predictor,
     build_predictor,
+)
+from grpo_pipeline.tasks.attention.inference.score_tables import (
+    POINT_COLUMNS,
     core_scores,
     frame_table,
     patient_table,
@@ -59,7 +61,7 @@ def draw_overlay(
     Args:
         image: grey levels, uint8 [H, W].
         heatmap: probability, float [H, W]; None shows the image as it is.
-        points: (x, y) in pixels, [k, 2]; frame of ``tasks/attention/inference/frame.py``. NaN is no point.
+        points: (x, y) in pixels, [k, 2]; frame of ``tasks/attention/data/grey.py``. NaN is no point.
         labels: [k], 1 foreground, 0 background; None: all are of the foreground.
     """
     chance = np.zeros(image.shape) if heatmap is None else np.clip(heatmap, 0, 1)

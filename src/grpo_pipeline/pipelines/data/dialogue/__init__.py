@@ -1,8 +1,10 @@
 """The Kedro side of the dialogue task: data, preparation, report."""
 
-from grpo_pipeline.pipelines.data.dialogue.pipeline import create_pipeline
-from grpo_pipeline.pipelines.data.dialogue.preparation import adapt_setup
-from grpo_pipeline.pipelines.data.dialogue.preparation import create_pipeline as create_preparation
+from grpo_pipeline.pipelines.data.dialogue.pipeline import (
+    adapt_setup,
+    create_pipeline,
+    create_preparation,
+)
 from grpo_pipeline.pipelines.data.dialogue.report import create_report
 
 __all__ = ["adapt_setup", "create_pipeline", "create_preparation", "create_report"]

@@ -1,9 +1,18 @@
-"""Nodes of the dialogue task's data pipeline; the checks and the arithmetic are in ``tasks.dialogue``."""
+"""Nodes of the dialogue task's data, and of what runs before its arms: the task object and the tokens.
+
+The checks and the arithmetic are in ``tasks.dialogue``.
+"""
+
+from typing import Any
 
 import pandas as pd
 
+from grpo_pipeline.core.params import TrainingParams
+from grpo_pipeline.tasks.dialogue import build
+from grpo_pipeline.tasks.dialogue.batch import DialogueData
 from grpo_pipeline.tasks.dialogue.data import checks, examples, generate, retrieval
 from grpo_pipeline.tasks.dialogue.data import retrieval as story_index
+from grpo_pipeline.tasks.dialogue.data.examples import DialogueExamples
 from grpo_pipeline.tasks.dialogue.data.generate import PersonaParams
 from grpo_pipeline.tasks.dialogue.data.params import (
     DialogueDataParams,
@@ -11,6 +20,9 @@ from grpo_pipeline.tasks.dialogue.data.params import (
     RetrievalParams,
 )
 from grpo_pipeline.tasks.dialogue.data.text_files import DialogueFiles, dump_lines
+from grpo_pipeline.tasks.dialogue.language_model.params import LanguageModelSection, ReplyParams
+from grpo_pipeline.tasks.dialogue.params import PromptParams, RewardParams, SupervisedParams
+from grpo_pipeline.tasks.dialogue.task import DialogueTask
 
 
 def generate_dialogues(
@@ -56,3 +68,24 @@ def build_dialogue_examples(
     """Return the model input, and how often the story that a reply needs is found."""
     built = examples.build_examples(index, checked, stories, parts, params)
     return built, retrieval.retrieval_report(built.table, stories=len(stories), params=params)
+
+
+def build_task(
+    language_model: LanguageModelSection,
+    prompt: PromptParams,
+    replies: ReplyParams,
+    rewards: RewardParams,
+    supervised_loss: SupervisedParams,
+    training: TrainingParams,
+) -> DialogueTask:
+    """Put the task together, with fresh weights or those of the language model's folder; refuses what does not go together."""
+    return build.build_task(
+        language_model.params, prompt, replies, rewards, supervised_loss, execution=training
+    )
+
+
+def tokenise_examples(
+    task: DialogueTask, examples: DialogueExamples
+) -> tuple[DialogueData, dict[str, Any]]:
+    """Turn the examples into tokens once; report what was cut."""
+    return build.tokenise(task, examples)

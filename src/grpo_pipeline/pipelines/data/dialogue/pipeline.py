@@ -1,14 +1,21 @@
-"""Wiring of the dialogue task's data: generated or real dialogues -> checked -> split -> stories retrieved -> model input."""
+"""Wiring of the dialogue task's data: generated or real -> checked -> split -> stories retrieved -> model input -> tokens."""
+
+from dataclasses import replace
 
 from kedro.pipeline import Node, Pipeline
 
 from grpo_pipeline.pipelines.data.dialogue.nodes import (
     build_dialogue_examples,
+    build_task,
     check_dialogues,
     generate_dialogues,
     index_stories,
     split_personas,
+    tokenise_examples,
 )
+from grpo_pipeline.pipelines.experiments.trials.setup import TaskSetup
+from grpo_pipeline.tasks.dialogue.batch import DialogueData
+from grpo_pipeline.tasks.dialogue.language_model.tokens import stack_rows
 
 
 def create_pipeline() -> Pipeline:
@@ -67,4 +74,38 @@ def create_pipeline() -> Pipeline:
             ),
         ],
         tags=["dialogue", "data"],
+    )
+
+
+SECTIONS = ("language_model", "prompt", "replies", "rewards", "supervised_loss", "training")
+
+
+def create_preparation() -> Pipeline:
+    """Wire ``dialogue.examples`` -> ``dialogue.untrained_task`` and ``dialogue.data``."""
+    return Pipeline(
+        [
+            Node(
+                build_task,
+                [f"params:dialogue.{name}" for name in SECTIONS],
+                "dialogue.untrained_task",
+                name="build_task",
+                namespace="dialogue.data",
+            ),
+            Node(
+                tokenise_examples,
+                ["dialogue.untrained_task", "dialogue.examples"],
+                ["dialogue.data", "dialogue.token_report"],
+                name="tokenise_examples",
+                namespace="dialogue.data",
+            ),
+        ],
+        tags="dialogue",
+    )
+
+
+def adapt_setup(setup: TaskSetup) -> TaskSetup:
+    """Return the setup whose digests need no tokens."""
+    nothing = stack_rows([])
+    return replace(
+        setup, without_features=lambda examples: DialogueData(examples, nothing, nothing)
     )

@@ -1,7 +1,6 @@
 """The Kedro side of the molecule task: data, preparation, report."""
 
-from grpo_pipeline.pipelines.data.molecules.pipeline import create_pipeline
-from grpo_pipeline.pipelines.data.molecules.preparation import create_pipeline as create_preparation
+from grpo_pipeline.pipelines.data.molecules.pipeline import create_pipeline, create_preparation
 from grpo_pipeline.pipelines.data.molecules.report import create_report
 
 __all__ = ["create_pipeline", "create_preparation", "create_report"]

@@ -1,17 +1,31 @@
-"""Nodes of the molecule task's data pipeline; the chemistry is in ``tasks.molecules``.
+"""Nodes of the molecule task's data, and of what runs before its arms: the data with conditions, and the task object.
 
-RDKit is an extra: what needs it is imported when a node runs, so that the registry opens without it.
+RDKit is an extra: what needs it is imported when a node runs, so that the registry opens without it. The chemistry is in
+``tasks.molecules``.
 """
 
 from typing import Any
 
 import pandas as pd
 
+from grpo_pipeline.core.params import TrainingParams
 from grpo_pipeline.tasks.molecules.data.examples import MoleculeExamples
 from grpo_pipeline.tasks.molecules.data.params import (
     GeneratorParams,
     MoleculeDataParams,
     MoleculeSplitParams,
+)
+from grpo_pipeline.tasks.molecules.diffusion.params import (
+    DenoiserParams,
+    Diffusion,
+    NoiseParams,
+    TrajectoryParams,
+    X0LossParams,
+)
+from grpo_pipeline.tasks.molecules.params import (
+    GraphPromptParams,
+    MoleculeRewardParams,
+    SamplingParams,
 )
 from grpo_pipeline.tasks.shared import require
 from grpo_pipeline.tasks.text_lines import TextFile
@@ -72,3 +86,39 @@ def build_molecule_examples(
     from grpo_pipeline.tasks.molecules.data.build_examples import build_examples
 
     return build_examples(vocabulary, checked, properties, parts)
+
+
+def attach_conditions(prompt: GraphPromptParams, examples: MoleculeExamples) -> Any:
+    """Put the properties that prompts name beside the molecules; refuses molecules that there is no room for.
+
+    Raises:
+        ModuleNotFoundError: if RDKit is not installed.
+    """
+    require("rdkit", extra="molecules")
+    from grpo_pipeline.tasks.molecules import batch
+
+    return batch.attach_conditions(examples, prompt)
+
+
+def join_diffusion(
+    noise: NoiseParams,
+    denoiser: DenoiserParams,
+    trajectory: TrajectoryParams,
+    supervised_loss: X0LossParams,
+) -> Diffusion:
+    """Bundle what belongs together."""
+    return Diffusion(noise, denoiser, trajectory, supervised_loss)
+
+
+def build_task(
+    prompt: GraphPromptParams,
+    rewards: MoleculeRewardParams,
+    sampling: SamplingParams,
+    training: TrainingParams,
+    diffusion: Diffusion,
+    data: Any,
+) -> Any:
+    """Put the task together, with fresh weights; refuses what does not go together."""
+    from grpo_pipeline.tasks.molecules import build
+
+    return build.build_task(diffusion, prompt, rewards, sampling, data, execution=training)

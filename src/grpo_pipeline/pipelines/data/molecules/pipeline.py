@@ -1,11 +1,14 @@
-"""Wiring of the molecule task's data: generated or real molecules -> checked -> split, measured -> model input."""
+"""Wiring of the molecule task's data: generated or real -> checked -> split, measured -> model input -> task."""
 
 from kedro.pipeline import Node, Pipeline
 
 from grpo_pipeline.pipelines.data.molecules.nodes import (
+    attach_conditions,
     build_molecule_examples,
+    build_task,
     check_molecules,
     generate_molecules,
+    join_diffusion,
     measure_molecules,
     split_molecules,
 )
@@ -66,4 +69,40 @@ def create_pipeline() -> Pipeline:
             ),
         ],
         tags=["molecules", "data"],
+    )
+
+
+DIFFUSION = ("noise", "denoiser", "trajectory", "supervised_loss")
+
+
+def create_preparation() -> Pipeline:
+    """Wire ``molecules.examples`` -> ``molecules.data`` and ``molecules.untrained_task``."""
+    sections = [
+        f"params:molecules.{name}" for name in ("prompt", "rewards", "sampling", "training")
+    ]
+    return Pipeline(
+        [
+            Node(
+                attach_conditions,
+                ["params:molecules.prompt", "molecules.examples"],
+                "molecules.data",
+                name="attach_conditions",
+                namespace="molecules.data",
+            ),
+            Node(
+                join_diffusion,
+                [f"params:molecules.{name}" for name in DIFFUSION],
+                "molecules.diffusion",
+                name="join_diffusion",
+                namespace="molecules.data",
+            ),
+            Node(
+                build_task,
+                [*sections, "molecules.diffusion", "molecules.data"],
+                "molecules.untrained_task",
+                name="build_task",
+                namespace="molecules.data",
+            ),
+        ],
+        tags="molecules",
     )

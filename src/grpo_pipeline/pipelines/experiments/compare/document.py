@@ -19,21 +19,19 @@ from grpo_pipeline.pipelines.params import EvaluationParams
 from grpo_pipeline.statistics.alignment import Rules, check_same_units, split_rules
 from grpo_pipeline.statistics.bootstrap import (
     LEVEL,
+    BySeed,
     Estimate,
     cluster_weights,
     describe,
+    differences_by_seed,
     holm,
+    interval_with_seeds,
+    mean_over_seeds,
     simultaneous_intervals,
+    spread,
     two_sided_p,
 )
 from grpo_pipeline.statistics.metric import Metric, MetricSuite
-from grpo_pipeline.statistics.over_seeds import (
-    BySeed,
-    differences_by_seed,
-    interval_with_seeds,
-    mean_over_seeds,
-    spread,
-)
 from grpo_pipeline.statistics.wording import change_sentences
 
 # Finished trials -> estimates of every arm, seed, rule and metric, all on the same resamples of patients.

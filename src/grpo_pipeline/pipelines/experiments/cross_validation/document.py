@@ -18,9 +18,14 @@ from grpo_pipeline.pipelines.experiments.cross_validation.out_of_fold import (
 )
 from grpo_pipeline.pipelines.params import CrossValidationParams, EvaluationParams
 from grpo_pipeline.statistics.alignment import FOLD, average_folds, spread_over_folds, stratify
-from grpo_pipeline.statistics.bootstrap import Estimate, cluster_weights, describe
+from grpo_pipeline.statistics.bootstrap import (
+    Estimate,
+    cluster_weights,
+    describe,
+    differences_by_seed,
+    mean_over_seeds,
+)
 from grpo_pipeline.statistics.metric import Metric, MetricSuite
-from grpo_pipeline.statistics.over_seeds import differences_by_seed, mean_over_seeds
 from grpo_pipeline.tasks.folds import FoldPlan
 
 # Out-of-fold rows -> values with intervals: inside the folds, pooled, averaged over folds; and of the held-out examples.

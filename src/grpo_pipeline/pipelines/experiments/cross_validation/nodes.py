@@ -13,17 +13,15 @@ from grpo_pipeline.pipelines.experiments.compare.nodes import score_rows
 from grpo_pipeline.pipelines.experiments.cross_validation import choice, tables
 from grpo_pipeline.pipelines.experiments.cross_validation.choice import (
     Choice,
-    inner_plan,
-    outer_plan,
-)
-from grpo_pipeline.pipelines.experiments.cross_validation.document import build_document
-from grpo_pipeline.pipelines.experiments.cross_validation.out_of_fold import OutOfFold, collect
-from grpo_pipeline.pipelines.experiments.cross_validation.settings import (
     Settings,
     check_metrics,
     check_reward,
+    inner_plan,
+    outer_plan,
     resolve_settings,
 )
+from grpo_pipeline.pipelines.experiments.cross_validation.document import build_document
+from grpo_pipeline.pipelines.experiments.cross_validation.out_of_fold import OutOfFold, collect
 from grpo_pipeline.pipelines.experiments.trials.engine import Bench, run_trials
 from grpo_pipeline.pipelines.experiments.trials.records import StoredTrials, TrialRecord
 from grpo_pipeline.pipelines.experiments.trials.setups import find_setup

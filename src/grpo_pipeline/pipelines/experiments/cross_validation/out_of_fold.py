@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from grpo_pipeline.pipelines.experiments.cross_validation.choice import Choices
-from grpo_pipeline.pipelines.experiments.cross_validation.settings import Settings, trial_arm
+from grpo_pipeline.pipelines.experiments.cross_validation.choice import Choices, Settings, trial_arm
 from grpo_pipeline.pipelines.experiments.trials.records import CompareError, StoredTrials
 from grpo_pipeline.statistics.alignment import FOLD, split_rules
 from grpo_pipeline.statistics.metric import MetricSuite, Unit

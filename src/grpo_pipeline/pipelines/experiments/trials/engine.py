@@ -33,7 +33,7 @@ from grpo_pipeline.pipelines.experiments.trials.setup import (
     train_trial,
 )
 from grpo_pipeline.pipelines.training.resuming import run_digest
-from grpo_pipeline.runs.code_version import digest_of_sources
+from grpo_pipeline.runs.process import digest_of_sources
 from grpo_pipeline.runs.progress import say
 from grpo_pipeline.tasks import TASKS, find_task
 

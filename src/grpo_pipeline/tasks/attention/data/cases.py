@@ -10,9 +10,8 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from grpo_pipeline.tasks.attention.data.image_folder import (
@@ -21,12 +20,7 @@ from grpo_pipeline.tasks.attention.data.image_folder import (
     resolve_below,
 )
 from grpo_pipeline.tasks.attention.data.image_formats import read_stack
-from grpo_pipeline.tasks.attention.data.params import (
-    FRAME_COLUMN,
-    SIZE_COLUMN,
-    Preprocessing,
-    VolumeParams,
-)
+from grpo_pipeline.tasks.attention.data.params import FRAME_COLUMN, VolumeParams
 from grpo_pipeline.tasks.attention.data.planes import (
     SEVERAL_FILES,
     UnreadableFileError,
@@ -376,67 +370,6 @@ def frames_of(
     return [(f"{i:0{width}d}", f"#axis={volume.axis},take=index,index={i}") for i in numbers]
 
 
-# Rows that belong together.
-
-
-def core_reasons(
-    rows: Sequence[Mapping[str, Any]],
-    facts: Collection[str],
-    preprocessing: Preprocessing,
-    *,
-    section: str,
-) -> dict[int, str]:
-    """Return line -> reason for all rows of a core that has a frame twice, facts that differ, or frames of several sizes."""
-    cores: dict[str, list[Mapping[str, Any]]] = {}
-    for row in rows:
-        cores.setdefault(row["core_id"], []).append(row)
-    reasons: dict[int, str] = {}
-    for core_id, own in cores.items():
-        if (reason := core_fault(core_id, own, facts, preprocessing, section=section)) is not None:
-            reasons |= dict.fromkeys((row["row"] for row in own), reason)
-    return reasons
-
-
-def core_fault(
-    core_id: str,
-    rows: Sequence[Mapping[str, Any]],
-    facts: Collection[str],
-    preprocessing: Preprocessing,
-    *,
-    section: str,
-) -> str | None:
-    """Return why the rows cannot be frames of one core, None where they can."""
-    seen: dict[str, int] = {}
-    for row in rows:
-        if row[FRAME_COLUMN] in seen:
-            lines = [seen[row[FRAME_COLUMN]], row["row"]]
-            return (
-                f"frame {row[FRAME_COLUMN]!r} of core {core_id!r} must be there once, got it in rows {lines}; name the frames "
-                f"apart ({section}.columns.frame)"
-            )
-        seen[row[FRAME_COLUMN]] = row["row"]
-    for fact in facts:
-        # Unknown numbers are equal to each other.
-        found = sorted({"unknown" if row[fact] != row[fact] else str(row[fact]) for row in rows})
-        if len(found) > 1:
-            return (
-                f"core {core_id!r} must have one {fact} in all its frames, got {', '.join(found[:SHOWN])}; correct its rows, or "
-                "give them core ids of their own"
-            )
-    sizes = {row[SIZE_COLUMN]: row for row in reversed(rows)}
-    if len(sizes) > 1 and preprocessing.frame_sizes == "one":
-        got = " and ".join(
-            f"{width} x {height} ({row['image']!r})"
-            for size, row in reversed(list(sizes.items())[-2:])
-            for height, width in (size.split(),)
-        )
-        return (
-            f"frames of core {core_id!r} must have one size, got {got}; crop them alike, or set "
-            "attention.data.frame_sizes: any"
-        )
-    return None
-
-
 def core_rows(table: pd.DataFrame) -> pd.DataFrame:
     """Return the first row of every core: what counts cores must not count their frames."""
     return table.drop_duplicates("core_id") if FRAME_COLUMN in table else table
@@ -447,28 +380,3 @@ def picture_names(table: pd.DataFrame) -> pd.Series:
     if FRAME_COLUMN not in table:
         return table["core_id"]
     return table["core_id"].astype(str) + " / " + table[FRAME_COLUMN].astype(str)
-
-
-def combine_logits(
-    logits: np.ndarray, codes: np.ndarray, how: Literal["mean", "max"]
-) -> np.ndarray:
-    """Return the logit of every group of rows, whose probability is the mean or the highest of theirs: [n, ...] -> [g, ...].
-
-        mean: log sum_i sigmoid(x_i) - log sum_i sigmoid(-x_i)
-
-    so that nothing is rounded to a probability of 1 on the way.
-
-    Args:
-        logits: of each row, in any order.
-        codes: group of each row, 0 to g - 1, int [n]; every group has a row.
-        how: the rule.
-    """
-    shape = (int(codes.max(initial=-1)) + 1, *logits.shape[1:])
-    if how == "max":
-        highest = np.full(shape, -np.inf)
-        np.maximum.at(highest, codes, logits)
-        return highest
-    positive, negative = (np.full(shape, -np.inf) for _ in range(2))
-    np.logaddexp.at(positive, codes, -np.logaddexp(0, -logits))
-    np.logaddexp.at(negative, codes, -np.logaddexp(0, logits))
-    return positive - negative

@@ -13,8 +13,8 @@ import pandas as pd
 
 from grpo_pipeline.runs.lookahead import map_ahead, usable_cores
 from grpo_pipeline.runs.progress import track
+from grpo_pipeline.tasks.attention.clinical import Description, describe_columns
 from grpo_pipeline.tasks.attention.data.burnt_in import fill, find_burnt_in
-from grpo_pipeline.tasks.attention.data.clinical import Description, describe_columns
 from grpo_pipeline.tasks.attention.data.grey import (
     resize_image,
     resize_mask,

@@ -7,14 +7,16 @@ import re
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from threading import Lock
 
 import numpy as np
 import pandas as pd
 from PIL import Image, UnidentifiedImageError
 
-from grpo_pipeline.tasks.attention.data.image_formats import read_stack
+from grpo_pipeline.runs.lookahead import map_ahead, usable_cores
+from grpo_pipeline.tasks.attention.data.image_formats import metaimage_data, read_stack
+from grpo_pipeline.tasks.attention.data.params import DataParams
 from grpo_pipeline.tasks.attention.data.planes import (
     HDF5_SUFFIXES,
     SEVERAL_FILES,
@@ -351,3 +353,46 @@ def file_name(text: str, *, is_free: bool) -> str:
     # A leading - would be taken for an option by programs that are given the file.
     kept = re.sub(r"^-|[^A-Za-z0-9_-]", "_", text)[:60]
     return f"{kept or '_'}-{digest}"
+
+
+def manifest_digest(raw: ImageFolder) -> str:
+    """Return the SHA-256 of the manifest, or of the JSON files of all cases in their order, hexadecimal."""
+    if not raw.cases:
+        return file_digest(raw.manifest_path)
+    digest, name = hashlib.sha256(), raw.manifest_path.name
+    for case in raw.cases:
+        path = raw.root / case / name
+        digest.update(f"{case}\0{file_digest(path) if path.is_file() else ''}\n".encode())
+    return digest.hexdigest()
+
+
+def file_digest(path: Path) -> str:
+    """Return the SHA-256 of a file, hexadecimal; a file of any size."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def files_digest(raw: ImageFolder, checked: pd.DataFrame, params: DataParams) -> str:
+    """Return the SHA-256 of all files that the usable rows name, with their names, in sorted order."""
+    names = {
+        path
+        for column in ("image", "region_mask", "bag_mask", "lesion_mask")
+        for path in checked[column]
+        if path
+    }
+    # The file alone, without the plane, the key and the values that a path may name.
+    files = {file for name in names for file in name.split(SEVERAL_FILES)}
+    names = {split_key(split_address(split_values(name)[0])[0])[0] for name in files}
+    names |= {
+        str(PurePosixPath(name).with_name(metaimage_data(raw.root / name, name).name))
+        for name in names
+        if name.lower().endswith(".mhd")
+    }
+    ordered, workers = sorted(names), params.workers or usable_cores()
+    digests = map_ahead(
+        lambda name: file_digest(raw.root / name), ordered, workers=workers, ahead=4 * workers
+    )
+    digest = hashlib.sha256()
+    for name, found in zip(ordered, digests, strict=True):
+        digest.update(f"{name}\0{found}\n".encode())
+    return digest.hexdigest()

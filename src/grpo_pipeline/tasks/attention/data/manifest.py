@@ -1,14 +1,11 @@
 """Check a manifest against its files: usable rows in canonical columns, refused rows with reasons, and a report."""
 
-import hashlib
-import json
 import logging
-from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path, PurePath, PurePosixPath
+from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
@@ -16,9 +13,25 @@ import pandas as pd
 
 from grpo_pipeline.runs.lookahead import map_ahead, usable_cores
 from grpo_pipeline.runs.progress import track
-from grpo_pipeline.tasks.attention.data.cases import core_reasons, core_rows, open_rows
-from grpo_pipeline.tasks.attention.data.image_folder import ImageFolder, resolve_below
-from grpo_pipeline.tasks.attention.data.image_formats import metaimage_data
+from grpo_pipeline.tasks.attention.data.cases import core_rows, open_rows
+from grpo_pipeline.tasks.attention.data.file_checks import (
+    PATHS,
+    CheckedMasks,
+    Row,
+    RowError,
+    check_files,
+    count_shared,
+    describe_burnt_in,
+    describe_masks,
+    unnamed_masks,
+    warn_of_masks,
+    warn_of_unnamed,
+)
+from grpo_pipeline.tasks.attention.data.image_folder import (
+    ImageFolder,
+    files_digest,
+    manifest_digest,
+)
 from grpo_pipeline.tasks.attention.data.params import (
     BETWEEN_FINDINGS,
     CANONICAL_COLUMNS,
@@ -33,82 +46,16 @@ from grpo_pipeline.tasks.attention.data.params import (
     Preprocessing,
     canonical_value,
 )
-from grpo_pipeline.tasks.attention.data.planes import (
-    FEW_VALUES,
-    SEVERAL_FILES,
-    split_address,
-    split_key,
-    split_values,
-)
+from grpo_pipeline.tasks.attention.data.planes import split_address, split_values
 from grpo_pipeline.tasks.attention.data.row_checks import (
-    PATHS,
-    CheckedMasks,
-    RowError,
     check_columns,
-    check_files,
+    core_reasons,
     duplicate_reasons,
-    file_stem,
-    read_paths,
-    read_row,
     split_reasons,
 )
-from grpo_pipeline.tasks.folds import SPLITS
-
-# Splits that a file beside the manifest names: ``{"train": [core ids], "val": [...], "test": [...]}``.
+from grpo_pipeline.tasks.attention.data.splits import SHOWN, named_splits, read_split_row
 
 logger = logging.getLogger(__name__)
-
-SHOWN = 3
-"""Ids that a message gives as examples."""
-
-
-def read_splits_file(path: Path, *, core_ids: Collection[str]) -> dict[str, str]:
-    """Return core id -> train, val or test.
-
-    Args:
-        path: the JSON file; numbers among its ids are read as text.
-        core_ids: those of the manifest, good rows and bad ones.
-
-    Raises:
-        ValueError: if the file is no such document, an id stands twice, or one is not in the manifest.
-    """
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ValueError(
-            f"{path} must be a JSON file of splits, got {error}; correct attention.data.splits_file"
-        ) from error
-    if (
-        not isinstance(found, dict)
-        or set(found) != set(SPLITS)
-        or not all(isinstance(ids, list) for ids in found.values())
-    ):
-        kind = str(sorted(map(str, found))) if isinstance(found, dict) else type(found).__name__
-        raise ValueError(
-            f'{path} must hold lists of core ids named "train", "val" and "test", got {kind}; correct it'
-        )
-    pairs = [(str(core_id), name) for name in SPLITS for core_id in found[name]]
-    split_of = dict(pairs)
-    if len(split_of) < len(pairs):
-        twice = sorted(
-            core_id
-            for core_id, count in Counter(core_id for core_id, _ in pairs).items()
-            if count > 1
-        )
-        raise ValueError(
-            f"{path} must name each core once, got {len(twice)} twice, such as {twice[:SHOWN]}; correct it"
-        )
-    unknown = sorted(set(split_of) - set(core_ids))
-    if unknown:
-        raise ValueError(
-            f"{path} must name cores of the manifest, got {len(unknown)} others, such as {unknown[:SHOWN]}; the manifest has "
-            f"such as {sorted(core_ids)[:SHOWN]}"
-        )
-    return split_of
-
-
-Row = dict[str, Any]
-
 CORE_FACTS = ("patient_id", "center", "label", "involvement", "grade_group", "split")
 """Canonical columns that must be the same in all rows of a core."""
 QUARANTINE_COLUMNS = ("row", "core_id", "file", "reason")
@@ -247,36 +194,6 @@ def check_generated(raw: ImageFolder, generated: Mapping[str, object], params: D
         )
 
 
-def named_splits(raw: ImageFolder, params: DataParams) -> dict[str, str] | None:
-    """Return core id -> split as ``splits_file`` says, None where there is none."""
-    if params.splits_file is None:
-        return None
-    columns = params.columns
-    # The core id of each row, not judged yet.
-    ids = (
-        raw.manifest[columns.core_id]
-        if columns.core_id
-        else map(file_stem, raw.manifest[columns.image])
-    )
-    return read_splits_file(resolve_below(raw.root, params.splits_file), core_ids=set(ids))
-
-
-def read_split_row(
-    cells: Mapping[str, str], *, params: DataParams, split_of: Mapping[str, str] | None
-) -> Row:
-    """Read a row, its split from ``split_of`` where a file names the splits; a core that the file leaves out is refused."""
-    row: Row = read_row(cells, params)
-    if split_of is None:
-        return row
-    core_id, file = row["core_id"], str(params.splits_file)
-    if core_id not in split_of:
-        raise RowError(
-            f"core {core_id!r} must be in a split of {file!r}, got none; add it there or drop the row",
-            file=file,
-        )
-    return row | {"split": split_of[core_id]}
-
-
 def check_classes(raw: ImageFolder, rows: Sequence[Row], params: DataParams) -> None:
     """Refuse labels that leave a class without a row, and say which listed values no row has: they may be misspelt.
 
@@ -354,104 +271,6 @@ def check_rows(raw: ImageFolder, reader: RowReader) -> tuple[list[Row], list[Row
         described["burnt_in"] = describe_burnt_in(drawn)
     warn_of_masks(described["masks"])
     return rows, refused, described
-
-
-def count_shared(name: str, usable: Sequence[tuple[Row, CheckedMasks]]) -> int:
-    """Return how many files of masks that are not empty belong to several images, which one drawing hardly fits."""
-    images: dict[str, set[str]] = {}
-    for row, masks in usable:
-        if masks.shares.get(name):
-            images.setdefault(row[name], set()).add(row["image"])
-    return sum(len(of_one) > 1 for of_one in images.values())
-
-
-def unnamed_masks(raw: ImageFolder, params: DataParams) -> dict[str, list[str]]:
-    """Return the files of masks that no row names, per kind of mask: outlines that nobody reads, of other images perhaps.
-
-    They are looked for beside those that are named, in folders that hold no image of the data set.
-    """
-    named: dict[str, set[str]] = {name: set() for name in PATHS}
-    for line in raw.manifest.itertuples(index=False, name=None):
-        cells = dict(zip(raw.manifest.columns, line, strict=True))
-        paths = read_paths(cells, params.columns, params.folders, may_be_empty=PATHS)
-        for name, path in paths.items():
-            # An HDF5 file holds its masks under keys; those that are not named are not looked for.
-            files = (split_address(file)[0] for file in path.split(SEVERAL_FILES))
-            named[name] |= {file for file in files if file and not split_key(file)[1]}
-    taken = set().union(*named.values())
-    folders_of_images = {str(PurePosixPath(file).parent) for file in named["image"]}
-    found = {}
-    for name in PATHS[1:]:
-        folders = {str(PurePosixPath(file).parent) for file in named[name]} - folders_of_images
-        endings = {PurePosixPath(file).suffix.lower() for file in named[name]}
-        there = {
-            f"{folder}/{path.name}".removeprefix("./")
-            for folder in folders
-            if (raw.root / folder).is_dir()
-            for path in (raw.root / folder).iterdir()
-            if path.suffix.lower() in endings and path.is_file()
-        }
-        found[name] = sorted(there - taken)
-    return found
-
-
-def warn_of_unnamed(unnamed: Mapping[str, Sequence[str]]) -> None:
-    """Say which files of masks no row names."""
-    for name, files in unnamed.items():
-        if files:
-            logger.warning(
-                "%d files beside those of %s belong to no row of the manifest, such as %r: are they outlines of other images?",
-                *(len(files), name, files[0]),
-            )
-
-
-def describe_masks(shares: Sequence[float], *, smeared: int, shared: int) -> dict[str, float | int]:
-    """Return what shares of their images masks of one kind cover, and how many are empty, mostly inside, smeared or shared."""
-    low, middle, high = np.quantile(shares, (0, 0.5, 1)).round(4).tolist()
-    return {
-        "files": len(shares),
-        "empty": sum(share == 0 for share in shares),
-        "lowest_share": low,
-        "median_share": middle,
-        "highest_share": high,
-        "more_than_half": sum(share > 0.5 for share in shares),
-        "smeared": smeared,
-        "shared": shared,
-    }
-
-
-def describe_burnt_in(shares: Sequence[float]) -> dict[str, float | int]:
-    """Return how many images have something drawn into them, and what share of these is filled."""
-    some = [share for share in shares if share > 0]
-    middle, high = np.quantile(some, (0.5, 1)).round(5).tolist() if some else (0.0, 0.0)
-    return {
-        "images": len(shares),
-        "with_marks": len(some),
-        "median_share": middle,
-        "highest_share": high,
-    }
-
-
-def warn_of_masks(masks: Mapping[str, Mapping[str, float | int]]) -> None:
-    """Say which masks look inverted (lesions and bags that cover most of their image) or smeared."""
-    for name, found in masks.items():
-        if name != "region_mask" and found["more_than_half"]:
-            logger.warning(
-                "%d of %d masks of %s cover more than half of their image (median %.0f%%): are they inverted? "
-                "Name the values that lie inside: attention.data.mask_values.%s",
-                *(found["more_than_half"], found["files"], name, 100 * found["median_share"], name),
-            )
-        if name != "region_mask" and found["shared"]:
-            logger.warning(
-                "%d files of %s mark something in several images each: does one drawing fit all of them?",
-                *(found["shared"], name),
-            )
-        if found["smeared"]:
-            logger.warning(
-                "%d of %d masks of %s have more than %d values, as a JPEG file has: inside is what is at least half of the "
-                "highest value; save masks without loss, as PNG",
-                *(found["smeared"], found["files"], name, FEW_VALUES),
-            )
 
 
 def check_row(
@@ -555,17 +374,6 @@ def data_report(
     }
 
 
-def manifest_digest(raw: ImageFolder) -> str:
-    """Return the SHA-256 of the manifest, or of the JSON files of all cases in their order, hexadecimal."""
-    if not raw.cases:
-        return file_digest(raw.manifest_path)
-    digest, name = hashlib.sha256(), raw.manifest_path.name
-    for case in raw.cases:
-        path = raw.root / case / name
-        digest.update(f"{case}\0{file_digest(path) if path.is_file() else ''}\n".encode())
-    return digest.hexdigest()
-
-
 def describe_spacing(spacings: pd.Series) -> dict[str, object]:
     """Return of how many images the size of a pixel is known, and what that means for the others."""
     unknown = int((spacings == "").sum())
@@ -593,35 +401,3 @@ def count_findings(cores: pd.DataFrame) -> dict[str, int]:
     """Return number of findings -> how many cores have so many."""
     numbers = cores[FINDINGS_COLUMN].map(int.bit_count)
     return {str(k): int(v) for k, v in numbers.value_counts().sort_index().items()}
-
-
-def file_digest(path: Path) -> str:
-    """Return the SHA-256 of a file, hexadecimal; a file of any size."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def files_digest(raw: ImageFolder, checked: pd.DataFrame, params: DataParams) -> str:
-    """Return the SHA-256 of all files that the usable rows name, with their names, in sorted order."""
-    names = {
-        path
-        for column in ("image", "region_mask", "bag_mask", "lesion_mask")
-        for path in checked[column]
-        if path
-    }
-    # The file alone, without the plane, the key and the values that a path may name.
-    files = {file for name in names for file in name.split(SEVERAL_FILES)}
-    names = {split_key(split_address(split_values(name)[0])[0])[0] for name in files}
-    names |= {
-        str(PurePosixPath(name).with_name(metaimage_data(raw.root / name, name).name))
-        for name in names
-        if name.lower().endswith(".mhd")
-    }
-    ordered, workers = sorted(names), params.workers or usable_cores()
-    digests = map_ahead(
-        lambda name: file_digest(raw.root / name), ordered, workers=workers, ahead=4 * workers
-    )
-    digest = hashlib.sha256()
-    for name, found in zip(ordered, digests, strict=True):
-        digest.update(f"{name}\0{found}\n".encode())
-    return digest.hexdigest()

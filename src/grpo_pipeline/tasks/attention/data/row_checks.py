@@ -1,37 +1,30 @@
-"""Checks of one manifest row and of rows against each other; a refusal is a ``RowError`` with one sentence."""
+"""Read the text of a row into canonical columns, and say which rows contradict each other."""
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import reduce
 from operator import or_
-from pathlib import PurePosixPath
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
-from grpo_pipeline.tasks.attention.data.burnt_in import find_burnt_in
-from grpo_pipeline.tasks.attention.data.grey import to_grey8
-from grpo_pipeline.tasks.attention.data.image_folder import ImageFolder
+from grpo_pipeline.tasks.attention.data.cases import SHOWN
+from grpo_pipeline.tasks.attention.data.file_checks import (
+    RowError,
+    addressed,
+    file_stem,
+    read_paths,
+)
 from grpo_pipeline.tasks.attention.data.params import (
     BETWEEN_FINDINGS,
     FRAME_COLUMN,
     READER_COLUMN,
+    SIZE_COLUMN,
     ColumnParams,
     DataParams,
-    FolderParams,
     LabelParams,
     Preprocessing,
     canonical_value,
-)
-from grpo_pipeline.tasks.attention.data.planes import (
-    SEVERAL_FILES,
-    UnreadableFileError,
-    split_address,
-    split_key,
-    with_address,
-    with_values,
 )
 
 TRUTH = {"true": 1.0, "false": 0.0}
@@ -42,36 +35,6 @@ SPLIT_NAMES = {
 }  # fmt: skip
 SIGNIFICANT_GRADE = 2
 """Grade group from which on prostate cancer is called clinically significant (ISUP 2014)."""
-PATHS = ("image", "region_mask", "bag_mask", "lesion_mask")
-
-
-class RowError(ValueError):
-    """A row cannot be used; ``file`` is the file at fault, "" where it is the row itself."""
-
-    def __init__(self, reason: str, *, file: str = "") -> None:
-        super().__init__(reason)
-        self.file = file
-
-
-@dataclass(frozen=True)
-class CheckedMasks:
-    """Findings about the pixels of one row: is the bag mask all zero, does the lesion mask hold a lesion, the image's [H, W].
-
-    ``bag_is_lesion``: both masks hold the same pixels, not none, so that the outline is what the losses learn from.
-
-    ``spacing_mm`` is the image's row and column spacing as text, "" where neither the file nor the parameters say. ``shares`` are
-    what of the image lies inside each mask, and ``smeared`` the masks whose edge had to be guessed. ``burnt_in`` is
-    the share of the image that is drawn and gets filled, None where it is kept.
-    """
-
-    bag_is_empty: bool
-    has_lesion: bool
-    bag_is_lesion: bool
-    shape: tuple[int, int]
-    spacing_mm: str
-    shares: Mapping[str, float]
-    smeared: frozenset[str]
-    burnt_in: float | None = None
 
 
 def check_columns(manifest: pd.DataFrame, columns: ColumnParams) -> None:
@@ -135,63 +98,6 @@ def read_row(cells: Mapping[str, str], params: DataParams) -> dict[str, object]:
         **({FRAME_COLUMN: required(cells, columns.frame, "frame")} if columns.frame else {}),
         **kind,
     }
-
-
-def read_paths(
-    cells: Mapping[str, str],
-    columns: ColumnParams | Any,
-    folders: FolderParams | Any,
-    *,
-    may_be_empty: Collection[str],
-) -> dict[str, str]:
-    """Return the paths below the data root that ``folders`` knows, "" where a file is not given.
-
-    Args:
-        cells: the row.
-        columns: attribute -> column, None where there is none.
-        folders: attribute -> folder that is put before the path.
-        may_be_empty: attributes whose cell may be empty.
-    """
-    paths = {}
-    for name in (name for name in PATHS if name in type(folders).model_fields):
-        column, folder = getattr(columns, name), getattr(folders, name)
-        cell = cells[column] if column else ""
-        if column and not cell and name not in may_be_empty:
-            raise RowError(
-                f"column {column!r} must hold the path of the {name}, got an empty cell; fill it in"
-            )
-        # A plain join: an absolute path or ".." in the cell must reach the check of the data root unchanged.
-        paths[name] = SEVERAL_FILES.join(
-            f"{folder.rstrip('/')}/{file}" if file and folder and not file.startswith("/") else file
-            for file in files_of(name, cell)
-        )
-    return paths
-
-
-def addressed(paths: Mapping[str, str], params: Preprocessing) -> dict[str, str]:
-    """Return the paths with the plane that the parameters ask for, and those of masks with the values that lie inside."""
-    found = {
-        name: SEVERAL_FILES.join(with_address(file, params.volume) for file in files_of(name, path))
-        for name, path in paths.items()
-    }
-    values = params.mask_values
-    return {
-        name: with_values(path, getattr(values, name)) if name in PATHS[1:] else path
-        for name, path in found.items()
-    }
-
-
-def files_of(name: str, cell: str) -> list[str]:
-    """Return the files that a cell names: a mask may be drawn in several, ``a.png;b.png``."""
-    if name == "image":
-        return [cell]
-    return [file.strip() for file in cell.split(SEVERAL_FILES)]
-
-
-def file_stem(path: str) -> str:
-    """Return the file name without its ending, ``.nii.gz`` being one ending; of a key in a file, its last part."""
-    name, key = split_key(split_address(path)[0])
-    return PurePosixPath(key).name if key else PurePosixPath(name.removesuffix(".gz")).stem
 
 
 def required(cells: Mapping[str, str], column: str, meaning: str) -> str:
@@ -388,114 +294,6 @@ def read_split(cells: Mapping[str, str], column: str | None) -> str:
     return name
 
 
-def check_files(
-    raw: ImageFolder,
-    row: Mapping[str, object],
-    params: Preprocessing,
-    *,
-    spacing_mm: tuple[float, float] | None = None,
-) -> CheckedMasks:
-    """Open the files of a row and check that they belong together; ``spacing_mm`` is that of a file which does not tell it.
-
-    Raises:
-        RowError: if a file cannot be read, sizes differ, the region is empty, the bag is empty against ``empty_bag``, or the
-            bag and the region do not overlap.
-    """
-    image_path = str(row["image"])
-    try:
-        plane = raw.read_plane(image_path, as_mask=False)
-        image = to_grey8(plane.values, name=image_path, intensity=params.intensity)
-        planes = {name: raw.read_mask_plane(str(row[name])) for name in PATHS[1:] if row[name]}
-    except UnreadableFileError as error:
-        raise RowError(str(error), file=first_unreadable(raw, row)) from error
-    check_contrast(image, plane.values, path=image_path)
-    masks = {name: mask.values for name, mask in planes.items()}
-    for name, mask in masks.items():
-        if planes[name].n_slices not in (1, plane.n_slices):
-            raise RowError(
-                f"{row[name]!r} must have one slice or those of its image, {plane.n_slices}, got {planes[name].n_slices}; "
-                "export it again",
-                file=str(row[name]),
-            )
-        if mask.shape != image.shape:
-            size, wanted = (
-                f"{mask.shape[1]} x {mask.shape[0]}",
-                f"{image.shape[1]} x {image.shape[0]}",
-            )
-            raise RowError(
-                f"{row[name]!r} must have the size of its image, {wanted}, got {size}; export it again",
-                file=str(row[name]),
-            )
-    region = masks.get("region_mask", np.ones(image.shape, bool))
-    if not region.any():
-        raise RowError(
-            f"{row['region_mask']!r} must mark where points may fall, got an empty mask; draw it",
-            file=str(row["region_mask"]),
-        )
-    bag_is_empty = check_bag(
-        masks.get("bag_mask"), region, path=str(row["bag_mask"]), empty_bag=params.empty_bag
-    )
-    has_lesion = "lesion_mask" in masks and bool((masks["lesion_mask"] & region).any())
-    bag = masks.get("bag_mask")
-    bag_is_lesion = has_lesion and bag is not None and np.array_equal(bag, masks["lesion_mask"])
-    spacing = plane.spacing_mm or spacing_mm
-    text = "" if spacing is None else f"{spacing[0]:.9g} {spacing[1]:.9g}"
-    return CheckedMasks(
-        bag_is_empty,
-        has_lesion,
-        bag_is_lesion,
-        (image.shape[0], image.shape[1]),
-        text,
-        shares={name: float(mask.mean()) for name, mask in masks.items()},
-        smeared=frozenset(name for name, plane in planes.items() if plane.is_smeared),
-        burnt_in=float(find_burnt_in(image).drawn.mean()) if params.burnt_in == "mask" else None,
-    )
-
-
-def check_contrast(image: np.ndarray, values: np.ndarray, *, path: str) -> None:
-    """Refuse an image of one grey level, all black for instance: there is nothing to be seen in it."""
-    if image.min() != image.max():
-        return
-    if values.min() != values.max():
-        got = f"values from {values.min():g} to {values.max():g}, which are one of 256 grey levels"
-        raise RowError(
-            f"{path!r} must show something, got {got}; set attention.data.intensity: minmax",
-            file=path,
-        )
-    raise RowError(
-        f"{path!r} must show something, got the value {values.min():g} everywhere; export it again",
-        file=path,
-    )
-
-
-def check_bag(bag: np.ndarray | None, region: np.ndarray, *, path: str, empty_bag: str) -> bool:
-    """Return whether the bag mask is all zero; refuse that under ``empty_bag: error``, and a bag outside the region always."""
-    if bag is None or (bag & region).any():
-        return False
-    if bag.any():
-        raise RowError(
-            f"{path!r} must overlap the region mask, got two masks that share no pixel; correct one of them",
-            file=path,
-        )
-    if empty_bag == "error":
-        remedy = "draw it or set attention.data.empty_bag: region"
-        raise RowError(
-            f"{path!r} must mark where the label is known, got an empty mask; {remedy}", file=path
-        )
-    return True
-
-
-def first_unreadable(raw: ImageFolder, row: Mapping[str, object]) -> str:
-    """Return the path of the first file of a row that cannot be read; the image where only its values are refused."""
-    for name in PATHS:
-        try:
-            if row[name]:
-                raw.read_mask(str(row[name]))
-        except UnreadableFileError:
-            return str(row[name])
-    return str(row["image"])
-
-
 def duplicate_reasons(
     rows: Iterable[Mapping[str, Any]], *, section: str = "attention.data"
 ) -> dict[int, str]:
@@ -528,3 +326,64 @@ def split_reasons(rows: Sequence[Mapping[str, Any]]) -> dict[int, str]:
         for row in rows
         if row["patient_id"] in shared
     }
+
+
+# Rows that belong together.
+
+
+def core_reasons(
+    rows: Sequence[Mapping[str, Any]],
+    facts: Collection[str],
+    preprocessing: Preprocessing,
+    *,
+    section: str,
+) -> dict[int, str]:
+    """Return line -> reason for all rows of a core that has a frame twice, facts that differ, or frames of several sizes."""
+    cores: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        cores.setdefault(row["core_id"], []).append(row)
+    reasons: dict[int, str] = {}
+    for core_id, own in cores.items():
+        if (reason := core_fault(core_id, own, facts, preprocessing, section=section)) is not None:
+            reasons |= dict.fromkeys((row["row"] for row in own), reason)
+    return reasons
+
+
+def core_fault(
+    core_id: str,
+    rows: Sequence[Mapping[str, Any]],
+    facts: Collection[str],
+    preprocessing: Preprocessing,
+    *,
+    section: str,
+) -> str | None:
+    """Return why the rows cannot be frames of one core, None where they can."""
+    seen: dict[str, int] = {}
+    for row in rows:
+        if row[FRAME_COLUMN] in seen:
+            lines = [seen[row[FRAME_COLUMN]], row["row"]]
+            return (
+                f"frame {row[FRAME_COLUMN]!r} of core {core_id!r} must be there once, got it in rows {lines}; name the frames "
+                f"apart ({section}.columns.frame)"
+            )
+        seen[row[FRAME_COLUMN]] = row["row"]
+    for fact in facts:
+        # Unknown numbers are equal to each other.
+        found = sorted({"unknown" if row[fact] != row[fact] else str(row[fact]) for row in rows})
+        if len(found) > 1:
+            return (
+                f"core {core_id!r} must have one {fact} in all its frames, got {', '.join(found[:SHOWN])}; correct its rows, or "
+                "give them core ids of their own"
+            )
+    sizes = {row[SIZE_COLUMN]: row for row in reversed(rows)}
+    if len(sizes) > 1 and preprocessing.frame_sizes == "one":
+        got = " and ".join(
+            f"{width} x {height} ({row['image']!r})"
+            for size, row in reversed(list(sizes.items())[-2:])
+            for height, width in (size.split(),)
+        )
+        return (
+            f"frames of core {core_id!r} must have one size, got {got}; crop them alike, or set "
+            "attention.data.frame_sizes: any"
+        )
+    return None

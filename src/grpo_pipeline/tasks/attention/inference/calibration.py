@@ -11,9 +11,9 @@ from scipy.special import expit
 from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.statistics import weighted
 from grpo_pipeline.tasks.attention.batch import AttentionData
-from grpo_pipeline.tasks.attention.data.cases import combine_logits, core_rows
+from grpo_pipeline.tasks.attention.data.cases import core_rows
 from grpo_pipeline.tasks.attention.data.params import FRAME_COLUMN
-from grpo_pipeline.tasks.attention.evaluation import PointTask
+from grpo_pipeline.tasks.attention.evaluation.point_rules import PointTask
 from grpo_pipeline.tasks.attention.model.model import AttentionModel
 from grpo_pipeline.tasks.base import Task
 
@@ -197,3 +197,28 @@ def calibration_error(probs: np.ndarray, is_positive: np.ndarray) -> float:
     return float(
         weighted.calibration_error(probs, is_positive, np.ones((1, len(probs))), bins=BINS)[0]
     )
+
+
+def combine_logits(
+    logits: np.ndarray, codes: np.ndarray, how: Literal["mean", "max"]
+) -> np.ndarray:
+    """Return the logit of every group of rows, whose probability is the mean or the highest of theirs: [n, ...] -> [g, ...].
+
+        mean: log sum_i sigmoid(x_i) - log sum_i sigmoid(-x_i)
+
+    so that nothing is rounded to a probability of 1 on the way.
+
+    Args:
+        logits: of each row, in any order.
+        codes: group of each row, 0 to g - 1, int [n]; every group has a row.
+        how: the rule.
+    """
+    shape = (int(codes.max(initial=-1)) + 1, *logits.shape[1:])
+    if how == "max":
+        highest = np.full(shape, -np.inf)
+        np.maximum.at(highest, codes, logits)
+        return highest
+    positive, negative = (np.full(shape, -np.inf) for _ in range(2))
+    np.logaddexp.at(positive, codes, -np.logaddexp(0, -logits))
+    np.logaddexp.at(negative, codes, -np.logaddexp(0, logits))
+    return positive - negative

@@ -10,7 +10,13 @@ import pandas as pd
 import torch
 
 from grpo_pipeline.tasks.attention.batch import region_cells
-from grpo_pipeline.tasks.attention.data.cases import core_reasons, open_rows
+from grpo_pipeline.tasks.attention.data.cases import open_rows
+from grpo_pipeline.tasks.attention.data.file_checks import (
+    RowError,
+    addressed,
+    file_stem,
+    read_paths,
+)
 from grpo_pipeline.tasks.attention.data.grey import resize_mask
 from grpo_pipeline.tasks.attention.data.image_folder import ImageFolder
 from grpo_pipeline.tasks.attention.data.manifest import (
@@ -28,12 +34,9 @@ from grpo_pipeline.tasks.attention.data.params import (
     ModelPreprocessing,
 )
 from grpo_pipeline.tasks.attention.data.row_checks import (
-    RowError,
-    addressed,
+    core_reasons,
     duplicate_reasons,
-    file_stem,
     read_number,
-    read_paths,
     required,
 )
 from grpo_pipeline.tasks.attention.inference.params import (

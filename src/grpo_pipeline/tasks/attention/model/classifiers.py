@@ -24,12 +24,18 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from grpo_pipeline.core.rng import Stream, numpy_generator
-from grpo_pipeline.tasks.attention.batch import AttentionData, region_cells, standardise
+from grpo_pipeline.tasks.attention.batch import (
+    AttentionData,
+    learned_outlines,
+    region_cells,
+    standardise,
+)
 from grpo_pipeline.tasks.attention.data.examples import Examples
-from grpo_pipeline.tasks.attention.evaluation import PointTask, learned_outlines
+from grpo_pipeline.tasks.attention.evaluation.frames import FACTS, fact_columns, rule_columns
+from grpo_pipeline.tasks.attention.evaluation.metrics import REQUIRED
+from grpo_pipeline.tasks.attention.evaluation.point_rules import PointTask
 from grpo_pipeline.tasks.attention.inference.appearance import QUANTILES, content_box
 from grpo_pipeline.tasks.attention.losses import outline_loss
-from grpo_pipeline.tasks.attention.metrics import FACTS, REQUIRED, fact_columns, rule_columns
 from grpo_pipeline.tasks.attention.model.baselines import lesion_coverage, lesion_share
 from grpo_pipeline.tasks.attention.model.segmentation import overlap
 

@@ -1,9 +1,7 @@
 """The trainable model of the attention task: SAM, the policy network and one class decoder."""
 
 import copy
-import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, Self
 
@@ -15,16 +13,14 @@ from transformers import SamModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from grpo_pipeline.core.params import ExecutionParams
-from grpo_pipeline.core.storage.weights import ModelWeights
 from grpo_pipeline.core.training.execution import at_least_float32, exact_region
-from grpo_pipeline.core.types import Rollouts
-from grpo_pipeline.tasks.attention.batch import (
-    AttentionBatch,
-    AttentionContext,
-    AttentionData,
-    Outcomes,
+from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionContext
+from grpo_pipeline.tasks.attention.clinical import (
+    ClinicalPrompt,
+    ClinicalReadOut,
+    ClinicalStatistics,
+    check_clinical,
 )
-from grpo_pipeline.tasks.attention.data.clinical import ClinicalStatistics
 from grpo_pipeline.tasks.attention.data.params import Classes
 from grpo_pipeline.tasks.attention.model.baselines import oracle_logits
 from grpo_pipeline.tasks.attention.model.class_scores import n_outputs
@@ -34,98 +30,26 @@ from grpo_pipeline.tasks.attention.model.decoders import (
     GlobalDecoder,
     PointDecoder,
     StatisticsDecoder,
-    judging_heads,
-    learning_heads,
 )
-from grpo_pipeline.tasks.attention.model.encoder_tuning import tune_encoder
+from grpo_pipeline.tasks.attention.model.encoder.encoder_tuning import tune_encoder
+from grpo_pipeline.tasks.attention.model.encoder.pretrained import (
+    build_net,
+    encoder_input,
+    load_net,
+)
 from grpo_pipeline.tasks.attention.model.field_statistics import (
     describe_fields,
     describe_region,
     field_radii,
     width,
 )
-from grpo_pipeline.tasks.attention.model.point_sets import Again, SetLogits, placed_points
+from grpo_pipeline.tasks.attention.model.looks import Again
+from grpo_pipeline.tasks.attention.model.point_sets import SetLogits
 from grpo_pipeline.tasks.attention.model.policy_head import MaskReader, PolicyNetwork, StopHead
-from grpo_pipeline.tasks.attention.model.pretrained import build_net, encoder_input, load_net
-from grpo_pipeline.tasks.attention.model.sam import Boxes, Decoded, Sam, cell_centres
-from grpo_pipeline.tasks.attention.model.segmentation import (
-    PixelFeatures,
-    read_at_points,
-    seeded_masks,
-)
+from grpo_pipeline.tasks.attention.model.sam import Decoded, Sam, cell_centres
+from grpo_pipeline.tasks.attention.model.segmentation import PixelFeatures
+from grpo_pipeline.tasks.attention.model.set_decoder import SetDecoder
 from grpo_pipeline.tasks.attention.params import CheckpointParams, ModelParams
-
-# Clinical values as prompt tokens: one token per column beside the tokens of the points.
-#
-# After ProstNFound (Wilson et al. 2024), whose SAM reads age and PSA as prompts. How this differs: an unknown value has a token
-# of its own and is not imputed; known values are dropped to it in training (``clinical_values.drop_values``).
-
-
-class ClinicalPrompt(nn.Module):
-    """Turn clinical values [P, F] into tokens [P, F, C].
-
-        token[p, f] = w_f * (value[p, f] - mean_f) / std_f + e_f    where the value is known
-                    = u_f                                           where it is NaN
-
-    w_f, e_f and u_f are learned, [C] each; e_f is the column's embedding and the bias of its linear map at once. Mean and
-    standard deviation are buffers: they are saved with the weights, so that a model normalises as it was trained.
-    """
-
-    mean: Tensor
-    std: Tensor
-
-    def __init__(self, statistics: ClinicalStatistics, channels: int) -> None:
-        super().__init__()
-        n = len(statistics.columns)
-        self.register_buffer("mean", torch.tensor(statistics.mean, dtype=torch.float32))
-        self.register_buffer("std", torch.tensor(statistics.std, dtype=torch.float32))
-        # As torch starts a linear map of one input, and SAM its point embeddings.
-        self.slope = nn.Parameter(torch.empty(n, channels).uniform_(-1, 1))
-        self.column = nn.Parameter(torch.randn(n, channels))
-        self.unknown = nn.Parameter(torch.randn(n, channels))
-
-    def forward(self, values: Tensor) -> Tensor:
-        """Return tokens [P, F, C]; a value that is NaN has no influence, also on the gradient."""
-        is_known = ~values.isnan()
-        # Filled before any arithmetic: NaN times a gradient of 0 would be NaN.
-        normalised = (torch.where(is_known, values, self.mean) - self.mean) / self.std
-        tokens = normalised.unsqueeze(-1) * self.slope + self.column
-        return torch.where(is_known.unsqueeze(-1), tokens, self.unknown)
-
-
-class ClinicalReadOut(nn.Module):
-    """Add a linear reading of all tokens to a class logit: for a class decoder that sees patches and no token.
-
-        logit[p] = sum_f r_f . token[p, f] / sqrt(F * C)
-
-    r starts at 0, so that training starts from the decoder alone. The root keeps the logit's change by one step of Adam, which
-    moves all F * C weights by the same amount, from growing with their number. With more than one output each has its weights.
-    """
-
-    def __init__(self, columns: int, channels: int, outputs: int = 1) -> None:
-        super().__init__()
-        several = () if outputs == 1 else (outputs,)
-        self.weights = nn.Parameter(torch.zeros(*several, columns, channels))
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        """Return [P], or [P, outputs], from tokens [P, F, C]."""
-        if self.weights.ndim > 2:
-            tokens = tokens[:, None]
-        return (tokens * self.weights).sum((-2, -1)) / math.sqrt(tokens[0].numel())
-
-
-@dataclass(frozen=True)
-class Judgement:
-    """Class logits of point sets [P, G], of the label or the positive classes, and ``scores`` [P, G, C] of all classes.
-
-    Of a decoder with folds ``heads`` are all its regressions and ``learners`` their weights in the loss, [P, G, F] each.
-    """
-
-    logits: Tensor
-    scores: Tensor | None
-    heads: Tensor | None
-    learners: Tensor | None
-
 
 # Of a cell of the heatmap: what a policy all but rules out is not infinitely far from what it considers.
 LEAST_LOG_CHANCE = -30.0
@@ -133,7 +57,7 @@ LEAST_LOG_CHANCE = -30.0
 CELLS_AT_ONCE = 4 * 64 * 64
 
 
-class AttentionModel(nn.Module):
+class AttentionModel(SetDecoder):
     """Everything with weights; the task decides what is called when."""
 
     sam: Sam
@@ -170,7 +94,7 @@ class AttentionModel(nn.Module):
             ValueError: if ``clinical`` is given without ``params.clinical``, or the other way round.
         """
         super().__init__()
-        _check_clinical(params, clinical)
+        check_clinical(params, clinical)
         self.checkpoint, self.box = params.checkpoint, params.box
         self.looks_at, self.mask_prompt = params.looks_at, params.mask_prompt
         self.reads_mask = params.reads_mask
@@ -243,6 +167,28 @@ class AttentionModel(nn.Module):
         told = description.get("classes")
         classes = None if told is None else Classes.model_validate(told)
         return cls(params, description["image_size"], net, clinical=clinical, classes=classes)
+
+    def components(self) -> dict[str, list[nn.Module]]:
+        """Return the modules of each component, by the names of their learning rates."""
+        return {
+            "encoder": [self.sam.net.vision_encoder],
+            "policy_encoder": [] if self.policy_encoder is None else [self.policy_encoder],
+            "policy_head": [
+                self.texture,
+                self.policy.trunk,
+                self.policy.attention,
+                *([self.policy.background] if self.policy.background else []),
+                *([self.stop] if self.stop else []),
+                *([self.mask_reader] if self.mask_reader else []),
+            ],
+            "value_head": [self.policy.value],
+            "mask_decoder": [self.sam.net.prompt_encoder, self.sam.net.mask_decoder],
+            "class_decoder": [self.class_decoder],
+            "detail": [] if self.detail is None else [self.detail],
+            "clinical": [
+                module for module in (self.clinical, self.clinical_read_out) if module is not None
+            ],
+        }
 
     def encode(self, batch: AttentionBatch) -> Tensor:
         """Encode a batch's images into features [P, C, h, w], in the form that the encoder's weights know."""
@@ -366,26 +312,6 @@ class AttentionModel(nn.Module):
             ).segmentation_logits
         return self._mask_to_read(context.images, points, None, drawn)
 
-    @torch.no_grad()
-    def see(self, context: AttentionContext, placed: Rollouts) -> Tensor:
-        """Return how sure the mask decoder is of each cell with these points, the mean of 2p - 1 over its pixels: [P, G, V].
-
-        It is 0 where the decoder does not know. Detached: the policy's gradient teaches the decoder nothing.
-        """
-        placed, is_background = placed_points(placed, context.cells.shape[1])
-        points = cell_centres(placed.actions, self.sam.grid)
-        decoded = self._decode_mask(
-            context.features,
-            points,
-            self._embed_clinical(context.clinical),
-            is_point=None if self.stop is None else placed.is_valid,
-            is_background=None if self.policy.background is None else is_background,
-            with_segmentation=self.looks_at == "mask",
-            detail=context.detail,
-        )
-        sure = (self._seen(decoded) / 2).tanh()  # 2p - 1
-        return F.adaptive_avg_pool2d(sure, self.sam.grid).flatten(2)
-
     def describe_detail(self, images: Tensor) -> tuple[Tensor | None, Tensor | None]:
         """Return features of the pixels, for mask and heatmap [P, D, 4h, 4w], and of the cells, for the policy [P, D, h, w]."""
         return (None, None) if self.detail is None else self.detail(images)
@@ -419,268 +345,12 @@ class AttentionModel(nn.Module):
         size = batch.images.shape[-1]
         return field_radii(self.field_mm, batch.spacing, size=size, grid=self.sam.grid)
 
-    def decode(
-        self,
-        features: Tensor,
-        images: Tensor,
-        points: Tensor,
-        bag: Tensor,
-        clinical: Tensor | None = None,
-        *,
-        is_point: Tensor | None = None,
-        is_background: Tensor | None = None,
-        statistics: Tensor | None = None,
-        region: Tensor | None = None,
-        folds: Tensor | None = None,
-        with_heatmap: bool = True,
-        with_segmentation: bool = False,
-        detail: Tensor | None = None,
-        heat: Tensor | None = None,
-    ) -> Outcomes:
-        """Decode point sets [P, G, k, 2] into class logits, bag probabilities, heatmaps and prompted masks.
-
-        Args:
-            features: [P, C, h, w].
-            images: [P, 1, S, S].
-            points: [P, G, k, 2], (x, y) in [0, 1]; k may be 0.
-            bag: [P, 4h, 4w], weights of the heatmap pixels.
-            clinical: values [P, F], NaN where unknown; None for a model without clinical prompts.
-            is_point: bool [P, G, k], False for padding; None: all are points.
-            is_background: bool [P, G, k], True for points that prompt the mask decoder alone: no class decoder reads them as
-                evidence; None: there are none.
-            statistics: of the fields around the cells, for a class decoder that reads them.
-            region: of the whole region, for one that reads them.
-            folds: int64 [P] of the patients, for one with folds.
-            with_heatmap: False leaves out the mask decoder, most of the work, where the class decoder does not read it: then
-                mask_logits are [P, G, 0, 0] (or ``heat``) and bag_probs 0.
-            with_segmentation: whether the prompted mask is drawn; it is, too, where the class decoder reads it.
-            detail: [P, D, 4h, 4w], features of the pixels that it is drawn with beside SAM's.
-            heat: logits of the heatmap [P, 4h, 4w] of all sets; None: the mask decoder draws one of each.
-
-        Raises:
-            ValueError: if the model has clinical prompts and gets no values.
-        """
-        prompts = self._embed_clinical(clinical)
-        reads_token = isinstance(self.class_decoder, GlobalDecoder)
-        with_segmentation = with_segmentation or self.reads_mask == "prompted"
-        with_heatmap = with_heatmap or with_segmentation or reads_token
-        decoded = (
-            self._decode_mask(
-                features,
-                points,
-                prompts,
-                is_point=is_point,
-                is_background=is_background,
-                with_segmentation=with_segmentation,
-                detail=detail,
-            )
-            if with_segmentation or reads_token or (with_heatmap and heat is None)
-            else Decoded.nothing(points)
-        )
-        if heat is not None:
-            of_sets = heat[:, None].expand(-1, points.shape[1], -1, -1)
-            decoded = replace(decoded, mask_logits=of_sets)
-        is_evidence = foreground(is_point, is_background)
-        said = self._classify(
-            images,
-            points,
-            decoded.token,
-            prompts,
-            is_point=is_evidence,
-            statistics=statistics,
-            region=region,
-            folds=folds,
-            mask=self._mask_to_read(images, points, is_evidence, decoded.segmentation_logits),
-        )
-        if with_heatmap:
-            weight = bag / bag.sum((1, 2), keepdim=True).clamp(min=1e-6)
-            bag_probs = (decoded.mask_logits.sigmoid() * weight[:, None]).sum((2, 3))
-        else:
-            bag_probs = torch.zeros_like(said.logits)
-        return Outcomes(
-            class_logits=said.logits,
-            bag_probs=bag_probs,
-            mask_logits=decoded.mask_logits,
-            heads=said.heads,
-            learners=said.learners,
-            segmentation_logits=decoded.segmentation_logits,
-            class_scores=said.scores,
-        )
-
-    def _classify(
-        self,
-        images: Tensor,
-        points: Tensor,
-        token: Tensor,
-        prompts: Tensor | None,
-        *,
-        is_point: Tensor | None,
-        statistics: Tensor | None,
-        region: Tensor | None,
-        folds: Tensor | None,
-        mask: Tensor | None,
-    ) -> Judgement:
-        """Return what the class decoder says of point sets [P, G, k, 2].
-
-        Tokens [P, G, C] are read by ``global`` alone, and masks [P, G, 4h, 4w] (or [P, 1, 4h, 4w], for all sets) by one with
-        ``reads_mask``.
-        """
-        heads = learners = scores = None
-        if isinstance(self.class_decoder, StatisticsDecoder) and statistics is not None:
-            logits = self.class_decoder.heads(
-                statistics, region, points, is_point, mask
-            )  # [P, G, F(, C)]
-            n, device = self.class_decoder.folds, logits.device
-            judges = judging_heads(folds, len(logits), n, device)[:, None]
-            class_logits = (logits * (judges if logits.ndim == 3 else judges[..., None])).sum(2)
-            if n > 1:
-                heads = logits
-                learners = learning_heads(folds, len(logits), n, device)[:, None]
-                learners = learners.expand(logits.shape[:3])
-        elif isinstance(self.class_decoder, PointDecoder):
-            class_logits = self.class_decoder(images, points, is_point)
-        else:
-            class_logits = self.class_decoder(token)
-        if self.clinical_read_out is not None and prompts is not None:
-            with exact_region(prompts):
-                told = self.clinical_read_out(prompts)[:, None]
-            class_logits = class_logits + told
-            heads = None if heads is None else heads + told[:, :, None]
-        if (head := self.class_decoder.classes) is not None:
-            scores, class_logits = head(class_logits), head.log_odds(class_logits)
-            heads = None if heads is None else head(heads)
-        return Judgement(class_logits, scores, heads, learners)
-
-    def _mask_to_read(
-        self,
-        images: Tensor,
-        points: Tensor,
-        is_point: Tensor | None,
-        segmentation: Tensor | None,
-    ) -> Tensor | None:
-        """Return the mask that the class decoder reads, [P, G, 4h, 4w]; None where it reads none.
-
-        Without gradient: outlines teach the prompted mask, and the label does not make it a code.
-        """
-        if self.reads_mask == "none" or not points.shape[2]:
-            return None
-        if self.reads_mask == "seeded":
-            return seeded_masks(images, points, is_point, 4 * self.sam.grid)
-        assert segmentation is not None  # drawn for it
-        return read_at_points(segmentation.detach().sigmoid(), points, is_point)
-
-    def _decode_mask(
-        self,
-        features: Tensor,
-        points: Tensor,
-        prompts: Tensor | None,
-        *,
-        is_point: Tensor | None,
-        is_background: Tensor | None,
-        with_segmentation: bool,
-        detail: Tensor | None,
-    ) -> Decoded:
-        """Decode the point sets by SAM; with ``mask_prompt`` look by look, each shown the mask of the one before (no gradient).
-
-        A look in which a set has no point, because it has stopped or the point is left out, refines the mask all the same.
-        """
-
-        def decode(end: int, earlier: Tensor | None, *, draws: bool) -> Decoded:
-            placed = points[:, :, :end]
-            is_there, is_behind = (
-                x if x is None else x[..., :end] for x in (is_point, is_background)
-            )
-            decoded = self.sam.decode(
-                features,
-                placed,
-                prompts,
-                is_point=is_there,
-                is_background=is_behind,
-                boxes=self._box(placed, is_there, is_behind),
-                earlier=earlier,
-                with_segmentation=draws,
-                detail=self._prompted(detail, placed, is_there, is_behind) if draws else None,
-            )
-            if self.detail is None or detail is None:
-                return decoded
-            with exact_region(detail):
-                heat = self.detail.heat(at_least_float32(detail))  # [P, 1, 4h, 4w], for all G sets
-            return replace(decoded, mask_logits=decoded.mask_logits + heat)
-
-        k, earlier = points.shape[2], None
-        if self.mask_prompt:
-            with torch.no_grad():
-                for end in range(self.points_per_look, k, self.points_per_look):
-                    earlier = self._seen(decode(end, earlier, draws=self.looks_at == "mask"))
-        return decode(k, earlier, draws=with_segmentation)
-
-    def _seen(self, decoded: Decoded) -> Tensor:
-        """Return the logits of the mask that a later look is shown."""
-        drawn = decoded.segmentation_logits
-        return decoded.mask_logits if self.looks_at != "mask" or drawn is None else drawn
-
-    def _box(
-        self, points: Tensor, is_point: Tensor | None, is_background: Tensor | None
-    ) -> Boxes | None:
-        """Return, with ``box: points``, the box around the cells of each set's foreground points; they are as in ``decode``."""
-        if self.box == "none" or not points.shape[2]:
-            return None
-        inside = foreground(is_point, is_background)
-        if inside is None:
-            inside = torch.ones_like(points[..., 0], dtype=torch.bool)
-        return Boxes.around(points, inside, margin=0.5 / self.sam.grid)
-
-    def _prompted(
-        self,
-        detail: Tensor | None,
-        points: Tensor,
-        is_point: Tensor | None,
-        is_background: Tensor | None,
-    ) -> Tensor | None:
-        """Return the pixels that masks are drawn with beside SAM's: told how near the foreground points are."""
-        if self.detail is None or detail is None:
-            return None
-        is_point = foreground(is_point, is_background)
-        with exact_region(detail):
-            return self.detail.prompted(at_least_float32(detail), points, is_point)
-
-    def _embed_clinical(self, values: Tensor | None) -> Tensor | None:
-        if self.clinical is None:
-            return None
-        if values is None:
-            raise ValueError(
-                "the batch must hold clinical values for a model with clinical prompts, got None; use NaN for unknown"
-            )
-        with exact_region(values):
-            tokens: Tensor = self.clinical(values)
-        return tokens
-
 
 DECODERS: dict[str, type[PointDecoder | GlobalDecoder]] = {
     "glimpse": GlimpseDecoder,
     "statistics": StatisticsDecoder,
     "global": GlobalDecoder,
 }
-
-
-def foreground(is_point: Tensor | None, is_background: Tensor | None) -> Tensor | None:
-    """Return which points are there and of the foreground, bool [P, G, k], from those that are there and those of the background.
-
-    None is all of them, and of the background none.
-    """
-    if is_background is None:
-        return is_point
-    return ~is_background if is_point is None else is_point & ~is_background
-
-
-def _check_clinical(params: ModelParams, clinical: ClinicalStatistics | None) -> None:
-    if (params.clinical is None) != (clinical is None):
-        rule = "null" if clinical is None else "given"
-        found = "none" if clinical is None else str(list(clinical.columns))
-        raise ValueError(
-            f"attention.model.clinical must be {rule} for a model with the clinical columns {found}, got {params.clinical}; "
-            "map attention.data.columns.clinical and build the task with build_task, or switch it off"
-        )
 
 
 # How the image encoder is executed: memory format, activation checkpointing, compilation; no weight is added or renamed.
@@ -724,29 +394,6 @@ def checkpoint_layers(encoder: nn.Module) -> int:
     return len(layers)
 
 
-def begin_with_pretraining(model: AttentionModel, start: ModelWeights) -> None:
-    """Load the weights of a pretraining (``model/pretraining.py``) into the model's encoders or its pixels, in place.
-
-    Raises:
-        ValueError: if they are those of other sizes.
-    """
-    found: dict[str, dict[str, Tensor]] = {}
-    for name, tensor in start.tensors.items():
-        part, _, inner = name.partition(".")
-        found.setdefault(part, {})[inner] = tensor
-    try:
-        for encoder in encoders_of(model) if "encoder" in found else ():
-            encoder.load_state_dict(found["encoder"])
-        if "detail" in found and model.detail is not None:
-            model.detail.load_state_dict(found["detail"])
-    except RuntimeError as error:
-        sizes = start.config.get("model")
-        raise ValueError(
-            f"attention.model must have the sizes of the pretraining that it begins with, got others than {sizes}; leave the "
-            "sizes alone, or pretrain with them"
-        ) from error
-
-
 # Where the point sets of a training arm come from: the policy's map, or a fixed proposal that the policy is held against.
 
 
@@ -776,27 +423,3 @@ def proposal_logits(
             "the batch must hold the lesion for proposal: oracle, got one without; make it from task.with_oracle(data)"
         )
     return SetLogits(oracle_logits(context.lesion_cells, context.cells))
-
-
-def empty_sets(n_prompts: int, group_size: int, *, device: torch.device) -> Rollouts:
-    """Return G sets of no point for each prompt: actions [P, G, 0]."""
-    actions = torch.empty(n_prompts, group_size, 0, dtype=torch.int64, device=device)
-    return Rollouts(
-        actions=actions,
-        logprobs=torch.empty(actions.shape, device=device),
-        is_valid=torch.empty(actions.shape, dtype=torch.bool, device=device),
-    )
-
-
-def show_lesion(data: AttentionData) -> AttentionData:
-    """Return the data with batches that hold the cells of the lesion.
-
-    Raises:
-        ValueError: if no core has a lesion outline: the oracle would be the uniform proposal under another name.
-    """
-    if not data.examples.lesion.any():
-        raise ValueError(
-            f"proposal: oracle must have cores with a lesion outline, got none among {len(data.examples.table)}; name the "
-            "outlines in attention.data.columns.lesion_mask, or use proposal: uniform"
-        )
-    return replace(data, shows_lesion=True)

@@ -1,0 +1,325 @@
+"""Open the files of a row, check that they belong together, and describe what the masks of all rows are like."""
+
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+import numpy as np
+
+from grpo_pipeline.tasks.attention.data.burnt_in import find_burnt_in
+from grpo_pipeline.tasks.attention.data.grey import to_grey8
+from grpo_pipeline.tasks.attention.data.image_folder import ImageFolder
+from grpo_pipeline.tasks.attention.data.params import (
+    ColumnParams,
+    DataParams,
+    FolderParams,
+    Preprocessing,
+)
+from grpo_pipeline.tasks.attention.data.planes import (
+    FEW_VALUES,
+    SEVERAL_FILES,
+    UnreadableFileError,
+    split_address,
+    split_key,
+    with_address,
+    with_values,
+)
+
+logger = logging.getLogger(__name__)
+
+Row = dict[str, Any]
+PATHS = ("image", "region_mask", "bag_mask", "lesion_mask")
+
+
+class RowError(ValueError):
+    """A row cannot be used; ``file`` is the file at fault, "" where it is the row itself."""
+
+    def __init__(self, reason: str, *, file: str = "") -> None:
+        super().__init__(reason)
+        self.file = file
+
+
+@dataclass(frozen=True)
+class CheckedMasks:
+    """Findings about the pixels of one row: is the bag mask all zero, does the lesion mask hold a lesion, the image's [H, W].
+
+    ``bag_is_lesion``: both masks hold the same pixels, not none, so that the outline is what the losses learn from.
+
+    ``spacing_mm`` is the image's row and column spacing as text, "" where neither the file nor the parameters say. ``shares`` are
+    what of the image lies inside each mask, and ``smeared`` the masks whose edge had to be guessed. ``burnt_in`` is
+    the share of the image that is drawn and gets filled, None where it is kept.
+    """
+
+    bag_is_empty: bool
+    has_lesion: bool
+    bag_is_lesion: bool
+    shape: tuple[int, int]
+    spacing_mm: str
+    shares: Mapping[str, float]
+    smeared: frozenset[str]
+    burnt_in: float | None = None
+
+
+def read_paths(
+    cells: Mapping[str, str],
+    columns: ColumnParams | Any,
+    folders: FolderParams | Any,
+    *,
+    may_be_empty: Collection[str],
+) -> dict[str, str]:
+    """Return the paths below the data root that ``folders`` knows, "" where a file is not given.
+
+    Args:
+        cells: the row.
+        columns: attribute -> column, None where there is none.
+        folders: attribute -> folder that is put before the path.
+        may_be_empty: attributes whose cell may be empty.
+    """
+    paths = {}
+    for name in (name for name in PATHS if name in type(folders).model_fields):
+        column, folder = getattr(columns, name), getattr(folders, name)
+        cell = cells[column] if column else ""
+        if column and not cell and name not in may_be_empty:
+            raise RowError(
+                f"column {column!r} must hold the path of the {name}, got an empty cell; fill it in"
+            )
+        # A plain join: an absolute path or ".." in the cell must reach the check of the data root unchanged.
+        paths[name] = SEVERAL_FILES.join(
+            f"{folder.rstrip('/')}/{file}" if file and folder and not file.startswith("/") else file
+            for file in files_of(name, cell)
+        )
+    return paths
+
+
+def addressed(paths: Mapping[str, str], params: Preprocessing) -> dict[str, str]:
+    """Return the paths with the plane that the parameters ask for, and those of masks with the values that lie inside."""
+    found = {
+        name: SEVERAL_FILES.join(with_address(file, params.volume) for file in files_of(name, path))
+        for name, path in paths.items()
+    }
+    values = params.mask_values
+    return {
+        name: with_values(path, getattr(values, name)) if name in PATHS[1:] else path
+        for name, path in found.items()
+    }
+
+
+def files_of(name: str, cell: str) -> list[str]:
+    """Return the files that a cell names: a mask may be drawn in several, ``a.png;b.png``."""
+    if name == "image":
+        return [cell]
+    return [file.strip() for file in cell.split(SEVERAL_FILES)]
+
+
+def file_stem(path: str) -> str:
+    """Return the file name without its ending, ``.nii.gz`` being one ending; of a key in a file, its last part."""
+    name, key = split_key(split_address(path)[0])
+    return PurePosixPath(key).name if key else PurePosixPath(name.removesuffix(".gz")).stem
+
+
+def check_files(
+    raw: ImageFolder,
+    row: Mapping[str, object],
+    params: Preprocessing,
+    *,
+    spacing_mm: tuple[float, float] | None = None,
+) -> CheckedMasks:
+    """Open the files of a row and check that they belong together; ``spacing_mm`` is that of a file which does not tell it.
+
+    Raises:
+        RowError: if a file cannot be read, sizes differ, the region is empty, the bag is empty against ``empty_bag``, or the
+            bag and the region do not overlap.
+    """
+    image_path = str(row["image"])
+    try:
+        plane = raw.read_plane(image_path, as_mask=False)
+        image = to_grey8(plane.values, name=image_path, intensity=params.intensity)
+        planes = {name: raw.read_mask_plane(str(row[name])) for name in PATHS[1:] if row[name]}
+    except UnreadableFileError as error:
+        raise RowError(str(error), file=first_unreadable(raw, row)) from error
+    check_contrast(image, plane.values, path=image_path)
+    masks = {name: mask.values for name, mask in planes.items()}
+    for name, mask in masks.items():
+        if planes[name].n_slices not in (1, plane.n_slices):
+            raise RowError(
+                f"{row[name]!r} must have one slice or those of its image, {plane.n_slices}, got {planes[name].n_slices}; "
+                "export it again",
+                file=str(row[name]),
+            )
+        if mask.shape != image.shape:
+            size, wanted = (
+                f"{mask.shape[1]} x {mask.shape[0]}",
+                f"{image.shape[1]} x {image.shape[0]}",
+            )
+            raise RowError(
+                f"{row[name]!r} must have the size of its image, {wanted}, got {size}; export it again",
+                file=str(row[name]),
+            )
+    region = masks.get("region_mask", np.ones(image.shape, bool))
+    if not region.any():
+        raise RowError(
+            f"{row['region_mask']!r} must mark where points may fall, got an empty mask; draw it",
+            file=str(row["region_mask"]),
+        )
+    bag_is_empty = check_bag(
+        masks.get("bag_mask"), region, path=str(row["bag_mask"]), empty_bag=params.empty_bag
+    )
+    has_lesion = "lesion_mask" in masks and bool((masks["lesion_mask"] & region).any())
+    bag = masks.get("bag_mask")
+    bag_is_lesion = has_lesion and bag is not None and np.array_equal(bag, masks["lesion_mask"])
+    spacing = plane.spacing_mm or spacing_mm
+    text = "" if spacing is None else f"{spacing[0]:.9g} {spacing[1]:.9g}"
+    return CheckedMasks(
+        bag_is_empty,
+        has_lesion,
+        bag_is_lesion,
+        (image.shape[0], image.shape[1]),
+        text,
+        shares={name: float(mask.mean()) for name, mask in masks.items()},
+        smeared=frozenset(name for name, plane in planes.items() if plane.is_smeared),
+        burnt_in=float(find_burnt_in(image).drawn.mean()) if params.burnt_in == "mask" else None,
+    )
+
+
+def check_contrast(image: np.ndarray, values: np.ndarray, *, path: str) -> None:
+    """Refuse an image of one grey level, all black for instance: there is nothing to be seen in it."""
+    if image.min() != image.max():
+        return
+    if values.min() != values.max():
+        got = f"values from {values.min():g} to {values.max():g}, which are one of 256 grey levels"
+        raise RowError(
+            f"{path!r} must show something, got {got}; set attention.data.intensity: minmax",
+            file=path,
+        )
+    raise RowError(
+        f"{path!r} must show something, got the value {values.min():g} everywhere; export it again",
+        file=path,
+    )
+
+
+def check_bag(bag: np.ndarray | None, region: np.ndarray, *, path: str, empty_bag: str) -> bool:
+    """Return whether the bag mask is all zero; refuse that under ``empty_bag: error``, and a bag outside the region always."""
+    if bag is None or (bag & region).any():
+        return False
+    if bag.any():
+        raise RowError(
+            f"{path!r} must overlap the region mask, got two masks that share no pixel; correct one of them",
+            file=path,
+        )
+    if empty_bag == "error":
+        remedy = "draw it or set attention.data.empty_bag: region"
+        raise RowError(
+            f"{path!r} must mark where the label is known, got an empty mask; {remedy}", file=path
+        )
+    return True
+
+
+def first_unreadable(raw: ImageFolder, row: Mapping[str, object]) -> str:
+    """Return the path of the first file of a row that cannot be read; the image where only its values are refused."""
+    for name in PATHS:
+        try:
+            if row[name]:
+                raw.read_mask(str(row[name]))
+        except UnreadableFileError:
+            return str(row[name])
+    return str(row["image"])
+
+
+def count_shared(name: str, usable: Sequence[tuple[Row, CheckedMasks]]) -> int:
+    """Return how many files of masks that are not empty belong to several images, which one drawing hardly fits."""
+    images: dict[str, set[str]] = {}
+    for row, masks in usable:
+        if masks.shares.get(name):
+            images.setdefault(row[name], set()).add(row["image"])
+    return sum(len(of_one) > 1 for of_one in images.values())
+
+
+def unnamed_masks(raw: ImageFolder, params: DataParams) -> dict[str, list[str]]:
+    """Return the files of masks that no row names, per kind of mask: outlines that nobody reads, of other images perhaps.
+
+    They are looked for beside those that are named, in folders that hold no image of the data set.
+    """
+    named: dict[str, set[str]] = {name: set() for name in PATHS}
+    for line in raw.manifest.itertuples(index=False, name=None):
+        cells = dict(zip(raw.manifest.columns, line, strict=True))
+        paths = read_paths(cells, params.columns, params.folders, may_be_empty=PATHS)
+        for name, path in paths.items():
+            # An HDF5 file holds its masks under keys; those that are not named are not looked for.
+            files = (split_address(file)[0] for file in path.split(SEVERAL_FILES))
+            named[name] |= {file for file in files if file and not split_key(file)[1]}
+    taken = set().union(*named.values())
+    folders_of_images = {str(PurePosixPath(file).parent) for file in named["image"]}
+    found = {}
+    for name in PATHS[1:]:
+        folders = {str(PurePosixPath(file).parent) for file in named[name]} - folders_of_images
+        endings = {PurePosixPath(file).suffix.lower() for file in named[name]}
+        there = {
+            f"{folder}/{path.name}".removeprefix("./")
+            for folder in folders
+            if (raw.root / folder).is_dir()
+            for path in (raw.root / folder).iterdir()
+            if path.suffix.lower() in endings and path.is_file()
+        }
+        found[name] = sorted(there - taken)
+    return found
+
+
+def warn_of_unnamed(unnamed: Mapping[str, Sequence[str]]) -> None:
+    """Say which files of masks no row names."""
+    for name, files in unnamed.items():
+        if files:
+            logger.warning(
+                "%d files beside those of %s belong to no row of the manifest, such as %r: are they outlines of other images?",
+                *(len(files), name, files[0]),
+            )
+
+
+def describe_masks(shares: Sequence[float], *, smeared: int, shared: int) -> dict[str, float | int]:
+    """Return what shares of their images masks of one kind cover, and how many are empty, mostly inside, smeared or shared."""
+    low, middle, high = np.quantile(shares, (0, 0.5, 1)).round(4).tolist()
+    return {
+        "files": len(shares),
+        "empty": sum(share == 0 for share in shares),
+        "lowest_share": low,
+        "median_share": middle,
+        "highest_share": high,
+        "more_than_half": sum(share > 0.5 for share in shares),
+        "smeared": smeared,
+        "shared": shared,
+    }
+
+
+def describe_burnt_in(shares: Sequence[float]) -> dict[str, float | int]:
+    """Return how many images have something drawn into them, and what share of these is filled."""
+    some = [share for share in shares if share > 0]
+    middle, high = np.quantile(some, (0.5, 1)).round(5).tolist() if some else (0.0, 0.0)
+    return {
+        "images": len(shares),
+        "with_marks": len(some),
+        "median_share": middle,
+        "highest_share": high,
+    }
+
+
+def warn_of_masks(masks: Mapping[str, Mapping[str, float | int]]) -> None:
+    """Say which masks look inverted (lesions and bags that cover most of their image) or smeared."""
+    for name, found in masks.items():
+        if name != "region_mask" and found["more_than_half"]:
+            logger.warning(
+                "%d of %d masks of %s cover more than half of their image (median %.0f%%): are they inverted? "
+                "Name the values that lie inside: attention.data.mask_values.%s",
+                *(found["more_than_half"], found["files"], name, 100 * found["median_share"], name),
+            )
+        if name != "region_mask" and found["shared"]:
+            logger.warning(
+                "%d files of %s mark something in several images each: does one drawing fit all of them?",
+                *(found["shared"], name),
+            )
+        if found["smeared"]:
+            logger.warning(
+                "%d of %d masks of %s have more than %d values, as a JPEG file has: inside is what is at least half of the "
+                "highest value; save masks without loss, as PNG",
+                *(found["smeared"], found["files"], name, FEW_VALUES),
+            )

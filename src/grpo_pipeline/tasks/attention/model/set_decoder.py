@@ -1,0 +1,324 @@
+"""Read point sets: SAM draws a mask and a heatmap with them as prompts, and a class decoder says what they show."""
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from grpo_pipeline.core.training.execution import at_least_float32, exact_region
+from grpo_pipeline.core.types import Rollouts
+from grpo_pipeline.tasks.attention.batch import AttentionContext, Outcomes
+from grpo_pipeline.tasks.attention.clinical import ClinicalPrompt, ClinicalReadOut
+from grpo_pipeline.tasks.attention.model.decoders import (
+    GlobalDecoder,
+    PointDecoder,
+    StatisticsDecoder,
+    judging_heads,
+    learning_heads,
+)
+from grpo_pipeline.tasks.attention.model.point_sets import placed_points
+from grpo_pipeline.tasks.attention.model.policy_head import PolicyNetwork, StopHead
+from grpo_pipeline.tasks.attention.model.sam import Boxes, Decoded, Sam, cell_centres
+from grpo_pipeline.tasks.attention.model.segmentation import (
+    PixelFeatures,
+    read_at_points,
+    seeded_masks,
+)
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Class logits of point sets [P, G], of the label or the positive classes, and ``scores`` [P, G, C] of all classes.
+
+    Of a decoder with folds ``heads`` are all its regressions and ``learners`` their weights in the loss, [P, G, F] each.
+    """
+
+    logits: Tensor
+    scores: Tensor | None
+    heads: Tensor | None
+    learners: Tensor | None
+
+
+class SetDecoder(nn.Module):
+    """The half of the model that reads point sets; :class:`AttentionModel` adds encoders, policy and how they are built."""
+
+    sam: Sam
+    class_decoder: PointDecoder | GlobalDecoder
+    stop: StopHead | None
+    policy: PolicyNetwork
+    clinical: ClinicalPrompt | None
+    clinical_read_out: ClinicalReadOut | None
+    detail: PixelFeatures | None
+    box: Literal["none", "points"]
+    looks_at: Literal["mask", "heatmap"] | None
+    mask_prompt: bool
+    reads_mask: Literal["none", "prompted", "seeded"]
+    points_per_look: int
+
+    def decode(
+        self,
+        features: Tensor,
+        images: Tensor,
+        points: Tensor,
+        bag: Tensor,
+        clinical: Tensor | None = None,
+        *,
+        is_point: Tensor | None = None,
+        is_background: Tensor | None = None,
+        statistics: Tensor | None = None,
+        region: Tensor | None = None,
+        folds: Tensor | None = None,
+        with_heatmap: bool = True,
+        with_segmentation: bool = False,
+        detail: Tensor | None = None,
+        heat: Tensor | None = None,
+    ) -> Outcomes:
+        """Decode point sets [P, G, k, 2] into class logits, bag probabilities, heatmaps and prompted masks.
+
+        Args:
+            features: [P, C, h, w].
+            images: [P, 1, S, S].
+            points: [P, G, k, 2], (x, y) in [0, 1]; k may be 0.
+            bag: [P, 4h, 4w], weights of the heatmap pixels.
+            clinical: values [P, F], NaN where unknown; None for a model without clinical prompts.
+            is_point: bool [P, G, k], False for padding; None: all are points.
+            is_background: bool [P, G, k], True for points that prompt the mask decoder alone: no class decoder reads them as
+                evidence; None: there are none.
+            statistics: of the fields around the cells, for a class decoder that reads them.
+            region: of the whole region, for one that reads them.
+            folds: int64 [P] of the patients, for one with folds.
+            with_heatmap: False leaves out the mask decoder, most of the work, where the class decoder does not read it: then
+                mask_logits are [P, G, 0, 0] (or ``heat``) and bag_probs 0.
+            with_segmentation: whether the prompted mask is drawn; it is, too, where the class decoder reads it.
+            detail: [P, D, 4h, 4w], features of the pixels that it is drawn with beside SAM's.
+            heat: logits of the heatmap [P, 4h, 4w] of all sets; None: the mask decoder draws one of each.
+
+        Raises:
+            ValueError: if the model has clinical prompts and gets no values.
+        """
+        prompts = self._embed_clinical(clinical)
+        reads_token = isinstance(self.class_decoder, GlobalDecoder)
+        with_segmentation = with_segmentation or self.reads_mask == "prompted"
+        with_heatmap = with_heatmap or with_segmentation or reads_token
+        decoded = (
+            self._decode_mask(
+                features,
+                points,
+                prompts,
+                is_point=is_point,
+                is_background=is_background,
+                with_segmentation=with_segmentation,
+                detail=detail,
+            )
+            if with_segmentation or reads_token or (with_heatmap and heat is None)
+            else Decoded.nothing(points)
+        )
+        if heat is not None:
+            of_sets = heat[:, None].expand(-1, points.shape[1], -1, -1)
+            decoded = replace(decoded, mask_logits=of_sets)
+        is_evidence = foreground(is_point, is_background)
+        said = self._classify(
+            images,
+            points,
+            decoded.token,
+            prompts,
+            is_point=is_evidence,
+            statistics=statistics,
+            region=region,
+            folds=folds,
+            mask=self._mask_to_read(images, points, is_evidence, decoded.segmentation_logits),
+        )
+        if with_heatmap:
+            weight = bag / bag.sum((1, 2), keepdim=True).clamp(min=1e-6)
+            bag_probs = (decoded.mask_logits.sigmoid() * weight[:, None]).sum((2, 3))
+        else:
+            bag_probs = torch.zeros_like(said.logits)
+        return Outcomes(
+            class_logits=said.logits,
+            bag_probs=bag_probs,
+            mask_logits=decoded.mask_logits,
+            heads=said.heads,
+            learners=said.learners,
+            segmentation_logits=decoded.segmentation_logits,
+            class_scores=said.scores,
+        )
+
+    @torch.no_grad()
+    def see(self, context: AttentionContext, placed: Rollouts) -> Tensor:
+        """Return how sure the mask decoder is of each cell with these points, the mean of 2p - 1 over its pixels: [P, G, V].
+
+        It is 0 where the decoder does not know. Detached: the policy's gradient teaches the decoder nothing.
+        """
+        placed, is_background = placed_points(placed, context.cells.shape[1])
+        points = cell_centres(placed.actions, self.sam.grid)
+        decoded = self._decode_mask(
+            context.features,
+            points,
+            self._embed_clinical(context.clinical),
+            is_point=None if self.stop is None else placed.is_valid,
+            is_background=None if self.policy.background is None else is_background,
+            with_segmentation=self.looks_at == "mask",
+            detail=context.detail,
+        )
+        sure = (self._seen(decoded) / 2).tanh()  # 2p - 1
+        return F.adaptive_avg_pool2d(sure, self.sam.grid).flatten(2)
+
+    def _decode_mask(
+        self,
+        features: Tensor,
+        points: Tensor,
+        prompts: Tensor | None,
+        *,
+        is_point: Tensor | None,
+        is_background: Tensor | None,
+        with_segmentation: bool,
+        detail: Tensor | None,
+    ) -> Decoded:
+        """Decode the point sets by SAM; with ``mask_prompt`` look by look, each shown the mask of the one before (no gradient).
+
+        A look in which a set has no point, because it has stopped or the point is left out, refines the mask all the same.
+        """
+
+        def decode(end: int, earlier: Tensor | None, *, draws: bool) -> Decoded:
+            placed = points[:, :, :end]
+            is_there, is_behind = (
+                x if x is None else x[..., :end] for x in (is_point, is_background)
+            )
+            decoded = self.sam.decode(
+                features,
+                placed,
+                prompts,
+                is_point=is_there,
+                is_background=is_behind,
+                boxes=self._box(placed, is_there, is_behind),
+                earlier=earlier,
+                with_segmentation=draws,
+                detail=self._prompted(detail, placed, is_there, is_behind) if draws else None,
+            )
+            if self.detail is None or detail is None:
+                return decoded
+            with exact_region(detail):
+                heat = self.detail.heat(at_least_float32(detail))  # [P, 1, 4h, 4w], for all G sets
+            return replace(decoded, mask_logits=decoded.mask_logits + heat)
+
+        k, earlier = points.shape[2], None
+        if self.mask_prompt:
+            with torch.no_grad():
+                for end in range(self.points_per_look, k, self.points_per_look):
+                    earlier = self._seen(decode(end, earlier, draws=self.looks_at == "mask"))
+        return decode(k, earlier, draws=with_segmentation)
+
+    def _seen(self, decoded: Decoded) -> Tensor:
+        """Return the logits of the mask that a later look is shown."""
+        drawn = decoded.segmentation_logits
+        return decoded.mask_logits if self.looks_at != "mask" or drawn is None else drawn
+
+    def _box(
+        self, points: Tensor, is_point: Tensor | None, is_background: Tensor | None
+    ) -> Boxes | None:
+        """Return, with ``box: points``, the box around the cells of each set's foreground points; they are as in ``decode``."""
+        if self.box == "none" or not points.shape[2]:
+            return None
+        inside = foreground(is_point, is_background)
+        if inside is None:
+            inside = torch.ones_like(points[..., 0], dtype=torch.bool)
+        return Boxes.around(points, inside, margin=0.5 / self.sam.grid)
+
+    def _prompted(
+        self,
+        detail: Tensor | None,
+        points: Tensor,
+        is_point: Tensor | None,
+        is_background: Tensor | None,
+    ) -> Tensor | None:
+        """Return the pixels that masks are drawn with beside SAM's: told how near the foreground points are."""
+        if self.detail is None or detail is None:
+            return None
+        is_point = foreground(is_point, is_background)
+        with exact_region(detail):
+            return self.detail.prompted(at_least_float32(detail), points, is_point)
+
+    def _classify(
+        self,
+        images: Tensor,
+        points: Tensor,
+        token: Tensor,
+        prompts: Tensor | None,
+        *,
+        is_point: Tensor | None,
+        statistics: Tensor | None,
+        region: Tensor | None,
+        folds: Tensor | None,
+        mask: Tensor | None,
+    ) -> Judgement:
+        """Return what the class decoder says of point sets [P, G, k, 2].
+
+        Tokens [P, G, C] are read by ``global`` alone, and masks [P, G, 4h, 4w] (or [P, 1, 4h, 4w], for all sets) by one with
+        ``reads_mask``.
+        """
+        heads = learners = scores = None
+        if isinstance(self.class_decoder, StatisticsDecoder) and statistics is not None:
+            logits = self.class_decoder.heads(
+                statistics, region, points, is_point, mask
+            )  # [P, G, F(, C)]
+            n, device = self.class_decoder.folds, logits.device
+            judges = judging_heads(folds, len(logits), n, device)[:, None]
+            class_logits = (logits * (judges if logits.ndim == 3 else judges[..., None])).sum(2)
+            if n > 1:
+                heads = logits
+                learners = learning_heads(folds, len(logits), n, device)[:, None]
+                learners = learners.expand(logits.shape[:3])
+        elif isinstance(self.class_decoder, PointDecoder):
+            class_logits = self.class_decoder(images, points, is_point)
+        else:
+            class_logits = self.class_decoder(token)
+        if self.clinical_read_out is not None and prompts is not None:
+            with exact_region(prompts):
+                told = self.clinical_read_out(prompts)[:, None]
+            class_logits = class_logits + told
+            heads = None if heads is None else heads + told[:, :, None]
+        if (head := self.class_decoder.classes) is not None:
+            scores, class_logits = head(class_logits), head.log_odds(class_logits)
+            heads = None if heads is None else head(heads)
+        return Judgement(class_logits, scores, heads, learners)
+
+    def _mask_to_read(
+        self,
+        images: Tensor,
+        points: Tensor,
+        is_point: Tensor | None,
+        segmentation: Tensor | None,
+    ) -> Tensor | None:
+        """Return the mask that the class decoder reads, [P, G, 4h, 4w]; None where it reads none.
+
+        Without gradient: outlines teach the prompted mask, and the label does not make it a code.
+        """
+        if self.reads_mask == "none" or not points.shape[2]:
+            return None
+        if self.reads_mask == "seeded":
+            return seeded_masks(images, points, is_point, 4 * self.sam.grid)
+        assert segmentation is not None  # drawn for it
+        return read_at_points(segmentation.detach().sigmoid(), points, is_point)
+
+    def _embed_clinical(self, values: Tensor | None) -> Tensor | None:
+        if self.clinical is None:
+            return None
+        if values is None:
+            raise ValueError(
+                "the batch must hold clinical values for a model with clinical prompts, got None; use NaN for unknown"
+            )
+        with exact_region(values):
+            tokens: Tensor = self.clinical(values)
+        return tokens
+
+
+def foreground(is_point: Tensor | None, is_background: Tensor | None) -> Tensor | None:
+    """Return which points are there and of the foreground, bool [P, G, k], from those that are there and those of the background.
+
+    None is all of them, and of the background none.
+    """
+    if is_background is None:
+        return is_point
+    return ~is_background if is_point is None else is_point & ~is_background

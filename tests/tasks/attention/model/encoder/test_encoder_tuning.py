@@ -1,0 +1,193 @@
+"""Adapters and low-rank updates inside the task: start, update, export, checkpoints."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import sam_oracle as oracle
+import torch
+from pydantic import ValidationError
+from tiny_attention import (
+    SIZE,
+    algorithm_params,
+    differing,
+    make_data,
+    make_state,
+    make_task,
+    model_params,
+    shake,
+    training_params,
+    weights,
+)
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers import SamModel
+
+from grpo_pipeline.core.storage.weights import weights_of
+from grpo_pipeline.datasets.checkpoint import ModelDataset
+from grpo_pipeline.pipelines.training.loop import StepRunner
+from grpo_pipeline.tasks.attention.model.encoder.encoder_tuning import add_lora, merge_lora, tune_encoder
+from grpo_pipeline.tasks.attention.model.model import AttentionModel
+from grpo_pipeline.tasks.attention.model.sam import Sam
+
+TUNED: dict[str, dict[str, Any]] = {
+    "adapter": {"encoder": "adapter", "encoder_tuning": {"rank": 3}},
+    "lora": {"encoder": "lora", "encoder_tuning": {"rank": 3, "alpha": 6.0, "targets": ["qkv"]}},
+    "lora_proj": {"encoder": "lora", "encoder_tuning": {"rank": 2, "alpha": 2.0, "targets": ["qkv", "proj"]}},
+}
+FROM_SCRATCH = [("scratch", name) for name in TUNED]
+FROM_FILES = [("segment_anything", "adapter"), ("segment_anything", "lora"), ("huggingface", "lora_proj")]
+both = pytest.mark.parametrize(("start", "tuned"), [*FROM_SCRATCH, *FROM_FILES], indirect=True)
+
+
+@pytest.fixture
+def tuned(request: pytest.FixtureRequest) -> dict[str, Any]:
+    return TUNED[request.param]
+
+
+@pytest.fixture
+def start(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
+    """Changes of the model's parameters: from scratch, or from a checkpoint of each kind."""
+    if request.param == "scratch":
+        return {}
+    path = oracle.write_tiny(tmp_path)
+    section = {"path": str(path), "kind": "segment_anything", "normalisation": "medsam"}
+    if request.param == "huggingface":
+        net: SamModel = make_task(checkpoint=section).build_policy(0).sam.net
+        net.save_pretrained(tmp_path / "folder")
+        section |= {"path": str(tmp_path / "folder"), "kind": "huggingface"}
+    return {"checkpoint": section}
+
+
+def features(task: Any, policy: AttentionModel, n: int = 3) -> Tensor:
+    return policy.encode(task.make_batch(make_data(), np.arange(n))).detach()
+
+
+@both
+def test_starts_as_the_plain_encoder_and_an_update_moves_the_addition_alone_which_is_saved(
+    start: dict[str, Any], tuned: dict[str, Any], tmp_path: Path
+):
+    plain, task, data = make_task(**start), make_task(**start, **tuned), make_data()
+    policies = [each.build_policy(0) for each in (plain, task)]
+    a, b = (weights(policy) for policy in policies)
+    shared = {name: tensor for name, tensor in a.items() if not name.startswith("sam.net.vision_encoder")}
+    assert differing(shared, b) == []
+    # In float64: where a tensor lies in memory changes float32 sums by a little more than 1e-6.
+    encoders = [policy.sam.net.vision_encoder.double() for policy in policies]
+    channels = encoders[0].config.num_channels
+    images = torch.randn(2, channels, 32, 32, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    first, second = (encoder(images).last_hidden_state.detach() for encoder in encoders)
+    torch.testing.assert_close(second, first, atol=1e-6, rtol=0)
+    algorithm, training = algorithm_params("supervised"), training_params()
+    state, runner = make_state(task, data, algorithm, training), StepRunner(task, algorithm, training)
+    before, encoded = weights(state.policy), features(task, state.policy)
+    for _ in range(2):  # the first moves B (or W_up) away from 0, the second A (or W_down)
+        state, _ = runner(state, task.make_batch(data, np.arange(4)))
+    moved = {name for name in differing(before, weights(state.policy)) if "vision_encoder" in name}
+    added = ("adapter.", "lora_")
+    assert moved == {name for name in before if "vision_encoder" in name and any(part in name for part in added)}
+    assert not torch.allclose(features(task, state.policy), encoded, atol=1e-5)
+    groups = task.parameter_groups(state.policy)
+    assert {id(p) for p in groups["encoder"]} == {
+        id(p) for name, p in state.policy.named_parameters() if any(part in name for part in added)
+    }
+    dataset = ModelDataset(str(tmp_path / "model"))
+    dataset.save(weights_of(state.policy, task.describe(state.policy)))
+    loaded = dataset.load()
+    again = AttentionModel.from_description(json.loads(json.dumps(dict(loaded.config))))
+    again.load_state_dict(dict(loaded.tensors))
+    assert torch.equal(features(task, again), features(task, state.policy))
+
+
+@pytest.mark.parametrize("tuned", TUNED, indirect=True)
+def test_the_seed_decides_and_the_global_stream_stays(tuned: dict[str, Any]):
+    task = make_task(**tuned)
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    a, b, c = (weights(task.build_policy(seed)) for seed in (1, 1, 2))
+    assert torch.equal(torch.rand(3), expected)
+    assert differing(a, b) == []
+    assert any("lora_A" in name or "adapter.down" in name for name in differing(a, c))
+
+
+def test_what_cannot_be_combined_is_refused():
+    for changes, message in (
+        ({"encoder": "lora"}, "encoder_tuning must be given with encoder: lora, got None"),
+        ({"encoder": "adapter"}, "encoder_tuning must be given with encoder: adapter, got None"),
+        ({"encoder": "frozen", "encoder_tuning": {"rank": 8}}, "encoder_tuning must be null with encoder: frozen"),
+        ({"encoder": "lora", "encoder_tuning": {"rank": 8}}, "encoder_tuning.alpha must be given with encoder: lora, got None"),
+        (
+            {"encoder": "lora", "encoder_tuning": {"rank": 8, "alpha": 16}},
+            "encoder_tuning.targets must be given with encoder: lora, got None",
+        ),
+        (
+            {"encoder": "adapter", "encoder_tuning": {"rank": 8, "alpha": 16}},
+            "encoder_tuning.alpha must be null with encoder: adapter, got 16.0",
+        ),
+        ({"encoder": "adapter", "encoder_tuning": {"rank": 0}}, "greater than or equal to 1"),
+        ({"encoder": "lora", "encoder_tuning": {"rank": 1, "alpha": 1, "targets": ["mlp"]}}, "Input should be 'qkv' or 'proj'"),
+    ):
+        with pytest.raises(ValidationError, match=message):
+            model_params(**changes)
+
+
+@torch.no_grad()
+def test_each_block_is_attention_adapter_mlp_adapter():
+    """One block of the encoder against the sum written out; window attention, so that padding would show."""
+    torch.manual_seed(0)
+    encoder = Sam(model_params(encoder_layers=1), 32).net.vision_encoder
+    shake(encoder)
+    tune_encoder(encoder, model_params(**TUNED["adapter"]))
+    shake(encoder, scale=0.1)
+    block = encoder.layers[0]
+
+    def adapted(adapter: nn.Module, x: Tensor) -> Tensor:
+        hidden = F.gelu(x @ adapter.down.weight.T + adapter.down.bias)
+        return x + hidden @ adapter.up.weight.T + adapter.up.bias
+
+    x = torch.randn(2, 4, 4, 16, generator=torch.Generator().manual_seed(1))
+    middle = x + adapted(block.attn.adapter, block.attn.base(hidden_states=block.layer_norm1(x))[0])
+    expected = middle + adapted(block.mlp.adapter, block.mlp.base(block.layer_norm2(middle)))
+    torch.testing.assert_close(block(x), expected, atol=1e-5, rtol=0)
+    assert block.attn.adapter.down.weight.shape == (3, 16)
+
+
+def images() -> Tensor:
+    return torch.randn(2, 1, SIZE, SIZE, generator=torch.Generator().manual_seed(0))
+
+
+def make_sam(targets: tuple[str, ...] | None = None, *, rank: int = 3, alpha: float = 6.0) -> Sam:
+    """A SAM with moved weights; where targets are given, with low-rank updates that are no longer 0."""
+    torch.manual_seed(0)
+    sam = Sam(model_params(), SIZE)
+    shake(sam)
+    if targets is not None:
+        add_lora(sam.net.vision_encoder, rank=rank, alpha=alpha, targets=targets)
+        shake(nn.ParameterList(p for p in sam.net.vision_encoder.parameters() if p.requires_grad), seed=2)
+    return sam
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("targets", [("qkv",), ("qkv", "proj")])
+def test_a_layer_is_its_weight_and_a_product_also_when_merged_and_from_a_folder(targets: tuple[str, ...], tmp_path: Path):
+    sam, plain = make_sam(targets), make_sam()
+    layer = sam.net.vision_encoder.layers[1].attn.qkv
+    x = torch.randn(5, 16, generator=torch.Generator().manual_seed(1))
+    a, b = layer.lora_A["default"].weight, layer.lora_B["default"].weight
+    assert (a.shape, b.shape) == ((3, 16), (48, 3))
+    expected = x @ layer.base_layer.weight.T + layer.base_layer.bias + 6.0 / 3 * (x @ a.T @ b.T)
+    torch.testing.assert_close(layer(x), expected, atol=1e-5, rtol=1e-5)
+    tuned = sam.encode(images())
+    assert not torch.allclose(tuned, plain.encode(images()), atol=1e-2)
+    assert torch.equal(sam.train().encode(images()), sam.eval().encode(images()))
+    with pytest.raises(ValueError, match="must have low-rank updates to merge, got none; it was not built with encoder: lora"):
+        merge_lora(plain.net.vision_encoder)
+    merge_lora(sam.net.vision_encoder)
+    torch.testing.assert_close(sam.encode(images()), tuned, atol=1e-4, rtol=1e-4)
+    assert sam.state_dict().keys() == plain.state_dict().keys()
+    sam.net.save_pretrained(tmp_path)
+    again = Sam(model_params(), SIZE, SamModel.from_pretrained(tmp_path))
+    torch.testing.assert_close(again.encode(images()), tuned, atol=1e-4, rtol=1e-4)
