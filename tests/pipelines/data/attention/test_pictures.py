@@ -161,6 +161,20 @@ def test_heatmaps_appear_complete_or_not_at_all_and_come_back_as_the_probabiliti
     assert [path.name for path in tmp_path.iterdir()] == ["heatmaps"]
 
 
+def test_the_mask_that_a_prediction_reads_is_outlined_where_it_is_likelier_than_not(showcase):
+    arrays = {name: array[:1].copy() for name, array in showcase(size=64, cells=8, k=3).items()}
+    plain = image_sheet(arrays, arm="grpo")
+    arrays["read_mask"] = np.full((1, 16, 16), 0.4)
+    arrays["read_mask"][0, 4:8, 8:12] = 0.6  # of a quarter of the side: x from 0.5 to 0.75, y from 0.25 to 0.5
+    figure = image_sheet(arrays, arm="grpo")
+    before, after = ([artist for artist in one.axes[0].collections if isinstance(artist, ContourSet)] for one in (plain, figure))
+    (corners,) = (path.vertices for path in after[len(before)].get_paths() if len(path.vertices))
+    # Half a pixel, 1/32, is between the middle of the last one that is in and that of the first that is not.
+    np.testing.assert_allclose([corners.min(0), corners.max(0)], [[0.5, 0.25], [0.75, 0.5]], atol=1e-9)
+    legends = [[text.get_text() for text in shown.legends[0].get_texts()] for shown in (plain, figure)]
+    assert [text for text in legends[1] if text not in legends[0]] == ["mask that the prediction reads"]
+
+
 def test_background_points_are_squares_with_a_legend_of_their_own(showcase):
     arrays = {name: array[:1].copy() for name, array in showcase(size=64, cells=8, k=3).items()}
     plain = image_sheet(arrays, arm="grpo")

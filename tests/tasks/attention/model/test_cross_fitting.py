@@ -243,6 +243,18 @@ def test_a_mask_is_read_inside_around_below_and_by_its_shape(kind: str) -> None:
         torch.testing.assert_close(outcomes.heads[p, 0], of_image + evidence + read, atol=2e-5, rtol=1e-4)
         torch.testing.assert_close(outcomes.heads[p, 1], of_image, atol=1e-5, rtol=1e-5)  # no point: no mask
         assert float(read.abs().max()) > 0.01
+    # What the image sheet shows as read is what was read, of sets of which some have stopped.
+    shown = task.showcase(policy, make_data(), ROWS, seed=0)
+    placed = torch.as_tensor(shown["points_trained"])[:, None]  # [6, 1, 3, 2]
+    is_there = ~placed[..., 0].isnan()
+    assert 0 < is_there.sum() < is_there.numel()
+    placed = placed.nan_to_num(0.5)
+    again = (
+        seeded_masks(batch.images, placed, is_there, 4 * task.grid)
+        if kind == "seeded"
+        else read_at_points(torch.as_tensor(shown["prompted_mask"])[:, None], placed, is_there)
+    )
+    torch.testing.assert_close(torch.as_tensor(shown["read_mask"]), again[:, 0], atol=1e-6, rtol=1e-5)
     loss = F.binary_cross_entropy_with_logits(outcomes.class_logits, batch.label)
     policy.zero_grad()
     loss.backward()

@@ -26,6 +26,7 @@ OUTLINES = {
     "region": (SKY, "-", "region"),
     "bag": (YELLOW, "--", "needle"),
     "lesion": (GREEN, "-", "lesion outline"),
+    "read_mask": (VERMILLION, ":", "mask that the prediction reads"),
 }
 MARKERS = {
     "points_untrained": ("X", "white", "black", "points of the untrained policy"),
@@ -48,7 +49,7 @@ def image_sheet(showcase: Mapping[str, np.ndarray], *, arm: str) -> Figure:
         showcase: the arrays of docs/architecture.md; images [m, S, S], masks [m, S, S], heatmap [m, H, W], points
             [m, k, 2] as (x, y), all in the frame [0, 1] x [0, 1] of the square image, and contributions [m, k]; where points have
             labels ``labels_trained`` [m, k], 1 foreground, 0 background; of a model that draws lesions ``prompted_mask``
-            [m, H, W].
+            [m, H, W], of one whose class decoder reads a mask ``read_mask`` [m, H, W].
         arm: name of the arm, for the title.
     """
     count = len(showcase["core_id"])
@@ -68,7 +69,7 @@ def image_sheet(showcase: Mapping[str, np.ndarray], *, arm: str) -> Figure:
             draw_map(pair[1], core, shown)
     figure.suptitle(f"Held-out cores, points and {name_of_it} of {arm}", fontsize=13)
     figure.legend(
-        handles=legend_handles(with_background="labels_trained" in showcase),
+        handles=legend_handles(showcase),
         loc="outside lower center",
         ncols=5,
         fontsize=9,
@@ -102,7 +103,8 @@ def draw_core(axes: Axes, core: Mapping[str, np.ndarray], scale: Normalize) -> N
     """Draw one core's image, outlines and points, and beside each point of the policy what it contributes."""
     axes.imshow(core["image"], cmap="gray", vmin=0, vmax=255, extent=FRAME, interpolation="nearest")
     for name, (colour, dashes, _) in OUTLINES.items():
-        draw_outline(axes, core[name], colour=colour, dashes=dashes)
+        if name in core:
+            draw_outline(axes, core[name] > 0.5, colour=colour, dashes=dashes)
     marker, face, edge, _ = MARKERS["points_untrained"]
     axes.scatter(
         core["points_untrained"][:, 0],
@@ -199,11 +201,12 @@ def draw_outline(axes: Axes, mask: np.ndarray, *, colour: str, dashes: str) -> N
         )
 
 
-def legend_handles(*, with_background: bool = False) -> list[Line2D]:
-    """Return one legend entry per outline and kind of point."""
+def legend_handles(showcase: Mapping[str, np.ndarray]) -> list[Line2D]:
+    """Return one legend entry per outline and kind of point that these arrays have."""
     outlines = [
         Line2D([], [], color=colour, ls=dashes, lw=LINE_WIDTH, label=label)
-        for colour, dashes, label in OUTLINES.values()
+        for name, (colour, dashes, label) in OUTLINES.items()
+        if name in showcase
     ]
     markers = [
         Line2D(
@@ -218,7 +221,7 @@ def legend_handles(*, with_background: bool = False) -> list[Line2D]:
         )
         for marker, face, _, label in (
             *MARKERS.values(),
-            *([BACKGROUND] if with_background else []),
+            *([BACKGROUND] if "labels_trained" in showcase else []),
         )
     ]
     return [*outlines, *markers]

@@ -310,7 +310,7 @@ class AttentionModel(SetDecoder):
                 with_segmentation=True,
                 detail=context.detail,
             ).segmentation_logits
-        return self._mask_to_read(context.images, points, None, drawn)
+        return self.mask_to_read(context.images, points, None, drawn)
 
     def describe_detail(self, images: Tensor) -> tuple[Tensor | None, Tensor | None]:
         """Return features of the pixels, for mask and heatmap [P, D, 4h, 4w], and of the cells, for the policy [P, D, h, w]."""

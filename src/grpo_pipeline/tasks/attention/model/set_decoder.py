@@ -128,7 +128,7 @@ class SetDecoder(nn.Module):
             statistics=statistics,
             region=region,
             folds=folds,
-            mask=self._mask_to_read(images, points, is_evidence, decoded.segmentation_logits),
+            mask=self.mask_to_read(images, points, is_evidence, decoded.segmentation_logits),
         )
         if with_heatmap:
             weight = bag / bag.sum((1, 2), keepdim=True).clamp(min=1e-6)
@@ -284,16 +284,22 @@ class SetDecoder(nn.Module):
             heads = None if heads is None else head(heads)
         return Judgement(class_logits, scores, heads, learners)
 
-    def _mask_to_read(
+    def mask_to_read(
         self,
         images: Tensor,
         points: Tensor,
         is_point: Tensor | None,
         segmentation: Tensor | None,
     ) -> Tensor | None:
-        """Return the mask that the class decoder reads, [P, G, 4h, 4w]; None where it reads none.
+        """Return the mask that the class decoder reads, probabilities [P, G, 4h, 4w]; None where it reads none.
 
         Without gradient: outlines teach the prompted mask, and the label does not make it a code.
+
+        Args:
+            images: [P, 1, S, S].
+            points: [P, G, k, 2], (x, y) in [0, 1].
+            is_point: bool [P, G, k], True for foreground points; None: all are.
+            segmentation: logits of the prompted mask [P, G, 4h, 4w], where that is read.
         """
         if self.reads_mask == "none" or not points.shape[2]:
             return None
