@@ -10,6 +10,7 @@ export DO_NOT_TRACK := 1
 export MLFLOW_DISABLE_TELEMETRY := true
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYTHONUNBUFFERED := 1
+unexport PYTHONDONTWRITEBYTECODE  # each process would compile the package anew
 
 VENV := .venv
 PY := $(VENV)/bin/python

@@ -75,9 +75,10 @@ class TrackedSession(KedroSession):
             with sigterm_raises():
                 # Another project has tasks, or nodes, of its own.
                 if self._package_name == __package__:
-                    self._parameters = self._get_config_loader()["parameters"]
+                    loader = self._get_config_loader()
+                    self._parameters = loader["parameters"]
                     chosen = [pipeline_name] if pipeline_name else pipeline_names or []
-                    check_parameters(self._parameters, self._get_config_loader(), chosen)
+                    check_parameters(self._parameters, loader, chosen)
                 return super().run(pipeline_name, pipeline_names, *args, **kwargs)
         except BaseException as error:
             for plugin in sorted(

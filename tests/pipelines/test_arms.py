@@ -5,13 +5,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from kedro.config import OmegaConfigLoader
 from kedro.pipeline import Node, Pipeline
 
 from grpo_pipeline.pipelines.arms import arms_of, described_arms, with_arms
 from grpo_pipeline.pipelines.of_task import task_pipelines
 from grpo_pipeline.pipelines.params import sections
 from grpo_pipeline.runs.parameters import check_parameters
+from grpo_pipeline.runs.replacing import ReplacingConfigLoader
 from grpo_pipeline.tasks import TASKS, find_task
 
 SPEC = find_task("attention")
@@ -46,10 +46,10 @@ def test_the_parameters_of_an_arm_that_is_not_trained_are_known() -> None:
     near = {"base": "grpo", "algorithm": {"kl_weight": 0.5}}
     given = with_arms(described(arms=["grpo"], near=near))
     assert described_arms("attention", given["attention"]) == ["supervised", "grpo", "near"]
-    loader = OmegaConfigLoader(
+    loader = ReplacingConfigLoader(
         "conf", base_env="base", default_run_env="base", runtime_params={"attention": {"near": near, "arms": "grpo"}}
     )
-    given = with_arms(dict(loader["parameters"]))
+    given = loader["parameters"]
     check_parameters(given, loader, ["dialogue"])
     given["attention"]["nearer"] = {"x": 1}
     with pytest.raises(ValueError, match="attention.nearer must be a parameter of this project, got an unknown name"):

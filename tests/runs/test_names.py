@@ -5,6 +5,7 @@ import pytest
 from grpo_pipeline.runs.parameters import check_names
 
 BASE = {"seed": 0, "resume": "never", "task": {"data": {"root": "x"}, "training": {"epochs": 1}}}
+FILES = [BASE, {"task": {"other": {"a": 1}}}]
 READ = ["task.arm.algorithm", "seed"]
 OTHERS = ["task_folder"]
 
@@ -22,9 +23,14 @@ OTHERS = ["task_folder"]
 )
 def test_unknown_names(given, text):
     with pytest.raises(ValueError, match=text.replace("?", r"\?")):
-        check_names(BASE | given, BASE, READ, others=OTHERS)
+        check_names(BASE | given, FILES, READ, others=OTHERS)
 
 
 def test_known_names():
-    given = {"seed": 3, "_anchor": {"a": 1}, "resume": "auto", "task": {"arm": {"algorithm": 1}, "data": {"wrong": 1}}}
-    check_names(given, BASE, READ, others=OTHERS)
+    given = {
+        "seed": 3,
+        "_anchor": {"a": 1},
+        "resume": "auto",
+        "task": {"arm": {"algorithm": 1}, "data": {"wrong": 1}, "other": {"b": 2}},
+    }
+    check_names(given, FILES, READ, others=OTHERS)

@@ -7,6 +7,7 @@ later; ``process_of`` is killed at once. A test of the start itself or of the pr
 
 import atexit
 import gc
+import inspect
 import json
 import os
 import runpy
@@ -19,7 +20,7 @@ import sys
 import tempfile
 import threading
 import time
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,7 @@ def _serve(path: str) -> None:
     # The same parser in C, and no wait for a disk whose power no test cuts: a kill loses nothing that was written.
     yaml.SafeLoader, yaml.SafeDumper = yaml.CSafeLoader, yaml.CSafeDumper
     os.fsync = lambda descriptor: None
+    inspect.stack = partial(inspect.stack, 0)  # dynaconf asks for files; their lines are looked for in thousands of modules
     gc.collect()
     gc.freeze()  # no fork looks through what was imported again
     os.rename(f"{path}.partial", path)

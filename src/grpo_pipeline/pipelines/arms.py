@@ -204,9 +204,12 @@ def _are_mappings(*values: Any) -> bool:
     return all(isinstance(value, Mapping) for value in values)
 
 
-def merge(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge nested mappings; whatever is not a mapping on both sides is replaced, by ``None`` too, and so is ``REPLACED``."""
-    merged: dict[str, Any] = _merge(without_replaced(base, change, depth=0), change)
+def merge(base: Mapping[str, Any], change: Mapping[str, Any], *, depth: int = 0) -> dict[str, Any]:
+    """Merge nested mappings; whatever is not a mapping on both sides is replaced, by ``None`` too, and so is ``REPLACED``.
+
+    ``depth`` is that of ``without_replaced``.
+    """
+    merged: dict[str, Any] = _merge(without_replaced(base, change, depth=depth), change)
     return merged
 
 

@@ -15,7 +15,7 @@ from kedro.validation.type_extractor import TypeExtractor
 from omegaconf import DictConfig, OmegaConf
 
 from grpo_pipeline.pipeline_registry import SHORT
-from grpo_pipeline.pipelines.arms import arms_of, described_arms, with_arms, without_replaced
+from grpo_pipeline.pipelines.arms import arms_of, described_arms, merge, with_arms, without_replaced
 from grpo_pipeline.pipelines.params import sections
 from grpo_pipeline.runs.machine import check_threads
 from grpo_pipeline.runs.moved import RENAMED
@@ -30,7 +30,12 @@ class ReplacingConfigLoader(OmegaConfigLoader):
 
     The places are conf/base, the environment, and ``--params``, in this order. In the catalogue an entry ``{task}.…`` stands for
     one of each task: ``{task}`` and ``{folder}`` are filled in here, placeholders of arms by Kedro.
+
+    Attributes:
+        base_parameters: of each file of conf/base, interpolations not resolved; known once the parameters are read.
     """
+
+    base_parameters: Sequence[Mapping[str, Any]] = ()
 
     def __getitem__(self, key: str) -> Any:
         """Return a part of the configuration, the catalogue with the entries of every task."""
@@ -56,9 +61,15 @@ class ReplacingConfigLoader(OmegaConfigLoader):
         }
         return filled | own
 
-    def _merge_and_resolve(self, key: str, config_per_file: dict[Path, Any]) -> Any:
+    def _read_raw_config(self, key: str) -> Any:
+        found = super()._read_raw_config(key)
         if key == "parameters":
-            given = _plain(self.runtime_params)
+            self.base_parameters = [_plain(config) for config in found[0].values()]
+        return found
+
+    def _merge_and_resolve(self, key: str, config_per_file: dict[Path, Any]) -> Any:
+        given = _plain(self.runtime_params)
+        if key == "parameters" and given:
             kept = {
                 path: without_replaced(_plain(config), given, depth=1)
                 for path, config in config_per_file.items()
@@ -70,9 +81,7 @@ class ReplacingConfigLoader(OmegaConfigLoader):
     def _soft_merge(
         config: dict[str, Any], env_config: dict[str, Any], env_path: str | None = None
     ) -> Any:
-        return OmegaConfigLoader._soft_merge(
-            without_replaced(config, env_config, depth=1), env_config, env_path
-        )
+        return merge(config, env_config, depth=1)
 
 
 def _filled(value: Any, words: Mapping[str, str]) -> Any:
@@ -147,7 +156,7 @@ def check_parameters(given: Mapping[str, Any], loader: Any, pipelines: Sequence[
 
     Args:
         given: all parameters of the run.
-        loader: of the configuration, for the names in conf/base and in globals.yml; of no use afterwards.
+        loader: that has read them, for the names in conf/base and in globals.yml.
         pipelines: names of those that are to be run, none for the default; checked are the values of their tasks.
 
     Raises:
@@ -182,7 +191,7 @@ def check_parameters(given: Mapping[str, Any], loader: Any, pipelines: Sequence[
             for name in given[task][arm]
         ),
     ]
-    check_names(given, _base_parameters(loader), known, others=others)
+    check_names(given, loader.base_parameters, known, others=others)
     check_threads(given.get("threads", 1))
 
 
@@ -228,20 +237,25 @@ def tasks_of(pipelines: Sequence[str]) -> tuple[str, ...]:
 
 
 def check_names(
-    given: Mapping[str, Any], base: Mapping[str, Any], read: Iterable[str], *, others: Iterable[str]
+    given: Mapping[str, Any],
+    base: Iterable[Mapping[str, Any]],
+    read: Iterable[str],
+    *,
+    others: Iterable[str],
 ) -> None:
     """Refuse a parameter that no pipeline reads and conf/base does not have: it would change nothing.
 
     Args:
         given: all parameters of the run.
-        base: those of conf/base.
+        base: those of conf/base, of each of its files.
         read: names of the sections that pipelines read.
         others: names that are no parameters and may be given as one on the command line: those of globals.yml.
 
     Raises:
         ValueError: naming the first one and what may be meant; also if ``resume`` is none of its choices.
     """
-    known = {path for name in read for path in beginnings(name)} | set(paths(base))
+    known = {path for name in read for path in beginnings(name)}
+    known |= {path for file in base for path in paths(file)}
     for path in paths(given):
         if path not in known and not path.startswith("_"):
             parent = path.rpartition(".")[0]
@@ -270,16 +284,3 @@ def beginnings(name: str) -> Iterator[str]:
     """Yield ``a``, ``a.b`` and so on of a dotted name."""
     parts = name.split(".")
     yield from (".".join(parts[:end]) for end in range(1, len(parts) + 1))
-
-
-def _base_parameters(loader: Any) -> Mapping[str, Any]:
-    """Return the parameters of the environment that all others build on."""
-    base = loader.base_env
-    found = OmegaConfigLoader(
-        loader.conf_source,
-        env=base,
-        base_env=base,
-        default_run_env=base,
-        config_patterns=loader.config_patterns,
-    )
-    return dict(found["parameters"])

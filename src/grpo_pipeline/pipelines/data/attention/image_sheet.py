@@ -63,6 +63,7 @@ def image_sheet(showcase: Mapping[str, np.ndarray], *, arm: str) -> Figure:
     for i, pair in enumerate(grid):
         for axes in pair:
             axes.set_axis_off()
+            axes.set_anchor("S")
         if i < count:
             core = {name: array[i] for name, array in showcase.items()}
             draw_core(pair[0], core, scale)
@@ -81,7 +82,7 @@ def image_sheet(showcase: Mapping[str, np.ndarray], *, arm: str) -> Figure:
     ):
         figure.colorbar(
             colours,
-            ax=grid.ravel().tolist(),
+            ax=[grid[0, 0], grid[-1, -1]],  # the span of them all; each more is measured again
             label=label,
             location="bottom",
             aspect=60,
@@ -133,7 +134,7 @@ def draw_core(axes: Axes, core: Mapping[str, np.ndarray], scale: Normalize) -> N
                 zorder=4,
             )
     write_numbers(axes, points, contribution)
-    axes.set(xlim=(0, 1), ylim=(1, 0))
+    axes.set(xlim=(0, 1), ylim=(1, 0), xticks=[], yticks=[])
     truth = "cancer" if core["label"] == 1 else "benign"
     axes.set_title(f"{core['core_id']}\n{truth}, P(cancer) = {float(core['prob']):.2f}", fontsize=9)
 
@@ -186,7 +187,7 @@ def draw_map(axes: Axes, core: Mapping[str, np.ndarray], shown: str) -> None:
     for name in ("region", "lesion"):
         colour, dashes, _ = OUTLINES[name]
         draw_outline(axes, core[name], colour=colour, dashes=dashes)
-    axes.set(xlim=(0, 1), ylim=(1, 0))
+    axes.set(xlim=(0, 1), ylim=(1, 0), xticks=[], yticks=[])
     axes.set_title(shown.replace("_", " "), fontsize=9)
 
 
@@ -303,7 +304,7 @@ def draw_frames(frames: Mapping[str, np.ndarray], *, arm: str) -> list[np.ndarra
         blank = np.zeros(frames["attention"].shape[2:])
         maps.append(below.imshow(blank, cmap=HEATMAP, vmin=-limit, vmax=limit, extent=FRAME))
         for axes in (above, below):
-            axes.set(xlim=(0, 1), ylim=(1, 0))
+            axes.set(xlim=(0, 1), ylim=(1, 0), xticks=[], yticks=[])
             axes.set_axis_off()
     bar = figure.colorbar(
         maps[0], cax=figure.add_axes((0.2, 0.11, 0.6, 0.02)), orientation="horizontal"
