@@ -47,9 +47,10 @@ $(STAMP): pyproject.toml constraints.txt
 	  rm -f $(VENV)/.stamp-*; \
 	  $(PY) -c 'import pip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { rm -rf $(VENV) && $(call create_venv,"$$python",$(VENV)); }
 	@echo "  1/2 torch $(TORCH)"
-	@$(PY) -m pip install -qq -c constraints.txt "torch==$(TORCH)" $(TORCH_ARGS)
+	@$(PY) -m pip install -qq --no-compile -c constraints.txt "torch==$(TORCH)" $(TORCH_ARGS)
 	@echo "  2/2 Kedro, MLflow and the other packages of constraints.txt"
-	@$(PY) -m pip install -qq -c constraints.txt --no-build-isolation -e ".[$(EXTRAS)]"
+	@$(PY) -m pip install -qq --no-compile -c constraints.txt --no-build-isolation -e ".[$(EXTRAS)]"
+	@$(PY) -m compileall -qq -j 0 $(VENV)/lib || :  # pip compiles on one core; some files are for other Pythons
 	@touch "$@"
 
 # Debian splits ensurepip off Python: there the machine's own pip fills the environment.

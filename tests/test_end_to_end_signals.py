@@ -11,7 +11,7 @@ from kedro_processes import start, trained_steps
 from mlflow.tracking import MlflowClient
 
 # One checkpoint every third step; gradients are reported and held-out cores scored as usual.
-PARAMS = "attention.training.epochs=9,attention.training.checkpoint_every_steps=3"
+PARAMS = "attention.training.epochs=6,attention.training.checkpoint_every_steps=3"
 TRAINING = "attention_data,attention_train"
 HINT = f"`kedro run --env smoke --pipelines {TRAINING} --params {PARAMS},resume=auto` goes on from the last checkpoint."
 ARMS = ("grpo", "supervised")  # in the order in which they are trained

@@ -67,12 +67,12 @@ def write_huggingface(language_model: LanguageModel, tokenizer: Tokenizer, folde
 def _without_bars() -> Iterator[None]:
     """Keep transformers from drawing a bar of its own for every model that is written."""
     was_on = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    logging.disable_progress_bar()
     try:
         yield
     finally:
         if was_on:
-            logging.enable_progress_bar()  # type: ignore[no-untyped-call]
+            logging.enable_progress_bar()
 
 
 def plain_model(language_model: LanguageModel) -> Any:

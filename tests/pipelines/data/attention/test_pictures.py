@@ -45,7 +45,10 @@ def test_a_pair_of_panels_shows_its_core_and_a_point_lies_on_its_cell_of_image_h
     arrays["heatmap"][1, 2, 5] = 1.0
     arrays["points_trained"][1] = (5.5 / 8, 2.5 / 8), (1 / 8, 7 / 8)
     arrays["contribution"] = np.array([[0.5, np.nan], [-0.25, 0.1]])
-    other, beside, axes, heat, *bars = image_sheet(arrays, arm="grpo").axes
+    figure = image_sheet(arrays, arm="grpo")
+    other, beside, axes, heat, *bars = figure.axes
+    figure.draw_without_rendering()
+    assert np.ptp([one.get_position().y0 for one in (other, beside, axes, heat)]) < 1e-6  # under titles of one line and two
     assert axes.get_title() == f"core0001\ncancer, P(cancer) = {arrays['prob'][1]:.2f}"
     assert [bar.get_xlabel() for bar in bars] == ["contribution of a point to the reward", "heatmap"]
     collections = [[isinstance(artist, ContourSet) for artist in one.collections] for one in (other, beside, axes)]
