@@ -54,7 +54,7 @@ def write_reward(project: Path, task: str, *, rule: str) -> None:
     """Put the reward beside the package, and its parameters into ``smoke``; it hangs until the file ``it_hung`` exists."""
     (project / "src" / "my_rewards.py").write_text(REWARD)
     own = {"flaky": {"function": "my_rewards:flaky", "weight": 1.0, "options": {"marker": str(project / "it_hung")}}}
-    rewards = {"own": own, "failure": {"rule": rule}, "pool": {"workers": 1, "timeout_seconds": 5.0, "chunk_size": 8}}
+    rewards = {"own": own, "failure": {"rule": rule}, "pool": {"workers": 1, "timeout_seconds": 2.0, "chunk_size": 8}}
     file = project / f"conf/smoke/parameters/{task}_training.yml"
     parameters = yaml.safe_load(file.read_text())
     parameters[task]["rewards"] = rewards
