@@ -90,7 +90,7 @@ def names_of(*pipelines: Pipeline) -> set[str]:
 
 @pytest.mark.parametrize("env", ENVIRONMENTS)
 def test_every_dataset_has_an_entry(opened: Opened, env: str) -> None:
-    """What has none would silently become a memory dataset, or be missing."""
+    """A dataset without an entry would silently become a memory dataset, and a parameter would be missing."""
     catalog = opened(env).catalog
     misspelt = Pipeline([Node(shutil.copy, ["attention.examples", "params:atention.data"], "attention.exmaples")])
     known, of_stages = names_of(*(PIPELINES[name] for name in WHOLE)), names_of(*STAGED.values())
