@@ -7,7 +7,7 @@ A core with an empty bag (no pixel of the needle inside the region) is asked for
 exactly 0 for it, without gradient, and it is no member of that term's average.
 """
 
-from typing import Any
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from torch.nn.functional import adaptive_avg_pool2d
 
 from grpo_pipeline.core.rewards import combine_rewards
+from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.tasks.attention.batch import (
     AttentionBatch,
     AttentionContext,
@@ -25,9 +26,15 @@ from grpo_pipeline.tasks.attention.batch import (
 )
 from grpo_pipeline.tasks.attention.model import class_scores
 from grpo_pipeline.tasks.attention.model.decoders import PointDecoder, penalty
+from grpo_pipeline.tasks.attention.model.looks import LookRollouts, at_look
 from grpo_pipeline.tasks.attention.model.model import AttentionModel
 from grpo_pipeline.tasks.attention.model.sam import cell_centres
-from grpo_pipeline.tasks.attention.params import LabelLoss, SupervisedParams, SymmetricParams
+from grpo_pipeline.tasks.attention.params import (
+    LabelLoss,
+    ModelParams,
+    SupervisedParams,
+    SymmetricParams,
+)
 
 # Cross-entropy of a binary label, plain or symmetric, elementwise and from logits.
 
@@ -317,25 +324,65 @@ def has_outline(batch: AttentionBatch) -> Tensor:
     return (batch.outline > 0).flatten(1).any(1)
 
 
-def location_loss(logits: Tensor, batch: AttentionBatch, grid: int) -> Tensor:
-    """Return -log P(the first point lies in the place) of each core, [P]; 0 where the place has no cell of the region, or all.
+def location_loss(
+    logits: Tensor, batch: AttentionBatch, grid: int, *, left: Tensor | None = None
+) -> Tensor:
+    """Return -log P(the first point lies in the place) of each row, [R]; 0 where the place has no cell that is left, or all.
 
-    The place is the outline where the batch shows outlines, else the bag.
+    The place is the outline where the batch shows outlines, else the bag. Rows are cores, or the samples of each core.
 
     Args:
-        logits: of the policy's map, [P, V].
+        logits: of the policy's map, [R, V].
         batch: cells of the region, and the bag or the outline [P, 4h, 4w].
         grid: side of the cell grid.
+        left: bool [R, V], the cells that are allowed; None: those of the region.
     """
     place = batch.bag if batch.outline is None else batch.outline
     covered = F.adaptive_avg_pool2d(place, grid).flatten(1)
     most = covered.amax(1, keepdim=True)
     # Cells that lie at least half in the bag; of a bag smaller than that, those that it covers most.
-    inside = batch.cells & (covered >= most.clamp(max=0.5)) & (covered > 0)
-    of_region = logits.masked_fill(~batch.cells, -torch.inf).logsumexp(1)
+    inside = batch.cells & (covered >= most.clamp(max=0.5)) & (covered > 0)  # [P, V]
+    if left is None:
+        left = batch.cells
+    inside = inside.repeat_interleave(len(logits) // len(inside), 0) & left  # [R, V]
+    of_left = logits.masked_fill(~left, -torch.inf).logsumexp(1)
     is_there = inside.any(1)
-    of_bag = logits.masked_fill(~torch.where(is_there[:, None], inside, batch.cells), -torch.inf)
-    return of_region - of_bag.logsumexp(1)
+    of_place = logits.masked_fill(~torch.where(is_there[:, None], inside, left), -torch.inf)
+    return of_left - of_place.logsumexp(1)
+
+
+def location_losses(
+    params: ModelParams,
+    policy: AttentionModel,
+    context: AttentionContext,
+    batch: AttentionBatch,
+    rollouts: Rollouts | None,
+) -> Tensor:
+    """Return ``location_loss`` of each look of each core, [P, looks]: of a later one the mean over the samples that got so far.
+
+    A later look is asked what it does where the sample saw its mask, in the cells that its earlier points have left. Sets that
+    were not placed in looks are asked for their first point alone, [P, 1].
+    """
+    grid = policy.sam.grid
+    first, _, again = policy.propose_looks(context)
+    located = [location_loss(first.cells, batch, grid)]
+    if isinstance(rollouts, LookRollouts):
+        size, (n_prompts, group_size, _) = params.points // params.looks, rollouts.actions.shape
+        seen = list(rollouts.seen.unbind(2))
+        for look in range(1, params.looks):
+            logits, left = at_look(
+                params,
+                first,
+                again,
+                context.cells,
+                rollouts.actions[..., : look * size],
+                seen[:look],
+            )
+            of_samples = location_loss(logits.cells, batch, grid, left=left)  # [P * G]
+            is_placed = rollouts.is_valid[..., look * size]
+            of_samples = of_samples.reshape(n_prompts, group_size).where(is_placed, 0.0)
+            located.append(of_samples.sum(1) / is_placed.sum(1).clamp(min=1))
+    return torch.stack(located, 1)
 
 
 def has_bag(batch: AttentionBatch) -> Tensor:
@@ -362,8 +409,29 @@ def _clamped_involvement(batch: AttentionBatch, params: SupervisedParams) -> Ten
     return batch.involvement.clamp(params.involvement_clamp, 1 - params.involvement_clamp)
 
 
+class LearningTask(Protocol):
+    """The parts of the attention task that its losses ask for."""
+
+    @property
+    def model(self) -> ModelParams:
+        """Sizes and switches of the model."""
+
+    @property
+    def supervised(self) -> SupervisedParams:
+        """Weights and options of the losses."""
+
+    @property
+    def grid(self) -> int:
+        """Side of the cell grid."""
+
+    def reward(
+        self, batch: AttentionBatch, rollouts: Rollouts, outcomes: Outcomes
+    ) -> tuple[dict[str, Tensor], dict[str, float]]:
+        """Return the components of the reward, [P, G] each, and their weights."""
+
+
 def objective(
-    task: Any,
+    task: LearningTask,
     policy: AttentionModel,
     context: AttentionContext,
     batch: AttentionBatch,
@@ -376,6 +444,7 @@ def objective(
         if task.supervised.glimpse_weight
         else None
     )
+    rollouts = outcomes.rollouts
     if task.supervised.samples != "all":
         batch, outcomes = take_samples(batch, outcomes, _choose_samples(task, batch, outcomes))
     loss = supervised_loss(
@@ -386,17 +455,17 @@ def objective(
         ridge = penalty(policy.class_decoder, task.model.decoder_folds)
         loss = loss + task.supervised.class_penalty * of_cores * ridge
     if task.supervised.location_weight:
-        located = location_loss(policy.propose(context)[0].cells, batch, task.grid)
+        located = location_losses(task.model, policy, context, batch, rollouts)
         # The outlines that are shown; without a share of them the bags.
         members = has_bag(batch) if batch.outline is None else has_outline(batch)
         of_members = 1.0 if shares is None else shares[2 - (batch.outline is None)].to(loss.dtype)
         loss = loss + task.supervised.location_weight * of_members * mean_over_bags(
-            located[:, None], members
+            located, members
         )
     return loss
 
 
-def _choose_samples(task: Any, batch: AttentionBatch, outcomes: Outcomes) -> Tensor:
+def _choose_samples(task: LearningTask, batch: AttentionBatch, outcomes: Outcomes) -> Tensor:
     """Return the number of the sample that each core's decoders learn from, int64 [P]."""
     if task.supervised.samples == "one":
         return last_samples(batch.label)
@@ -408,7 +477,7 @@ def _choose_samples(task: Any, batch: AttentionBatch, outcomes: Outcomes) -> Ten
 
 
 def _glimpse_involvement(
-    task: Any, policy: AttentionModel, context: AttentionContext, batch: AttentionBatch
+    task: LearningTask, policy: AttentionModel, context: AttentionContext, batch: AttentionBatch
 ) -> Tensor | None:
     """Ask a decoder that reads points about the cells that the bag covers most."""
     if not isinstance(policy.class_decoder, PointDecoder):

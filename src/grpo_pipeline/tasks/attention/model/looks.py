@@ -80,7 +80,7 @@ def look_by_look(
     for look in range(params.looks):
         if look:
             seen.append(see(drawn))
-        logits, left = _at_look(params, first, again, region, drawn.actions, seen)
+        logits, left = at_look(params, first, again, region, drawn.actions, seen)
         logits = _of_region(logits, region, left, temperature)
         group = group_size if look == 0 else 1
         if generator is None:
@@ -131,7 +131,7 @@ def score_looks(
     for look in range(params.looks):
         place = slice(look * size, (look + 1) * size)
         earlier = actions[..., : place.start]
-        logits, left = _at_look(params, first, again, region, earlier, seen[:look])
+        logits, left = at_look(params, first, again, region, earlier, seen[:look])
         rows = (n_prompts, -1, size) if look == 0 else (n_prompts * group_size, 1, size)
         is_valid = rollouts.is_valid[..., place]
         of_look = score_sets(
@@ -156,7 +156,7 @@ def score_looks(
     )
 
 
-def _at_look(
+def at_look(
     params: ModelParams,
     first: SetLogits,
     again: Again,
@@ -164,7 +164,10 @@ def _at_look(
     earlier: Tensor,
     seen: list[Tensor],
 ) -> tuple[SetLogits, Tensor]:
-    """Return the logits of the look that follows the actions ``earlier`` [P, G, d], and the cells left: P rows, then P * G."""
+    """Return the logits of the look that follows the actions ``earlier`` [P, G, d], and the cells left: P rows, then P * G.
+
+    ``seen`` are the masks [P, G, V] before each look so far but the first; the other arguments are those of ``look_by_look``.
+    """
     start, size, cells = earlier.shape[2], params.points // params.looks, region.shape[1]
     logits, left = first, region
     if start:
