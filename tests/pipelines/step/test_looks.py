@@ -17,6 +17,7 @@ from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.pipelines.training import nodes
 from grpo_pipeline.tasks.attention.batch import AttentionContext
 from grpo_pipeline.tasks.attention.inference.predictor import Predictor
+from grpo_pipeline.tasks.attention.losses import location_losses
 from grpo_pipeline.tasks.attention.model.looks import LookRollouts
 from grpo_pipeline.tasks.attention.model.model import AttentionModel
 from grpo_pipeline.tasks.attention.model.sam import cell_centres
@@ -137,6 +138,41 @@ def test_every_trajectory_agrees_with_a_plain_loop_and_all_sum_to_one(model: dic
     # What was seen counts: with the masks of other trajectories the probabilities are others.
     blind = task.score(policy, context, replace(rollouts, seen=rollouts.seen.flip(1)), temperature=0.7).logprobs
     assert float((blind.double().sum(-1) - total).abs().max()) > 0.05
+
+
+@pytest.mark.parametrize("case", ["two points a look", "four looks", "labels", "stops", "a mask prompt"])
+def test_outlines_teach_every_look_where_the_place_still_has_a_cell(case: str):
+    """Against a loop over images, looks and samples; a look that a stopped set never took is not asked."""
+    task, policy, context = looking(**CASES[case])
+    rollouts = observed(task, policy, context, every_trajectory(task)[::3])
+    bag = torch.zeros(2, 8, 8)
+    bag[0, :4, 4:], bag[1, 4:] = 1.0, 1.0  # cell 1 of the first image, cells 2 and 3 of the second
+    batch, size = replace(make_batch(task, (0, 3)), bag=bag), task.model.points // task.model.looks
+    found = location_losses(task.model, policy, context, batch, rollouts)
+    said = found.detach()
+    trunk, first = policy.policy.read(context.features, context.texture), policy.propose(context)[0].cells
+    for p, place in enumerate(({1}, {2, 3})):
+        for look in range(task.model.looks):
+            of_samples = []
+            for g, row in enumerate(rollouts.actions[p].tolist()):
+                if not rollouts.is_valid[p, g, look * size]:
+                    continue
+                z = first[p].tolist()
+                if look:
+                    seen = rollouts.seen[p, g, look - 1].reshape(1, 1, 2, 2)
+                    reader = policy.mask_reader
+                    change = reader.change((reader.of_image(trunk[p : p + 1]) + reader.of_mask(seen)).relu())
+                    z = (first[p] + change[0, 0].flatten()).tolist()
+                taken = {action % (V + 1) for action in row[: look * size]} - {V}
+                left = set(range(V)) - taken
+                mass = {v: math.exp(z[v]) for v in left}
+                of_samples.append(-math.log(sum(mass[v] for v in left & place) / sum(mass.values())) if left & place else 0.0)
+            assert float(said[p, look]) == pytest.approx(np.mean(of_samples), abs=1e-4), (p, look)
+    assert found.shape == (2, task.model.looks)
+    assert float((said[:, 1:] - said[:, :1]).abs().min()) > 1e-3
+    torch.testing.assert_close(location_losses(task.model, policy, context, batch, None), found[:, :1])
+    slope = torch.autograd.grad(found[:, 1:].sum(), policy.mask_reader.change.weight)[0]
+    assert float(slope.abs().max()) > 1e-4
 
 
 @torch.no_grad()
