@@ -19,7 +19,7 @@ PACKAGE = ROOT / "src" / "grpo_pipeline"
 PICKLES = {"pickle", "cloudpickle", "dill", "joblib", "shelve", "marshal"}
 PICKLING_CALLS = {"torch.save", "pd.read_pickle"}
 PICKLING_UNLESS_TOLD = {"np.save", "np.savez", "np.savez_compressed"}
-# Where a comment or a docstring may send its language model.
+# Where a comment or a docstring may send its reader.
 HOSTS_TO_READ = re.compile(r"(www\.|docs\.)?(arxiv|doi|github|kedro|mlflow|pytorch|apache|w3)\.(org|com)")
 LOCAL_HOSTS = {"localhost", "127.0.0.1"}
 PERSONAL = re.compile(
@@ -131,6 +131,21 @@ def test_every_dependency_is_pinned_inside_its_range() -> None:
     for requirement in map(Requirement, wanted):
         assert requirement.specifier.contains(pinned[canonicalize_name(requirement.name)]), requirement
     assert pinned["torch"] == "2.13.0"
+
+
+def test_text_in_the_source_names_files_and_tests_that_exist(committed_files: tuple[Path, ...]) -> None:
+    """Those of other projects are named with their project."""
+    others = {"build_sam.py", "sascorer.py"}
+    python = [path for path in committed_files if path.suffix == ".py"]
+    files, tests = {path.name for path in python} | others, "".join(p.read_text() for p in python if "tests" in p.parts)
+    named = {
+        (path.name, word): word in files or (f"def {word}(" in tests and not word.endswith(".py"))
+        for path in python
+        if "src" in path.parts and "tests" not in path.parts
+        for word in re.findall(r"``(?:[\w/]+/)?(\w+\.py|test_\w+)``", path.read_text())
+    }
+    assert len(named) > 20
+    assert [where for where, exists in named.items() if not exists] == []
 
 
 def test_imports_on_a_bare_machine() -> None:

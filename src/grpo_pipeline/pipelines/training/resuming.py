@@ -55,7 +55,7 @@ def resumed(
         resume: "never" or "auto".
         parameters: ``run_parameters`` of this run.
         sections: their first keys -> the names of the sections in the configuration.
-        frozen_reference: ``frozen_reference_digest`` of this run.
+        frozen_reference: digest of the weights of this run's reference; None where it follows the policy.
 
     Raises:
         ValueError: if ``resume`` is neither.

@@ -53,7 +53,7 @@ class CorePrediction:
         probs: P(cancer) of each point set, float64 [E]; the first one is the prediction.
         calibrated: the same after calibration; NaN without one.
         involvement: mean heatmap probability in the bag; NaN without a bag.
-        points: (x, y) of each set in pixels of ``image``, float64 [E, k, 2]; frame of ``frame.py``. NaN where a policy that may
+        points: (x, y) of each set in pixels of ``image``, float64 [E, k, 2]; frame of ``grey.py``. NaN where a policy that may
             stop placed fewer.
         heatmap: probability per pixel of ``image`` with the first set, float32 [H, W]; None where it is withheld.
         image: grey levels as they were read, uint8 [H, W].

@@ -3,7 +3,7 @@
 This file owns the coordinate frame. Points are (x, y) in [0, 1] of the square model image, x to the right, y downwards;
 cell v = i * w + j of the h x w feature grid has its centre at ((j + 0.5) / w, (i + 0.5) / h). SAM's random Fourier
 encoding sees exactly these numbers, for points and for the dense grid alike, so a point in the centre of a cell has the
-encoding of that cell (test: ``test_point_lights_its_cell``).
+encoding of that cell (test: ``test_point_lights_its_cell_and_untrained_features_carry_the_image``).
 
 Architecture: Kirillov et al. 2023, "Segment Anything" (arXiv 2304.02643); layers from ``transformers``. How this differs:
 images have one grey channel (three equal ones where a checkpoint wants them), and the mask decoder also returns its output
