@@ -299,7 +299,7 @@ def test_background_points_prompt_the_heatmap_and_are_no_evidence(decoder: str):
     rollouts = Rollouts(actions, torch.zeros(actions.shape), actions != 16)
     placed = chosen_points(rollouts, 16)  # as a model without labels would decode the foreground points
     outcomes = task.decode(policy, context, rollouts, batch)
-    alone = AttentionTask.decode_sets(make_task(**own), policy, context, placed, batch, has_padding=True)
+    alone = AttentionTask._decode(make_task(**own), policy, context, placed, batch, has_padding=True)
     torch.testing.assert_close(outcomes.class_logits, alone.class_logits, atol=1e-6, rtol=0)
     torch.testing.assert_close(outcomes.mask_logits[:, 2], alone.mask_logits[:, 2], atol=1e-5, rtol=0)
     assert not torch.allclose(outcomes.class_logits[:, 0], outcomes.class_logits[:, 1], atol=1e-4)

@@ -107,7 +107,7 @@ def batch_advantages(rewards: Tensor) -> Tensor:
 def likelihood_mass(*, seed: int, likelihood: Likelihood = plackett_luce_logprobs) -> float:
     """Return how close the probabilities of all ordered sets come to 1 in sum: 1 less the error of the worst prompt."""
     logits = shuffled_logits(seed)
-    # [P, 1320, PICKS].
+    # [P, 1320, PICKS]
     sets = torch.tensor(list(permutations(range(CELLS), PICKS))).expand(PROMPTS, -1, -1)
     logprobs = likelihood(logits, sets, is_allowed=torch.ones_like(logits, dtype=torch.bool))
     return 1.0 - float((logprobs.sum(dim=-1).exp().sum(dim=-1) - 1.0).abs().max())

@@ -130,7 +130,7 @@ def logprobs_with_stop(
     is_taken, is_valid = _taken(actions, choices), decisions_taken(actions, choices)
     is_cell = actions < is_taken.shape[-1]
     # A cell that is taken twice marks is_taken once, so that fewer cells are marked than taken.
-    # [P, G].
+    # [P, G]
     is_wrong = (is_taken.sum(dim=-1) != is_cell.sum(dim=-1)) | (is_cell & ~is_valid).any(dim=-1)
     if bool(is_wrong.any()):
         row, sample = is_wrong.nonzero()[0].tolist()

@@ -7,28 +7,19 @@ A core with an empty bag (no pixel of the needle inside the region) is asked for
 exactly 0 for it, without gradient, and it is no member of that term's average.
 """
 
-from typing import Protocol
-
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from torch.nn.functional import adaptive_avg_pool2d
 
-from grpo_pipeline.core.rewards import combine_rewards
 from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.tasks.attention.batch import (
     AttentionBatch,
     AttentionContext,
     Outcomes,
-    best_samples,
-    last_samples,
-    take_samples,
 )
 from grpo_pipeline.tasks.attention.model import class_scores
-from grpo_pipeline.tasks.attention.model.decoders import PointDecoder, penalty
 from grpo_pipeline.tasks.attention.model.looks import LookRollouts, at_look
 from grpo_pipeline.tasks.attention.model.model import AttentionModel
-from grpo_pipeline.tasks.attention.model.sam import cell_centres
 from grpo_pipeline.tasks.attention.params import (
     LabelLoss,
     ModelParams,
@@ -407,86 +398,3 @@ def proportion_bce(bag_probs: Tensor, involvement: Tensor, *, clamp: float = PRO
 
 def _clamped_involvement(batch: AttentionBatch, params: SupervisedParams) -> Tensor:
     return batch.involvement.clamp(params.involvement_clamp, 1 - params.involvement_clamp)
-
-
-class LearningTask(Protocol):
-    """The parts of the attention task that its losses ask for."""
-
-    @property
-    def model(self) -> ModelParams:
-        """Sizes and switches of the model."""
-
-    @property
-    def supervised(self) -> SupervisedParams:
-        """Weights and options of the losses."""
-
-    @property
-    def grid(self) -> int:
-        """Side of the cell grid."""
-
-    def reward(
-        self, batch: AttentionBatch, rollouts: Rollouts, outcomes: Outcomes
-    ) -> tuple[dict[str, Tensor], dict[str, float]]:
-        """Return the components of the reward, [P, G] each, and their weights."""
-
-
-def objective(
-    task: LearningTask,
-    policy: AttentionModel,
-    context: AttentionContext,
-    batch: AttentionBatch,
-    outcomes: Outcomes,
-    shares: Tensor | None = None,
-) -> Tensor:
-    """Return the losses of class and bag over the chosen samples of the group, and the glimpse decoder's over the cores."""
-    involvement = (
-        _glimpse_involvement(task, policy, context, batch)
-        if task.supervised.glimpse_weight
-        else None
-    )
-    rollouts = outcomes.rollouts
-    if task.supervised.samples != "all":
-        batch, outcomes = take_samples(batch, outcomes, _choose_samples(task, batch, outcomes))
-    loss = supervised_loss(
-        batch, outcomes, task.supervised, glimpse_involvement=involvement, shares=shares
-    )
-    if task.supervised.class_penalty:
-        of_cores = 1.0 if shares is None else shares[0].to(loss.dtype)
-        ridge = penalty(policy.class_decoder, task.model.decoder_folds)
-        loss = loss + task.supervised.class_penalty * of_cores * ridge
-    if task.supervised.location_weight:
-        located = location_losses(task.model, policy, context, batch, rollouts)
-        # The outlines that are shown; without a share of them the bags.
-        members = has_bag(batch) if batch.outline is None else has_outline(batch)
-        of_members = 1.0 if shares is None else shares[2 - (batch.outline is None)].to(loss.dtype)
-        loss = loss + task.supervised.location_weight * of_members * mean_over_bags(
-            located, members
-        )
-    return loss
-
-
-def _choose_samples(task: LearningTask, batch: AttentionBatch, outcomes: Outcomes) -> Tensor:
-    """Return the number of the sample that each core's decoders learn from, int64 [P]."""
-    if task.supervised.samples == "one":
-        return last_samples(batch.label)
-    if outcomes.rollouts is None:
-        raise ValueError(
-            "outcomes must hold their rollouts for samples = best, got None; make them with AttentionTask.decode"
-        )
-    return best_samples(combine_rewards(*task.reward(batch, outcomes.rollouts, outcomes)).total)
-
-
-def _glimpse_involvement(
-    task: LearningTask, policy: AttentionModel, context: AttentionContext, batch: AttentionBatch
-) -> Tensor | None:
-    """Ask a decoder that reads points about the cells that the bag covers most."""
-    if not isinstance(policy.class_decoder, PointDecoder):
-        return None
-    coverage = adaptive_avg_pool2d(batch.bag, task.grid).flatten(1)
-    most = coverage.topk(min(task.supervised.glimpse_bag_cells, coverage.shape[1]))
-    return policy.class_decoder.estimate_involvement(
-        batch.images if context.statistics is None else context.statistics,
-        cell_centres(most.indices, task.grid),
-        most.values > 0,
-        context.folds,
-    )

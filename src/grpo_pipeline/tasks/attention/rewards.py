@@ -6,19 +6,14 @@ them cancels when they are compared. Points are cells of the policy's grid; dist
 that is not valid is no point, and a sample without any point gets 0.
 """
 
-from dataclasses import replace
-from typing import Any
-
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from grpo_pipeline.core.rewards import combine_rewards
 from grpo_pipeline.core.types import Rollouts
-from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionContext, Outcomes
+from grpo_pipeline.tasks.attention.batch import AttentionBatch, Outcomes
 from grpo_pipeline.tasks.attention.losses import PROB_CLAMP, has_bag, proportion_bce
 from grpo_pipeline.tasks.attention.model import class_scores
-from grpo_pipeline.tasks.attention.model.model import AttentionModel
 from grpo_pipeline.tasks.attention.model.sam import cell_centres
 from grpo_pipeline.tasks.attention.params import RewardParams
 
@@ -227,39 +222,3 @@ def reward_components(batch: AttentionBatch, outcomes: Outcomes) -> dict[str, Te
         "class": -class_nll.detach(),
         "heatmap": -heatmap_nll.detach().where(has_bag(batch)[:, None], 0.0) / 2,
     }
-
-
-@torch.no_grad()
-def subset_rewards(
-    task: Any,
-    policy: AttentionModel,
-    context: AttentionContext,
-    rollouts: Rollouts,
-    batch: AttentionBatch,
-    *,
-    kept: Tensor,
-) -> Tensor:
-    """Return the rewards of parts of each set of points, [P, G, M], decoded as G * M sets of an image; a stop is no point.
-
-    Heatmaps are decoded only where a weighted component reads them.
-    """
-    n_prompts, group_size, k = rollouts.actions.shape
-    shape = (n_prompts, group_size, len(kept), k)
-    whole = (rollouts.actions, rollouts.logprobs, rollouts.is_valid)
-    actions, logprobs, is_valid = (x[:, :, None].expand(shape) for x in whole)
-    parts = [x.flatten(1, 2) for x in (actions, logprobs, is_valid & kept)]  # [P, G * M, k]
-    sets = Rollouts(*parts)
-    targets = replace(batch, label=batch.label[:, 0], involvement=batch.involvement[:, 0])
-    targets = task.replicate(targets, group_size * len(kept))
-    with_heatmap = bool(task.rewards.heatmap_weight or task.rewards.activation_weight)
-    outcomes = task.decode_sets(
-        policy,
-        context,
-        sets,
-        targets,
-        has_padding=True,
-        with_heatmap=with_heatmap,
-        with_segmentation=bool(task.rewards.dice_weight or task.rewards.boundary_distance_weight),
-    )
-    measured = combine_rewards(*task.reward(targets, sets, outcomes))
-    return measured.total.reshape(shape[:3])

@@ -1,5 +1,6 @@
 """The attention task: a policy chooses k points in an ultrasound image; decoders turn them into a prediction and a heatmap."""
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -9,9 +10,12 @@ import numpy as np
 import pandas as pd
 import torch
 from torch import Generator, Tensor, nn
+from torch.nn.functional import adaptive_avg_pool2d
 
+from grpo_pipeline.core.agreement import decisive
 from grpo_pipeline.core.params import AlgorithmParams, ExecutionParams
-from grpo_pipeline.core.storage.weights import ModelWeights
+from grpo_pipeline.core.rewards import combine_rewards
+from grpo_pipeline.core.storage.weights import ModelWeights, digest_of_tensors
 from grpo_pipeline.core.types import ReferenceScores, Rollouts, Scores, replicate
 from grpo_pipeline.tasks.attention.augmentation import augment
 from grpo_pipeline.tasks.attention.batch import (
@@ -19,12 +23,15 @@ from grpo_pipeline.tasks.attention.batch import (
     AttentionContext,
     AttentionData,
     Outcomes,
+    best_samples,
+    last_samples,
     make_batch,
     read_pixels,
     show_lesion,
     shown_outlines,
+    take_samples,
 )
-from grpo_pipeline.tasks.attention.clinical import ClinicalStatistics, drop_values
+from grpo_pipeline.tasks.attention.clinical import ClinicalStatistics, drop_values, fit_statistics
 from grpo_pipeline.tasks.attention.data.params import (
     AggregateParams,
     AugmentationParams,
@@ -34,10 +41,17 @@ from grpo_pipeline.tasks.attention.data.params import (
 from grpo_pipeline.tasks.attention.evaluation import audit, evaluate, showcase
 from grpo_pipeline.tasks.attention.inference import appearance
 from grpo_pipeline.tasks.attention.inference.calibration import calibrate
-from grpo_pipeline.tasks.attention.losses import objective, supervised_counts
-from grpo_pipeline.tasks.attention.model import description
+from grpo_pipeline.tasks.attention.losses import (
+    has_bag,
+    has_outline,
+    location_losses,
+    mean_over_bags,
+    supervised_counts,
+    supervised_loss,
+)
 from grpo_pipeline.tasks.attention.model.baselines import blob_prior
-from grpo_pipeline.tasks.attention.model.encoder.pretrained import GreyBatch
+from grpo_pipeline.tasks.attention.model.decoders import PointDecoder, penalty
+from grpo_pipeline.tasks.attention.model.encoder.pretrained import GreyBatch, fingerprint_of
 from grpo_pipeline.tasks.attention.model.encoder.pretraining import begin_with_pretraining
 from grpo_pipeline.tasks.attention.model.looks import LookRollouts, look_by_look, score_looks
 from grpo_pipeline.tasks.attention.model.model import AttentionModel, prepare_model, proposal_logits
@@ -62,7 +76,6 @@ from grpo_pipeline.tasks.attention.params import (
 from grpo_pipeline.tasks.attention.rewards import (
     point_reward_components,
     reward_components,
-    subset_rewards,
 )
 from grpo_pipeline.tasks.base import BaseTask, Proposal
 from grpo_pipeline.tasks.defaults import AuditPlan
@@ -322,7 +335,7 @@ class AttentionTask(BaseTask):
         batch: AttentionBatch,
     ) -> Outcomes:
         """Decode the sampled points with the image features shared by the group."""
-        return self.decode_sets(
+        return self._decode(
             policy,
             context,
             rollouts,
@@ -341,7 +354,7 @@ class AttentionTask(BaseTask):
             or rewards.boundary_distance_weight
         )
 
-    def decode_sets(
+    def _decode(
         self,
         policy: AttentionModel,
         context: AttentionContext,
@@ -352,7 +365,6 @@ class AttentionTask(BaseTask):
         with_heatmap: bool = True,
         with_segmentation: bool = False,
     ) -> Outcomes:
-        """Decode the sampled points; ``has_padding`` says whether some of them may be none, and the others what is drawn."""
         placed, is_background = placed_points(rollouts, context.cells.shape[1])
         points = cell_centres(placed.actions, self.grid)
         is_point = placed.is_valid if has_padding else None
@@ -403,7 +415,28 @@ class AttentionTask(BaseTask):
 
         Heatmaps are decoded only where a weighted component reads them.
         """
-        return subset_rewards(self, policy, context, rollouts, batch, kept=kept)
+        n_prompts, group_size, k = rollouts.actions.shape
+        shape = (n_prompts, group_size, len(kept), k)
+        whole = (rollouts.actions, rollouts.logprobs, rollouts.is_valid)
+        actions, logprobs, is_valid = (x[:, :, None].expand(shape) for x in whole)
+        parts = [x.flatten(1, 2) for x in (actions, logprobs, is_valid & kept)]  # [P, G * M, k]
+        sets = Rollouts(*parts)
+        targets = replace(batch, label=batch.label[:, 0], involvement=batch.involvement[:, 0])
+        targets = self.replicate(targets, group_size * len(kept))
+        with_heatmap = bool(self.rewards.heatmap_weight or self.rewards.activation_weight)
+        outcomes = self._decode(
+            policy,
+            context,
+            sets,
+            targets,
+            has_padding=True,
+            with_heatmap=with_heatmap,
+            with_segmentation=bool(
+                self.rewards.dice_weight or self.rewards.boundary_distance_weight
+            ),
+        )
+        measured = combine_rewards(*self.reward(targets, sets, outcomes))
+        return measured.total.reshape(shape[:3])
 
     def score(
         self,
@@ -527,11 +560,61 @@ class AttentionTask(BaseTask):
         shares: Tensor | None = None,
     ) -> Tensor:
         """Return the losses of class and bag over the chosen samples of the group, and the glimpse decoder's over the cores."""
-        return objective(self, policy, context, batch, outcomes, shares)
+        involvement = (
+            self._glimpse_involvement(policy, context, batch)
+            if self.supervised.glimpse_weight
+            else None
+        )
+        rollouts = outcomes.rollouts
+        if self.supervised.samples != "all":
+            batch, outcomes = take_samples(batch, outcomes, self._choose_samples(batch, outcomes))
+        loss = supervised_loss(
+            batch, outcomes, self.supervised, glimpse_involvement=involvement, shares=shares
+        )
+        if self.supervised.class_penalty:
+            of_cores = 1.0 if shares is None else shares[0].to(loss.dtype)
+            ridge = penalty(policy.class_decoder, self.model.decoder_folds)
+            loss = loss + self.supervised.class_penalty * of_cores * ridge
+        if self.supervised.location_weight:
+            located = location_losses(self.model, policy, context, batch, rollouts)
+            # The outlines that are shown; without a share of them the bags.
+            members = has_bag(batch) if batch.outline is None else has_outline(batch)
+            of_members = (
+                1.0 if shares is None else shares[2 - (batch.outline is None)].to(loss.dtype)
+            )
+            loss = loss + self.supervised.location_weight * of_members * mean_over_bags(
+                located, members
+            )
+        return loss
 
     def supervised_counts(self, batch: AttentionBatch) -> Tensor:
         """Return the numbers of cores, of those with a bag, and with outlines of those that are shown: float64 [2] or [3]."""
         return supervised_counts(batch)
+
+    def _choose_samples(self, batch: AttentionBatch, outcomes: Outcomes) -> Tensor:
+        """Return the number of the sample that each core's decoders learn from, int64 [P]."""
+        if self.supervised.samples == "one":
+            return last_samples(batch.label)
+        if outcomes.rollouts is None:
+            raise ValueError(
+                "outcomes must hold their rollouts for samples = best, got None; make them with AttentionTask.decode"
+            )
+        return best_samples(combine_rewards(*self.reward(batch, outcomes.rollouts, outcomes)).total)
+
+    def _glimpse_involvement(
+        self, policy: AttentionModel, context: AttentionContext, batch: AttentionBatch
+    ) -> Tensor | None:
+        """Ask a decoder that reads points about the cells that the bag covers most."""
+        if not isinstance(policy.class_decoder, PointDecoder):
+            return None
+        coverage = adaptive_avg_pool2d(batch.bag, self.grid).flatten(1)
+        most = coverage.topk(min(self.supervised.glimpse_bag_cells, coverage.shape[1]))
+        return policy.class_decoder.estimate_involvement(
+            batch.images if context.statistics is None else context.statistics,
+            cell_centres(most.indices, self.grid),
+            most.values > 0,
+            context.folds,
+        )
 
     def tabulate(
         self, data: AttentionData, batch: AttentionBatch, rollouts: Rollouts
@@ -612,7 +695,27 @@ class AttentionTask(BaseTask):
 
     def describe(self, policy: AttentionModel) -> dict[str, Any]:
         """Return the model's parameters, image size, preprocessing and clinical columns, and the architecture of a checkpoint."""
-        return description.describe(self, policy)
+        described: dict[str, Any] = {
+            "task": self.name,
+            "image_size": self.image_size,
+            "model": self.model.model_dump(),
+        }
+        described |= (
+            {} if self.clinical is None else {"clinical_columns": list(self.clinical.columns)}
+        )
+        described |= (
+            {} if self.classes is None else {"classes": self.classes.model_dump(mode="json")}
+        )
+        described |= (
+            {}
+            if self.preprocessing is None
+            else {"preprocessing": self.preprocessing.model_dump(mode="json")}
+        )
+        return (
+            described
+            if self.model.checkpoint is None
+            else described | {"sam_config": policy.sam.net.config.to_dict()}
+        )
 
     def fingerprint(self, data: AttentionData, *, draws: bool = True) -> dict[str, Any]:
         """Return model, rewards, losses and the digests of the examples and of the checkpoint's content.
@@ -620,4 +723,37 @@ class AttentionTask(BaseTask):
         Raises:
             ValueError: if the clinical columns are normalised by other rows than the training rows of the data.
         """
-        return description.fingerprint(self, data, draws=draws)
+        sections = {"model": self.model, "supervised_loss": self.supervised} | (
+            {"reward": self.rewards} if draws else {}
+        )
+        digest = hashlib.sha256("".join(data.examples.table["split"]).encode()).hexdigest()
+        dumped = {
+            name: decisive(section, without=["checkpoint"]) for name, section in sections.items()
+        }
+        checkpoint = (
+            {}
+            if self.model.checkpoint is None
+            else {"checkpoint": fingerprint_of(self.model.checkpoint)}
+        )
+        if self.augmentation is not None:
+            dumped["augmentation"] = decisive(self.augmentation)
+        if self.start is not None:
+            dumped["start"] = {"weights": digest_of_tensors(self.start.tensors)}
+        if self.classes is not None:
+            dumped["classes"] = decisive(self.classes)
+        return (
+            dumped
+            | {"examples": data.examples.digest, "split": digest}
+            | checkpoint
+            | self._clinical_fingerprint(data)
+        )
+
+    def _clinical_fingerprint(self, data: AttentionData) -> dict[str, Any]:
+        if self.clinical is None:
+            return {}
+        if self.clinical != fit_statistics(data.examples.table, self.clinical.columns):
+            raise ValueError(
+                "the clinical columns must be normalised by the training rows of the data, got a task that was built for "
+                "another split; build the task with build_task from these examples"
+            )
+        return {"clinical_columns": list(self.clinical.columns)}

@@ -224,6 +224,13 @@ def test_a_primary_metric_that_no_trial_measured_is_refused_and_one_that_some_di
     for record in store.records.values():
         header, rows = record.header, record.predictions
         drawn.keep(TrialRecord(replace(header, metrics={"dice": 0.5}), rows.assign(dice=0.5 + 0.1 * (header.arm == "grpo")), ()))
+    # Findings whose AUROC is undefined, so that no header has it: their other metrics are there, and why this one is not.
+    rare, told = Memory(), {"findings": 1.0, "prob_cyst": 0.7, "prob_mass": 0.2}
+    for record in store.records.values():
+        rare.keep(TrialRecord(replace(record.header, metrics={"exact_match": 1.0}), record.predictions.assign(**told), ()))
+    grid_of_rare = CompareParams(**GRID.model_dump() | {"primary_metrics": ("exact_match",)})
+    found = compare_trials(PLAN, rare, grid_of_rare, evaluation(), suite=SUITE)["arms"]["grpo"]["metrics"]
+    assert (found["exact_match"]["value"], found["auroc_finding_cyst"]["value"]) == (1.0, None)
     gap = compare_trials(PLAN, drawn, grid, evaluation(), suite=SUITE)["differences"]["grpo"]["dice"]
     assert gap["value"] == pytest.approx(0.1)
     assert gap["ci95"] == pytest.approx([0.1, 0.1])

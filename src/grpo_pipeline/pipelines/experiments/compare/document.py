@@ -293,10 +293,9 @@ def compare_trials(
     Raises:
         CompareError: if no trial of the control is finished, or none measured a primary metric.
     """
-    measured = dict.fromkeys(
-        name for trial in usable(plan, trials) for name in trials.headers[trial.key].metrics
-    )
-    suite = suite.for_names(measured)
+    # The columns and not the metrics of the headers: these leave out what is undefined, such as the AUROC of a rare class.
+    columns = (trials.predictions(trial.key).columns for trial in usable(plan, trials))
+    suite = suite.for_names(dict.fromkeys(name for found in columns for name in found))
     check_measured(params.primary_metrics, suite, where=f"{plan.task}.compare")
     shown = RuleMetrics(list(suite.metrics), params.primary_metrics, params.baseline_rules)
     scores = score_trials(plan, trials, evaluation, suite, rules=shown)

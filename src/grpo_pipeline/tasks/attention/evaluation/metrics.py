@@ -352,7 +352,8 @@ def reader_metrics() -> dict[str, Metric]:
 def further_metrics(names: Iterable[str]) -> Mapping[str, Metric]:
     """Return the metrics that not every run has: of a reader's score, of prompted masks, of classes, of findings.
 
-    ``names`` are columns of prediction rows, or metrics; also of classes or findings that are not known yet.
+    ``names`` are columns of prediction rows, or metrics. Metrics of all classes or findings alone (``accuracy``) come without
+    those of each, and only to be named: which classes there are is not known before there are rows.
     """
     found = list(names)
     further = reader_metrics() if {READER_COLUMN, *reader_metrics()} & set(found) else {}
