@@ -11,6 +11,8 @@ SampleChoice = Literal["all", "best", "one"]
 ValuePool = Literal["image", "region", "attention"]
 PolicyReads = Literal["image", "cell", "statistics"]
 FieldSize = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+BlobWidth = Annotated[float, Field(gt=0, le=0.3, allow_inf_nan=False)]
+BLOB_WIDTHS = (0.05, 0.07, 0.1)
 PointLabels = Literal["foreground", "both"]
 
 
@@ -114,6 +116,8 @@ class ModelParams(BaseModel):
         prior: logits that the policy adds to its own, so that it does not start uniform: ``dark_blobs`` prefers the
             middles of dark blobs (a difference of Gaussians).
         prior_strength: nats per standard deviation of the blob map.
+        blob_widths: standard deviations of the inner Gaussians of the blob map, in shares of the image side; a blob is about
+            three times as wide. They are those of the rule ``blobs``, too.
         detail_channels: of a small U-Net on the image, whose pixels the prompted mask is drawn with beside SAM's, and whose
             features of a cell the policy reads; a multiple of 8, 0 for none.
         heatmap: who draws it: SAM's mask ``decoder``, which losses teach; or it is the ``evidence`` of the class decoder
@@ -175,6 +179,9 @@ class ModelParams(BaseModel):
     )
     prior: Literal["none", "dark_blobs"] = "none"
     prior_strength: float = Field(default=3.0, gt=0, allow_inf_nan=False)
+    blob_widths: tuple[BlobWidth, ...] = Field(
+        default=BLOB_WIDTHS, min_length=1, exclude_if=lambda widths: widths == BLOB_WIDTHS
+    )
     detail_channels: int = Field(default=0, ge=0, multiple_of=8)
     heatmap: Literal["decoder", "evidence"] = Field(
         default="decoder", exclude_if=lambda drawn: drawn == "decoder"

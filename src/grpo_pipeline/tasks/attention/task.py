@@ -264,8 +264,13 @@ class AttentionTask(BaseTask):
     def _prior(self, batch: AttentionBatch) -> Tensor | None:
         if self.model.prior == "none":
             return None
-        strength = self.model.prior_strength
-        return blob_prior(batch.images, batch.cells, self.grid, strength=strength)
+        return blob_prior(
+            batch.images,
+            batch.cells,
+            self.grid,
+            strength=self.model.prior_strength,
+            widths=self.model.blob_widths,
+        )
 
     def detach(self, context: AttentionContext) -> AttentionContext:
         """Return the context with features cut off from the encoders."""

@@ -95,7 +95,8 @@ def evaluate(
         k, cells = task.model.points, context.cells
         if task.segments:
             chosen[HEATMAP] = heatmap_points(task, policy, context, batch)
-        chosen["blobs"] = highest_points(blob_map(context.images, task.grid), cells, k)
+        blobs = blob_map(context.images, task.grid, widths=task.model.blob_widths)
+        chosen["blobs"] = highest_points(blobs, cells, k)
         chosen[CONSTANT] = highest_points(frequency.to(cells.device).expand(cells.shape), cells, k)
         distances = lesion_distances(data.examples, batch.rows.cpu().numpy(), task.grid)
         for rule in rules:

@@ -1,5 +1,7 @@
 """Choose k points in an image by a baseline, such as centre or dark blobs, and measure where points lie; cells are numbers."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from scipy.ndimage import distance_transform_edt
@@ -13,6 +15,7 @@ from grpo_pipeline.tasks.attention.data.examples import Examples
 from grpo_pipeline.tasks.attention.data.params import MODEL_SPACING_COLUMNS
 from grpo_pipeline.tasks.attention.model.point_sets import placed_points, split_labels
 from grpo_pipeline.tasks.attention.model.sam import cell_centres
+from grpo_pipeline.tasks.attention.params import BLOB_WIDTHS
 
 ORACLE, CONSTANT, HEATMAP = "oracle", "constant", "heatmap"
 RULES = (
@@ -51,13 +54,11 @@ def oracle_logits(lesion_cells: Tensor, cells: Tensor) -> Tensor:
     return 50.0 * (lesion_cells & cells).float()
 
 
-BLOB_WIDTHS = (0.05, 0.07, 0.1)
-"""Standard deviations of the inner Gaussians, in shares of the image side: blobs of about 15% to 30% of it."""
 PER_CELL = 4
 """Side of a cell in the pixels that the blobs are sought in."""
 
 
-def blob_map(images: Tensor, grid: int) -> Tensor:
+def blob_map(images: Tensor, grid: int, *, widths: Sequence[float] = BLOB_WIDTHS) -> Tensor:
     """Return how much each cell looks like the middle of a dark blob, float64 [P, V]: the detector that nobody trains.
 
         max over s of  (G(1.6 s) - G(s)) * image   at the cell's centre
@@ -69,6 +70,7 @@ def blob_map(images: Tensor, grid: int) -> Tensor:
     Args:
         images: grey levels, [P, 1, S, S], in any unit.
         grid: side of the cell grid.
+        widths: s, standard deviations of the inner Gaussians in shares of the image side.
     """
     side = PER_CELL * grid
     with exact_region(images):
@@ -78,7 +80,7 @@ def blob_map(images: Tensor, grid: int) -> Tensor:
         small = F.adaptive_avg_pool2d(values.double(), side)
         blurred = [
             [_blur(small, sigma) for sigma in (width * side, 1.6 * width * side)]
-            for width in BLOB_WIDTHS
+            for width in widths
         ]
         responses = torch.stack([outer - inner for inner, outer in blurred]).amax(0)
         return F.avg_pool2d(responses, PER_CELL).flatten(1)  # [P, V]
@@ -95,7 +97,14 @@ def _blur(images: Tensor, sigma: float) -> Tensor:
     return F.conv2d(down, kernel.transpose(2, 3))
 
 
-def blob_prior(images: Tensor, cells: Tensor, grid: int, *, strength: float) -> Tensor:
+def blob_prior(
+    images: Tensor,
+    cells: Tensor,
+    grid: int,
+    *,
+    strength: float,
+    widths: Sequence[float] = BLOB_WIDTHS,
+) -> Tensor:
     """Return logits that prefer the middles of dark blobs, [P, V]: the blob map in its standard deviations over the region.
 
     Args:
@@ -103,8 +112,9 @@ def blob_prior(images: Tensor, cells: Tensor, grid: int, *, strength: float) -> 
         cells: bool [P, V], True inside the region; at least one per row.
         grid: side of the cell grid.
         strength: nats per standard deviation.
+        widths: as in :func:`blob_map`.
     """
-    blobs, inside = blob_map(images, grid), cells.double()
+    blobs, inside = blob_map(images, grid, widths=widths), cells.double()
     count = inside.sum(1, keepdim=True)
     mean = (blobs * inside).sum(1, keepdim=True) / count
     spread = (((blobs - mean).square() * inside).sum(1, keepdim=True) / count).sqrt()

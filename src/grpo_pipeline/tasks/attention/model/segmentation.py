@@ -147,12 +147,13 @@ def read_at_points(masks: Tensor, points: Tensor, is_point: Tensor | None) -> Te
 def seeded_masks(images: Tensor, points: Tensor, is_point: Tensor | None, side: int) -> Tensor:
     """Return soft masks of the pixels that differ from the surroundings of a set's points as the points do, [P, G, side, side].
 
-        m(x) = sigmoid( s (t - I(x)) / STEEPNESS - d(x)^2 / (2 REACH^2) + 1 )
+        m(x) = sigmoid( min(s (t - I(x)) / STEEPNESS, 1) - d(x)^2 / (2 REACH^2) + 1 )
 
     I is the image, smoothed; a its mean at the points and b that around them (a Gaussian of 2 REACH); t = (a + b) / 2 the
-    threshold half-way and s the sign of b - a: dark points take what is dark. d is the distance to the nearest point. After Adams
-    and Bischof 1994, "Seeded region growing"; how this differs: one soft threshold, and distance in the place of connectedness.
-    The mask of a set without points is 0. Where there is no image, I is 0, the mean grey.
+    threshold half-way and s the sign of b - a: dark points take what is dark. d is the distance to the nearest point, and the
+    minimum lets it decide far from the points: a shadow there, however dark, is none of theirs. The mask of a set without points
+    is 0. Where there is no image, I is 0, the mean grey. After Adams and Bischof 1994, "Seeded region growing"; how this differs:
+    one soft threshold, and distance in the place of connectedness.
 
     Args:
         images: standardised, [P, 1, S, S].
@@ -174,7 +175,7 @@ def seeded_masks(images: Tensor, points: Tensor, is_point: Tensor | None, side: 
         around = torch.einsum("pghw,phw->pg", near, smooth) / total  # b
         threshold, sign = (at_points + around) / 2, (around - at_points).sign()
         above = (threshold[..., None, None] - smooth[:, None]) * sign[..., None, None]
-        return (above / STEEPNESS - square / (2 * REACH**2) + 1).sigmoid()
+        return ((above / STEEPNESS).clamp(max=1) - square / (2 * REACH**2) + 1).sigmoid()
 
 
 MASK_PARTS = ("inside", "around", "below")
