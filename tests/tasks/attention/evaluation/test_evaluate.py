@@ -314,3 +314,16 @@ def test_shuffled_points_are_those_of_another_core(cores: str, batch_size: int):
     if cores == "abcdefghij":
         assert taken[1:] == rows[:-1].tolist()  # the core before it, as it always was
         assert taken[0] == rows[:batch_size][-1]
+
+
+def test_the_rule_blobs_looks_where_a_policy_that_is_its_prior_does(seen: list[tuple[Tensor, Outcomes]]) -> None:
+    """Widths of their own: with those of the default the likeliest points of the prior are others."""
+    found = []
+    for widths in ((0.02,), (0.05, 0.07, 0.1)):
+        task = make_task(prior="dark_blobs", blob_widths=widths)
+        task.evaluate(task.build_policy(0), make_data(), ROWS, seed=0, n_samples=SETS)
+        points = chosen(seen)
+        assert torch.equal(points["blobs"], points["greedy"])
+        found.append(points["blobs"])
+        seen.clear()
+    assert not torch.equal(*found)

@@ -98,17 +98,19 @@ def test_the_decoder_reads_the_cells_of_its_points_and_the_policy_reads_its_evid
 
 
 def test_an_untrained_policy_is_its_prior_and_uniform_points_know_nothing_of_it() -> None:
-    plain, prior = make_task(), make_task(prior="dark_blobs", prior_strength=2.0)
+    widths = (0.04, 0.2)
+    plain, prior = make_task(), make_task(prior="dark_blobs", prior_strength=2.0, blob_widths=widths)
     batch = plain.make_batch(make_data(), np.arange(6))
     policy = prior.build_policy(0)
     context = prior.encode(policy, batch)
     logits = policy.propose(context)[0].cells
-    blobs = blob_map(batch.images, prior.grid)
+    blobs = blob_map(batch.images, prior.grid, widths=widths)
+    assert not torch.allclose(blobs, blob_map(batch.images, prior.grid))
     for p in range(6):
         inside = blobs[p][batch.cells[p]].double()
         expected = 2.0 * (inside - inside.mean()) / inside.std(correction=0)
         torch.testing.assert_close(logits[p][batch.cells[p]].double(), expected, atol=1e-4, rtol=1e-4)
-    brighter = blob_prior(batch.images * 3 - 1, batch.cells, prior.grid, strength=2.0)
+    brighter = blob_prior(batch.images * 3 - 1, batch.cells, prior.grid, strength=2.0, widths=widths)
     torch.testing.assert_close(brighter, context.prior, atol=1e-3, rtol=1e-3)
     assert plain.encode(policy, batch).prior is None
 
