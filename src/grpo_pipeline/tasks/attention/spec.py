@@ -36,6 +36,7 @@ SPEC = TaskSpec(
         explained="The same trained decoders with points from other rules",
         choices={
             "greedy": "its likeliest points",
+            "pooled": "its points, the mean probability of all its sets",
             "shuffled": "its points of another core",
             "none": "no points",
             "uniform": "drawn uniformly",

@@ -69,11 +69,16 @@ def test_each_rule_has_a_row_per_core_from_exactly_one_set(seen: list[tuple[Tens
     table, batch = table.set_index(["rule", "core_id"]), task.make_batch(data, ROWS)
     context = task.encode(policy, batch)
     for rule, actions in list(chosen(seen).items()):
-        assert actions.shape[1] == (SETS if rule in ("policy", "uniform", "oracle") else 1), rule
+        assert actions.shape[1] == (SETS if rule in ("policy", "uniform", "oracle", "pooled") else 1), rule
+        read = AttentionTask.decode(task, policy, context, as_rollouts(actions), batch).class_logits.sigmoid().detach()
         alone = AttentionTask.decode(task, policy, context, as_rollouts(actions[:, :1]), batch)
-        np.testing.assert_allclose(table.loc[rule, "prob"], alone.class_logits[:, 0].sigmoid().detach(), atol=1e-6)
+        expected = read.mean(1) if rule == "pooled" else alone.class_logits[:, 0].sigmoid().detach()
+        np.testing.assert_allclose(table.loc[rule, "prob"], expected, atol=1e-6)
         np.testing.assert_allclose(table.loc[rule, "heatmap_prob"], alone.bag_probs[:, 0].detach(), atol=1e-6)
     logits, greedy = policy.policy(context.features, context.texture)[0].detach(), seen[list(RULES).index("greedy")][0]
+    same = [name for name in table.columns if name not in ("prob", "rule")]
+    pd.testing.assert_frame_equal(table.loc["pooled", same], table.loc["policy", same])
+    assert (table.loc["pooled", "prob"] != table.loc["policy", "prob"]).all()
     for row in range(5):
         ranked = [v for v in logits[row].argsort(descending=True).tolist() if context.cells[row, v]]
         assert greedy[row, 0].tolist() == ranked[:3]

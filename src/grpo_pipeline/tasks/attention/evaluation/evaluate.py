@@ -37,6 +37,7 @@ from grpo_pipeline.tasks.attention.model.baselines import (
     CONSTANT,
     HEATMAP,
     ORACLE,
+    POOLED,
     RULES,
     blob_map,
     highest_points,
@@ -91,6 +92,7 @@ def evaluate(
             task, policy, context, lesion, n_samples=n_samples, generator=generator
         )
         codes = cores.cat.codes.to_numpy(np.int64)[batch.rows.cpu().numpy()]
+        chosen[POOLED] = chosen["policy"]
         chosen["shuffled"], earlier = points_of_others(chosen["policy"][:, :1], codes, earlier)
         k, cells = task.model.points, context.cells
         if task.segments:
@@ -185,16 +187,22 @@ def _rows(
     outcomes = task.decode(policy, context, rollouts, batch)
     grouped = task.replicate(batch, actions.shape[1])
     parts, weights = task.reward(grouped, rollouts, outcomes)
-    probs = outcomes.class_logits.sigmoid()
+    probs = outcomes.class_logits.sigmoid()  # [P, E]
+    read = slice(None) if rule == POOLED else slice(1)  # the sets whose mean is the prediction
     # The first set's heatmap, the mean of each cell's pixels: [P, 4h, 4w] -> [P, V].
     heatmap = adaptive_avg_pool2d(outcomes.mask_logits[:, 0].sigmoid(), task.grid).flatten(1)
     table = data.examples.table.iloc[batch.rows.cpu().numpy()]
     frame = table[fact_columns(table)].reset_index(drop=True)
     if task.classes is not None and outcomes.class_scores is not None:
-        frame = frame.assign(**class_probs(outcomes.class_scores[:, 0], task.classes))
+        of_sets = [
+            class_probs(scores, task.classes) for scores in outcomes.class_scores[:, read].unbind(1)
+        ]
+        frame = frame.assign(
+            **{name: np.mean([one[name] for one in of_sets], axis=0) for name in of_sets[0]}
+        )
     return frame.assign(
         rule=rule,
-        prob=probs[:, 0].cpu().numpy(),
+        prob=probs[:, read].mean(1).cpu().numpy(),
         heatmap_prob=outcomes.bag_probs[:, 0].cpu().numpy(),
         heatmap_top=segmentation.highest_cells(heatmap, context.cells).cpu().numpy(),
         pointing_hit=segmentation.pointing_hit(heatmap, context.cells, lesion),

@@ -54,7 +54,7 @@ REQUIRED = (
 
 RULES = (
     *("policy", "greedy", "uniform", "centre", "fixed", "constant", "blobs", "none", "oracle"),
-    *("shuffled", "heatmap", "picture", "texture", "cnn", "attention_cnn", "unet"),
+    *("shuffled", "pooled", "heatmap", "picture", "texture", "cnn", "attention_cnn", "unet"),
 )
 
 

@@ -17,10 +17,10 @@ from grpo_pipeline.tasks.attention.model.point_sets import placed_points, split_
 from grpo_pipeline.tasks.attention.model.sam import cell_centres
 from grpo_pipeline.tasks.attention.params import BLOB_WIDTHS
 
-ORACLE, CONSTANT, HEATMAP = "oracle", "constant", "heatmap"
+ORACLE, CONSTANT, HEATMAP, POOLED = "oracle", "constant", "heatmap", "pooled"
 RULES = (
     *("policy", "greedy", "uniform", "centre", "fixed", CONSTANT, "blobs", "none"),
-    *(ORACLE, "shuffled"),
+    *(ORACLE, "shuffled", POOLED),
 )
 
 
