@@ -79,7 +79,7 @@ def test_a_batch_is_a_function_of_seed_and_step_and_plain_without_a_generator():
 
 def test_cells_bag_and_an_oracles_lesion_are_derived_from_the_moved_masks():
     task = task_with(**WILD)
-    moved = augment(pixels(with_lesion=False), task.augmentation, grid=GRID, points=3, generator=generator(3))
+    moved, _ = augment(pixels(with_lesion=False), task.augmentation, grid=GRID, points=3, generator=generator(3))
     batch = batch_of(task, 3)
     assert torch.equal(batch.cells, region_cells(moved.region, GRID))
     inside = (moved.bag & moved.region).numpy()
@@ -101,12 +101,29 @@ def test_a_core_that_would_lose_its_bag_or_its_room_stays_where_it_is():
     shift, n_moved = params(translation=0.4), {3: torch.zeros(4), 14: torch.zeros(4)}
     for points, moved in n_moved.items():
         for step in range(24):
-            after = augment(before, shift, grid=GRID, points=points, generator=generator(step))
+            after, _ = augment(before, shift, grid=GRID, points=points, generator=generator(step))
             assert (after.bag & after.region).flatten(1).any(1).tolist() == [True, True, False, True]
             assert bool((region_cells(after.region, GRID).sum(1) >= points).all())
             moved += (after.images != before.images).flatten(1).any(1)
     assert 0 < n_moved[3][0] < n_moved[3][2] == 24
     assert bool((n_moved[14] < 12).all())  # most shifts by up to 0.4 leave fewer than 14 of the 16 cells
+
+
+def test_a_pixel_of_an_image_that_was_made_larger_is_fewer_millimetres_wide():
+    """Twice as large: half as wide, and the same fields in millimetres twice as many cells; an image that stays keeps its own."""
+    examples = make_examples()
+    examples = replace(examples, table=examples.table.assign(row_mm=0.4, column_mm=0.2))
+    examples.region[2] = False
+    examples.region[2, :, :8] = True  # at an edge, beyond which it would lie: it must stay
+    examples.bag[2] = examples.region[2]
+    given = {"class_decoder": "statistics", "field_mm": (1.0, 2.0, 3.0), "points": 3}
+    task = replace(make_task(examples, **given), augmentation=params(scale=[2.0, 2.0]))
+    data = AttentionData(examples, None)
+    plain, batch = task.make_batch(data, ROWS), task.make_batch(data, ROWS, generator=generator())
+    stays = (batch.images == plain.images).flatten(1).all(1)
+    expected = torch.tensor([0.4, 0.2]).expand(4, 2) / torch.where(stays, 1.0, 2.0)[:, None]
+    torch.testing.assert_close(batch.spacing.float(), expected)
+    assert stays.tolist() == [False, True, False, False]
 
 
 def test_the_reference_looks_at_the_augmented_images():

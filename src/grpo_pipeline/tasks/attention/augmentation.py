@@ -141,8 +141,8 @@ def blackout(n: int, side: int, params: AugmentationParams, *, generator: Genera
 
 def augment(
     pixels: Pixels, params: AugmentationParams, *, grid: int, points: int, generator: Generator
-) -> Pixels:
-    """Return the pixels moved and with other grey levels.
+) -> tuple[Pixels, Tensor]:
+    """Return the pixels moved and with other grey levels, and by how much each image is larger, [P] on the CPU.
 
     A core whose region would keep fewer cells than ``points``, or whose bag would leave the region entirely, stays where it
     is; its grey levels change all the same.
@@ -154,12 +154,16 @@ def augment(
         points: number of points that a region must have room for.
         generator: on the CPU.
     """
+    larger = torch.ones(len(pixels.images))
     if params.moves:
-        moved = move(pixels, draw_moves(len(pixels.images), params, generator=generator))
+        moves = draw_moves(len(pixels.images), params, generator=generator)
+        moved = move(pixels, moves)
         # Usable after the move, bool [P]: room for the points, and a bag where there was one.
         has_room = region_cells(moved.region, grid).sum(1) >= points
         had_bag, has_bag = ((one.bag & one.region).flatten(1).any(1) for one in (pixels, moved))
-        pixels = choose(moved, pixels, has_room & (has_bag | ~had_bag))
+        is_usable = has_room & (has_bag | ~had_bag)
+        pixels = choose(moved, pixels, is_usable)
+        larger = torch.where(is_usable.cpu(), moves.scale, larger)
     if params.recolours:
         pixels = replace(pixels, images=recolour(pixels.images, params, generator=generator))
-    return pixels
+    return pixels, larger

@@ -200,8 +200,9 @@ class AttentionTask(BaseTask):
         pixels = read_pixels(
             data.examples, rows, device=self.device, with_lesion=data.shows_lesion, shown=shown
         )
+        larger = None
         if self.augmentation is not None and generator is not None:
-            pixels = augment(
+            pixels, larger = augment(
                 pixels,
                 self.augmentation,
                 grid=self.grid,
@@ -221,6 +222,10 @@ class AttentionTask(BaseTask):
             folds=self.model.decoder_folds,
             with_spacing=self.model.field_mm is not None,
         )
+        if larger is not None and batch.spacing is not None:
+            # A pixel of an image that was made larger is fewer millimetres wide.
+            spacing = batch.spacing / larger.to(batch.spacing)[:, None]
+            batch = replace(batch, spacing=spacing)
         if generator is not None and self.model.clinical is not None and batch.clinical is not None:
             batch = replace(
                 batch,
