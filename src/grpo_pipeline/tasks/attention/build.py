@@ -166,10 +166,10 @@ def build_task(
             "attention.model.looks_at must be heatmap with attention.supervised_loss.outline_weight = 0, got mask; nothing "
             "teaches the prompted mask: leave it out, or show outlines"
         )
-    if model.reads_mask in ("prompted", "both") and not supervised.outline_weight:
+    if model.reads_mask == "prompted" and not supervised.outline_weight:
         raise ValueError(
-            "attention.model.reads_mask must be none or seeded with attention.supervised_loss.outline_weight = 0, got "
-            f"{model.reads_mask}; nothing teaches the prompted mask: choose another one, or show outlines"
+            "attention.model.reads_mask must be none or seeded with attention.supervised_loss.outline_weight = 0, got prompted; "
+            "nothing teaches the prompted mask: choose another one, or show outlines"
         )
     if model.looks > 1 and model.looks_at is None:
         seen = "mask" if supervised.outline_weight else "heatmap"

@@ -101,7 +101,7 @@ class ModelParams(BaseModel):
         reads_region: whether ``statistics`` reads those of the whole region beside the points'.
         reads_mask: the mask of a set that ``statistics`` reads, too: the statistics inside, around and below it, and its shape.
             ``prompted``: the prompted mask, where outlines teach it (``outline_weight``); ``seeded``: near the points, the
-            pixels that differ from their surroundings as the points do, which nobody teaches; ``both``: each has its own weights.
+            pixels that differ from their surroundings as the points do, which nobody teaches.
         field_mm: half the sides of the three fields of ``statistics`` in millimetres, ascending, in images whose spacing is
             known; in others, and with null, the fields are 3, 7 and 11 cells wide, a fixed share of the image.
         co_occurrence: whether ``statistics`` has contrast, homogeneity, energy and correlation of local grey-level
@@ -164,7 +164,7 @@ class ModelParams(BaseModel):
     stop: StopParams | None = None
     reads_region: bool = False
     # What is off by default is not written either: a model without is described as it always was.
-    reads_mask: Literal["none", "prompted", "seeded", "both"] = Field(
+    reads_mask: Literal["none", "prompted", "seeded"] = Field(
         default="none", exclude_if=lambda mask: mask == "none"
     )
     field_mm: tuple[FieldSize, FieldSize, FieldSize] | None = Field(

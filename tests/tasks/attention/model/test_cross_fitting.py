@@ -208,12 +208,12 @@ def test_the_policy_learns_from_outlines_where_they_are_shown() -> None:
     assert float(slope.abs().max()) > 1e-4
 
 
-@pytest.mark.parametrize("kind", ["prompted", "seeded", "both"])
+@pytest.mark.parametrize("kind", ["prompted", "seeded"])
 def test_a_mask_is_read_inside_around_below_and_by_its_shape(kind: str) -> None:
     """Against a mean of the statistics for every set and part; no loss of the class reaches the mask."""
     shown = {"mask_share": 1.0, "outline_weight": 1.0, "glimpse_weight": 0.0, "heatmap_weight": 0.0}
     task = make_task(
-        **FOLDED, reads_mask=kind, detail_channels=8, stop={"min_points": 1}, supervised=SILENT if kind == "seeded" else shown
+        **FOLDED, reads_mask=kind, detail_channels=8, stop={"min_points": 1}, supervised=shown if kind == "prompted" else SILENT
     )
     policy = task.build_policy(0)
     shake(policy, seed=5)
@@ -224,25 +224,22 @@ def test_a_mask_is_read_inside_around_below_and_by_its_shape(kind: str) -> None:
     sets = Rollouts(actions, torch.zeros(6, 2, 3), is_valid)
     outcomes = task.decode(policy, context, sets, batch)
     decoder = policy.class_decoder
+    of_parts, of_shape = [map_.weight for map_ in decoder.mask[:-1]], decoder.mask[-1].weight
     points = cell_centres(actions, task.grid)
-    masks = []
     if kind == "seeded":
+        masks = seeded_masks(batch.images, points, is_valid, 4 * task.grid)
         assert outcomes.segmentation_logits is None
     else:
-        masks.append(read_at_points(outcomes.segmentation_logits.sigmoid(), points, is_valid))
-    if kind != "prompted":
-        masks.append(seeded_masks(batch.images, points, is_valid, 4 * task.grid))
-    parts = [part for mask in masks for part in (*mask_parts(mask, task.grid), describe_shape(mask))]
-    assert len(decoder.mask) == len(parts) == 4 * len(masks)
+        masks = read_at_points(outcomes.segmentation_logits.sigmoid(), points, is_valid)
+    parts, shapes = mask_parts(masks, task.grid), describe_shape(masks)
     for p in range(6):
         statistics = context.statistics[p].flatten(1)  # [WIDTH, V]
         of_image = decoder.region.weight @ context.region[p] + decoder.prior
         cells = statistics[:, actions[p, 0, :2]].mean(1)
         evidence = decoder.evidence.weight.flatten(1) @ cells * 2 / WIDTH**0.5 + decoder.evidence.bias
-        read = torch.zeros(3)
-        for number, (of, part) in enumerate(zip(decoder.mask, parts, strict=True)):
-            is_shape = number % 4 == 3
-            read = read + of.weight @ (part[p, 0] if is_shape else statistics @ part[p, 0] * 2 / WIDTH**0.5)
+        read = of_shape @ shapes[p, 0]
+        for weight, part in zip(of_parts, parts, strict=True):
+            read = read + weight @ (statistics @ part[p, 0]) * 2 / WIDTH**0.5
         torch.testing.assert_close(outcomes.heads[p, 0], of_image + evidence + read, atol=2e-5, rtol=1e-4)
         torch.testing.assert_close(outcomes.heads[p, 1], of_image, atol=1e-5, rtol=1e-5)  # no point: no mask
         assert float(read.abs().max()) > 0.01
@@ -254,7 +251,7 @@ def test_a_mask_is_read_inside_around_below_and_by_its_shape(kind: str) -> None:
     placed = placed.nan_to_num(0.5)
     again = (
         seeded_masks(batch.images, placed, is_there, 4 * task.grid)
-        if kind != "prompted"
+        if kind == "seeded"
         else read_at_points(torch.as_tensor(shown["prompted_mask"])[:, None], placed, is_there)
     )
     torch.testing.assert_close(torch.as_tensor(shown["read_mask"]), again[:, 0], atol=1e-6, rtol=1e-5)
@@ -264,7 +261,7 @@ def test_a_mask_is_read_inside_around_below_and_by_its_shape(kind: str) -> None:
     slopes = {name: parameter.grad for name, parameter in policy.named_parameters()}
     taught = {name.split(".")[0] for name, slope in slopes.items() if slope is not None and bool((slope != 0).any())}
     assert taught == {"class_decoder"}
-    assert all(bool((slopes[f"class_decoder.mask.{part}.weight"] != 0).any()) for part in range(len(parts)))
+    assert all(bool((slopes[f"class_decoder.mask.{part}.weight"] != 0).any()) for part in range(4))
 
 
 def test_each_regression_reads_masks_for_each_class() -> None:
@@ -275,7 +272,7 @@ def test_each_regression_reads_masks_for_each_class() -> None:
     generator = torch.Generator().manual_seed(9)
     statistics, region = torch.randn(2, WIDTH, 4, 4, generator=generator), torch.randn(2, REGION_WIDTH, generator=generator)
     masks, points = torch.rand(2, 3, 16, 16, generator=generator), torch.rand(2, 3, 2, 2, generator=generator)
-    added = decoder.heads(statistics, region, points, None, [masks]) - decoder.heads(statistics, region, points)
+    added = decoder.heads(statistics, region, points, None, masks) - decoder.heads(statistics, region, points)
     assert added.shape == (2, 3, 3, 3)
     parts, shapes = mask_parts(masks, 4), describe_shape(masks)
     for p, g, f, c in np.ndindex(2, 3, 3, 3):
@@ -287,9 +284,8 @@ def test_each_regression_reads_masks_for_each_class() -> None:
 
 
 def test_a_mask_that_nobody_teaches_or_reads_is_refused() -> None:
-    for kind in ("prompted", "both"):
-        with pytest.raises(ValueError, match=rf"reads_mask must be none or seeded with .*outline_weight = 0, got {kind}; nothing"):
-            make_task(**FOLDED, reads_mask=kind)
+    with pytest.raises(ValueError, match=r"reads_mask must be none or seeded with .*outline_weight = 0, got prompted; nothing"):
+        make_task(**FOLDED, reads_mask="prompted")
     with pytest.raises(ValidationError, match=r"model.reads_mask must be none with class_decoder: glimpse, got seeded; only"):
         make_task(reads_mask="seeded")
 
@@ -304,16 +300,15 @@ SILENT = {"heatmap_weight": 0.0, "glimpse_weight": 0.0}
         ("none", None),
         ("seeded", None),
         ("prompted", None),
-        ("both", None),
         ("none", Classes(names=("a", "b"), positive=("a", "b"), several=True)),
     ],
-    ids=["none", "seeded", "prompted", "both", "findings"],
+    ids=["none", "seeded", "prompted", "findings"],
 )
 def test_a_heatmap_of_evidence_is_what_a_point_there_would_say_where_the_policy_looks(
     reads_mask: str, findings: Classes | None
 ) -> None:
     """Against one decoding and one chance for every cell, with the mask of the likeliest points; it is the same for all sets."""
-    shown = {"mask_share": 1.0, "outline_weight": 1.0} if reads_mask in ("prompted", "both") else {}
+    shown = {"mask_share": 1.0, "outline_weight": 1.0} if reads_mask == "prompted" else {}
     examples = make_examples() if findings is None else make_class_examples(findings)
     task = make_task(examples, **EVIDENCE, reads_mask=reads_mask, supervised=SILENT | shown)
     policy = task.build_policy(0)

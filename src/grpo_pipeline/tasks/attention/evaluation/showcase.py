@@ -27,8 +27,8 @@ def showcase(
 
     ``contribution`` [m, k] is what each point of the policy adds to the reward: that of its set minus that of the set without
     it; NaN where no point was placed. Where a loss or a reward reads the prompted mask there is ``prompted_mask`` [m, 4h, 4w],
-    its probabilities, and where the class decoder reads a mask ``read_mask`` [m, 4h, 4w]; of two the seeded one, which
-    is not shown otherwise. With ``point_labels: both`` there are ``labels_trained`` [m, k]: 1 foreground, 0 background.
+    its probabilities, and where the class decoder reads a mask ``read_mask`` [m, 4h, 4w]. With ``point_labels: both`` there are
+    ``labels_trained`` [m, k]: 1 foreground, 0 background.
     """
     batch = task.make_batch(data, rows)
     context = task.encode(policy, batch)
@@ -51,7 +51,7 @@ def showcase(
     labels = label_values(points["policy"], task.grid**2)[:, 0].cpu().numpy()
     drawn = outcomes.segmentation_logits
     sets, is_background = placed_points(points["policy"], task.grid**2)
-    read = policy.masks_to_read(
+    read = policy.mask_to_read(
         batch.images,
         cell_centres(sets.actions, task.grid),
         foreground(sets.is_valid, is_background),
@@ -59,7 +59,7 @@ def showcase(
     )
     return {
         **({} if drawn is None else {"prompted_mask": drawn[:, 0].sigmoid().cpu().numpy()}),
-        **({"read_mask": read[-1][:, 0].cpu().numpy()} if read else {}),
+        **({} if read is None else {"read_mask": read[:, 0].cpu().numpy()}),
         **({"labels_trained": labels} if task.model.point_labels == "both" else {}),
         "core_id": picture_names(examples.table).to_numpy(str)[rows],
         "label": examples.table["label"].to_numpy()[rows],

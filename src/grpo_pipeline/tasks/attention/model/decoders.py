@@ -7,7 +7,6 @@ that says nothing about where the cancer is (docs/decisions/0004).
 """
 
 import math
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -185,12 +184,11 @@ class StatisticsDecoder(PointDecoder):
             if params.reads_region
             else None
         )
-        # Of each part of a mask, and then of its shape; of one mask after another.
+        # Of each part of the mask, and last of its shape.
         self.mask: nn.ModuleList | None = None
         if params.reads_mask != "none":
             outputs = self.folds * self.outputs
-            of_a_mask = (*(channels for _ in MASK_PARTS), SHAPE_WIDTH)
-            inputs = of_a_mask * (2 if params.reads_mask == "both" else 1)
+            inputs = (*(channels for _ in MASK_PARTS), SHAPE_WIDTH)
             self.mask = nn.ModuleList(nn.Linear(n, outputs, bias=False) for n in inputs)
         for module in (self.evidence, self.region, self.mask):
             for parameter in () if module is None else module.parameters():
@@ -216,7 +214,7 @@ class StatisticsDecoder(PointDecoder):
         region: Tensor | None,
         points: Tensor,
         is_point: Tensor | None = None,
-        masks: Sequence[Tensor] = (),
+        mask: Tensor | None = None,
     ) -> Tensor:
         """Return the cancer logit of each regression, [P, G, F], or its class scores, [P, G, F, C].
 
@@ -225,8 +223,8 @@ class StatisticsDecoder(PointDecoder):
             region: statistics of the whole region [P, REGION_WIDTH], with ``reads_region``.
             points: [P, G, k, 2], (x, y) in [0, 1]; with k = 0 the region and the learned prior answer.
             is_point: bool [P, G, k], False for padding; None: all are points.
-            masks: with ``reads_mask`` the masks that are read, probability of each pixel [P, G, 4h, 4w], or [P, 1, 4h, 4w]
-                for all sets. That of a set without points says nothing.
+            mask: probability of each pixel of the sets' masks [P, G, 4h, 4w], or [P, 1, 4h, 4w] for all, with ``reads_mask``.
+                That of a set without points says nothing.
         """
         n_prompts, group_size, k, _ = points.shape
         shape = (self.folds, *self.prior.shape)  # (F) or (F, C)
@@ -239,8 +237,8 @@ class StatisticsDecoder(PointDecoder):
             return logits
         evidence = _at_points(self._evidence(statistics), points.flatten(1, 2))  # [P, F * C, G * k]
         evidence = evidence.reshape(n_prompts, *shape, group_size, k)
-        for number, mask in enumerate(masks):
-            of_mask = self._read_mask(statistics, mask, number)  # [P, G, F * C]
+        if self.mask is not None and mask is not None:
+            of_mask = self._read_mask(statistics, mask)  # [P, G, F * C]
             if is_point is not None:
                 of_mask = of_mask * is_point.any(-1, keepdim=True)
             logits = logits + of_mask.reshape(n_prompts, -1, *shape)
@@ -249,11 +247,10 @@ class StatisticsDecoder(PointDecoder):
             at_heads = at_heads[:, None]
         return logits + pool_evidence(evidence, self.pool, at_heads).movedim(-1, 1)
 
-    def _read_mask(self, statistics: Tensor, mask: Tensor, number: int) -> Tensor:
-        """Return what the regressions read of each set's mask of this number: [P, G, 4h, 4w] -> [P, G, F * C]."""
+    def _read_mask(self, statistics: Tensor, mask: Tensor) -> Tensor:
+        """Return what the regressions read of masks, their parts and their shape: [P, G, 4h, 4w] -> [P, G, F * C]."""
         assert self.mask is not None
-        of_a_mask = len(MASK_PARTS) + 1
-        *parts, shape = self.mask[number * of_a_mask : (number + 1) * of_a_mask]
+        *parts, shape = self.mask
         with exact_region(statistics):
             cells = at_least_float32(statistics).flatten(2).transpose(1, 2)  # [P, V, D]
             mask = at_least_float32(mask)

@@ -282,7 +282,7 @@ class AttentionModel(SetDecoder):
             statistics=context.statistics,
             region=context.region,
             folds=context.folds,
-            masks=self._masks_of_likeliest(context, attention),
+            mask=self._mask_of_likeliest(context, attention),
         ).logits  # [P, V]
         with exact_region(attention):
             chance = F.logsigmoid(at_least_float32(of_cells))
@@ -292,15 +292,15 @@ class AttentionModel(SetDecoder):
         pixels = logits.reshape(n, grid, grid)
         return pixels.repeat_interleave(4, 1).repeat_interleave(4, 2)
 
-    def _masks_of_likeliest(self, context: AttentionContext, attention: Tensor) -> list[Tensor]:
-        """Return the masks that the class decoder reads at the k likeliest cells, [P, 1, 4h, 4w] each."""
+    def _mask_of_likeliest(self, context: AttentionContext, attention: Tensor) -> Tensor | None:
+        """Return the mask that the class decoder reads at the k likeliest cells, [P, 1, 4h, 4w]; None where it reads none."""
         if self.reads_mask == "none":
-            return []
+            return None
         points = cell_centres(attention.topk(self.points).indices, self.sam.grid)[
             :, None
         ]  # [P, 1, k, 2]
         drawn = None
-        if self.reads_prompted:
+        if self.reads_mask == "prompted":
             drawn = self._decode_mask(
                 context.features,
                 points,
@@ -310,7 +310,7 @@ class AttentionModel(SetDecoder):
                 with_segmentation=True,
                 detail=context.detail,
             ).segmentation_logits
-        return self.masks_to_read(context.images, points, None, drawn)
+        return self.mask_to_read(context.images, points, None, drawn)
 
     def describe_detail(self, images: Tensor) -> tuple[Tensor | None, Tensor | None]:
         """Return features of the pixels, for mask and heatmap [P, D, 4h, 4w], and of the cells, for the policy [P, D, h, w]."""

@@ -1,6 +1,5 @@
 """Read point sets: SAM draws a mask and a heatmap with them as prompts, and a class decoder says what they show."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -55,7 +54,7 @@ class SetDecoder(nn.Module):
     box: Literal["none", "points"]
     looks_at: Literal["mask", "heatmap"] | None
     mask_prompt: bool
-    reads_mask: Literal["none", "prompted", "seeded", "both"]
+    reads_mask: Literal["none", "prompted", "seeded"]
     points_per_look: int
 
     def decode(
@@ -101,7 +100,7 @@ class SetDecoder(nn.Module):
         """
         prompts = self._embed_clinical(clinical)
         reads_token = isinstance(self.class_decoder, GlobalDecoder)
-        with_segmentation = with_segmentation or self.reads_prompted
+        with_segmentation = with_segmentation or self.reads_mask == "prompted"
         with_heatmap = with_heatmap or with_segmentation or reads_token
         decoded = (
             self._decode_mask(
@@ -129,7 +128,7 @@ class SetDecoder(nn.Module):
             statistics=statistics,
             region=region,
             folds=folds,
-            masks=self.masks_to_read(images, points, is_evidence, decoded.segmentation_logits),
+            mask=self.mask_to_read(images, points, is_evidence, decoded.segmentation_logits),
         )
         if with_heatmap:
             weight = bag / bag.sum((1, 2), keepdim=True).clamp(min=1e-6)
@@ -252,7 +251,7 @@ class SetDecoder(nn.Module):
         statistics: Tensor | None,
         region: Tensor | None,
         folds: Tensor | None,
-        masks: Sequence[Tensor],
+        mask: Tensor | None,
     ) -> Judgement:
         """Return what the class decoder says of point sets [P, G, k, 2].
 
@@ -262,7 +261,7 @@ class SetDecoder(nn.Module):
         heads = learners = scores = None
         if isinstance(self.class_decoder, StatisticsDecoder) and statistics is not None:
             logits = self.class_decoder.heads(
-                statistics, region, points, is_point, masks
+                statistics, region, points, is_point, mask
             )  # [P, G, F(, C)]
             n, device = self.class_decoder.folds, logits.device
             judges = judging_heads(folds, len(logits), n, device)[:, None]
@@ -285,19 +284,14 @@ class SetDecoder(nn.Module):
             heads = None if heads is None else head(heads)
         return Judgement(class_logits, scores, heads, learners)
 
-    @property
-    def reads_prompted(self) -> bool:
-        """Whether the class decoder reads the prompted mask."""
-        return self.reads_mask in ("prompted", "both")
-
-    def masks_to_read(
+    def mask_to_read(
         self,
         images: Tensor,
         points: Tensor,
         is_point: Tensor | None,
         segmentation: Tensor | None,
-    ) -> list[Tensor]:
-        """Return the masks that the class decoder reads, the prompted one first: probabilities [P, G, 4h, 4w] each, or none.
+    ) -> Tensor | None:
+        """Return the mask that the class decoder reads, probabilities [P, G, 4h, 4w]; None where it reads none.
 
         Without gradient: outlines teach the prompted mask, and the label does not make it a code.
 
@@ -307,15 +301,12 @@ class SetDecoder(nn.Module):
             is_point: bool [P, G, k], True for foreground points; None: all are.
             segmentation: logits of the prompted mask [P, G, 4h, 4w], where that is read.
         """
-        found: list[Tensor] = []
-        if not points.shape[2]:
-            return found
-        if self.reads_prompted:
-            assert segmentation is not None  # drawn for it
-            found.append(read_at_points(segmentation.detach().sigmoid(), points, is_point))
-        if self.reads_mask in ("seeded", "both"):
-            found.append(seeded_masks(images, points, is_point, 4 * self.sam.grid))
-        return found
+        if self.reads_mask == "none" or not points.shape[2]:
+            return None
+        if self.reads_mask == "seeded":
+            return seeded_masks(images, points, is_point, 4 * self.sam.grid)
+        assert segmentation is not None  # drawn for it
+        return read_at_points(segmentation.detach().sigmoid(), points, is_point)
 
     def _embed_clinical(self, values: Tensor | None) -> Tensor | None:
         if self.clinical is None:
