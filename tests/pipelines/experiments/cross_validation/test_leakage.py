@@ -38,10 +38,10 @@ def traced(request):
         seen[-1].watched.update(data.examples.table["core_id"].iloc[np.asarray(rows)])
         return validate(self, policy, data, rows, **options)
 
-    def spy_trial(arm, opened, *, seed):
+    def spy_trial(setup, arm, opened, *, seed):
         table = opened.data.examples.table
         seen.append(Seen(dict(zip(table["core_id"], table["split"], strict=True)), opened.task.clinical.mean))
-        return train_trial(arm, opened, seed=seed)
+        return train_trial(setup, arm, opened, seed=seed)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(AttentionTask, "make_batch", spy_batch)

@@ -57,6 +57,18 @@ def test_what_is_wrong_is_named_with_arm_and_path():
             resolve(x={"base": base, "set": changes})
 
 
+def test_a_baseline_is_judged_by_its_own_rows_and_begins_with_no_optional_stage():
+    parameters = tiny_parameters()
+    parameters["pretraining"] = {"algorithm": parameters["supervised"]["algorithm"], "training": parameters["training"]}
+    arms = BASE | {"texture": {"base": "grpo", "baseline": "texture"}}
+    params = CompareParams.model_validate(GOOD | {"arms": arms})
+    found = resolve_arms(params, parameters, task="attention", models=find_setup("attention").models)
+    assert {name for name, arm in found.items() if "pretraining" in arm.sections} == {"supervised", "grpo"}
+    assert (found["texture"].description.rule, found["texture"].description.baseline) == ("texture", "texture")
+    with pytest.raises(ValueError, match=r"^dialogue.compare.arms.texture.baseline must be null for a task that fits no baselines"):
+        resolve_arms(params, parameters, task="dialogue", models={})
+
+
 def test_what_cannot_be_compared_is_refused():
     for change, message in (
         ({"control": "gropo"}, "control must be one of the arms grpo, supervised, got 'gropo'; name one of them"),

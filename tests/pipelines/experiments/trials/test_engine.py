@@ -16,6 +16,7 @@ from grpo_pipeline.pipelines.experiments.trials.records import CompareError, Tri
 from grpo_pipeline.pipelines.experiments.trials.setups import find_setup
 from grpo_pipeline.pipelines.training.pipeline import create_pipeline
 from grpo_pipeline.tasks.attention import build
+from grpo_pipeline.tasks.attention.model.classifiers import fit_baselines
 
 
 def run(plan, bench, store):
@@ -26,6 +27,17 @@ def run(plan, bench, store):
             store.keep(record)
             trained.append(record.header.key)
     return trained
+
+
+class Spy:
+    """Call a function and keep what it returned."""
+
+    def __init__(self, function):
+        self.function, self.returned = function, []
+
+    def __call__(self, *args):
+        self.returned.append(self.function(*args))
+        return self.returned[-1]
 
 
 @pytest.fixture(scope="module")
@@ -78,14 +90,39 @@ def test_finished_cells_are_kept_and_a_changed_arm_alone_is_trained_again(whole,
     assert run(changed, tiny_bench(), store) == []
 
 
+def test_a_baseline_is_fitted_on_the_training_split_of_its_trial_and_stands_as_an_arm(monkeypatch):
+    """Rows are those of ``fit_baselines`` on the same split, whatever the base's stages; another baseline is another trial."""
+    arm = {"base": "grpo", "baseline": "picture", "set": {"training": SHORT["training"]}}
+    plan, store = tiny_plan((3,), picture=arm), Memory()
+    plan = replace(plan, trials=plan.trials[-1:])
+    assert plan.arms["picture"].description.rule == "picture"
+    monkeypatch.setattr(engine, "open_trial", spy := Spy(engine.open_trial))
+    assert run(plan, tiny_bench(keeps_weights=True), store) == ["picture.seed3"]
+    found = store.records["picture.seed3"]
+    assert (found.header.status, found.header.metrics, found.weights) == ("finished", {"rows": 5.0}, None)
+    data = make_data()
+    expected = fit_baselines(make_task(), data, ["picture"], data.examples.rows("test"), seed=3)
+    pd.testing.assert_frame_equal(found.predictions, expected)
+    assert run(plan, tiny_bench(), store) == []
+    other = replace(tiny_plan((3,), picture=arm | {"baseline": "texture"}), trials=plan.trials)
+    assert run(other, tiny_bench(), store) == ["picture.seed3"]
+    # On a fold it learns from the fold's training part alone.
+    ids = data.examples.table["core_id"].tolist()
+    split = {name: "test" if name in ids[:5] else "train" for name in ids if name != ids[-1]}
+    [record] = [r for r in run_trials(replace(plan, trials=(Trial("picture", 3, "0", split),)), tiny_bench(), Memory()) if r]
+    assert record.predictions["core_id"].tolist() == ids[:5]
+    there = spy.returned[-1].data.examples
+    assert there.table["split"].tolist() == ["test"] * 5 + ["train"] * 9 + [""]
+
+
 def test_a_cell_that_raises_stops_no_other_and_is_tried_again(whole, monkeypatch, capsys):
     monkeypatch.setenv("GRPO_PROGRESS", "lines")
     store, train = Memory(dict(whole.records)), engine.train_trial
 
-    def broken(arm, opened, *, seed):
+    def broken(setup, arm, opened, *, seed):
         if seed == 1:
             raise ValueError("loss must be finite,\n got nan")
-        return train(arm, opened, seed=seed)
+        return train(setup, arm, opened, seed=seed)
 
     monkeypatch.setattr(engine, "train_trial", broken)
     plan = tiny_plan(seeds=(0, 1, 2))
@@ -106,7 +143,7 @@ def test_a_cell_that_raises_stops_no_other_and_is_tried_again(whole, monkeypatch
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, RuntimeError])
 def test_ctrl_c_and_sigterm_stop_at_once_and_all_cells_failing_is_an_error(monkeypatch, error):
-    def stopped(arm, opened, *, seed):
+    def stopped(setup, arm, opened, *, seed):
         raise error
 
     monkeypatch.setattr(engine, "train_trial", stopped)

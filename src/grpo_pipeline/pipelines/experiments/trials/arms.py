@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
 from grpo_pipeline.pipelines.arms import NAME, merge, whole_stage
+from grpo_pipeline.tasks import find_task
 
 # Parameters of the comparison of many arms: ``<task>.compare``.
 
@@ -21,6 +22,8 @@ class ArmParams(BaseModel):
         set: section -> changes. Mappings are merged, everything else replaces, ``null`` too (``arms.merge``); null in the place
             of all changes leaves an optional stage out.
         rule: the rule of the prediction rows by which the arm is judged.
+        baseline: what a user would try instead (a name of ``<task>.evaluation.baselines``): it is fitted on a trial's training
+            split, and nothing else is trained; ``rule`` is its name then. Of the base it has the data and the task.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -28,6 +31,14 @@ class ArmParams(BaseModel):
     base: str
     set: dict[str, dict[str, Any] | None] = {}
     rule: str = "policy"
+    baseline: str | None = Field(default=None, exclude_if=lambda name: name is None)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _judge_a_baseline_by_its_rows(cls, given: Any) -> Any:
+        if isinstance(given, Mapping) and given.get("baseline") is not None:
+            return {"rule": given["baseline"], **given}
+        return given
 
 
 class GridParams(BaseModel):
@@ -156,6 +167,12 @@ def resolve_arms(
     Raises:
         ValueError: naming the arm and the path of what is wrong.
     """
+    asked = [name for name, arm in params.present.items() if arm.baseline is not None]
+    if asked and not find_task(task).baselines:
+        raise ValueError(
+            f"{task}.{section}.arms.{asked[0]}.baseline must be null for a task that fits no baselines, got "
+            f"{params.present[asked[0]].baseline!r}; drop the arm"
+        )
     common: dict[str, type[BaseModel]] = {ALGORITHM: AlgorithmParams, TRAINING: TrainingParams}
     known = common | dict(models)
     return {
@@ -192,6 +209,8 @@ def resolve_arm(
             )
     base = parameters[arm.base]
     raw = {section: base.get(section, parameters.get(section)) for section in models}
+    if arm.baseline is not None:  # nothing begins with what an optional stage ends with
+        raw |= dict.fromkeys((s for s in models if getattr(models[s], "may_be_null", False)), None)
     for section in arm.set:
         is_stage = getattr(models[section], "may_be_null", False)
         if is_stage and raw[section] is None:  # off but for this arm

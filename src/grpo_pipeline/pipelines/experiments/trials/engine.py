@@ -52,8 +52,11 @@ def trial_digest(setup: TaskSetup, arm: ResolvedArm, trial: Trial, examples: Any
     task = open_task(setup, arm, there)
     run = run_digest(arm.algorithm, arm.training, task, data_of(setup, arm, there), seed=trial.seed)
     parameters = json.dumps(arm.parameters, sort_keys=True)
+    baseline = [] if arm.description.baseline is None else [f"baseline {arm.description.baseline}"]
     return hashlib.sha256(
-        "\n".join([run, parameters, arm.description.rule, source_digest(setup.task)]).encode()
+        "\n".join(
+            [run, parameters, arm.description.rule, *baseline, source_digest(setup.task)]
+        ).encode()
     ).hexdigest()
 
 
@@ -157,7 +160,7 @@ def run_trial(
     )
     try:
         opened = open_trial(bench.setup, arm, trial, bench.examples, memory)
-        done = train_trial(arm, opened, seed=trial.seed)
+        done = train_trial(bench.setup, arm, opened, seed=trial.seed)
         metrics = bench.score(done.predictions, arm.description.rule)
     except Exception as error:  # noqa: BLE001 - whatever one trial raises is written down, and the other trials go on
         lost = replace(header, seconds=time.perf_counter() - start, reason=reason_of(error))

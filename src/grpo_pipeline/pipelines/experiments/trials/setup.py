@@ -7,6 +7,7 @@ ones: what an ordinary run prepares is what a trial trains on.
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from inspect import isgeneratorfunction, signature
+from pkgutil import resolve_name
 from typing import Any, get_type_hints
 
 import pandas as pd
@@ -19,6 +20,7 @@ from grpo_pipeline.core.storage.weights import ModelWeights
 from grpo_pipeline.pipelines.experiments.trials.arms import TRAINING, ResolvedArm
 from grpo_pipeline.pipelines.experiments.trials.records import Trial
 from grpo_pipeline.pipelines.training import nodes
+from grpo_pipeline.tasks import find_task
 from grpo_pipeline.tasks.base import Task
 
 
@@ -162,16 +164,23 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Trained:
-    """Result of a trial's training: prediction rows of the test split, metrics by step, final weights."""
+    """Result of a trial's training: prediction rows of the test split, metrics by step, final weights.
+
+    Of a baseline the rows alone.
+    """
 
     predictions: pd.DataFrame
     metric_rows: list[Row]
-    weights: ModelWeights
+    weights: ModelWeights | None
 
 
-def train_trial(arm: ResolvedArm, opened: Opened, *, seed: int) -> Trained:
-    """Build, train, export and predict, as ``pipelines/training`` wires it."""
+def train_trial(setup: TaskSetup, arm: ResolvedArm, opened: Opened, *, seed: int) -> Trained:
+    """Build, train, export and predict, as ``pipelines/training`` wires it; or fit what a user would try instead."""
     task, data = opened.task, opened.data
+    if arm.description.baseline is not None:
+        fit = resolve_name(find_task(setup.task).baselines)
+        rows = task.rows(data, "test")
+        return Trained(fit(task, data, [arm.description.baseline], rows, seed=seed), [], None)
     weights, rows = train_weights(arm.algorithm, arm.training, task, data, seed=seed)
     predictions, _, _ = nodes.predict(arm.algorithm, arm.training, seed, task, data, weights)
     return Trained(predictions, rows, weights)

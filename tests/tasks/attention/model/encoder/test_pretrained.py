@@ -212,6 +212,7 @@ def test_the_fingerprint_follows_the_content_and_not_the_place(tmp_path: Path, p
         "policy_encoder",
         "heatmap",
         "reads_mask",
+        "blob_widths",
     }  # left out where they are off, as before there were any
     assert found["model"].keys() == ModelParams.model_fields.keys() - {"checkpoint"} - off
     assert make_task(policy_encoder="own").fingerprint(make_data())["model"]["policy_encoder"] == "own"
