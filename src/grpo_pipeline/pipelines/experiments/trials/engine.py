@@ -52,11 +52,8 @@ def trial_digest(setup: TaskSetup, arm: ResolvedArm, trial: Trial, examples: Any
     task = open_task(setup, arm, there)
     run = run_digest(arm.algorithm, arm.training, task, data_of(setup, arm, there), seed=trial.seed)
     parameters = json.dumps(arm.parameters, sort_keys=True)
-    baseline = [] if arm.description.baseline is None else [f"baseline {arm.description.baseline}"]
     return hashlib.sha256(
-        "\n".join(
-            [run, parameters, arm.description.rule, *baseline, source_digest(setup.task)]
-        ).encode()
+        "\n".join([run, parameters, arm.description.rule, source_digest(setup.task)]).encode()
     ).hexdigest()
 
 
