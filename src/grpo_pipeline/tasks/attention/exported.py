@@ -21,7 +21,11 @@ from PIL import Image
 
 from grpo_pipeline.core.storage.weights import load_weights
 from grpo_pipeline.tasks.attention.data.image_folder import ImageFolder
-from grpo_pipeline.tasks.attention.data.params import Classes
+from grpo_pipeline.tasks.attention.data.params import (
+    MODEL_SPACING_COLUMNS,
+    SPACING_COLUMN,
+    Classes,
+)
 from grpo_pipeline.tasks.attention.data.planes import Plane, UnreadableFileError, split_values
 from grpo_pipeline.tasks.attention.inference.manifest import (
     PATHS,
@@ -81,7 +85,8 @@ def answer(
 
     Args:
         predictor: the model.
-        table: column ``image``, and where there are any ``region_mask``, ``bag_mask`` and the model's clinical columns.
+        table: column ``image``, and where there are any ``region_mask``, ``bag_mask`` and the model's clinical columns; for a
+            model with fields in millimetres ``row_mm`` and ``column_mm``, the spacing of an image whose file does not tell it.
         root: folder below which paths must lie.
         seed: of the points.
         n_samples: point sets per row.
@@ -101,10 +106,12 @@ def answer(
     check_limits(table, seed=seed, n_samples=n_samples)
     predictor.check_abstain(abstain, name="abstain")
     with TemporaryDirectory(prefix="grpo-request-") as folder:
+        asked = records(table)
         cells = [
             request_cells(row, predictor.rules, folder=Path(folder), number=i)
-            for i, row in enumerate(records(table))
+            for i, row in enumerate(asked)
         ]
+        spacings = [request_spacing(row, number=i) for i, row in enumerate(asked)]
         if not cells:
             further = class_columns(predictor.task.classes)
             return pd.DataFrame(columns=[*ANSWERS, *further, *["heatmap"] * with_heatmap])
@@ -121,9 +128,13 @@ def answer(
         if refused:
             first = min(refused, key=lambda entry: entry["row"])
             raise ValueError(f"row {first['row']} of the request: {first['reason']}")
+        known = [
+            row if row[SPACING_COLUMN] else row | {SPACING_COLUMN: spacings[row["row"]]}
+            for row in rows
+        ]
         predictions = (
             predictor.predict(raw, row, seed=seed, n_samples=n_samples, abstain=abstain)
-            for row in rows
+            for row in known
         )
         # Of type object: in a column of numbers pandas would turn None into NaN.
         return pd.DataFrame(
@@ -176,6 +187,27 @@ def request_cells(
             f"row {number} of the request: image must be a path or a base64 text, got nothing; fill it in"
         )
     return cells | {name: text(row.get(name)) for name in rules.preprocessing.clinical}
+
+
+def request_spacing(row: Mapping[str, Any], *, number: int) -> str:
+    """Return the row and column spacing of a request's row as a manifest would hold it, "" where it is not given.
+
+    Raises:
+        ValueError: if one of the two is missing, or one is no length.
+    """
+    cells = [text(row.get(name)) for name in MODEL_SPACING_COLUMNS]
+    if not any(cells):
+        return ""
+    try:
+        lengths = [float(cell) for cell in cells]
+    except ValueError:
+        lengths = []
+    if not lengths or not all(np.isfinite(length) and length > 0 for length in lengths):
+        raise ValueError(
+            f"row {number} of the request: {' and '.join(MODEL_SPACING_COLUMNS)} must be lengths above 0, got "
+            f"{' and '.join(repr(cell) for cell in cells)}; give both, or neither"
+        )
+    return " ".join(cells)
 
 
 def text(value: Any) -> str:
@@ -290,10 +322,14 @@ def answer_request(
 def request_columns(config: Mapping[str, Any]) -> list[Column]:
     """Return the columns of a request: the image, its masks, and what the model was trained with beside it."""
     optional = [Column(name, "string") for name in ("region_mask", "bag_mask")]
+    numbers = [
+        *config["preprocessing"]["clinical"],
+        *(MODEL_SPACING_COLUMNS if config["model"].get("field_mm") else ()),
+    ]
     return [
         Column("image", "string", True),
         *optional,
-        *(Column(n, "double") for n in config["preprocessing"]["clinical"]),
+        *(Column(name, "double") for name in numbers),
     ]
 
 
