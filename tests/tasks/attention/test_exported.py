@@ -95,7 +95,9 @@ def test_a_request_gives_the_spacing_that_a_file_does_not_tell(data_set):
     assert told == [predictor.predict(data_set.open(), row, seed=0, n_samples=1).probs[0], unknown[1]]
     assert told[0] != unknown[0]
     for row_mm, column_mm in ((0.4, None), (0.4, -1.0), ("wide", 0.3), (float("inf"), 0.3)):
-        with pytest.raises(ValueError, match=r"^row 1 of the request: row_mm and column_mm must be lengths above 0, got '.*; give both"):
+        with pytest.raises(
+            ValueError, match=r"^row 1 of the request: row_mm and column_mm must be lengths above 0, got '.*; give both"
+        ):
             probs(row_mm=[None, row_mm], column_mm=[None, column_mm])
     names = {shown: {c.name for c in request.request_columns({"preprocessing": {"clinical": []}, "model": {"field_mm": shown}})}
              for shown in (None, (0.5, 1.0, 2.0))}  # fmt: skip

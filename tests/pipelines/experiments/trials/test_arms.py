@@ -65,7 +65,9 @@ def test_a_baseline_is_judged_by_its_own_rows_and_begins_with_no_optional_stage(
     found = resolve_arms(params, parameters, task="attention", models=find_setup("attention").models)
     assert {name for name, arm in found.items() if "pretraining" in arm.sections} == {"supervised", "grpo"}
     assert (found["texture"].description.rule, found["texture"].description.baseline) == ("texture", "texture")
-    with pytest.raises(ValueError, match=r"^dialogue.compare.arms.texture.baseline must be null for a task that fits no baselines"):
+    with pytest.raises(
+        ValueError, match=r"^dialogue.compare.arms.texture.baseline must be null for a task that fits no baselines"
+    ):
         resolve_arms(params, parameters, task="dialogue", models={})
 
 

@@ -179,8 +179,8 @@ def train_trial(setup: TaskSetup, arm: ResolvedArm, opened: Opened, *, seed: int
     task, data = opened.task, opened.data
     if arm.description.baseline is not None:
         fit = resolve_name(find_task(setup.task).baselines)
-        rows = task.rows(data, "test")
-        return Trained(fit(task, data, [arm.description.baseline], rows, seed=seed), [], None)
+        tested = task.rows(data, "test")
+        return Trained(fit(task, data, [arm.description.baseline], tested, seed=seed), [], None)
     weights, rows = train_weights(arm.algorithm, arm.training, task, data, seed=seed)
     predictions, _, _ = nodes.predict(arm.algorithm, arm.training, seed, task, data, weights)
     return Trained(predictions, rows, weights)
