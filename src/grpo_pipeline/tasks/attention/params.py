@@ -13,6 +13,7 @@ PolicyReads = Literal["image", "cell", "statistics"]
 FieldSize = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 BlobWidth = Annotated[float, Field(gt=0, le=0.3, allow_inf_nan=False)]
 BLOB_WIDTHS = (0.05, 0.07, 0.1)
+"""Of blobs of about 15% to 30% of the image side."""
 PointLabels = Literal["foreground", "both"]
 
 
