@@ -101,5 +101,5 @@ def test_every_arm_of_a_comparison_passes_the_models(env: str) -> None:
     plan = arrange_trials(CompareParams(**task["compare"]), EvaluationParams(**task["evaluation"]), parameters)
     seeds = task["compare"]["seeds"]
     assert {trial.key for trial in plan.trials} == {f"{arm}.seed{seed}" for arm in plan.arms for seed in seeds}
-    settings = [str(arm.parameters) for arm in plan.arms.values()]
+    settings = [f"{arm.description.baseline} {arm.parameters}" for arm in plan.arms.values()]
     assert len(set(settings)) == len(settings), "two arms are the same"
