@@ -28,6 +28,7 @@ class Stream(StrEnum):
 
     # Training: (step), retries (step, attempt), order (epoch).
     ROLLOUTS = "rollouts"
+    UNIFORM_SAMPLES = "uniform_samples"
     RETRIES = "retries"
     REPLAY = "replay"
     BATCH = "batch"

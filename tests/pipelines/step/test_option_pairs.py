@@ -132,6 +132,7 @@ SETTINGS: dict[str, Settings] = {path: simple(path, value) for path, value in ON
     "proposal": simple("proposal", "oracle", "none"),
     "gradient_projection": simple("gradient_projection", "conflicting", supervised_weight=4.0),
     "policy_start_step": simple("policy_start_step", 1),
+    "uniform_samples": simple("uniform_samples", 2),
 }
 # Read before training begins, from a folder: test_reference.py and the end-to-end test of an arm with a path.
 ELSEWHERE = {"reference.path"}

@@ -62,9 +62,10 @@ def cut_experience(
     """
     size = training.micro_batch_size or len(experience.rollouts.actions)
     places = bounds(len(experience.rollouts.actions), size)
-    micro_batches = [
-        take_prompts(replace(experience, outcomes=None, resampling={}), *place) for place in places
-    ]
+    undecoded = replace(experience, outcomes=None, resampling={})
+    if undecoded.uniform is not None:
+        undecoded = replace(undecoded, uniform=replace(undecoded.uniform, outcomes=None))
+    micro_batches = [take_prompts(undecoded, *place) for place in places]
     # Each part of the supervised loss is cut by its share of the step's targets, so that the shares add up to 1.
     counts = torch.stack(
         [task.supervised_counts(micro_batch.batch) for micro_batch in micro_batches]
@@ -98,7 +99,11 @@ def attach_micro_batch(
     with network_precision(state):
         context = task.encode(state.policy, micro_batch.batch)
         outcomes = task.decode(state.policy, context, micro_batch.rollouts, micro_batch.batch)
-    return replace(micro_batch, context=context, outcomes=outcomes)
+        uniform = micro_batch.uniform
+        if uniform is not None:
+            decoded = task.decode(state.policy, context, uniform.rollouts, uniform.batch)
+            uniform = replace(uniform, outcomes=decoded)
+    return replace(micro_batch, context=context, outcomes=outcomes, uniform=uniform)
 
 
 def micro_batch_terms(

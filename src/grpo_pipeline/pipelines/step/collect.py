@@ -1,6 +1,7 @@
 """Nodes of a step's first half: encode a batch, sample, compute rewards and advantages, and store them as experience.
 
-Only ``sample_rollouts`` and ``dynamic_sampling`` draw random numbers, from generators seeded by (seed, step, attempt).
+Only ``sample_rollouts``, ``dynamic_sampling`` and ``sample_uniformly`` draw random numbers, from generators seeded by
+(seed, step, attempt).
 """
 
 from collections.abc import Mapping
@@ -45,6 +46,28 @@ class Replayed:
 
 
 @dataclass(frozen=True)
+class UniformSamples:
+    """Samples of each prompt that are drawn uniformly beside those of the policy; the supervised loss alone reads them.
+
+    Attributes:
+        batch: the batch, targets replicated to [P, n].
+        rollouts: the samples, [P, n, L].
+        outcomes: what they led to, attached to the decoders' graph.
+    """
+
+    batch: Any
+    rollouts: Rollouts
+    outcomes: Any
+
+
+@dataclass(frozen=True)
+class Uniform:
+    """The uniform samples of a batch, or None where the arm draws none (Kedro stores no bare None)."""
+
+    samples: UniformSamples | None = None
+
+
+@dataclass(frozen=True)
 class Baseline:
     """Values [P] at the time of the rollout, or None where nothing reads them (Kedro stores no bare None)."""
 
@@ -85,6 +108,7 @@ class Experience:
         importance: [P, G], 1 for fresh groups.
         resampling: what drawing tied groups again has cost.
         share: of a micro-batch in its step; None for a whole batch.
+        uniform: samples that the supervised loss reads beside ``rollouts``; None for none.
     """
 
     batch: Any
@@ -99,6 +123,7 @@ class Experience:
     importance: Tensor
     resampling: Mapping[str, float] = field(default_factory=dict)
     share: StepShare | None = None
+    uniform: UniformSamples | None = None
 
 
 @dataclass(frozen=True)
@@ -237,6 +262,27 @@ def decode_rollouts(
     """Decode the samples once; rewards read the values, the supervised loss keeps the graph."""
     with network_precision(state):
         return task.decode(state.policy, context, rollouts, replicated)
+
+
+def sample_uniformly(
+    algorithm: AlgorithmParams, task: Task, state: TrainState, context: Any, batch: Any
+) -> Uniform:
+    """Draw and decode the samples that teach the supervised loss beside the policy's; ``uniform_samples`` turns it on."""
+    if not algorithm.uniform_samples:
+        return Uniform()
+    device = next(state.policy.parameters()).device
+    stream = Stream.UNIFORM_SAMPLES
+    rollouts = task.sample(
+        state.policy,
+        task.detach(context),
+        algorithm.uniform_samples,
+        temperature=1.0,
+        proposal="uniform",
+        generator=step_generator(state.generator_seed, state.step, stream=stream, device=device),
+    )
+    replicated = task.replicate(batch, algorithm.uniform_samples)  # [P, n, ...]
+    outcomes = decode_rollouts(task, state, context, rollouts, replicated)
+    return Uniform(UniformSamples(replicated, rollouts, outcomes))
 
 
 def compute_rewards(task: Task, replicated: Any, rollouts: Rollouts, outcomes: Any) -> Rewards:
@@ -396,6 +442,7 @@ def collect_experience(
     baseline: Baseline,
     resampled: Resampled,
     importance: Tensor,
+    uniform: Uniform,
 ) -> Experience:
     """Bundle what the update epochs replay."""
     return Experience(
@@ -410,6 +457,7 @@ def collect_experience(
         baseline=baseline,
         resampling=resampled.report,
         importance=importance,
+        uniform=uniform.samples,
     )
 
 

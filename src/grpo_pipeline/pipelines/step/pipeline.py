@@ -169,6 +169,12 @@ def _sampling() -> Pipeline:
                 "outcomes",
                 name="decode_rollouts",
             ),
+            Node(
+                collect.sample_uniformly,
+                [ALGORITHM, "task", "state", "context", "batch"],
+                "uniform",
+                name="sample_uniformly",
+            ),
         ],
         tags="collect",
     )
@@ -227,7 +233,7 @@ def _judging() -> Pipeline:
             ),
             Node(
                 collect.collect_experience,
-                [*bundle, "resampled", "importance"],
+                [*bundle, "resampled", "importance", "uniform"],
                 "experience",
                 name="collect_experience",
             ),

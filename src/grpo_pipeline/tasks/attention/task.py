@@ -127,7 +127,17 @@ class AttentionTask(BaseTask):
         return self.augmentation is None or not self.augmentation.moves
 
     def check_algorithm(self, algorithm: AlgorithmParams) -> None:
-        """Refuse credit per point beside a reward of whole sets, and a projection where no component has both losses."""
+        """Refuse credit per point beside a reward of whole sets, and a projection where no component has both losses.
+
+        Refused are uniform samples, too, where the supervised loss is no mean over all samples of a group.
+        """
+        chosen = self.supervised.samples
+        if algorithm.uniform_samples and (chosen != "all" or self.model.looks > 1):
+            raise ValueError(
+                f"uniform_samples must be 0 with attention.supervised_loss.samples = {chosen} and attention.model.looks = "
+                f"{self.model.looks}, got {algorithm.uniform_samples}; the decoders learn from all sets alike, placed in one "
+                "look, or from none of these: use samples: all and looks: 1"
+            )
         separate = self.model.policy_encoder == "own" or self.model.encoder == "frozen"
         if (
             algorithm.gradient_projection != "none"
