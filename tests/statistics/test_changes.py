@@ -78,13 +78,18 @@ def test_the_interval_decides_and_a_difference_has_its_sign() -> None:
     assert signed({"value": 0.0123, "ci95": [-0.02, 0.041]}) == "+0.012 (95% interval -0.020 to +0.041)"
 
 
-BARS: list[Any] = [  # own - shuffled, own - middle, own - blobs (better is higher, blobs the best) -> verdict
-    ((0.1, 0.3), (0.1, 0.3), (0.1, 0.2), "met"),
-    ((0.1, 0.3), (0.1, 0.3), (0.0, 0.2), "not shown"),
-    ((-0.1, 0.3), (0.1, 0.3), (0.1, 0.2), "not shown"),
-    ((0.1, 0.3), (-0.3, -0.1), (0.1, 0.2), "missed"),
-    ((-0.3, -0.1), (0.1, 0.3), (0.1, 0.2), "missed"),
-    (None, (0.1, 0.3), (0.1, 0.2), "no statement"),
+BARS: list[
+    Any
+] = [  # own - shuffled, own - middle, own - blobs (better is higher, blobs the best) -> the fixed rule that decides, verdict
+    ((0.1, 0.3), (0.1, 0.3), (0.1, 0.2), "blobs", "met"),
+    ((0.1, 0.3), (0.1, 0.3), (0.0, 0.2), "blobs", "not shown"),
+    ((0.1, 0.3), (0.0, 0.3), (0.1, 0.2), "middle", "not shown"),
+    ((0.1, 0.3), (0.0, 0.3), (-0.1, 0.2), "blobs", "not shown"),
+    ((-0.1, 0.3), (0.1, 0.3), (0.1, 0.2), "blobs", "not shown"),
+    ((0.1, 0.3), (-0.3, -0.1), (0.1, 0.2), "middle", "missed"),
+    ((0.1, 0.3), (-0.3, -0.1), (-0.1, 0.2), "middle", "missed"),
+    ((-0.3, -0.1), (0.1, 0.3), (0.1, 0.2), "blobs", "missed"),
+    (None, (0.1, 0.3), (0.1, 0.2), "blobs", "no statement"),
 ]
 
 
@@ -94,7 +99,7 @@ def test_a_bar_is_met_where_every_interval_lies_on_the_good_side(direction: Any)
     metrics = {"m": replace(METRICS["weight"], better=direction, title="Title")}
     sign = 1 if direction == "higher" else -1
     values = {"shuffled": 9.0, "middle": 0.5 * sign, "blobs": 0.6 * sign, "oracle": 10.0 * sign}
-    for *gaps, verdict in BARS:
+    for *gaps, hardest, verdict in BARS:
         named = zip(("shuffled", "middle", "blobs", "oracle"), [*gaps, (-0.2, -0.1)], strict=True)
         entries = {rule: {"m": entry(*(sorted(sign * end for end in gap) if gap else [None]))} for rule, gap in named}
         document: dict[str, Any] = {
@@ -102,10 +107,10 @@ def test_a_bar_is_met_where_every_interval_lies_on_the_good_side(direction: Any)
             "baselines": {rule: {"metrics": {"m": {"value": value}}} for rule, value in values.items()},
         }  # fmt: skip
         judged = judge_bar(document, bar, metrics)
-        assert judged == {"m": {"verdict": verdict, "control": "shuffled", "best_fixed": "blobs"}}
+        assert judged == {"m": {"verdict": verdict, "control": "shuffled", "hardest_fixed": hardest}}
         [sentence] = bar_sentence(document | {"bar": judged}, metrics)
         assert f"): {verdict} by Title: " in sentence
-        assert "own − blobs" in sentence
+        assert f"own − {hardest}" in sentence
         assert ("own − shuffled " in sentence.partition("):")[2]) == (gaps[0] is not None)
         said = " ".join(baseline_sentences(document, metrics, bar.metrics, bar))
         assert "oracle" not in said

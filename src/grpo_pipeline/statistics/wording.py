@@ -117,8 +117,9 @@ def judge_bar(
         metrics: of the task.
 
     Returns:
-        Of each of the bar's metrics ``verdict`` (met, not shown, missed, no statement), ``control`` and ``best_fixed``, the
-        fixed rule with the best value, None where none has one.
+        Of each of the bar's metrics ``verdict`` (met, not shown, missed, no statement), ``control`` and ``hardest_fixed``: of
+        the fixed rules that the policy does worst beside (worse before not shown before better) the one with the best value;
+        None where none has one.
     """
     found = {}
     for name in bar.metrics:
@@ -136,22 +137,25 @@ def judge_bar(
         else:
             verdict = "met" if {*told} == {"better"} else "not shown"
         best = min if metrics[name].better == "lower" else max
+        beside = dict(zip(fixed, told[1:], strict=True))
+        worst = next((v for v in ("worse", VERDICTS["same"]) if v in beside.values()), None)
+        hardest = [rule for rule in fixed if worst is None or beside[rule] == worst]
         found[name] = {
             "verdict": verdict,
             "control": bar.control,
-            "best_fixed": best(fixed, key=lambda rule: measured[rule]) if fixed else None,
+            "hardest_fixed": best(hardest, key=lambda rule: measured[rule]) if fixed else None,
         }
     return found
 
 
 def bar_sentence(comparison: Mapping[str, Any], metrics: Mapping[str, Metric]) -> list[str]:
-    """Say what the bar is and, metric by metric, whether it was met, with the differences to the control and the best fixed rule.
+    """Say what the bar is and, metric by metric, whether it was met, with the differences to the control and the hardest rule.
 
     A metric that none of the two has is left out.
     """
     gaps, told = comparison["own_minus_baseline"], []
     for name, entry in comparison.get("bar", {}).items():
-        rules = [rule for rule in (entry["control"], entry["best_fixed"]) if rule in gaps]
+        rules = [rule for rule in (entry["control"], entry["hardest_fixed"]) if rule in gaps]
         parts = [
             f"own − {rule} {signed(gaps[rule][name])}" for rule in rules if gaps[rule][name]["ci95"]
         ]
