@@ -91,7 +91,8 @@ class Bar:
 
     Attributes:
         metrics: names of the metrics in which it is judged, each by itself.
-        control: the rule that keeps the policy's choices and takes away what they depend on, such as those of another example.
+        control: the rule that takes away what is to be shown: the policy's choices for another example show whether they depend
+            on theirs, the policy that training began with whether it has learned.
         fixed: rules that a user has without training; the best of them in a metric is named.
         ceilings: rules that know the answer, and are no competitors.
     """

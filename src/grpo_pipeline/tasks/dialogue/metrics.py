@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from grpo_pipeline.statistics import weighted
 from grpo_pipeline.statistics.metric import (
+    Bar,
     Direction,
     Metric,
     MetricSuite,
@@ -342,4 +343,10 @@ def build_suite(options: Mapping[str, float]) -> MetricSuite:
         summary=partial(summary, bounds=WarningBounds.model_validate(dict(options))),
         discover=own_rewards,
         headline=("f1", "bleu", "distinct_2", "reward"),
+        bar=Bar(
+            metrics=("f1",),
+            control="start",
+            fixed=tuple(rule for rule in TRIVIAL_RULES if rule != "reference"),
+            ceilings=("reference",),
+        ),
     )
