@@ -136,7 +136,7 @@ def judge(
     rollouts: Rollouts,
     temperature: float,
     *,
-    uniform: Uniform = Uniform(),  # noqa: B008  (frozen)
+    uniform: Uniform | None = None,
 ) -> Experience:
     """Turn given rollouts into experience: decode, reward, compare."""
     outcomes = collect.decode_rollouts(task, state, context, rollouts, replicated)

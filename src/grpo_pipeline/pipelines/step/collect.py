@@ -442,7 +442,7 @@ def collect_experience(
     baseline: Baseline,
     resampled: Resampled,
     importance: Tensor,
-    uniform: Uniform,
+    uniform: Uniform | None = None,
 ) -> Experience:
     """Bundle what the update epochs replay."""
     return Experience(
@@ -457,7 +457,7 @@ def collect_experience(
         baseline=baseline,
         resampling=resampled.report,
         importance=importance,
-        uniform=uniform.samples,
+        uniform=None if uniform is None else uniform.samples,
     )
 
 
