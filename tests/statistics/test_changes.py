@@ -78,9 +78,8 @@ def test_the_interval_decides_and_a_difference_has_its_sign() -> None:
     assert signed({"value": 0.0123, "ci95": [-0.02, 0.041]}) == "+0.012 (95% interval -0.020 to +0.041)"
 
 
-BARS: list[
-    Any
-] = [  # own - shuffled, own - middle, own - blobs (better is higher, blobs the best) -> the fixed rule that decides, verdict
+# own - shuffled, own - middle, own - blobs (better is higher, blobs the best) -> the fixed rule that decides, verdict
+BARS: list[Any] = [
     ((0.1, 0.3), (0.1, 0.3), (0.1, 0.2), "blobs", "met"),
     ((0.1, 0.3), (0.1, 0.3), (0.0, 0.2), "blobs", "not shown"),
     ((0.1, 0.3), (0.0, 0.3), (0.1, 0.2), "middle", "not shown"),

@@ -16,7 +16,7 @@ from grpo_pipeline.core.storage.weights import save_weights
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.pipelines.step import collect
-from grpo_pipeline.pipelines.step.collect import Experience, Resampled, Uniform
+from grpo_pipeline.pipelines.step.collect import Experience, Resampled, UniformSamples
 from grpo_pipeline.pipelines.training.nodes import build_state, export_model
 from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionData
 from grpo_pipeline.tasks.attention.build import build_task
@@ -136,7 +136,7 @@ def judge(
     rollouts: Rollouts,
     temperature: float,
     *,
-    uniform: Uniform | None = None,
+    uniform: UniformSamples = UniformSamples(),  # noqa: B008  (frozen)
 ) -> Experience:
     """Turn given rollouts into experience: decode, reward, compare."""
     outcomes = collect.decode_rollouts(task, state, context, rollouts, replicated)

@@ -245,10 +245,10 @@ class AlgorithmParams(BaseModel):
         proposal: where samples come from; null is ``uniform`` for the control and ``policy`` for every other arm.
         gradient_projection: ``conflicting``: where the gradients of the supervised loss and of all other terms contradict each
             other in a component, each loses its part along the other (``core.training.optim.project_conflicts``).
-        uniform_samples: samples of each prompt that are drawn uniformly beside the G of the policy. The supervised loss is the
-            mean over them all; nothing else reads them, so that the policy learns from what it drew itself.
         policy_start_step: first step whose policy, KL and entropy terms count; before it a batch makes one update, of the
             supervised and the value loss, with samples of the policy as it is.
+        uniform_samples: samples of each prompt that are drawn uniformly beside the G of the policy. The supervised loss is the
+            mean over them all; nothing else reads them, so that the policy learns from what it drew itself.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)

@@ -91,8 +91,8 @@ class Bar:
 
     Attributes:
         metrics: names of the metrics in which it is judged, each by itself.
-        control: the rule that takes away what is to be shown: the policy's choices for another example show whether they depend
-            on theirs, the policy that training began with whether it has learned.
+        control: the rule that lacks what is to be shown: the policy's choices for another example (do they depend on the
+            example?), or the policy that training began with (has it learned?).
         fixed: rules that a user has without training; the best of them in a metric is named.
         ceilings: rules that know the answer, and are no competitors.
     """

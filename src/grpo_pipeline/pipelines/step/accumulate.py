@@ -62,9 +62,8 @@ def cut_experience(
     """
     size = training.micro_batch_size or len(experience.rollouts.actions)
     places = bounds(len(experience.rollouts.actions), size)
-    undecoded = replace(experience, outcomes=None, resampling={})
-    if undecoded.uniform is not None:
-        undecoded = replace(undecoded, uniform=replace(undecoded.uniform, outcomes=None))
+    uniform = replace(experience.uniform, outcomes=None)
+    undecoded = replace(experience, outcomes=None, uniform=uniform, resampling={})
     micro_batches = [take_prompts(undecoded, *place) for place in places]
     # Each part of the supervised loss is cut by its share of the step's targets, so that the shares add up to 1.
     counts = torch.stack(
@@ -100,7 +99,7 @@ def attach_micro_batch(
         context = task.encode(state.policy, micro_batch.batch)
         outcomes = task.decode(state.policy, context, micro_batch.rollouts, micro_batch.batch)
         uniform = micro_batch.uniform
-        if uniform is not None:
+        if uniform.rollouts is not None:
             decoded = task.decode(state.policy, context, uniform.rollouts, uniform.batch)
             uniform = replace(uniform, outcomes=decoded)
     return replace(micro_batch, context=context, outcomes=outcomes, uniform=uniform)

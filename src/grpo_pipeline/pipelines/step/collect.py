@@ -24,7 +24,7 @@ from grpo_pipeline.core.training.execution import network_precision
 from grpo_pipeline.core.training.replay import StoredGroup, importance_weights, merge_groups
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import Advantages, Credits, ReferenceScores, Rewards, Rollouts
-from grpo_pipeline.tasks.base import ScoresKl, Task
+from grpo_pipeline.tasks.base import Proposal, ScoresKl, Task
 
 # Data that the collect half of a step hands to the update half.
 
@@ -47,7 +47,7 @@ class Replayed:
 
 @dataclass(frozen=True)
 class UniformSamples:
-    """Samples of each prompt that are drawn uniformly beside those of the policy; the supervised loss alone reads them.
+    """Samples of each prompt that are drawn uniformly beside those of the policy; all None where the arm draws none.
 
     Attributes:
         batch: the batch, targets replicated to [P, n].
@@ -55,16 +55,9 @@ class UniformSamples:
         outcomes: what they led to, attached to the decoders' graph.
     """
 
-    batch: Any
-    rollouts: Rollouts
-    outcomes: Any
-
-
-@dataclass(frozen=True)
-class Uniform:
-    """The uniform samples of a batch, or None where the arm draws none (Kedro stores no bare None)."""
-
-    samples: UniformSamples | None = None
+    batch: Any = None
+    rollouts: Rollouts | None = None
+    outcomes: Any = None
 
 
 @dataclass(frozen=True)
@@ -108,7 +101,7 @@ class Experience:
         importance: [P, G], 1 for fresh groups.
         resampling: what drawing tied groups again has cost.
         share: of a micro-batch in its step; None for a whole batch.
-        uniform: samples that the supervised loss reads beside ``rollouts``; None for none.
+        uniform: samples that the supervised loss reads beside ``rollouts``.
     """
 
     batch: Any
@@ -123,7 +116,7 @@ class Experience:
     importance: Tensor
     resampling: Mapping[str, float] = field(default_factory=dict)
     share: StepShare | None = None
-    uniform: UniformSamples | None = None
+    uniform: UniformSamples = UniformSamples()
 
 
 @dataclass(frozen=True)
@@ -266,23 +259,23 @@ def decode_rollouts(
 
 def sample_uniformly(
     algorithm: AlgorithmParams, task: Task, state: TrainState, context: Any, batch: Any
-) -> Uniform:
+) -> UniformSamples:
     """Draw and decode the samples that teach the supervised loss beside the policy's; ``uniform_samples`` turns it on."""
     if not algorithm.uniform_samples:
-        return Uniform()
-    device = next(state.policy.parameters()).device
-    stream = Stream.UNIFORM_SAMPLES
-    rollouts = task.sample(
-        state.policy,
-        task.detach(context),
+        return UniformSamples()
+    rollouts = _draw(
+        task,
+        state,
+        context,
         algorithm.uniform_samples,
         temperature=1.0,
         proposal="uniform",
-        generator=step_generator(state.generator_seed, state.step, stream=stream, device=device),
+        stream=Stream.UNIFORM_SAMPLES,
+        places=(state.step,),
     )
     replicated = task.replicate(batch, algorithm.uniform_samples)  # [P, n, ...]
     outcomes = decode_rollouts(task, state, context, rollouts, replicated)
-    return Uniform(UniformSamples(replicated, rollouts, outcomes))
+    return UniformSamples(replicated, rollouts, outcomes)
 
 
 def compute_rewards(task: Task, replicated: Any, rollouts: Rollouts, outcomes: Any) -> Rewards:
@@ -442,7 +435,7 @@ def collect_experience(
     baseline: Baseline,
     resampled: Resampled,
     importance: Tensor,
-    uniform: Uniform | None = None,
+    uniform: UniformSamples = UniformSamples(),
 ) -> Experience:
     """Bundle what the update epochs replay."""
     return Experience(
@@ -457,7 +450,7 @@ def collect_experience(
         baseline=baseline,
         resampling=resampled.report,
         importance=importance,
-        uniform=None if uniform is None else uniform.samples,
+        uniform=uniform,
     )
 
 
@@ -492,16 +485,39 @@ def _sample(
     temperature: float,
     attempt: int = 0,
 ) -> Rollouts:
-    device = next(state.policy.parameters()).device
     places = (state.step, attempt) if attempt else (state.step,)
     stream = Stream.RETRIES if attempt else Stream.ROLLOUTS
+    return _draw(
+        task,
+        state,
+        context,
+        training.group_size,
+        temperature=temperature,
+        proposal=algorithm.proposal,
+        stream=stream,
+        places=places,
+    )
+
+
+def _draw(
+    task: Task,
+    state: TrainState,
+    context: Any,
+    n_samples: int,
+    *,
+    temperature: float,
+    proposal: Proposal,
+    stream: Stream,
+    places: tuple[int, ...],
+) -> Rollouts:
+    device = next(state.policy.parameters()).device
     with network_precision(state):
         return task.sample(
             state.policy,
             task.detach(context),
-            training.group_size,
+            n_samples,
             temperature=temperature,
-            proposal=algorithm.proposal,
+            proposal=proposal,
             generator=step_generator(state.generator_seed, *places, stream=stream, device=device),
         )
 

@@ -125,7 +125,7 @@ def supervised_term(
         state.policy, experience.context, experience.batch, experience.outcomes, *known
     )
     uniform = experience.uniform
-    if uniform is not None:
+    if uniform.rollouts is not None:
         apart = task.supervised_loss(
             state.policy, experience.context, uniform.batch, uniform.outcomes, *known
         )

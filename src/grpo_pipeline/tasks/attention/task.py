@@ -135,8 +135,8 @@ class AttentionTask(BaseTask):
         if algorithm.uniform_samples and (chosen != "all" or self.model.looks > 1):
             raise ValueError(
                 f"uniform_samples must be 0 with attention.supervised_loss.samples = {chosen} and attention.model.looks = "
-                f"{self.model.looks}, got {algorithm.uniform_samples}; the decoders learn from all sets alike, placed in one "
-                "look, or from none of these: use samples: all and looks: 1"
+                f"{self.model.looks}, got {algorithm.uniform_samples}; uniform sets are placed in one look, and the loss must "
+                "be a mean over all sets: use samples: all and looks: 1"
             )
         separate = self.model.policy_encoder == "own" or self.model.encoder == "frozen"
         if (
