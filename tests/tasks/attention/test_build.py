@@ -108,5 +108,13 @@ def test_refuses_millimetres_where_no_spacing_is_known():
         make_task(**model)
     with pytest.raises(ValueError, match=r"attention.model.field_mm must ascend, got \[2.0, 1.0, 3.0\]"):
         make_task(**model | {"field_mm": (2.0, 1.0, 3.0)})
+    with pytest.raises(ValueError, match="field_mm must have as many fields as field_cells, 3, got 2"):
+        make_task(**model | {"field_mm": (1.0, 2.0)})
+    middle = "must be odd, got 6; a field has a cell in its middle: use 5 or 7"
+    for cells, said in (((3, 3), r"must ascend, got \[3, 3\]"), ((3, 6), middle)):
+        with pytest.raises(ValueError, match=f"attention.model.field_cells {said}"):
+            make_task(class_decoder="statistics", field_cells=cells)
+    with pytest.raises(ValueError, match=r"field_cells must be \[3, 7, 11\] with class_decoder: glimpse, got \[3\]"):
+        make_task(field_cells=(3,))
     with pytest.raises(ValueError, match="attention.model.co_occurrence must be false with class_decoder: glimpse, got true"):
         make_task(co_occurrence=True)

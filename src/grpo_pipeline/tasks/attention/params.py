@@ -1,5 +1,6 @@
 """Parameters of the attention model, its rewards and its supervised losses."""
 
+from itertools import pairwise
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -11,6 +12,8 @@ SampleChoice = Literal["all", "best", "one"]
 ValuePool = Literal["image", "region", "attention"]
 PolicyReads = Literal["image", "cell", "statistics"]
 FieldSize = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+FIELD_CELLS = (3, 7, 11)
+"""Sides in cells of the fields whose statistics are read."""
 BlobWidth = Annotated[float, Field(gt=0, le=0.3, allow_inf_nan=False)]
 BLOB_WIDTHS = (0.05, 0.07, 0.1)
 """Of blobs of about 15% to 30% of the image side."""
@@ -94,7 +97,7 @@ class ModelParams(BaseModel):
         policy_channels: of the policy network, a multiple of 8.
         texture_channels: learned filters of the policy's texture input.
         points: k, points of a set.
-        class_decoder: ``glimpse`` reads small patches around the points, ``statistics`` those of three fields around them
+        class_decoder: ``glimpse`` reads small patches around the points, ``statistics`` those of some fields around them
             relative to the region, ``global`` the mask decoder's token, which sees all.
         glimpse_size: pixels of a glimpse's side.
         glimpse_channels: of the glimpse network.
@@ -103,8 +106,9 @@ class ModelParams(BaseModel):
         reads_mask: the mask of a set that ``statistics`` reads, too: the statistics inside, around and below it, and its shape.
             ``prompted``: the prompted mask, where outlines teach it (``outline_weight``); ``seeded``: near the points, the
             pixels that differ from their surroundings as the points do, which nobody teaches.
-        field_mm: half the sides of the three fields of ``statistics`` in millimetres, ascending, in images whose spacing is
-            known; in others, and with null, the fields are 3, 7 and 11 cells wide, a fixed share of the image.
+        field_cells: sides of the fields of ``statistics`` in cells, odd and ascending: a fixed share of the image.
+        field_mm: half the sides of as many fields in millimetres, ascending, in images whose spacing is known; in others, and
+            with null, they are those of ``field_cells``.
         co_occurrence: whether ``statistics`` has contrast, homogeneity, energy and correlation of local grey-level
             co-occurrence matrices, too.
         decoder_folds: of the training patients, with a regression of ``statistics`` each that does not learn from its fold,
@@ -168,7 +172,10 @@ class ModelParams(BaseModel):
     reads_mask: Literal["none", "prompted", "seeded"] = Field(
         default="none", exclude_if=lambda mask: mask == "none"
     )
-    field_mm: tuple[FieldSize, FieldSize, FieldSize] | None = Field(
+    field_cells: tuple[Annotated[int, Field(ge=1)], ...] = Field(
+        default=FIELD_CELLS, min_length=1, exclude_if=lambda sides: sides == FIELD_CELLS
+    )
+    field_mm: tuple[FieldSize, ...] | None = Field(
         default=None, exclude_if=lambda sizes: sizes is None
     )
     co_occurrence: bool = Field(default=False, exclude_if=lambda is_on: not is_on)
@@ -204,9 +211,20 @@ class ModelParams(BaseModel):
 
     @model_validator(mode="after")
     def _check_fields(self) -> Self:
-        if self.field_mm is not None and not self.field_mm[0] < self.field_mm[1] < self.field_mm[2]:
+        for name, sizes in (("field_cells", self.field_cells), ("field_mm", self.field_mm or ())):
+            if any(b <= a for a, b in pairwise(sizes)):
+                raise ValueError(
+                    f"attention.model.{name} must ascend, got {list(sizes)}; order the fields"
+                )
+        if even := [side for side in self.field_cells if side % 2 == 0]:
             raise ValueError(
-                f"attention.model.field_mm must ascend, got {list(self.field_mm)}; order the three fields"
+                f"attention.model.field_cells must be odd, got {even[0]}; a field has a cell in its middle: use {even[0] - 1} or "
+                f"{even[0] + 1}"
+            )
+        if self.field_mm is not None and len(self.field_mm) != len(self.field_cells):
+            raise ValueError(
+                f"attention.model.field_mm must have as many fields as field_cells, {len(self.field_cells)}, got "
+                f"{len(self.field_mm)}; images of unknown spacing have those"
             )
         return self
 
@@ -219,14 +237,17 @@ class ModelParams(BaseModel):
             ("reads_mask", "none", self.reads_mask == "none"),
             ("decoder_folds", "1", self.decoder_folds == 1),
             ("policy_reads", "image or cell", self.policy_reads != "statistics"),
+            ("field_cells", str(list(FIELD_CELLS)), self.field_cells == FIELD_CELLS),
             ("field_mm", "null", self.field_mm is None),
             ("co_occurrence", "false", not self.co_occurrence),
             ("heatmap", "decoder", self.heatmap == "decoder"),
         ):
             if not is_met:
+                value = getattr(self, name)
+                shown = list(value) if isinstance(value, tuple) else str(value).lower()
                 raise ValueError(
-                    f"attention.model.{name} must be {rule} with class_decoder: {self.class_decoder}, got "
-                    f"{str(getattr(self, name)).lower()}; only class_decoder: statistics has it"
+                    f"attention.model.{name} must be {rule} with class_decoder: {self.class_decoder}, got {shown}; "
+                    "only class_decoder: statistics has it"
                 )
         return self
 

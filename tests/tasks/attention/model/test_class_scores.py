@@ -17,9 +17,10 @@ from grpo_pipeline.tasks.attention.evaluation.metrics import build_suite
 from grpo_pipeline.tasks.attention.losses import label_loss, symmetric_cross_entropy
 from grpo_pipeline.tasks.attention.model.class_scores import GradeHead, class_head, class_loss, class_nll, class_probs
 from grpo_pipeline.tasks.attention.model.decoders import GlimpseDecoder, StatisticsDecoder, penalty
-from grpo_pipeline.tasks.attention.model.field_statistics import REGION_WIDTH, WIDTH
+from grpo_pipeline.tasks.attention.model.field_statistics import REGION_WIDTH, width
 from grpo_pipeline.tasks.attention.params import SymmetricParams
 
+WIDTH = width()
 THREE = Classes(names=("normal", "benign", "malignant"), positive=("malignant",))
 GRADES = Classes(names=("gg0", "gg1", "gg2", "gg3"), positive=("gg2", "gg3"), ordinal=True)
 FINDINGS = Classes(names=("cyst", "calcified", "mass"), positive=("calcified", "mass"), several=True)

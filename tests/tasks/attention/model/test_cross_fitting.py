@@ -23,13 +23,14 @@ from grpo_pipeline.tasks.attention.model.field_statistics import (
     OF_A_FIELD,
     ORIENTATIONS,
     REGION_WIDTH,
-    WIDTH,
     describe_fields,
     describe_region,
+    width,
 )
 from grpo_pipeline.tasks.attention.model.sam import cell_centres
 from grpo_pipeline.tasks.attention.model.segmentation import describe_shape, mask_parts, read_at_points, seeded_masks
 
+WIDTH = width()
 FOLDED = {"class_decoder": "statistics", "reads_region": True, "decoder_folds": 3, "glimpse_pool": "mean"}
 ROWS = np.array([0, 2, 4, 6, 8, 12])
 

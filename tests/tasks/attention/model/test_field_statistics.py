@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 import torch
 from skimage.feature import graycomatrix, graycoprops
 from tiny_attention import make_data, make_task
@@ -13,22 +14,22 @@ from grpo_pipeline.tasks.attention.model.decoders import StatisticsDecoder
 from grpo_pipeline.tasks.attention.model.field_statistics import (
     CO_LAGS,
     CO_OCCURRENCE,
-    FIELDS,
     GREYS,
     LAGS,
     LEVEL_WIDTH,
     LEVELS,
     OF_A_FIELD,
     SPREAD,
-    WIDTH,
     co_occurrences,
     describe_fields,
+    describe_region,
     field_radii,
     width,
 )
+from grpo_pipeline.tasks.attention.params import FIELD_CELLS
 from grpo_pipeline.tasks.attention.task import AttentionTask
 
-GRID, SIDE = 5, 20
+GRID, SIDE, WIDTH = 5, 20, width()
 
 
 def one_field(image: np.ndarray, row: int, column: int, field: int) -> list[float]:
@@ -62,16 +63,17 @@ def test_statistics_are_those_of_a_loop_over_pixels() -> None:
     cells = torch.ones(2, GRID * GRID, dtype=torch.bool)
     cells[0].view(GRID, GRID)[:, 4] = False
     cells[1, :7] = False
-    got = describe_fields(standard, cells, GRID)
-    assert got.shape == (2, WIDTH, GRID, GRID)
-    spread = np.array([SPREAD[name] for name in OF_A_FIELD] * len(FIELDS))
-    for p in range(2):
-        image, inside = standard[p, 0].double().numpy(), cells[p].view(GRID, GRID).numpy()
-        found = np.zeros((GRID, GRID, WIDTH))
-        for row, column in np.argwhere(inside):
-            found[row, column] = [value for field in FIELDS for value in one_field(image, row, column, field)]
-        relative = np.where(inside[..., None], (found - found[inside].mean(0)) / spread, 0.0)
-        np.testing.assert_allclose(got[p].movedim(0, -1).numpy(), relative, atol=2e-4)
+    for fields in (FIELD_CELLS, (1, 5)):
+        got = describe_fields(standard, cells, GRID, fields=fields)
+        assert got.shape == (2, width(fields), GRID, GRID)
+        spread = np.array([SPREAD[name] for name in OF_A_FIELD] * len(fields))
+        for p in range(2):
+            image, inside = standard[p, 0].double().numpy(), cells[p].view(GRID, GRID).numpy()
+            found = np.zeros((GRID, GRID, width(fields)))
+            for row, column in np.argwhere(inside):
+                found[row, column] = [value for field in fields for value in one_field(image, row, column, field)]
+            relative = np.where(inside[..., None], (found - found[inside].mean(0)) / spread, 0.0)
+            np.testing.assert_allclose(got[p].movedim(0, -1).numpy(), relative, atol=2e-4)
 
 
 def test_the_decoder_reads_the_cells_of_its_points_and_the_policy_reads_its_evidence() -> None:
@@ -163,11 +165,12 @@ def test_local_co_occurrence_is_that_of_scikit_image_on_crops() -> None:
     image = np.cumsum(rng.normal(size=(SIDE, SIDE)), axis=1)
     image = (image - image.mean()) / image.std()
     image[:4, :4] = 0.3  # one level alone
-    found = co_occurrences(torch.from_numpy(image)[None, None].float(), GRID)[0].double().numpy()
+    fields = (1, 3, 7, 11)
+    found = co_occurrences(torch.from_numpy(image)[None, None].float(), GRID, fields)[0].double().numpy()
     levels = np.clip(np.floor((image + 2) / 4 * GREYS), 0, GREYS - 1).astype(np.uint8)
     size, kinds = SIDE // GRID, len(CO_LAGS) * len(CO_OCCURRENCE)
     for row, column in np.ndindex(GRID, GRID):
-        for number, field in enumerate(FIELDS):
+        for number, field in enumerate(fields):
             half = field // 2
             box = [max(0, row - half), min(GRID, row + half + 1), max(0, column - half), min(GRID, column + half + 1)]
             expected = [crop_properties(levels, tuple(size * side for side in box), lag) for lag in CO_LAGS]
@@ -177,49 +180,60 @@ def test_local_co_occurrence_is_that_of_scikit_image_on_crops() -> None:
     assert co_occurrences(flat, GRID)[0, :4, 2, 2].tolist() == [0, 1, 1, 1]
 
 
-def test_fields_in_millimetres_are_those_of_as_many_cells_and_unknown_ones_stay() -> None:
+@pytest.mark.parametrize("fields", [FIELD_CELLS, (1, 5)])
+def test_fields_in_millimetres_are_those_of_as_many_cells_and_unknown_ones_stay(fields: tuple[int, ...]) -> None:
     rng = np.random.default_rng(8)
     images = standardise(torch.from_numpy(rng.integers(1, 255, (3, SIDE, SIDE), dtype=np.uint8)))
     cells = torch.ones(3, GRID * GRID, dtype=torch.bool)
     cell_mm = 0.5 * SIDE / GRID
     spacing = torch.tensor([[0.5, 0.5], [torch.nan, torch.nan], [1.0, 0.5]])
-    radii = field_radii(tuple(field / 2 * cell_mm for field in FIELDS), spacing, size=SIDE, grid=GRID)
-    torch.testing.assert_close(radii[0], torch.tensor(FIELDS)[:, None].expand(3, 2) / 2)
+    radii = field_radii([field / 2 * cell_mm for field in fields], spacing, size=SIDE, grid=GRID, fields=fields)
+    torch.testing.assert_close(radii[0], torch.tensor(fields)[:, None].expand(-1, 2) / 2)
     torch.testing.assert_close(radii[2, :, 0], radii[0, :, 0] / 2)  # twice the millimetres, half the cells
     for co_occurrence in (False, True):
-        plain = describe_fields(images, cells, GRID, co_occurrence=co_occurrence)
-        got = describe_fields(images, cells, GRID, radii=radii, co_occurrence=co_occurrence)
-        assert got.shape[1] == width(co_occurrence=co_occurrence)
+        plain = describe_fields(images, cells, GRID, fields=fields, co_occurrence=co_occurrence)
+        got = describe_fields(images, cells, GRID, fields=fields, radii=radii, co_occurrence=co_occurrence)
+        assert got.shape[1] == width(fields, co_occurrence=co_occurrence)
         torch.testing.assert_close(got[:2], plain[:2], atol=1e-4, rtol=1e-4)
         assert not torch.allclose(got[2], plain[2], atol=0.1)
     # A field of two cells about the middle of a cell: half of each neighbour counts.
-    half = torch.full((1, 3, 2), 1.0)
-    mean = describe_fields(images[:1], cells[:1], GRID, radii=half)[0, 0] * SPREAD["mean"]
+    half = torch.full((1, len(fields), 2), 1.0)
+    mean = describe_fields(images[:1], cells[:1], GRID, fields=fields, radii=half)[0, 0] * SPREAD["mean"]
     pooled = images[0, 0].reshape(GRID, 4, GRID, 4).mean((1, 3))
     weight = torch.tensor([0.5, 1.0, 0.5])
     expected = (pooled[1:4, 1:4] * weight[:, None] * weight).sum() / 4
     other = (pooled[2:5, 1:4] * weight[:, None] * weight).sum() / 4
     torch.testing.assert_close(mean[2, 2] - mean[3, 2], expected - other, atol=1e-4, rtol=1e-4)
     # Twice as far down as across: one cell and half of those above and below it.
-    tall = torch.tensor([1.0, 0.5]).expand(1, 3, 2)
-    mean = describe_fields(images[:1], cells[:1], GRID, radii=tall)[0, 0] * SPREAD["mean"]
+    tall = torch.tensor([1.0, 0.5]).expand(1, len(fields), 2)
+    mean = describe_fields(images[:1], cells[:1], GRID, fields=fields, radii=tall)[0, 0] * SPREAD["mean"]
     column = lambda row: (pooled[row - 1 : row + 2, 2] * weight).sum() / 2  # noqa: E731
     torch.testing.assert_close(mean[2, 2] - mean[3, 2], column(2) - column(3), atol=1e-4, rtol=1e-4)
 
 
-def test_policy_and_decoder_read_local_co_occurrence_and_millimetres() -> None:
+def test_policy_and_decoder_read_local_co_occurrence_millimetres_and_their_own_fields() -> None:
     data = make_data()
     table = data.examples.table.assign(row_mm=0.2, column_mm=0.2)
     table.loc[0, ["row_mm", "column_mm"]] = np.nan
     data = replace(data, examples=replace(data.examples, table=table))
-    found = {}
-    for name, change in {"plain": {}, "mm": {"field_mm": (0.5, 1.0, 1.5)}, "co": {"co_occurrence": True}}.items():
-        task = make_task(data.examples, class_decoder="statistics", policy_reads="statistics", **change)
+    found, regions = {}, {}
+    changes = {"mm": {"field_mm": (0.5, 1.0, 1.5)}, "co": {"co_occurrence": True}, "fields": {"field_cells": (1, 7)}}
+    for name, change in ({"plain": {}} | changes).items():
+        reads = {"policy_reads": "statistics", "reads_region": True, "reads_mask": "seeded"}
+        task = make_task(data.examples, class_decoder="statistics", **reads, **change)
         policy = task.build_policy(0)
         context = task.encode(policy, task.make_batch(data, np.arange(3)))
         assert policy.propose(context)[0].cells.shape == (3, 16)
-        found[name] = context.statistics
+        found[name], regions[name] = context.statistics, context.region
     torch.testing.assert_close(found["mm"][0], found["plain"][0], atol=1e-4, rtol=1e-4)
     assert not torch.allclose(found["mm"][1], found["plain"][1], atol=0.1)
     torch.testing.assert_close(found["co"][:, :WIDTH], found["plain"])
     assert found["co"].shape[1] == WIDTH + 48
+    # Fields of the model's own: the cell alone, and the second of the usual ones; the region is described by the smallest.
+    of_one = len(OF_A_FIELD)
+    torch.testing.assert_close(found["fields"][:, of_one:], found["plain"][:, of_one : 2 * of_one])
+    batch = task.make_batch(data, np.arange(3))
+    torch.testing.assert_close(found["fields"], describe_fields(batch.images, batch.cells, task.grid, fields=(1, 7)))
+    given = (batch.images, batch.cells, batch.levels, task.grid)
+    torch.testing.assert_close(regions["fields"], describe_region(*given, fields=(1,)))
+    assert not torch.allclose(regions["fields"], regions["plain"])

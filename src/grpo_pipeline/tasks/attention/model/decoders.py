@@ -1,7 +1,7 @@
 """Class decoders: the probability of cancer, read from the points or from the whole image.
 
 ``glimpse`` reads nothing but a small patch of the image around each point, so that a good prediction needs good points.
-``statistics`` reads fixed statistics of three fields around it, relative to the region: more to go by where examples are few.
+``statistics`` reads fixed statistics of some fields around it, relative to the region: more to go by where examples are few.
 ``global`` (the public design) reads the mask decoder's token, which sees the whole image: there, points may become a code
 that says nothing about where the cancer is (docs/decisions/0004).
 """
@@ -163,7 +163,7 @@ class GlimpseDecoder(PointDecoder):
 
 
 class StatisticsDecoder(PointDecoder):
-    """Read the statistics of three fields around each point (``field_statistics``) by a penalised logistic regression.
+    """Read the statistics of some fields around each point (``field_statistics``) by a penalised logistic regression.
 
     The statistics are computed once per image and shared by all point sets; nothing is cropped. With ``reads_region`` the
     statistics of the whole region are read beside them. With F ``folds`` there are F regressions, and none learns from the
@@ -174,7 +174,7 @@ class StatisticsDecoder(PointDecoder):
     def __init__(self, params: ModelParams, classes: Classes | None = None) -> None:
         super().__init__(params, classes)
         self.folds = params.decoder_folds
-        channels = width(co_occurrence=params.co_occurrence)
+        channels = width(params.field_cells, co_occurrence=params.co_occurrence)
         # Of the fields' statistics, so that those of the points count about twice as much as the region's.
         self.scale = 2 / math.sqrt(channels)
         # Channel f * C + c is what regression f says of class c; without classes C = 1.

@@ -5,8 +5,9 @@ variance, of the pairs of pixels at a few distances contrast, dissimilarity, hom
 "Textural features for image classification"), and a soft histogram. Each is a mean over the pixels of a field, so that one pass
 over the image serves every point set.
 
-Fields are squares of a fixed share of the image, or of so many millimetres where the spacing is known. Beside these statistics
-there may be properties of local co-occurrence matrices, which are quantised as in the source (:func:`co_occurrences`).
+Fields are squares of so many cells, a fixed share of the image, or of so many millimetres where the spacing is known. Beside
+these statistics there may be properties of local co-occurrence matrices, which are quantised as in the source
+(:func:`co_occurrences`).
 
 How this differs from the source: levels are not quantised (the co-occurrence matrix is never formed), pairs are counted where
 their first pixel lies, and each statistic is taken relative to its mean over the region: a place that looks as the whole region
@@ -15,17 +16,17 @@ Triggs 2005, "Histograms of oriented gradients for human detection"; without ove
 """
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from grpo_pipeline.core.training.execution import exact_region
+from grpo_pipeline.tasks.attention.params import FIELD_CELLS
 
 LAGS = ((0, 1), (1, 0), (1, 1), (1, -1), (0, 2), (2, 0), (0, 4), (4, 0), (0, 8), (8, 0))
 """(down, right) between the pixels of a pair."""
-FIELDS = (3, 7, 11)
-"""Sides of the fields in cells, odd."""
 LEVELS, LEVEL_WIDTH = (-1.8, -1.23, -0.66, -0.09, 0.49, 1.06, 1.63, 2.2), 0.35
 """Centres and width of the histogram's bins, in standard deviations of the image."""
 OF_A_PAIR = ("contrast", "dissimilarity", "homogeneity", "correlation")
@@ -58,7 +59,6 @@ OF_A_FIELD = (
     *("level" for _ in LEVELS),
     "uniformity",
 )
-WIDTH = len(FIELDS) * len(OF_A_FIELD)
 GREYS, STRETCH = 8, (-2.0, 2.0)
 """Levels of a co-occurrence matrix, and between which standard deviations of the image they lie; what is beyond is at an end."""
 CO_LAGS = ((0, 1), (1, 0), (0, 4), (4, 0))
@@ -68,25 +68,32 @@ CO_CENTRE, CO_SPREAD = (2.5, 0.65, 0.3, 0.7), (2.0, 0.12, 0.12, 0.25)
 REGION_WIDTH = 2 * len(OF_A_FIELD) + ORIENTATIONS * BLOCKS**2 + 2
 
 
-def width(*, co_occurrence: bool) -> int:
-    """Return the number of statistics of a cell."""
-    return WIDTH + co_occurrence * len(FIELDS) * len(CO_LAGS) * len(CO_OCCURRENCE)
+def width(fields: Sequence[int] = FIELD_CELLS, *, co_occurrence: bool = False) -> int:
+    """Return the number of statistics of a cell, D."""
+    of_a_field = len(OF_A_FIELD) + co_occurrence * len(CO_LAGS) * len(CO_OCCURRENCE)
+    return len(fields) * of_a_field
 
 
 def field_radii(
-    radii_mm: tuple[float, float, float], spacing: Tensor, *, size: int, grid: int
+    radii_mm: Sequence[float],
+    spacing: Tensor,
+    *,
+    size: int,
+    grid: int,
+    fields: Sequence[int] = FIELD_CELLS,
 ) -> Tensor:
     """Return half the sides of each image's fields in cells, [P, fields, 2], down and across.
 
     Args:
         radii_mm: half the sides of the fields in millimetres.
-        spacing: millimetres per model pixel, down and across, [P, 2]; NaN where unknown: the fields are FIELDS there.
+        spacing: millimetres per model pixel, down and across, [P, 2]; NaN where unknown: the fields are ``fields`` there.
         size: side of the model image in pixels.
         grid: side h = w of the cell grid.
+        fields: sides of as many fields in cells.
     """
     cell_mm = spacing[:, None] * (size / grid)  # [P, 1, 2]
     in_cells = torch.tensor(radii_mm, device=spacing.device)[:, None] / cell_mm
-    default = torch.tensor(FIELDS, device=spacing.device)[:, None] / 2
+    default = torch.tensor(fields, device=spacing.device)[:, None] / 2
     return torch.where(cell_mm.isnan(), default, in_cells)
 
 
@@ -95,6 +102,7 @@ def describe_fields(
     cells: Tensor,
     grid: int,
     *,
+    fields: Sequence[int] = FIELD_CELLS,
     radii: Tensor | None = None,
     co_occurrence: bool = False,
 ) -> Tensor:
@@ -106,18 +114,19 @@ def describe_fields(
         images: standardised, [P, 1, S, S].
         cells: bool [P, V], True inside the region; at least one per row.
         grid: side h = w of the cell grid.
-        radii: half the sides of each image's fields in cells, [P, fields, 2]; None: FIELDS.
+        fields: their sides in cells, odd.
+        radii: half the sides of each image's fields in cells, [P, fields, 2], in place of ``fields``; None: those.
         co_occurrence: whether the properties of co-occurrence matrices are there, too, behind the others.
     """
     with exact_region(images):
         described, inside = (
-            _describe(images, grid, radii),
+            _describe(images, grid, fields, radii),
             cells.reshape(-1, 1, grid, grid).float(),
         )
         if co_occurrence:
-            found = co_occurrences(images, grid, radii)
+            found = co_occurrences(images, grid, fields, radii)
             centre, spread = (
-                torch.tensor(of, device=images.device).repeat(len(FIELDS) * len(CO_LAGS))
+                torch.tensor(of, device=images.device).repeat(len(fields) * len(CO_LAGS))
                 for of in (CO_CENTRE, CO_SPREAD)
             )
             found = (found - centre[:, None, None]) / spread[:, None, None]
@@ -126,7 +135,9 @@ def describe_fields(
         return (described - _mean_inside(described, inside)) * inside
 
 
-def co_occurrences(images: Tensor, grid: int, radii: Tensor | None = None) -> Tensor:
+def co_occurrences(
+    images: Tensor, grid: int, fields: Sequence[int] = FIELD_CELLS, radii: Tensor | None = None
+) -> Tensor:
     """Return properties of the grey-level co-occurrence matrix of every field, [P, fields * lags * properties, h, w].
 
         contrast = sum p(i, j) (i - j)^2          homogeneity = sum p(i, j) / (1 + (i - j)^2)
@@ -139,7 +150,7 @@ def co_occurrences(images: Tensor, grid: int, radii: Tensor | None = None) -> Te
     Args:
         images: standardised, [P, 1, S, S].
         grid: side h = w of the cell grid.
-        radii: as in :func:`describe_fields`.
+        fields, radii: as in :func:`describe_fields`.
     """
     n, size = len(images), images.shape[-1] // grid
     low, high = STRETCH
@@ -153,15 +164,15 @@ def co_occurrences(images: Tensor, grid: int, radii: Tensor | None = None) -> Te
         is_pair = (seen & (_shift(seen.float(), lag) > 0)).flatten(1)
         kind = level * GREYS + _shift(level, lag)
         place = (cell * kinds + kind).flatten(1)
-        found = torch.zeros(n, grid * grid * kinds, device=images.device)
-        found.scatter_add_(1, place, is_pair.float())
-        counts.append(found.reshape(n, grid, grid, kinds).permute(0, 3, 1, 2))
-    fields = [
-        _properties(_over_field(count, field, radii).reshape(n, GREYS, GREYS, grid, grid))
-        for field in range(len(FIELDS))
+        count = torch.zeros(n, grid * grid * kinds, device=images.device)
+        count.scatter_add_(1, place, is_pair.float())
+        counts.append(count.reshape(n, grid, grid, kinds).permute(0, 3, 1, 2))
+    found = [
+        _properties(_over_field(count, fields, field, radii).reshape(n, GREYS, GREYS, grid, grid))
+        for field in range(len(fields))
         for count in counts
     ]
-    return torch.cat(fields, dim=1)
+    return torch.cat(found, dim=1)
 
 
 def _properties(counts: Tensor) -> Tensor:
@@ -185,13 +196,13 @@ def _properties(counts: Tensor) -> Tensor:
     return torch.stack(found, dim=1)
 
 
-def _over_field(maps: Tensor, field: int, radii: Tensor | None) -> Tensor:
-    """Return the mean over each cell's field of the maps [P, D, h, w], up to a factor that all maps of a cell share.
+def _over_field(maps: Tensor, fields: Sequence[int], field: int, radii: Tensor | None) -> Tensor:
+    """Return the mean over each cell's field of this number of maps [P, D, h, w], up to a factor that a cell's maps share.
 
     A field in cells may end inside a cell, of which the covered share counts.
     """
     if radii is None:
-        return F.avg_pool2d(maps, FIELDS[field], 1, FIELDS[field] // 2)
+        return F.avg_pool2d(maps, fields[field], 1, fields[field] // 2)
     down, across = (_covered(radii[:, field, axis], maps.shape[2 + axis]) for axis in range(2))
     return down[:, None] @ maps @ across[:, None].mT
 
@@ -204,7 +215,13 @@ def _covered(radius: Tensor, n: int) -> Tensor:
 
 
 def describe_region(
-    images: Tensor, cells: Tensor, levels: Tensor, grid: int, *, radii: Tensor | None = None
+    images: Tensor,
+    cells: Tensor,
+    levels: Tensor,
+    grid: int,
+    *,
+    fields: Sequence[int] = FIELD_CELLS,
+    radii: Tensor | None = None,
 ) -> Tensor:
     """Return the statistics of the whole region, [P, REGION_WIDTH]: what it looks like wherever the points lie.
 
@@ -217,10 +234,11 @@ def describe_region(
         cells: bool [P, V], True inside the region; at least one per row.
         levels: mean and standard deviation of the grey levels before, as shares of white, [P, 2].
         grid: side h = w of the cell grid.
-        radii: as in :func:`describe_fields`.
+        fields, radii: as in :func:`describe_fields`; the first is the smallest.
     """
+    smallest = None if radii is None else radii[:, :1]
     with exact_region(images):
-        described = _describe(images, grid, radii)[:, : len(OF_A_FIELD)]
+        described = _describe(images, grid, fields[:1], smallest)
         inside = cells.reshape(-1, 1, grid, grid).float()
         mean = _mean_inside(described, inside)
         spread = _mean_inside((described - mean).square(), inside).sqrt()
@@ -252,8 +270,8 @@ def _mean_inside(described: Tensor, inside: Tensor) -> Tensor:
     return (described * inside).sum((2, 3), keepdim=True) / inside.sum((2, 3), keepdim=True)
 
 
-def _describe(images: Tensor, grid: int, radii: Tensor | None) -> Tensor:
-    """Return the statistics of every cell about their usual values, in their usual spread, [P, WIDTH, h, w]."""
+def _describe(images: Tensor, grid: int, fields: Sequence[int], radii: Tensor | None) -> Tensor:
+    """Return the statistics of every cell about their usual values, in their usual spread, [P, width(fields), h, w]."""
     values = images.float()
     seen = (values != 0).float()
     size = images.shape[-1] // grid
@@ -267,15 +285,15 @@ def _describe(images: Tensor, grid: int, radii: Tensor | None) -> Tensor:
         pooled.append(
             (F.avg_pool2d(torch.cat(pair, 1) * is_pair, size), F.avg_pool2d(is_pair, size))
         )
-    described = torch.cat([_one_field(pooled, field, radii) for field in range(len(FIELDS))], dim=1)
+    described = torch.cat(
+        [_one_field(pooled, fields, field, radii) for field in range(len(fields))], dim=1
+    )
     spread, centre = (
         torch.tensor([of.get(name, 0.0) for name in OF_A_FIELD], device=images.device)
         for of in (SPREAD, CENTRE)
     )
-    repeats = len(FIELDS)
-    return (described - centre.repeat(repeats)[:, None, None]) / spread.repeat(repeats)[
-        :, None, None
-    ]
+    centre, spread = (of.repeat(len(fields))[:, None, None] for of in (centre, spread))
+    return (described - centre) / spread
 
 
 def _shift(values: Tensor, lag: tuple[int, int]) -> Tensor:
@@ -286,11 +304,13 @@ def _shift(values: Tensor, lag: tuple[int, int]) -> Tensor:
     return padded[..., down : down + height, max(0, right) : max(0, right) + width]
 
 
-def _one_field(pooled: list[tuple[Tensor, Tensor]], field: int, radii: Tensor | None) -> Tensor:
+def _one_field(
+    pooled: list[tuple[Tensor, Tensor]], fields: Sequence[int], field: int, radii: Tensor | None
+) -> Tensor:
     """Return the statistics of each cell's field of this number, from means over cells: [P, len(OF_A_FIELD), h, w]."""
 
     def around(part: tuple[Tensor, Tensor]) -> Tensor:
-        total, count = (_over_field(one, field, radii) for one in part)
+        total, count = (_over_field(one, fields, field, radii) for one in part)
         return total / count.clamp(min=1e-6)
 
     single, *pairs = map(around, pooled)

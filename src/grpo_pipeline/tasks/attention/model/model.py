@@ -104,7 +104,7 @@ class AttentionModel(SetDecoder):
         self.sam = Sam(params, image_size, net)
         self.texture = FilterBank(params.texture_channels)
         # With statistics the policy reads them too, and the evidence that the decoder sees in each cell.
-        described = width(co_occurrence=params.co_occurrence)
+        described = width(params.field_cells, co_occurrence=params.co_occurrence)
         looks = self.texture.width + (described + 1) * (params.class_decoder == "statistics")
         looks += params.detail_channels
         if params.policy_reads == "statistics":
@@ -119,7 +119,8 @@ class AttentionModel(SetDecoder):
             labels=params.point_labels,
         )
         self.policy_reads = params.policy_reads
-        self.field_mm, self.co_occurrence = params.field_mm, params.co_occurrence
+        self.field_cells, self.field_mm = params.field_cells, params.field_mm
+        self.co_occurrence = params.co_occurrence
         self.class_decoder = DECODERS[params.class_decoder](params, classes)
         tune_encoder(self.sam.net.vision_encoder, params)
         # A copy, so that both start from the same weights and nothing else is drawn in another way.
@@ -324,6 +325,7 @@ class AttentionModel(SetDecoder):
             batch.images,
             batch.cells,
             self.sam.grid,
+            fields=self.field_cells,
             radii=self._radii(batch),
             co_occurrence=self.co_occurrence,
         )
@@ -336,14 +338,21 @@ class AttentionModel(SetDecoder):
         ):
             return None
         return describe_region(
-            batch.images, batch.cells, batch.levels, self.sam.grid, radii=self._radii(batch)
+            batch.images,
+            batch.cells,
+            batch.levels,
+            self.sam.grid,
+            fields=self.field_cells,
+            radii=self._radii(batch),
         )
 
     def _radii(self, batch: AttentionBatch) -> Tensor | None:
         if self.field_mm is None or batch.spacing is None:
             return None
         size = batch.images.shape[-1]
-        return field_radii(self.field_mm, batch.spacing, size=size, grid=self.sam.grid)
+        return field_radii(
+            self.field_mm, batch.spacing, size=size, grid=self.sam.grid, fields=self.field_cells
+        )
 
 
 DECODERS: dict[str, type[PointDecoder | GlobalDecoder]] = {

@@ -207,6 +207,7 @@ def test_the_fingerprint_follows_the_content_and_not_the_place(tmp_path: Path, p
     found = task.fingerprint(make_data())
     assert found.keys() == {"model", "reward", "supervised_loss", "examples", "split"}
     off = {
+        "field_cells",
         "field_mm",
         "co_occurrence",
         "policy_encoder",
