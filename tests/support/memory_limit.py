@@ -5,6 +5,7 @@ Arguments: a data root with ``manifest.csv``, an output folder, bytes. Prints th
 
 import resource
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -43,6 +44,7 @@ def main(root: str, output: str, limit: str) -> None:
     params = DataParams.model_validate(base | {"source": "manifest", "root": root, "image_size": 256, "workers": 2})
     small = np.arange(256 * 256, dtype=np.uint8).reshape(256, 256)
     building.CHUNK_BYTES, task_module.REFERENCE_BATCH = 2**21, 2  # a batch is what needs memory, whatever the data set
+    threading.stack_size(2**20)  # of 8 MB each, and how many there are at once is a matter of luck
     train_one_step(make_task(), make_data())  # whatever the libraries allocate once, compiled kernels and threads among it
     resource.setrlimit(resource.RLIMIT_DATA, (data_bytes() + int(limit), resource.RLIM_INFINITY))
     try:
