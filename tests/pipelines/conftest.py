@@ -67,7 +67,7 @@ def make_showcase(*, seed: int = 0, cores: int = 12, size: int = 64, cells: int 
         "lesion": lesion,
         "heatmap": heat.astype(np.float32),
         "attention": (attention / attention.sum(axis=(1, 2), keepdims=True)).astype(np.float32),
-        "points_untrained": generator.uniform(0.25, 0.75, (cores, k, 2)).astype(np.float32),
+        "points_uniform": generator.uniform(0.25, 0.75, (cores, k, 2)).astype(np.float32),
         "points_trained": np.clip(centre[:, None] + generator.normal(scale=0.05, size=(cores, k, 2)), 0, 1).astype(np.float32),
         "contribution": generator.normal(scale=0.2, size=(cores, k)),
     }

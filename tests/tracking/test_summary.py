@@ -99,13 +99,14 @@ def test_of_the_baselines_the_headline_is_shown_else_every_metric_whatever_its_n
     assert re.search(r"^blobs +- *$", text, re.MULTILINE)
 
 
-def test_a_row_that_compares_nothing_is_left_out():
-    same, other = ({"value": value, "ci95": [value, value]} for value in (3.0, 2.0))
+def test_what_is_the_same_everywhere_has_a_line_instead_of_a_row():
+    same, other = ({"value": value, "ci95": [value - 1e-13, value + 1e-13]} for value in (3.0, 2.0))  # as means are rounded
     zero, wide = {"value": 0.0, "ci95": [0.0, 0.0]}, {"value": 3.0, "ci95": [3.0, 4.0]}
     for ours, theirs, gap, is_shown in ((same, same, zero, False), (other, same, other, True), (wide, same, zero, True)):
         arms = {"supervised": {"metrics": {"points": theirs}}, "grpo": {"metrics": {"points": ours}}}
         text = shown({**COMPARISON, "arms": arms, "differences": {"grpo": {"points": gap}}, "baselines": {}})
-        assert ("points" in text) == is_shown
+        assert bool(re.search("^points", text, re.MULTILINE)) == is_shown
+        assert ("- the same in every arm and example: points 3.000\n" in text) != is_shown
 
 
 def test_with_more_arms_the_differences_are_a_table_of_their_own():

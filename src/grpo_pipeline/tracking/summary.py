@@ -6,6 +6,7 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
@@ -100,7 +101,7 @@ def _table(
     *,
     signed: int,
 ) -> Iterator[Table | Text]:
-    """Yield one row per metric that is defined somewhere, and below it why cells are empty.
+    """Yield one row per metric that is defined somewhere, and below it what is the same everywhere and why cells are empty.
 
     The columns from number ``signed`` on are differences.
     """
@@ -108,17 +109,20 @@ def _table(
     table.add_column("metric", no_wrap=True)
     for name in columns:
         table.add_column(name, justify="right", no_wrap=True)
+    constant = []
     for metric in metrics:
         cells = [entries.get(metric) for entries in columns.values()]
-        if any(cell and cell.get("value") is not None for cell in cells) and not _is_constant(
-            cells
-        ):
+        if _is_constant(cells):
+            constant.append(f"{metric} {cell_text(cells[0], sign=False, with_interval=False)}")
+        elif any(cell and cell.get("value") is not None for cell in cells):
             table.add_row(
                 metric,
                 *(cell_text(c, sign=i >= signed, with_interval=True) for i, c in enumerate(cells)),
             )
     if table.row_count:
         yield table
+    if constant:
+        yield Text(f"- the same in every arm and example: {', '.join(constant)}", style="dim")
     for reason, names in reasons(columns, metrics).items():
         yield Text(f"- {', '.join(names)}: {reason}", style="dim")
 
@@ -127,8 +131,11 @@ def _is_constant(cells: Sequence[Mapping[str, Any] | None]) -> bool:
     """Say whether a row compares nothing: the same number in every arm and in every resample, differences of 0."""
     intervals = [cell.get("ci95") if cell else None for cell in cells]
     first = intervals[0]
-    return bool(first and len(cells) > 1) and all(
-        interval in ([first[0]] * 2, [0.0] * 2) for interval in intervals if first
+    if not first or len(cells) < 2:
+        return False
+    return all(
+        interval is not None and (np.allclose(interval, first[0]) or np.allclose(interval, 0.0))
+        for interval in intervals
     )
 
 

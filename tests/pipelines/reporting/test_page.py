@@ -9,11 +9,13 @@ import pandas as pd
 import pytest
 from PIL import Image
 from sampled_graphs import ARMS, all_arms, evaluation_params, reward_params
+from tiny_attention import algorithm_params
 from tiny_audit import audit_document
 from tiny_replies import evaluation_params as reply_params
 from tiny_replies import make_predictions as make_replies
 
-from grpo_pipeline.pipelines.data.attention.report import oracle_arms, outline_sentence, plot_roc, render_report
+from grpo_pipeline.core.params import AlgorithmParams
+from grpo_pipeline.pipelines.data.attention.report import outline_sentence, plot_roc, proposal_of, render_report
 from grpo_pipeline.pipelines.data.dialogue.report import plot_scores_by_need, render_replies
 from grpo_pipeline.pipelines.data.molecules.report import draw_molecules, measure_window, render_molecules
 from grpo_pipeline.pipelines.evaluation.nodes import compare_arms
@@ -111,22 +113,41 @@ def test_a_difference_is_marked_by_interval_and_direction():
 
 
 def test_whether_outlines_taught_the_model_is_read_off_the_data() -> None:
-    parameters = {"attention": {"supervised": {"algorithm": {"proposal": "oracle"}}, "grpo": {"algorithm": {}}, "training": {}}}
-    arms = oracle_arms(["supervised", "grpo", "more"], parameters, task="attention")
-    assert arms == ["supervised"]
     never, drawn = (
         "The lesion outline was never shown to the model.",
         "The points of supervised were drawn from lesion outlines in training.",
     )
     bag = "In 640 of 647 images the lesion outline is the bag mask too: the losses of the decoder and of the heatmap"
-    for usable, masks, bags, given, start, end in (
-        (647, 647, 640, [], bag, ""), (9, 4, 0, [], never, never), (9, 0, 0, [], "", ""),
-        (9, 4, 0, arms, drawn, drawn), (9, 4, 2, arms, "In 2 of 9 images", drawn),
+    arms, shown = ["supervised"], "The lesion outline of 33% of the training images was shown to losses and rewards"
+    for usable, masks, bags, given, share, start, end in (
+        (647, 647, 640, [], 1.0, bag, ""), (9, 4, 0, [], 0.0, never, never), (9, 0, 0, [], 0.0, "", ""),
+        (9, 4, 0, arms, 0.0, drawn, drawn), (9, 4, 2, arms, 0.2, "In 2 of 9 images", drawn),
+        (9, 4, 0, [], 0.33, shown, "images."),
     ):  # fmt: skip
-        said = outline_sentence({"usable": usable, "lesion_masks": masks, "bags_that_are_the_lesion_outline": bags}, given)
+        counts = {"usable": usable, "lesion_masks": masks, "bags_that_are_the_lesion_outline": bags}
+        said = outline_sentence(counts, given, share=share)
         assert said.startswith(start)
         assert said.endswith(end)
         assert (bool(said), never in said) == (bool(start), start == never)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "proposal"),
+    [({"name": "supervised"}, "uniform"), ({"name": "supervised", "proposal": "policy"}, "policy"), ({"name": "grpo"}, "policy"),
+     ({"name": "supervised", "proposal": "oracle"}, "oracle")],
+)  # fmt: skip
+def test_the_page_says_where_the_control_drew_its_points(make_page, params, algorithm: dict[str, str], proposal: str) -> None:
+    parameters = {"attention": {"supervised": {"algorithm": algorithm}, "training": {}}}
+    assert proposal_of("supervised", parameters, params) == proposal
+    said = {"uniform": "drawn uniformly", "policy": "of its own policy", "oracle": "drawn from the lesion outlines"}
+    text = words_of(make_page(parameters=parameters)).split("nothing learned from reward")[0]
+    assert [word for word, sentence in said.items() if f"with points {sentence}" in text] == [proposal]
+    off = dict.fromkeys(("policy_weight", "kl_weight", "value_weight", "entropy_weight"), 0.0) | {
+        "update_epochs": 1,
+        "policy_loss": None,
+    }
+    given = algorithm_params().model_dump() | {"proposal": None} | algorithm | (off if algorithm["name"] == "supervised" else {})
+    assert AlgorithmParams.model_validate(given).proposal == proposal
 
 
 READ = {

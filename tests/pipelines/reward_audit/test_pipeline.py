@@ -96,8 +96,8 @@ def test_a_run_that_trains_stops_where_the_answer_is_not_paid_more_unless_it_may
         reward_audit.admit_training(params(no_ceiling=stop), paid)
     reward_audit.admit_training(params(no_ceiling="warn"), unpaid)
     sentence = (
-        r"the reward of talk must pay a policy that knows the answer .* got: the ceiling \(answer\) is paid 1.000, not more than "
-        r"the start \(model\) 1.000 .*set talk.reward_audit.no_ceiling: warn to train all the same"
+        r"the reward of talk must pay a policy that knows the answer .* got: the ceiling \(answer\) is paid 1.000, not shown to "
+        r"be more than the start \(model\) 1.000 .*set talk.reward_audit.no_ceiling: warn to train all the same"
     )
     with pytest.raises(ValueError, match=sentence):
         reward_audit.admit_training(params(), unpaid)

@@ -129,7 +129,7 @@ def draw_agreement(axes: Axes, document: Document) -> None:
     names = [metric + arrows[better] for metric, better in document["metrics"].items()]
     axes.set_xticks(range(len(names)), names, rotation=30, ha="right")
     axes.set_title(
-        f"rank correlation within the groups of {document['start']}", fontsize=10, loc="left"
+        f"rank correlation\nwithin the groups of {document['start']}", fontsize=10, loc="left"
     )
 
 

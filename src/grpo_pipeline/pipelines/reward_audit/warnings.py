@@ -53,9 +53,9 @@ def find_no_ceiling(document: Document) -> list[str]:
     """Return a sentence for each policy that knows the answer and is not shown to be paid more than the start."""
     start = document["start"]
     return [
-        f"the ceiling ({name}) is paid {_value(policy['reward'])}, not more than {_start(document)} "
+        f"the ceiling ({name}) is paid {_value(policy['reward'])}, not shown to be more than {_start(document)} "
         f"{_value(document['policies'][start]['reward'])} (difference {_signed(policy['more_than_start'])}): "
-        "the reward does not ask for what is wanted"
+        "nothing shows that the reward asks for what is wanted"
         for name, policy in document["policies"].items()
         if policy["role"] == "ceiling" and not is_above(policy["more_than_start"])
     ]

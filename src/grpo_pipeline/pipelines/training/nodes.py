@@ -260,9 +260,11 @@ def train(
     loop = _Loop(task, data, algorithm, training)
     pending: list[Row] = []
     batches = BatchLoader(task, data, algorithm, training, state)
+    # <task>.<arm or stage>.algorithm; two arms may have one algorithm.
+    arm = sections["algorithm"].split(".")[1:-1] or [algorithm.name]
     with (
         quiet_nodes(),
-        progress(state.total_steps - state.step, f"train {algorithm.name}") as shown,
+        progress(state.total_steps - state.step, f"train {arm[0]}") as shown,
         batches,
     ):
         # A generator node must yield at least once, also when a resumed arm has nothing left to do.

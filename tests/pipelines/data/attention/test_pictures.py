@@ -53,8 +53,11 @@ def test_a_pair_of_panels_shows_its_core_and_a_point_lies_on_its_cell_of_image_h
     assert [bar.get_xlabel() for bar in bars] == ["contribution of a point to the reward", "heatmap"]
     collections = [[isinstance(artist, ContourSet) for artist in one.collections] for one in (other, beside, axes)]
     assert [sum(kinds) for kinds in collections] == [0, 0, 1]
+    for bag, is_named in ((arrays["lesion"], True), (arrays["region"], False)):  # of the whole region: there is no needle
+        names = [text.get_text() for text in image_sheet(arrays | {"bag": bag}, arm="grpo").legends[0].get_texts()]
+        assert ("needle" in names) == is_named
     untrained, trained = (artist for artist in axes.collections if not isinstance(artist, ContourSet))
-    np.testing.assert_allclose(untrained.get_offsets(), arrays["points_untrained"][1], rtol=1e-6)
+    np.testing.assert_allclose(untrained.get_offsets(), arrays["points_uniform"][1], rtol=1e-6)
     x, y = trained.get_offsets()[0]
     for picture, cells in ((axes.images[0], 64), (heat.images[0], 8)):
         left, right, bottom, top = picture.get_extent()

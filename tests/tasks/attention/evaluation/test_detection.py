@@ -50,4 +50,5 @@ def test_sentences_say_what_was_shown() -> None:
 
     assert said(0.0, 5).startswith("No lesion outline supervised the heatmap")
     assert "outline of 78% of the training cores supervised" in said(0.784, 5)
+    assert "outline of 50% of the training cores supervised" in said(0.5, 0)  # whatever held-out cores have
     assert said(0.0, 0) == said(None, 5) == ""

@@ -250,6 +250,23 @@ def test_golden():
     assert np.isnan(mean_distance(torch.zeros(2, 1, 0, dtype=torch.int64), some)).all()
 
 
+def test_a_lesion_between_the_centres_of_cells_is_left_out_of_hits_and_said(caplog: pytest.LogCaptureFixture) -> None:
+    task, data = make_task(), make_data()
+    rows = task.rows(data, "test")
+    outlined = np.array(data.examples.lesion[rows]).any((1, 2))
+    for inside, said in (((4, 4), 0), ((0, 0), 1)):  # the centre of the first cell, and its corner
+        caplog.clear()
+        lesion = np.array(data.examples.lesion)
+        lesion[rows[0]] = False
+        lesion[rows[0]][inside] = True
+        small = replace(data, examples=replace(data.examples, lesion=lesion))
+        table = task.evaluate(task.build_policy(0), small, rows, seed=0, n_samples=2)
+        of_policy = table[table["rule"] == "policy"]
+        assert of_policy["lesion_hit"].notna().sum() == outlined[1:].sum() + 1 - said
+        warned = [line for line in caplog.messages if "held-out lesions hold the centre of no cell: no point can hit" in line]
+        assert [int(line.split()[0]) for line in warned] == [1] * said
+
+
 def test_prediction_rows_and_the_metric():
     task, data = make_task(), make_data(with_spacing(0.1, 0.2))
     rows = task.rows(data, "test")

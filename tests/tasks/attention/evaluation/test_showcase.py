@@ -32,7 +32,7 @@ def test_what_is_shown_belongs_together_and_a_frame_of_training_shows_the_policy
     for name in ("image", "lesion"):  # 32 pixels: as they are
         np.testing.assert_array_equal(first[name], getattr(data.examples, {"image": "images"}.get(name, name))[rows])
     np.testing.assert_allclose(first["attention"], shown["attention"], rtol=1e-6)
-    for points in (shown["points_untrained"], shown["points_trained"], first["points"].numpy()):
+    for points in (shown["points_uniform"], shown["points_trained"], first["points"].numpy()):
         assert points.shape == (2, 3, 2)
         column, row = (points * task.grid).astype(int).transpose(2, 0, 1)
         assert np.take_along_axis(cells, row * task.grid + column, 1).all()

@@ -29,7 +29,7 @@ OUTLINES = {
     "read_mask": (VERMILLION, ":", "mask that the prediction reads"),
 }
 MARKERS = {
-    "points_untrained": ("X", "white", "black", "points of the untrained policy"),
+    "points_uniform": ("X", "white", "black", "uniform points"),
     "points_trained": ("o", "white", "black", "points of the trained policy"),
 }
 BACKGROUND = ("s", "white", "black", "background points of the trained policy")
@@ -104,12 +104,12 @@ def draw_core(axes: Axes, core: Mapping[str, np.ndarray], scale: Normalize) -> N
     """Draw one core's image, outlines and points, and beside each point of the policy what it contributes."""
     axes.imshow(core["image"], cmap="gray", vmin=0, vmax=255, extent=FRAME, interpolation="nearest")
     for name, (colour, dashes, _) in OUTLINES.items():
-        if name in core:
+        if name in core and not (name == "bag" and is_whole_region(core)):
             draw_outline(axes, core[name] > 0.5, colour=colour, dashes=dashes)
-    marker, face, edge, _ = MARKERS["points_untrained"]
+    marker, face, edge, _ = MARKERS["points_uniform"]
     axes.scatter(
-        core["points_untrained"][:, 0],
-        core["points_untrained"][:, 1],
+        core["points_uniform"][:, 0],
+        core["points_uniform"][:, 1],
         marker=marker,
         s=36,
         facecolor=face,
@@ -137,6 +137,11 @@ def draw_core(axes: Axes, core: Mapping[str, np.ndarray], scale: Normalize) -> N
     axes.set(xlim=(0, 1), ylim=(1, 0), xticks=[], yticks=[])
     truth = "cancer" if core["label"] == 1 else "benign"
     axes.set_title(f"{core['core_id']}\n{truth}, P(cancer) = {float(core['prob']):.2f}", fontsize=9)
+
+
+def is_whole_region(core: Mapping[str, np.ndarray]) -> bool:
+    """Say whether the label is known of the whole region, as without bag masks: there is no needle to draw."""
+    return bool(np.array_equal(core["bag"], core["region"]))
 
 
 def write_numbers(axes: Axes, points: np.ndarray, values: np.ndarray) -> None:
@@ -207,7 +212,7 @@ def legend_handles(showcase: Mapping[str, np.ndarray]) -> list[Line2D]:
     outlines = [
         Line2D([], [], color=colour, ls=dashes, lw=LINE_WIDTH, label=label)
         for name, (colour, dashes, label) in OUTLINES.items()
-        if name in showcase
+        if name in showcase and not (name == "bag" and is_whole_region(showcase))
     ]
     markers = [
         Line2D(

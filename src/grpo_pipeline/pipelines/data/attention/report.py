@@ -1,6 +1,6 @@
 """Wiring of the attention task's own figures and of its page."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -207,48 +207,67 @@ def render_report(
         "animation": animation or None,
         "still": still_of(animation) if animation else None,
         "outlines": outline_sentence(
-            data_report, oracle_arms(comparison["arms"], parameters, task=params.task)
+            data_report,
+            [arm for arm in comparison["arms"] if proposal_of(arm, parameters, params) == "oracle"],
+            share=known.get("outlined_share", {}).get("value") or 0.0,
         ),
+        "control_points": PROPOSALS[proposal_of(comparison["control"], parameters, params)],
     }
     configuration = configuration_text(parameters, params.task)
     return render(Page(PAGE, comparison, suite.unit.noun, configuration, parts))
 
 
-def oracle_arms(arms: Iterable[str], parameters: Mapping[str, Any], *, task: str) -> list[str]:
-    """Return the arms that drew from the truth in training (``proposal: oracle``)."""
-    sections = plain(parameters.get(task, parameters))
-    return [
-        arm
-        for arm in arms
-        if sections.get(arm, {}).get("algorithm", {}).get("proposal") == "oracle"
-    ]
+PROPOSALS = {
+    "uniform": "drawn uniformly",
+    "policy": "of its own policy, which starts as the others' do",
+    "oracle": "drawn from the lesion outlines",
+}
+"""Where the points of a control come from in training, by ``algorithm.proposal``."""
 
 
-def outline_sentence(data_report: Mapping[str, Any], oracle_arms: Sequence[str] = ()) -> str:
+def proposal_of(arm: str, parameters: Mapping[str, Any], params: EvaluationParams) -> str:
+    """Return where an arm's points came from in training, as ``AlgorithmParams`` fills it in."""
+    sections = plain(parameters.get(params.task, parameters))
+    algorithm = sections.get(arm, {}).get("algorithm", {})
+    usual = "uniform" if algorithm.get("name") == "supervised" else "policy"
+    proposal: str = algorithm.get("proposal") or usual
+    return proposal
+
+
+def outline_sentence(
+    data_report: Mapping[str, Any], oracle_arms: Sequence[str] = (), *, share: float = 0.0
+) -> str:
     """Say what the models have learned from lesion outlines; nothing where the data have none.
 
     Args:
         data_report: counts of the data.
         oracle_arms: arms whose points in training were drawn from the outlines.
+        share: of the training images, whose outline was shown to losses and rewards.
     """
     outlines, bags = (
         int(data_report.get("lesion_masks", 0)),
         int(data_report.get("bags_that_are_the_lesion_outline", 0)),
     )
     usable = int(data_report.get("usable", outlines))
-    drawn = (
-        f"The points of {', '.join(oracle_arms)} were drawn from lesion outlines in training."
-        if oracle_arms
-        else ""
-    )
+    said = []
     if bags:
-        said = (
+        said.append(
             f"In {bags} of {usable} images the lesion outline is the bag mask too: the losses of the decoder and of the heatmap "
             "learned from it, and figures of the heatmap inside the bag are averages over the outline of the test images. This "
             "is no learning from labels of whole images."
         )
-        return f"{said} {drawn}".strip()
-    return drawn or ("The lesion outline was never shown to the model." if outlines else "")
+    elif share:
+        said.append(
+            f"The lesion outline of {share:.0%} of the training images was shown to losses and rewards, and of no image below: "
+            "this is no learning from labels of whole images."
+        )
+    if oracle_arms:
+        said.append(
+            f"The points of {', '.join(oracle_arms)} were drawn from lesion outlines in training."
+        )
+    if outlines and not said:
+        said.append("The lesion outline was never shown to the model.")
+    return " ".join(said)
 
 
 PARTS = (

@@ -4,6 +4,7 @@ Rules share the random numbers of a seed, so that two arms are compared on the s
 (``prob``) always comes from one set of k points; rewards and hit rates are averages over all sampled sets.
 """
 
+import logging
 from collections.abc import Mapping
 
 import numpy as np
@@ -50,6 +51,8 @@ from grpo_pipeline.tasks.attention.model.baselines import (
 from grpo_pipeline.tasks.attention.model.class_scores import class_probs
 from grpo_pipeline.tasks.attention.model.model import AttentionModel
 
+logger = logging.getLogger(__name__)
+
 
 @torch.no_grad()
 def evaluate(
@@ -74,7 +77,7 @@ def evaluate(
         seed: of the sampled points.
         n_samples: number of sampled sets per core for the sampled rules.
     """
-    frames = []
+    frames, unreachable = [], 0
     earlier: EarlierPoints | None = None
     rows, cores = turn_about(data, rows), data.examples.table["core_id"].astype("category")
     outlined = outlined_share(data, task.rows(data, "train"), task.supervised)
@@ -100,6 +103,8 @@ def evaluate(
         blobs = blob_map(context.images, task.grid, widths=task.model.blob_widths)
         chosen["blobs"] = highest_points(blobs, cells, k)
         chosen[CONSTANT] = highest_points(frequency.to(cells.device).expand(cells.shape), cells, k)
+        outlined_rows = np.array(data.examples.lesion[batch.rows.cpu().numpy()]).any((1, 2))
+        unreachable += int((outlined_rows & ~lesion.any(1).cpu().numpy()).sum())
         distances = lesion_distances(data.examples, batch.rows.cpu().numpy(), task.grid)
         for rule in rules:
             frame = _rows(task, policy, data, batch, context, lesion, rule, chosen[rule])
@@ -107,6 +112,12 @@ def evaluate(
                 frame = frame.assign(**_masks(task, policy, data, batch, context, chosen[rule]))
             distance = mean_distance(chosen[rule], distances)
             frames.append(frame.assign(lesion_distance_mm=distance, outlined_share=outlined))
+    if unreachable:
+        logger.warning(
+            "%d held-out lesions hold the centre of no cell: no point can hit them, and the metrics of hits leave them out; a "
+            "smaller attention.model.patch_size or a larger attention.data.image_size reaches them",
+            unreachable,
+        )
     told = pd.concat(frames, ignore_index=True).assign(
         **rule_columns(data.examples.table, task.aggregate)
     )

@@ -375,7 +375,9 @@ def further_metrics(names: Iterable[str]) -> Mapping[str, Metric]:
 
 def mask_metrics() -> dict[str, Metric]:
     """Return how well the prompted mask, or a baseline's, meets the outline of a held-out core; one without is left out."""
-    mean = partial(mean_metric, reason="needs a core with a lesion outline")
+    mean = partial(
+        mean_metric, reason="needs a core with a lesion outline, and a mask of this rule"
+    )
     clicks = "Points until the mask has a Dice of {}, one more than there are if never" + OUTLINE
     return {
         "dice": mean("dice", title=f"Dice of the prompted mask{OUTLINE}", better="higher"),

@@ -70,7 +70,7 @@ def showcase(
         "lesion": np.asarray(examples.lesion[rows]),
         "heatmap": outcomes.mask_logits[:, 0].sigmoid().cpu().numpy(),
         "attention": attention.reshape(-1, task.grid, task.grid).cpu().numpy(),
-        "points_untrained": point_coordinates(points["uniform"], task.grid)[:, 0].cpu().numpy(),
+        "points_uniform": point_coordinates(points["uniform"], task.grid)[:, 0].cpu().numpy(),
         "points_trained": placed.cpu().numpy(),
         "contribution": contribution.double().cpu().numpy(),
     }

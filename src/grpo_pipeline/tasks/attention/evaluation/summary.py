@@ -112,15 +112,14 @@ def oracle_sentences(comparison: Mapping[str, Any]) -> list[str]:
 
 
 def outline_sentences(comparison: Mapping[str, Any]) -> list[str]:
-    """Say whether lesion outlines supervised the heatmap; nothing where the held-out cores have none."""
+    """Say whether lesion outlines supervised the model; nothing where none did and the held-out cores have none."""
     metrics = comparison["arms"][comparison["control"]]["metrics"]
     share = metrics.get("outlined_share", {}).get("value")
-    if share is None or not metrics["lesion_hit"]["n"]:
+    if share is None:
         return []
     if share == 0:
-        return [
-            "No lesion outline supervised the heatmap; titles say which metrics read the outlines of held-out cores."
-        ]
+        said = "No lesion outline supervised the heatmap; titles say which metrics read the outlines of held-out cores."
+        return [said] * bool(metrics["lesion_hit"]["n"])
     if "dice" in metrics:
         return [
             f"The lesion outline of {share:.0%} of the training cores was shown to losses and rewards: this is no learning from "
