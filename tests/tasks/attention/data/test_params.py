@@ -58,6 +58,7 @@ TWO = {"classes": {"a": ["x"], "b": ["y"]}, "positive": ["b"]}
         ({"several": True}, "several must be false without classes"),
         (TWO | {"none": ["z"]}, r"none must be null without several: true, got \['z'\]"),
         (TWO | {"several": True, "ordinal": True}, "several must be false with ordinal: true"),
+        (TWO | {"several": True, "ordinal": True, "positive": ["a"]}, "several must be false with ordinal: true"),
         (TWO | {"several": True, "positive": ["a", "b"]}, "none must list the values .* where all of them are positive"),
         (TWO | {"several": True, "positive": ["a", "c"]}, "must name some of the classes"),
         (TWO | {"several": True, "none": ["X "]}, r"none must list no value of a finding, got \['x'\] as both"),

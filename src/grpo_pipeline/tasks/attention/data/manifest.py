@@ -205,11 +205,12 @@ def check_classes(raw: ImageFolder, rows: Sequence[Row], params: DataParams) -> 
     Raises:
         ValueError: naming the class, its rule and the values that are there.
     """
-    label, there = params.label, sorted(set(raw.manifest[params.columns.label]) - {""})
+    label, held = params.label, set(raw.manifest[params.columns.label])
+    there = sorted(held - {""})
     shown = f"{there[: 2 * SHOWN]}" + (
         f" and {len(there) - 2 * SHOWN} more" * (len(there) > 2 * SHOWN)
     )
-    cells = [cell.split(BETWEEN_FINDINGS) if label.several else [cell] for cell in there]
+    cells = [cell.split(BETWEEN_FINDINGS) if label.several else [cell] for cell in held]
     known = {canonical_value(part) for parts in cells for part in parts}
     # Name of each class, whether the usable rows have it, and the cells that mean it.
     kinds: list[tuple[str, bool, tuple[str, ...] | None]] = [
