@@ -25,6 +25,14 @@ def test_refuses_a_core_with_fewer_cells_than_points_and_a_cost_per_point_withou
     assert make_task(reward={"points_weight": 0.5}, stop={"min_points": 2}).rewards.points_weight == 0.5
 
 
+def test_a_share_of_outlines_of_which_there_is_none_is_refused_whatever_the_weights():
+    none = replace(make_examples(), lesion=np.zeros_like(make_examples().lesion))
+    message = r"mask_share must show an outline of at least one training core, got 0.5, with 4 cores of which none .* it to null$"
+    with pytest.raises(ValueError, match=message):
+        make_task(none, supervised={"mask_share": 0.5})
+    assert make_task(none, supervised={"mask_share": 0.0}).supervised.outline_weight == 0
+
+
 EMPTY = FeatureSet(key="", values=None)  # nothing is stored
 
 

@@ -279,10 +279,11 @@ def _check_outlines(task: AttentionTask, examples: Examples) -> None:
         return
     train = examples.rows("train")
     shown = train[shown_outlines(examples, train, supervised.mask_share, supervised.mask_seed)]
-    if task.segments and not any(examples.lesion[row].any() for row in shown):
+    is_wanted = task.segments or supervised.mask_share > 0  # whatever the weights: baselines learn from outlines, too
+    if is_wanted and not any(examples.lesion[row].any() for row in shown):
         raise ValueError(
             f"{path} must show an outline of at least one training core, got {supervised.mask_share:g}, with {len(shown)} cores "
-            "of which none has one; name the outlines in attention.data.columns.lesion_mask, or show more of them"
+            "of which none has one; name the outlines in attention.data.columns.lesion_mask, show more of them, or set it to null"
         )
     for row in train:
         lesion = examples.lesion[row]
