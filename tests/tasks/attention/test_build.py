@@ -15,10 +15,16 @@ def test_refuses_a_core_with_fewer_cells_than_points_and_a_cost_per_point_withou
         examples.region[row, :8, :16] = True  # 8 x 16 pixels hold the centres of two cells
     message = (
         r"region of core 'c04' must cover at least attention.model.points = 3 cells of the 4 x 4 grid, got 2 "
-        r"\(and 1 more such cores\); use fewer points, a smaller patch_size, or a larger region mask"
+        r"\(and 1 more such cores, such as \['c09'\]\); use fewer points, a smaller patch_size, a larger "
+        "attention.data.image_size or region mask, or leave such cores out"
     )
     with pytest.raises(ValueError, match=message):
         make_task(examples)
+    narrow = make_examples()
+    narrow.region[4] = False
+    narrow.region[4, 15:17] = True  # an elongated image: no centre of a cell lies in it, and fewer points would not help
+    with pytest.raises(ValueError, match=r"core 'c04' must cover .* got 0; use a smaller patch_size, a larger attention.data"):
+        make_task(narrow)
     assert make_task(examples, points=2).model.points == 2
     with pytest.raises(ValueError, match=r"attention.reward.points_weight must be 0 with attention.model.stop = null, got 0.5"):
         make_task(reward={"points_weight": 0.5})

@@ -23,6 +23,7 @@ from grpo_pipeline.tasks.attention.batch import (
 from grpo_pipeline.tasks.attention.clinical import ClinicalStatistics, fit_statistics
 from grpo_pipeline.tasks.attention.data.examples import Examples
 from grpo_pipeline.tasks.attention.data.params import AugmentationParams, DataParams
+from grpo_pipeline.tasks.attention.data.splits import SHOWN
 from grpo_pipeline.tasks.attention.model.class_scores import n_outputs
 from grpo_pipeline.tasks.attention.model.encoder.pretrained import adopt_checkpoint
 from grpo_pipeline.tasks.attention.model.model import AttentionModel
@@ -303,9 +304,11 @@ def _check_cells(examples: Examples, grid: int, points: int) -> None:
     )
     short = np.flatnonzero(counts < points)
     if short.size:
-        row = int(short[0])
+        first, *others = examples.table["core_id"].iloc[short[: 1 + SHOWN]]
+        more = f" (and {short.size - 1} more such cores, such as {others})" if others else ""
+        fewer = "fewer points, " if counts[short].min() else ""
         raise ValueError(
-            f"the region of core '{examples.table['core_id'].iloc[row]}' must cover at least attention.model.points = {points} "
-            f"cells of the {grid} x {grid} grid, got {counts[row]} (and {short.size - 1} more such cores); "
-            "use fewer points, a smaller patch_size, or a larger region mask"
+            f"the region of core '{first}' must cover at least attention.model.points = {points} cells of the {grid} x {grid} "
+            f"grid, got {counts[short[0]]}{more}; use {fewer}a smaller patch_size, a larger attention.data.image_size or region "
+            "mask, or leave such cores out of the manifest"
         )
