@@ -128,6 +128,10 @@ def test_refuses_millimetres_where_no_spacing_is_known():
     for cells, said in (((3, 3), r"must ascend, got \[3, 3\]"), ((3, 6), middle)):
         with pytest.raises(ValueError, match=f"attention.model.field_cells {said}"):
             make_task(class_decoder="statistics", field_cells=cells)
+    for cells in ((9,), (3, 99)):
+        with pytest.raises(ValueError, match=f"field_cells must be below 7 on a grid of 4 x 4 cells, got {cells[-1]}; such a"):
+            make_task(class_decoder="statistics", field_cells=cells)
+    make_task(class_decoder="statistics", field_cells=(1, 5, 11))  # 11 is a side of the default
     with pytest.raises(ValueError, match=r"field_cells must be \[3, 7, 11\] with class_decoder: glimpse, got \[3\]"):
         make_task(field_cells=(3,))
     with pytest.raises(ValueError, match="attention.model.co_occurrence must be false with class_decoder: glimpse, got true"):
