@@ -122,6 +122,47 @@ def test_values_of_masks_are_named_for_every_file_of_a_row(data_set, data_params
     assert check_manifest(data_set.open(), OWN, params)[2]["digests"]["files"] != report["digests"]["files"]
 
 
+def test_masks_without_the_named_values_and_empty_ones_are_said(data_set, data_params, caplog):
+    def said(**changes):
+        caplog.clear()
+        found = check_manifest(data_set.open(), OWN, data_params(**changes))[2]["masks"]["lesion_mask"]
+        return [line for line in caplog.messages if "of lesion_mask" in line], found.get("missed")
+
+    assert said(mask_values={"lesion_mask": [255]}) == ([], None)
+    outline = np.zeros((24, 32), np.uint8)
+    outline[8:14, 6:12] = 1
+    data_set.save("lesion/c01.png", outline)
+    for value, count in ((1, 5), (7, 6)):
+        [line], missed = said(mask_values={"lesion_mask": [value]})
+        assert line.startswith(
+            f"{count} of 6 masks of lesion_mask hold none of the values that attention.data.mask_values.lesion"
+        )
+        assert missed == count
+    for row in data_set.rows[3::2]:
+        data_set.save(row["lesion_mask"], np.zeros((24, 32), bool))
+    assert said() == said(mask_values={"lesion_mask": [1]}) == ([], None)  # images without a lesion
+    data_set.save("lesion/c01.png", 0 * outline)
+    [line], missed = said(mask_values={"lesion_mask": [1]})
+    assert line.startswith("All 6 masks of lesion_mask are empty: is the outline drawn where it is read")
+    assert missed is None
+
+
+def test_images_of_12_bits_in_16_are_said(data_set, data_params, caplog):
+    def said(**changes):
+        caplog.clear()
+        check_manifest(data_set.open(), OWN, data_params(**changes))
+        return [line for line in caplog.messages if "16 bits" in line]
+
+    levels = np.linspace(0, 4095, 768).reshape(24, 32).astype(np.uint16)
+    for core in ("c02", "c05"):
+        data_set.save(f"images/{core}.png", levels)
+    [line] = said()
+    assert line.startswith("All 2 images of 16 bits use less than a sixteenth of their range")
+    assert said(intensity="minmax") == []
+    data_set.save("images/c05.png", levels + 1)  # one that uses more
+    assert said() == []
+
+
 def test_outlines_of_other_images_are_said(data_set, data_params, caplog):
     data_set.rows[3]["lesion_mask"] = data_set.rows[5]["lesion_mask"]  # c03 has the outline of c05, and its own is unread
     (data_set.root / "lesion/notes.txt").write_text("no mask")

@@ -24,6 +24,7 @@ from grpo_pipeline.tasks.attention.data.file_checks import (
     describe_burnt_in,
     describe_masks,
     unnamed_masks,
+    warn_of_dark,
     warn_of_masks,
     warn_of_unnamed,
 )
@@ -262,6 +263,7 @@ def check_rows(raw: ImageFolder, reader: RowReader) -> tuple[list[Row], list[Row
                 [masks.shares[name] for _, masks in usable if name in masks.shares],
                 smeared=sum(name in masks.smeared for _, masks in usable),
                 shared=count_shared(name, usable),
+                missed=sum(name in masks.missed for _, masks in usable),
             )
             for name in PATHS[1:]
             if any(name in masks.shares for _, masks in usable)
@@ -271,6 +273,7 @@ def check_rows(raw: ImageFolder, reader: RowReader) -> tuple[list[Row], list[Row
     if drawn:
         described["burnt_in"] = describe_burnt_in(drawn)
     warn_of_masks(described["masks"])
+    warn_of_dark([masks.is_dark for _, masks in usable])
     return rows, refused, described
 
 

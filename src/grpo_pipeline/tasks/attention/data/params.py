@@ -531,6 +531,12 @@ class DataParams(Preprocessing):
             raise ValueError(
                 "attention.data.reader_values must be null while columns.reader_score is null, got a table; map the column"
             )
+        for name in MaskValues.model_fields:
+            if (values := getattr(self.mask_values, name)) and getattr(self.columns, name) is None:
+                raise ValueError(
+                    f"attention.data.mask_values.{name} must be null while columns.{name} is null, got "
+                    f"[{', '.join(f'{value:g}' for value in values)}]; map the column"
+                )
         return self
 
 
