@@ -292,9 +292,8 @@ def _check_outlines(task: AttentionTask, examples: Examples) -> None:
         return
     train = examples.rows("train")
     shown = train[shown_outlines(examples, train, supervised.mask_share, supervised.mask_seed)]
-    is_wanted = (
-        task.segments or supervised.mask_share > 0
-    )  # whatever the weights: baselines learn from outlines, too
+    # Whatever the weights: baselines learn from shown outlines, too.
+    is_wanted = task.segments or supervised.mask_share > 0
     if is_wanted and not any(examples.lesion[row].any() for row in shown):
         raise ValueError(
             f"{path} must show an outline of at least one training core, got {supervised.mask_share:g}, with {len(shown)} cores "
