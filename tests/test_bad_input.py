@@ -217,6 +217,9 @@ def test_all_refused_parameters_are_named() -> None:
         "epochs\n  Input should be greater than or equal to 1 [type=greater_than_equal, input_value=0, input_type=int]\n"
         "    For further information visit x\nnested.colums\n"
         "  Extra inputs are not permitted [type=extra_forbidden, input_value={'a': 1}, input_type=dict]\n"
+        "classes.normal\n  Input should be a valid tuple [type=tuple_type, input_value='normal', input_type=str]\n"
+        "spacing_mm\n  Input should be a valid tuple [type=tuple_type, input_value=0.1, input_type=float]\n"
+        "clinical\n  Input should be a valid tuple [type=tuple_type, input_value={'a': 1}, input_type=dict]\n"
         "- Parameter 'c': value is None but type is not Optional"
     )
     assert (sentence(ParameterValidationError(message), parameters={"a": {"b": {"nested": {"columns": 1}}}}) or "").split(
@@ -226,6 +229,12 @@ def test_all_refused_parameters_are_named() -> None:
         "correct it",
         "a.b.nested.colums must be a parameter of this project, got an unknown name",
         "did you mean a.b.nested.columns?",
+        "a.b.classes.normal must be a list, got 'normal'",
+        "write [normal], further values after commas",
+        "a.b.spacing_mm must be a list, got 0.1",
+        "write [0.1], further values after commas",
+        "a.b.clinical must be a list, got {'a': 1}",
+        "write [one, another], further values after commas",
         "parameter c: value is None but type is not Optional",
     ]
 

@@ -57,9 +57,10 @@ OURS = Path(__file__).resolve().parent
 PARAMETER = re.compile(r"^- Parameter '([^']+)': ", re.MULTILINE)
 PROBLEM = re.compile(
     r"^(?:.*validation errors? for \w+|(?P<path>\S+))\n"
-    r"  (?P<message>.*?) \[type=(?P<type>\w+), input_value=(?P<value>.*), input_type=",
+    r"  (?P<message>.*?) \[type=(?P<type>\w+), input_value=(?P<value>.*), input_type=(?P<kind>\w+)",
     re.MULTILINE,
 )
+SCALARS = ("str", "int", "float", "bool")
 LONGEST = 1000
 
 
@@ -160,6 +161,9 @@ def parameter_sentence(path: str, problem: re.Match[str], parameters: Mapping[st
     text = problem["message"].removeprefix("Value error, ")
     if problem["type"] == "value_error":
         return text if path in text else f"{path}: {text}"
+    if problem["type"] in ("tuple_type", "list_type"):
+        inside = problem["value"].strip("'") if problem["kind"] in SCALARS else "one, another"
+        return f"{path} must be a list, got {problem['value']}; write [{inside}], further values after commas"
     text = re.sub(r"^Input should be", "must be", text)
     return f"{path} {text[:1].lower() + text[1:]}, got {problem['value']}; correct it"
 

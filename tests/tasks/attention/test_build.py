@@ -15,14 +15,28 @@ def test_refuses_a_core_with_fewer_cells_than_points_and_a_cost_per_point_withou
         examples.region[row, :8, :16] = True  # 8 x 16 pixels hold the centres of two cells
     message = (
         r"region of core 'c04' must cover at least attention.model.points = 3 cells of the 4 x 4 grid, got 2 "
-        r"\(and 1 more such cores\); use fewer points, a smaller patch_size, or a larger region mask"
+        r"\(and 1 more such cores, such as \['c09'\]\); use fewer points, a smaller patch_size, a larger "
+        "attention.data.image_size or region mask, or leave such cores out"
     )
     with pytest.raises(ValueError, match=message):
         make_task(examples)
+    narrow = make_examples()
+    narrow.region[4] = False
+    narrow.region[4, 15:17] = True  # an elongated image: no centre of a cell lies in it, and fewer points would not help
+    with pytest.raises(ValueError, match=r"core 'c04' must cover .* got 0; use a smaller patch_size, a larger attention.data"):
+        make_task(narrow)
     assert make_task(examples, points=2).model.points == 2
     with pytest.raises(ValueError, match=r"attention.reward.points_weight must be 0 with attention.model.stop = null, got 0.5"):
         make_task(reward={"points_weight": 0.5})
     assert make_task(reward={"points_weight": 0.5}, stop={"min_points": 2}).rewards.points_weight == 0.5
+
+
+def test_a_share_of_outlines_of_which_there_is_none_is_refused_whatever_the_weights():
+    none = replace(make_examples(), lesion=np.zeros_like(make_examples().lesion))
+    message = r"mask_share must show an outline of at least one training core, got 0.5, with 4 cores of which none .* it to null$"
+    with pytest.raises(ValueError, match=message):
+        make_task(none, supervised={"mask_share": 0.5})
+    assert make_task(none, supervised={"mask_share": 0.0}).supervised.outline_weight == 0
 
 
 EMPTY = FeatureSet(key="", values=None)  # nothing is stored
@@ -114,6 +128,10 @@ def test_refuses_millimetres_where_no_spacing_is_known():
     for cells, said in (((3, 3), r"must ascend, got \[3, 3\]"), ((3, 6), middle)):
         with pytest.raises(ValueError, match=f"attention.model.field_cells {said}"):
             make_task(class_decoder="statistics", field_cells=cells)
+    for cells in ((9,), (3, 99)):
+        with pytest.raises(ValueError, match=f"field_cells must be below 7 on a grid of 4 x 4 cells, got {cells[-1]}; such a"):
+            make_task(class_decoder="statistics", field_cells=cells)
+    make_task(class_decoder="statistics", field_cells=(1, 5, 11))  # 11 is a side of the default
     with pytest.raises(ValueError, match=r"field_cells must be \[3, 7, 11\] with class_decoder: glimpse, got \[3\]"):
         make_task(field_cells=(3,))
     with pytest.raises(ValueError, match="attention.model.co_occurrence must be false with class_decoder: glimpse, got true"):

@@ -23,10 +23,16 @@ from grpo_pipeline.tasks.attention.batch import (
 from grpo_pipeline.tasks.attention.clinical import ClinicalStatistics, fit_statistics
 from grpo_pipeline.tasks.attention.data.examples import Examples
 from grpo_pipeline.tasks.attention.data.params import AugmentationParams, DataParams
+from grpo_pipeline.tasks.attention.data.splits import SHOWN
 from grpo_pipeline.tasks.attention.model.class_scores import n_outputs
 from grpo_pipeline.tasks.attention.model.encoder.pretrained import adopt_checkpoint
 from grpo_pipeline.tasks.attention.model.model import AttentionModel
-from grpo_pipeline.tasks.attention.params import ModelParams, RewardParams, SupervisedParams
+from grpo_pipeline.tasks.attention.params import (
+    FIELD_CELLS,
+    ModelParams,
+    RewardParams,
+    SupervisedParams,
+)
 from grpo_pipeline.tasks.attention.task import AttentionTask
 
 # Features of a frozen encoder: computed once for the whole data set, and known by what they were computed from.
@@ -152,9 +158,9 @@ def build_task(
         ValueError: if the checkpoint cannot be read or does not fit the images, a core has fewer cells in its region than
             points are to be placed, the margin of the boundary reward is narrower than half a cell, points cost a reward that
             no policy can save, a noisy or is to pool classes, clinical prompts are asked for without a column that has known
-            training values, a frozen encoder is to see augmented images, fields are in millimetres where no spacing is known,
-            a prompted mask is to be read that nothing teaches, a heatmap that is computed has losses or rewards, or the device is
-            not there or has no compiler.
+            training values, a frozen encoder is to see augmented images, a field covers the whole grid wherever a point lies,
+            fields are in millimetres where no spacing is known, a prompted mask is to be read that nothing teaches, a heatmap
+            that is computed has losses or rewards, or the device is not there or has no compiler.
     """
     if rewards.points_weight and model.stop is None:
         raise ValueError(
@@ -201,6 +207,13 @@ def build_task(
         classes=examples.classes,
     )
     _check_cells(examples, task.grid, model.points)
+    # Sides of the default stay: on a small grid one of them covers it, and says once what the image is like.
+    wide = [side for side in model.field_cells if side not in FIELD_CELLS]
+    if wide and wide[-1] >= 2 * task.grid - 1:
+        raise ValueError(
+            f"attention.model.field_cells must be below {2 * task.grid - 1} on a grid of {task.grid} x {task.grid} cells, got "
+            f"{wide[-1]}; such a field is the whole image wherever a point lies: use smaller ones"
+        )
     _check_outlines(task, examples)
     if rewards.boundary_weight and rewards.boundary_margin <= 0.5 / task.grid:
         raise ValueError(
@@ -279,10 +292,12 @@ def _check_outlines(task: AttentionTask, examples: Examples) -> None:
         return
     train = examples.rows("train")
     shown = train[shown_outlines(examples, train, supervised.mask_share, supervised.mask_seed)]
-    if task.segments and not any(examples.lesion[row].any() for row in shown):
+    # Whatever the weights: baselines learn from shown outlines, too.
+    is_wanted = task.segments or supervised.mask_share > 0
+    if is_wanted and not any(examples.lesion[row].any() for row in shown):
         raise ValueError(
             f"{path} must show an outline of at least one training core, got {supervised.mask_share:g}, with {len(shown)} cores "
-            "of which none has one; name the outlines in attention.data.columns.lesion_mask, or show more of them"
+            "of which none has one; name the outlines in attention.data.columns.lesion_mask, show more of them, or set it to null"
         )
     for row in train:
         lesion = examples.lesion[row]
@@ -302,9 +317,11 @@ def _check_cells(examples: Examples, grid: int, points: int) -> None:
     )
     short = np.flatnonzero(counts < points)
     if short.size:
-        row = int(short[0])
+        first, *others = examples.table["core_id"].iloc[short[: 1 + SHOWN]]
+        more = f" (and {short.size - 1} more such cores, such as {others})" if others else ""
+        fewer = "fewer points, " if counts[short].min() else ""
         raise ValueError(
-            f"the region of core '{examples.table['core_id'].iloc[row]}' must cover at least attention.model.points = {points} "
-            f"cells of the {grid} x {grid} grid, got {counts[row]} (and {short.size - 1} more such cores); "
-            "use fewer points, a smaller patch_size, or a larger region mask"
+            f"the region of core '{first}' must cover at least attention.model.points = {points} cells of the {grid} x {grid} "
+            f"grid, got {counts[short[0]]}{more}; use {fewer}a smaller patch_size, a larger attention.data.image_size or region "
+            "mask, or leave such cores out of the manifest"
         )

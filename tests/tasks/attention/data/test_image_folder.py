@@ -107,6 +107,17 @@ class TestReadMask:
         assert plane.is_smeared
         assert not folder.read_mask_plane("m.png#values=10,20").is_smeared
 
+    @pytest.mark.parametrize("mode", ["LA", "RGBA"])
+    def test_a_mask_that_is_drawn_in_its_transparency_alone_is_refused(self, folder, mode):
+        for alpha, name in (([[0, 255]], "drawn.png"), ([[255, 255]], "empty.png")):
+            mask = Image.new(mode, (2, 1))
+            mask.putalpha(Image.fromarray(np.array(alpha, np.uint8)))
+            mask.save(folder.root / name)
+        with pytest.raises(UnreadableFileError, match="'drawn.png' must be drawn in grey levels or colours, got black with a"):
+            folder.read_mask("drawn.png")
+        assert not folder.read_mask("empty.png").any()
+        assert not folder.read_image("drawn.png").any()
+
     def test_palette_index_counts_not_its_colour(self, folder):
         mask = Image.fromarray(np.array([[0, 1], [1, 0]], np.uint8), mode="P")
         mask.putpalette([255, 255, 255, 0, 0, 0])  # index 0 white, index 1 black

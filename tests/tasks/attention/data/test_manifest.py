@@ -122,6 +122,47 @@ def test_values_of_masks_are_named_for_every_file_of_a_row(data_set, data_params
     assert check_manifest(data_set.open(), OWN, params)[2]["digests"]["files"] != report["digests"]["files"]
 
 
+def test_masks_without_the_named_values_and_empty_ones_are_said(data_set, data_params, caplog):
+    def said(**changes):
+        caplog.clear()
+        found = check_manifest(data_set.open(), OWN, data_params(**changes))[2]["masks"]["lesion_mask"]
+        return [line for line in caplog.messages if "of lesion_mask" in line], found.get("missed")
+
+    assert said(mask_values={"lesion_mask": [255]}) == ([], None)
+    outline = np.zeros((24, 32), np.uint8)
+    outline[8:14, 6:12] = 1
+    data_set.save("lesion/c01.png", outline)
+    for value, count in ((1, 5), (7, 6)):
+        [line], missed = said(mask_values={"lesion_mask": [value]})
+        assert line.startswith(
+            f"{count} of 6 masks of lesion_mask hold none of the values that attention.data.mask_values.lesion"
+        )
+        assert missed == count
+    for row in data_set.rows[3::2]:
+        data_set.save(row["lesion_mask"], np.zeros((24, 32), bool))
+    assert said() == said(mask_values={"lesion_mask": [1]}) == ([], None)  # images without a lesion
+    data_set.save("lesion/c01.png", 0 * outline)
+    [line], missed = said(mask_values={"lesion_mask": [1]})
+    assert line.startswith("All 6 masks of lesion_mask are empty: is the outline drawn where it is read")
+    assert missed is None
+
+
+def test_images_of_12_bits_in_16_are_said(data_set, data_params, caplog):
+    def said(**changes):
+        caplog.clear()
+        check_manifest(data_set.open(), OWN, data_params(**changes))
+        return [line for line in caplog.messages if "16 bits" in line]
+
+    levels = np.linspace(0, 4095, 768).reshape(24, 32).astype(np.uint16)
+    for core in ("c02", "c05"):
+        data_set.save(f"images/{core}.png", levels)
+    [line] = said()
+    assert line.startswith("All 2 images of 16 bits use less than a sixteenth of their range")
+    assert said(intensity="minmax") == []
+    data_set.save("images/c05.png", levels + 1)  # one that uses more
+    assert said() == []
+
+
 def test_outlines_of_other_images_are_said(data_set, data_params, caplog):
     data_set.rows[3]["lesion_mask"] = data_set.rows[5]["lesion_mask"]  # c03 has the outline of c05, and its own is unread
     (data_set.root / "lesion/notes.txt").write_text("no mask")
@@ -210,22 +251,22 @@ def test_classes_are_numbered_and_counted(data_set, data_params):
 
 
 def test_findings_are_kept_as_bits_and_counted(data_set, data_params, caplog):
-    cells = ["normal", "some", "some; much", "much", "some", "normal;", "some", "some", "some", "some", "some", "some"]
+    cells = ["normal", "some", "some; much", "much", "some", "normal; some", "some", "some", "some", "some", "some", ""]
     for row, cell in zip(data_set.rows, cells, strict=True):
         row["label"] = cell
     lists = {"some": ["some"], "much": ["much", "lots"]}
     params = data_params(
-        label={"classes": lists, "positive": ["much"], "negative": None, "several": True, "none": ["normal"]},
+        label={"classes": lists, "positive": ["much"], "negative": None, "several": True, "none": ["normal", ""]},
         on_bad_row="quarantine",
     )
     checked, refused, report = check_manifest(data_set.open(), OWN, params)
     assert list(checked.columns) == [*CANONICAL, "findings"]
-    assert checked["findings"].tolist() == [0, 1, 3, 2, 1, 1, 1, 1, 1, 1, 1]
+    assert checked["findings"].tolist() == [0, 1, 3, 2, 1, 1, 1, 1, 1, 1, 0]
     assert refused["core_id"].tolist() == ["c05"]
     assert checked["label"].tolist() == [0, 0, 1, 1] + [0] * 7
     counts = report["classes"]
-    assert {name: (one["label"], one["cores"]) for name, one in counts.items()} == {"some": (0, 9), "much": (1, 2)}
-    assert report["findings_per_core"] == {"0": 1, "1": 9, "2": 1}
+    assert {name: (one["label"], one["cores"]) for name, one in counts.items()} == {"some": (0, 8), "much": (1, 2)}
+    assert report["findings_per_core"] == {"0": 2, "1": 8, "2": 1}
     text = pd.read_csv(io.StringIO(checked.to_csv(index=False)), dtype=str, keep_default_na=False)
     assert parse_checked(text, params)["findings"].tolist() == checked["findings"].tolist()
     (told,) = [record.getMessage() for record in caplog.records if "which no row has" in record.getMessage()]

@@ -16,6 +16,10 @@ SPLIT = {"seed": 0, "fractions": {"train": 0.6, "val": 0.15, "test": 0.25}, "sin
         ({"label": {"positive": ["1"], "negative": ["1.0"]}}, r"got \['1'\] as both"),
         ({"label": {"positive": []}}, r"label\.positive"),
         ({"image_size": 8}, r"image_size\n"),
+        (
+            {"mask_values": {"lesion_mask": [1, 3]}, "columns": {"lesion_mask": None}},
+            r"mask_values.lesion_mask must be null while columns.lesion_mask is null, got \[1, 3\]; map the column",
+        ),
         ({"columns": {"clinical": ["spacing_mm"]}}, r"must not use the table's own column names, got \['spacing_mm'\]"),
         ({"volume": {"axis": 0, "take": "index"}}, "volume.index must be a number with take: index, got None"),
         ({"volume": {"axis": 0, "take": "middle", "index": 1}}, "volume.index must be null with take: middle, got 1"),
@@ -58,6 +62,7 @@ TWO = {"classes": {"a": ["x"], "b": ["y"]}, "positive": ["b"]}
         ({"several": True}, "several must be false without classes"),
         (TWO | {"none": ["z"]}, r"none must be null without several: true, got \['z'\]"),
         (TWO | {"several": True, "ordinal": True}, "several must be false with ordinal: true"),
+        (TWO | {"several": True, "ordinal": True, "positive": ["a"]}, "several must be false with ordinal: true"),
         (TWO | {"several": True, "positive": ["a", "b"]}, "none must list the values .* where all of them are positive"),
         (TWO | {"several": True, "positive": ["a", "c"]}, "must name some of the classes"),
         (TWO | {"several": True, "none": ["X "]}, r"none must list no value of a finding, got \['x'\] as both"),

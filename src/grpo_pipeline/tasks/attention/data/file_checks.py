@@ -31,6 +31,7 @@ logger = logging.getLogger(__name__)
 
 Row = dict[str, Any]
 PATHS = ("image", "region_mask", "bag_mask", "lesion_mask")
+RANGE_16 = 65_536
 
 
 class RowError(ValueError):
@@ -48,8 +49,9 @@ class CheckedMasks:
     ``bag_is_lesion``: both masks hold the same pixels, not none, so that the outline is what the losses learn from.
 
     ``spacing_mm`` is the image's row and column spacing as text, "" where neither the file nor the parameters say. ``shares`` are
-    what of the image lies inside each mask, and ``smeared`` the masks whose edge had to be guessed. ``burnt_in`` is
-    the share of the image that is drawn and gets filled, None where it is kept.
+    what of the image lies inside each mask, ``smeared`` the masks whose edge had to be guessed, and ``missed`` those with
+    values above 0 of which none is named. ``burnt_in`` is the share of the image that is drawn and gets filled, None where it
+    is kept. ``is_dark``: an image of 16 bits uses less than a sixteenth of their range; None with other types and ``minmax``.
     """
 
     bag_is_empty: bool
@@ -59,7 +61,9 @@ class CheckedMasks:
     spacing_mm: str
     shares: Mapping[str, float]
     smeared: frozenset[str]
+    missed: frozenset[str]
     burnt_in: float | None = None
+    is_dark: bool | None = None
 
 
 def read_paths(
@@ -179,7 +183,11 @@ def check_files(
         text,
         shares={name: float(mask.mean()) for name, mask in masks.items()},
         smeared=frozenset(name for name, plane in planes.items() if plane.is_smeared),
+        missed=frozenset(name for name, plane in planes.items() if plane.is_missed),
         burnt_in=float(find_burnt_in(image).drawn.mean()) if params.burnt_in == "mask" else None,
+        is_dark=bool(plane.values.max() < RANGE_16 / 16)
+        if plane.values.dtype == np.uint16 and params.intensity == "dtype"
+        else None,
     )
 
 
@@ -276,8 +284,13 @@ def warn_of_unnamed(unnamed: Mapping[str, Sequence[str]]) -> None:
             )
 
 
-def describe_masks(shares: Sequence[float], *, smeared: int, shared: int) -> dict[str, float | int]:
-    """Return what shares of their images masks of one kind cover, and how many are empty, mostly inside, smeared or shared."""
+def describe_masks(
+    shares: Sequence[float], *, smeared: int, shared: int, missed: int
+) -> dict[str, float | int]:
+    """Return what shares of their images masks of one kind cover, and how many are empty, mostly inside, smeared or shared.
+
+    If there are any, also how many have none of the named values: a report without is what it always was.
+    """
     low, middle, high = np.quantile(shares, (0, 0.5, 1)).round(4).tolist()
     return {
         "files": len(shares),
@@ -288,7 +301,18 @@ def describe_masks(shares: Sequence[float], *, smeared: int, shared: int) -> dic
         "more_than_half": sum(share > 0.5 for share in shares),
         "smeared": smeared,
         "shared": shared,
-    }
+    } | ({"missed": missed} if missed else {})
+
+
+def warn_of_dark(are_dark: Sequence[bool | None]) -> None:
+    """Say that the images of 16 bits hold 12 or fewer, if all of them do; None is an image of another type."""
+    deep = [is_dark for is_dark in are_dark if is_dark is not None]
+    if deep and all(deep):
+        logger.warning(
+            "All %d images of 16 bits use less than a sixteenth of their range, as 10 and 12 bits do, and are nearly black with "
+            "intensity: dtype; train with attention.data.intensity: minmax",
+            len(deep),
+        )
 
 
 def describe_burnt_in(shares: Sequence[float]) -> dict[str, float | int]:
@@ -304,8 +328,19 @@ def describe_burnt_in(shares: Sequence[float]) -> dict[str, float | int]:
 
 
 def warn_of_masks(masks: Mapping[str, Mapping[str, float | int]]) -> None:
-    """Say which masks look inverted (lesions and bags that cover most of their image) or smeared."""
+    """Say which masks look inverted (lesions and bags that cover most of their image), smeared, misnamed or not drawn."""
     for name, found in masks.items():
+        if missed := found.get("missed"):
+            logger.warning(
+                "%d of %d masks of %s hold none of the values that attention.data.mask_values.%s names, but others above 0, and "
+                "nothing lies inside: are these the right values?",
+                *(missed, found["files"], name, name),
+            )
+        elif found["empty"] == found["files"]:
+            logger.warning(
+                "All %d masks of %s are empty: is the outline drawn where it is read, in pixels above 0?",
+                *(found["files"], name),
+            )
         if name != "region_mask" and found["more_than_half"]:
             logger.warning(
                 "%d of %d masks of %s cover more than half of their image (median %.0f%%): are they inverted? "

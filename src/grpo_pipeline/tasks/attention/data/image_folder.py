@@ -91,7 +91,8 @@ class ImageFolder:
                 )
         together = np.logical_or.reduce([plane.values for plane in planes])
         smeared = any(plane.is_smeared for plane in planes)
-        return replace(first, values=together, is_smeared=smeared)
+        missed = any(plane.is_missed for plane in planes)
+        return replace(first, values=together, is_smeared=smeared, is_missed=missed)
 
     def read_plane(self, relpath: str, *, as_mask: bool) -> Plane:
         """Read an image or a mask, bool, with its spacing; the path may say which plane and which values (``planes.py``)."""
@@ -118,8 +119,8 @@ class ImageFolder:
         pixels = read_pixels(path, name, as_mask=as_mask)
         if not as_mask:
             return Plane(pixels, spacing_mm=None, n_slices=1)
-        inside, is_smeared = mask_inside(pixels[None], name, values)
-        return Plane(inside, spacing_mm=None, n_slices=1, is_smeared=is_smeared)
+        inside, is_smeared, is_missed = mask_inside(pixels[None], name, values)
+        return Plane(inside, None, n_slices=1, is_smeared=is_smeared, is_missed=is_missed)
 
 
 @dataclass(frozen=True)
@@ -289,6 +290,8 @@ def read_picture(path: Path, relpath: str, *, as_mask: bool) -> np.ndarray:
                 array = np.asarray(picture)
             else:
                 array = np.asarray(picture.convert("L"))
+                if as_mask and picture.mode in ("LA", "RGBA") and not array.any():
+                    check_transparency(np.asarray(picture.getchannel("A")), relpath)
     except UnidentifiedImageError as error:
         raise UnreadableFileError(
             f"{relpath!r} must be a {', '.join(PIXEL_FORMATS)} or NPY image, or by its ending a {OTHER_FORMATS} file, got "
@@ -309,6 +312,14 @@ def read_picture(path: Path, relpath: str, *, as_mask: bool) -> np.ndarray:
             f"{relpath!r} must be a complete image file, got a PNG without its end; copy it again"
         )
     return array
+
+
+def check_transparency(alpha: np.ndarray, relpath: str) -> None:
+    """Refuse a black mask whose transparency holds a drawing, which nobody reads."""
+    if alpha.min() != alpha.max():
+        raise UnreadableFileError(
+            f"{relpath!r} must be drawn in grey levels or colours, got black with a drawing in its transparency; save it without"
+        )
 
 
 def other_kind(content: bytes) -> str:

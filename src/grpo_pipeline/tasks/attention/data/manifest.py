@@ -24,6 +24,7 @@ from grpo_pipeline.tasks.attention.data.file_checks import (
     describe_burnt_in,
     describe_masks,
     unnamed_masks,
+    warn_of_dark,
     warn_of_masks,
     warn_of_unnamed,
 )
@@ -205,11 +206,12 @@ def check_classes(raw: ImageFolder, rows: Sequence[Row], params: DataParams) -> 
     Raises:
         ValueError: naming the class, its rule and the values that are there.
     """
-    label, there = params.label, sorted(set(raw.manifest[params.columns.label]) - {""})
+    label, held = params.label, set(raw.manifest[params.columns.label])
+    there = sorted(held - {""})
     shown = f"{there[: 2 * SHOWN]}" + (
         f" and {len(there) - 2 * SHOWN} more" * (len(there) > 2 * SHOWN)
     )
-    cells = [cell.split(BETWEEN_FINDINGS) if label.several else [cell] for cell in there]
+    cells = [cell.split(BETWEEN_FINDINGS) if label.several else [cell] for cell in held]
     known = {canonical_value(part) for parts in cells for part in parts}
     # Name of each class, whether the usable rows have it, and the cells that mean it.
     kinds: list[tuple[str, bool, tuple[str, ...] | None]] = [
@@ -261,6 +263,7 @@ def check_rows(raw: ImageFolder, reader: RowReader) -> tuple[list[Row], list[Row
                 [masks.shares[name] for _, masks in usable if name in masks.shares],
                 smeared=sum(name in masks.smeared for _, masks in usable),
                 shared=count_shared(name, usable),
+                missed=sum(name in masks.missed for _, masks in usable),
             )
             for name in PATHS[1:]
             if any(name in masks.shares for _, masks in usable)
@@ -270,6 +273,7 @@ def check_rows(raw: ImageFolder, reader: RowReader) -> tuple[list[Row], list[Row
     if drawn:
         described["burnt_in"] = describe_burnt_in(drawn)
     warn_of_masks(described["masks"])
+    warn_of_dark([masks.is_dark for _, masks in usable])
     return rows, refused, described
 
 

@@ -254,6 +254,10 @@ class LabelParams(BaseModel):
         of_highest = names[len(names) - len(positive) :]
         for is_broken, rule in (
             (
+                self.ordinal and self.several,
+                f"{where}.several must be false with ordinal: true, got true for both; an image has one grade: set one of them",
+            ),
+            (
                 len(names) < 2,
                 f"{where}.classes must name at least two classes, got {names}; add one",
             ),
@@ -302,10 +306,6 @@ class LabelParams(BaseModel):
         both = sorted(set(none) & set(values))
         joined = [value for value in (*values, *none) if BETWEEN_FINDINGS in value]
         for is_broken, rule in (
-            (
-                self.ordinal,
-                f"{where}.several must be false with ordinal: true, got true for both; an image has one grade: set one of them",
-            ),
             (
                 len(names) > MOST_FINDINGS,
                 f"{where}.classes must name at most {MOST_FINDINGS} findings with several: true, got {len(names)}; drop some",
@@ -531,6 +531,12 @@ class DataParams(Preprocessing):
             raise ValueError(
                 "attention.data.reader_values must be null while columns.reader_score is null, got a table; map the column"
             )
+        for name in MaskValues.model_fields:
+            if (values := getattr(self.mask_values, name)) and getattr(self.columns, name) is None:
+                raise ValueError(
+                    f"attention.data.mask_values.{name} must be null while columns.{name} is null, got "
+                    f"[{', '.join(f'{value:g}' for value in values)}]; map the column"
+                )
         return self
 
 

@@ -62,12 +62,14 @@ class Plane:
         spacing_mm: row and column spacing; None where the file does not say.
         n_slices: slices of the file along the axis that was taken, 1 for a picture.
         is_smeared: whether a mask held so many values that half of the highest was taken for its edge.
+        is_missed: whether a mask held none of the values that are named, but others above 0.
     """
 
     values: np.ndarray
     spacing_mm: tuple[float, float] | None
     n_slices: int
     is_smeared: bool = False
+    is_missed: bool = False
 
 
 def is_volume_format(path: str) -> bool:
@@ -124,22 +126,23 @@ def split_values(path: str) -> tuple[str, tuple[float, ...] | None]:
 
 def mask_inside(
     slices: np.ndarray, relpath: str, values: Sequence[float] | None
-) -> tuple[np.ndarray, bool]:
-    """Return what lies inside in any of the slices [K, H, W], bool [H, W], and whether the mask is smeared.
+) -> tuple[np.ndarray, bool, bool]:
+    """Return what lies inside in any of the slices [K, H, W], bool [H, W], and whether the mask is smeared, and missed.
 
     Inside are the named ``values``; without any, the one value that the mask has beside 0 and below. A smeared mask, of more
-    than ``FEW_VALUES``, is inside from half of its highest value on.
+    than ``FEW_VALUES``, is inside from half of its highest value on. One that has other values above 0 alone is missed.
 
     Raises:
         UnreadableFileError: if it has a few values and none is named.
     """
     if values is not None:
-        return np.asarray(np.isin(slices, values).any(axis=0)), False
+        inside = np.isin(slices, values)
+        return np.asarray(inside.any(axis=0)), False, bool(not inside.any() and (slices > 0).any())
     found = np.unique(slices[slices > 0])
     if len(found) <= 1:
-        return np.asarray((slices > 0).any(axis=0)), False
+        return np.asarray((slices > 0).any(axis=0)), False, False
     if len(found) > FEW_VALUES:
-        return np.asarray((slices >= found[-1] / 2).any(axis=0)), True
+        return np.asarray((slices >= found[-1] / 2).any(axis=0)), True, False
     listed = ", ".join(f"{value:g}" for value in found)
     raise UnreadableFileError(
         f"{relpath!r} must have one value beside 0, got {listed}; say which of them lie inside, in "
@@ -169,8 +172,8 @@ def take_plane(
     row, column = (spacing for i, spacing in enumerate(stack.spacing_mm) if i != axis)
     spacing = None if row is None or column is None else (row, column)
     if as_mask:
-        inside, is_smeared = mask_inside(slices, relpath, values)
-        return Plane(inside, spacing, n_slices, is_smeared)
+        inside, is_smeared, is_missed = mask_inside(slices, relpath, values)
+        return Plane(inside, spacing, n_slices, is_smeared, is_missed)
     return Plane(project(slices, volume), spacing, n_slices)
 
 
