@@ -220,7 +220,7 @@ def test_all_refused_parameters_are_named() -> None:
         "classes.normal\n  Input should be a valid tuple [type=tuple_type, input_value='normal', input_type=str]\n"
         "spacing_mm\n  Input should be a valid tuple [type=tuple_type, input_value=0.1, input_type=float]\n"
         "clinical\n  Input should be a valid tuple [type=tuple_type, input_value={'a': 1}, input_type=dict]\n"
-        "- Parameter 'c': value is None but type is not Optional"
+        "- Parameter 'c': value is None but type is not Optional\n- Parameter 'd': something else"
     )
     assert (sentence(ParameterValidationError(message), parameters={"a": {"b": {"nested": {"columns": 1}}}}) or "").split(
         "; "
@@ -235,7 +235,9 @@ def test_all_refused_parameters_are_named() -> None:
         "write [0.1], further values after commas",
         "a.b.clinical must be a list, got {'a': 1}",
         "write [one, another], further values after commas",
-        "parameter c: value is None but type is not Optional",
+        "c must not be null",
+        "leave it out for its default, or say what it is",
+        "parameter d: something else",
     ]
 
 

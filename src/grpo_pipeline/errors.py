@@ -143,7 +143,9 @@ def parameter_sentences(message: str, parameters: Mapping[str, Any]) -> Iterator
     for start, end in zip(starts, [*(match.start() for match in starts[1:]), None], strict=True):
         text, name = message[start.end() : end], start[1]
         problems = [*PROBLEM.finditer(text)]
-        if not problems:
+        if not problems and "not Optional" in text:
+            yield f"{name} must not be null; leave it out for its default, or say what it is"
+        elif not problems:
             yield f"parameter {name}: {' '.join(text.split())}"
         for problem in problems:
             yield parameter_sentence(
