@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from kedro.config import MissingConfigException
 from kedro.io import DatasetError
 from kedro.io.core import Version
 from kedro.validation.exceptions import ParameterValidationError
@@ -220,6 +221,9 @@ def test_all_refused_parameters_are_named() -> None:
         "classes.normal\n  Input should be a valid tuple [type=tuple_type, input_value='normal', input_type=str]\n"
         "spacing_mm\n  Input should be a valid tuple [type=tuple_type, input_value=0.1, input_type=float]\n"
         "clinical\n  Input should be a valid tuple [type=tuple_type, input_value={'a': 1}, input_type=dict]\n"
+        "- Parameter 'b': Failed to instantiate B for parameter 'b': 1 validation error for B\n"
+        "seeds\n  Tuple should have at least 1 item after validation, not 0 [type=too_short, input_value=[], input_type=list]\n"
+        "    For further information visit x\n"
         "- Parameter 'c': value is None but type is not Optional\n- Parameter 'd': something else"
     )
     assert (sentence(ParameterValidationError(message), parameters={"a": {"b": {"nested": {"columns": 1}}}}) or "").split(
@@ -235,10 +239,19 @@ def test_all_refused_parameters_are_named() -> None:
         "write [0.1], further values after commas",
         "a.b.clinical must be a list, got {'a': 1}",
         "write [one, another], further values after commas",
+        "b.seeds must have at least 1, got []",
+        "name what it should hold",
         "c must not be null",
         "leave it out for its default, or say what it is",
         "parameter d: something else",
     ]
+
+
+def test_an_environment_without_a_folder_is_told_which_there_are(tmp_path: Path) -> None:
+    for name in ("base", "local", ".cache"):
+        (tmp_path / name).mkdir()
+    said = f"Given configuration path either does not exist or is not a valid directory: {tmp_path}/bsae"
+    assert sentence(MissingConfigException(said)) == f"--env must name a folder of {tmp_path}, got 'bsae'; there are base, local"
 
 
 def test_the_traceback_is_there_for_the_asking_and_a_notebook_gets_the_error_itself(project: Path) -> None:

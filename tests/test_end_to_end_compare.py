@@ -67,8 +67,9 @@ def stopped(tmp_path_factory: pytest.TempPathFactory, make_project) -> tuple[Pat
     while not is_logged(project, KEYS[0]) and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.02)
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=600)
+    _, said = process.communicate(timeout=600)
     assert process.returncode == 143
+    assert "Stopped by SIGTERM. The same command goes on: finished trials are kept" in said
     kept = [key for key in KEYS if (trials(project) / key / "trial.json").exists()]
     again = compare(project)
     assert again.returncode == 0, again.stderr

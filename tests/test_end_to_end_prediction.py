@@ -160,7 +160,7 @@ def test_with_abstain_what_is_outside_has_no_probability_and_what_cannot_be_done
     save_weights(models, make_weights())
     for param, message in {
         "abstain=true": "abstain must be false for a model that does not know what its training images looked like, got true",
-        "manifest=none.csv": "set attention_predict_manifest in globals.yml, relative to the root",
+        "manifest=none.csv": "set attention_predict_manifest in globals.yml or run with --params attention.predict",
         "arm=nobody": "error: attention.predict.arm must name an arm .* got 'nobody' and it has \\['grpo'\\]",
     }.items():
         done = predict(project, *own, f"attention.predict.{param}")

@@ -60,6 +60,7 @@ PROBLEM = re.compile(
     r"  (?P<message>.*?) \[type=(?P<type>\w+), input_value=(?P<value>.*), input_type=(?P<kind>\w+)",
     re.MULTILINE,
 )
+NO_ENVIRONMENT = "Given configuration path either does not exist"
 SCALARS = ("str", "int", "float", "bool")
 LONGEST = 1000
 
@@ -79,6 +80,8 @@ def sentence(error: BaseException, *, parameters: Mapping[str, Any] | None = Non
     if isinstance(relevant, VersionNotFoundError):
         return f"{dataset_file(str(relevant))} must hold a version of its data, got none; run the pipeline that writes it first"
     text = " ".join(str(relevant).split()) or type(relevant).__name__
+    if text.startswith(NO_ENVIRONMENT):
+        return environment_sentence(Path(text.rpartition(": ")[2]))
     if isinstance(relevant, OSError) and relevant.errno in DISK:
         place = relevant.filename or (
             dataset_file(str(error)) if relevant is not error else "the data folder"
@@ -88,6 +91,12 @@ def sentence(error: BaseException, *, parameters: Mapping[str, Any] | None = Non
     if relevant is not error and not text.startswith(WRAPPERS) and is_library(relevant):
         text = f"{dataset_file(str(error))}: {text}"
     return text if len(text) <= LONGEST else f"{text[:LONGEST]} …"
+
+
+def environment_sentence(folder: Path) -> str:
+    """Return what is wrong with an environment that has no folder in ``conf/``."""
+    names = sorted(path.name for path in folder.parent.glob("[!.]*") if path.is_dir())
+    return f"--env must name a folder of {folder.parent}, got {folder.name!r}; there are {', '.join(names)}"
 
 
 def unwrap(error: BaseException) -> BaseException:
@@ -166,6 +175,8 @@ def parameter_sentence(path: str, problem: re.Match[str], parameters: Mapping[st
     if problem["type"] in ("tuple_type", "list_type"):
         inside = problem["value"].strip("'") if problem["kind"] in SCALARS else "one, another"
         return f"{path} must be a list, got {problem['value']}; write [{inside}], further values after commas"
+    if problem["type"] == "too_short" and (least := re.search(r"at least (\d+) item", text)):
+        return f"{path} must have at least {least[1]}, got {problem['value']}; name what it should hold"
     text = re.sub(r"^Input should be", "must be", text)
     return f"{path} {text[:1].lower() + text[1:]}, got {problem['value']}; correct it"
 

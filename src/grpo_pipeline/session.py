@@ -71,13 +71,14 @@ class TrackedSession(KedroSession):
         # The models of all parameters: for runs alone.
         from grpo_pipeline.runs.parameters import check_parameters
 
+        chosen = [pipeline_name] if pipeline_name else pipeline_names or []
+        self._go_on = SAME if any(name.endswith(GRIDS) for name in chosen) else None
         try:
             with sigterm_raises():
                 # Another project has tasks, or nodes, of its own.
                 if self._package_name == __package__:
                     loader = self._get_config_loader()
                     self._parameters = loader["parameters"]
-                    chosen = [pipeline_name] if pipeline_name else pipeline_names or []
                     check_parameters(self._parameters, loader, chosen)
                 return super().run(pipeline_name, pipeline_names, *args, **kwargs)
         except BaseException as error:
@@ -88,7 +89,7 @@ class TrackedSession(KedroSession):
                 if callable(tell := getattr(plugin, "on_run_ended", None)):
                     tell(error)
             if isinstance(error, Terminated):
-                _say("Stopped by SIGTERM")
+                _say("Stopped by SIGTERM", self._go_on or hint())
             elif click.get_current_context(silent=True) is not None:
                 self._end_command(error)
             raise
@@ -106,7 +107,7 @@ class TrackedSession(KedroSession):
     def _end_command(self, error: BaseException) -> None:
         """End the command in few words where they suffice."""
         if isinstance(error, KeyboardInterrupt):
-            _say("Stopped by Ctrl-C")
+            _say("Stopped by Ctrl-C", self._go_on or hint())
             raise SystemExit(INTERRUPTED) from None
         try:
             parameters = dict(self._get_config_loader()["parameters"])
@@ -120,8 +121,13 @@ class TrackedSession(KedroSession):
                 getattr(plugin, "has_checkpoint", False)
                 for plugin in self._hook_manager.get_plugins()
             ):
-                print(hint(), file=sys.stderr)
+                print(self._go_on or hint(), file=sys.stderr)
             raise SystemExit(FAILED) from None
+
+
+GRIDS = ("compare", "cross_validate")
+SAME = "The same command goes on: finished trials are kept, and the one under way begins anew."
+"""What to do after pipelines of many trainings, which have no use for ``resume``."""
 
 
 def hint() -> str:
@@ -154,5 +160,5 @@ def with_resume(parameters: str) -> str:
     return ",".join([*(part for part in parts if not re.match(r"\s*resume\s*[=:]", part)), RESUME])
 
 
-def _say(what: str) -> None:
-    print(f"\n{what}. {hint()}", file=sys.stderr)
+def _say(what: str, remedy: str) -> None:
+    print(f"\n{what}. {remedy}", file=sys.stderr)

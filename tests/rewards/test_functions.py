@@ -72,3 +72,7 @@ def test_a_reward_returns_one_value_each_and_cannot_change_what_it_is_given():
     assert (texts, answers) == (["a", "b"], [["x"], ["y"]])
     got = measure_chunk(lambda replies, answers: [1.0, 2.0], {}, ["a", "b", "c"], [[], [], []])
     assert got == ["it raised ValueError: it must return one value per sample, got 2 for 1"] * 3
+    assert (
+        measure_chunk(lambda replies, answers: 1.0, {}, ["a", "b"], [[], []])
+        == ["it raised TypeError: it must return one value per sample, got float"] * 2
+    )

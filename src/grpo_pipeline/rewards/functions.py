@@ -11,7 +11,7 @@ import inspect
 import json
 import math
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -162,7 +162,10 @@ def measure_chunk(
     not take its neighbours along. A value that is NaN, infinite or no number at all is no score.
     """
     try:
-        values = list(function(list(subjects), [list(texts) for texts in references], **options))
+        returned = function(list(subjects), [list(texts) for texts in references], **options)
+        if not isinstance(returned, Iterable):
+            raise TypeError(f"it must return one value per sample, got {type(returned).__name__}")
+        values = list(returned)
         if len(values) != len(subjects):
             raise ValueError(
                 f"it must return one value per sample, got {len(values)} for {len(subjects)}"

@@ -134,6 +134,14 @@ def test_single_class_split_is_undefined_with_a_reason(arms):
     assert any("no statement (undefined" in sentence for sentence in document["summary"])
 
 
+def test_a_few_clusters_are_said_before_anything_is_called_better(arms):
+    for count, is_said in ((9, True), (10, False)):
+        few = {arm: rows[rows["patient_id"].isin(sorted(rows["patient_id"].unique())[:count])] for arm, rows in arms.items()}
+        first = compare_arms(PARAMS, "abc123", **few)["summary"][0]
+        said = f"Only {count} clusters by patient_id are held out: intervals from so few are too narrow"
+        assert first.startswith(said) == is_said
+
+
 def test_tables_that_do_not_belong_together_are_refused(arms):
     for broken, message in (
         (lambda rows: rows[rows["core_id"] != "core0003"], "of grpo / policy must hold the same cores .* 'core0003'"),

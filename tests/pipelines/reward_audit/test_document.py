@@ -16,7 +16,7 @@ from grpo_pipeline.pipelines.reward_audit.document import (
     measure_spread,
 )  # fmt: skip
 from grpo_pipeline.pipelines.reward_audit.samples import PolicySamples, read_samples
-from grpo_pipeline.pipelines.reward_audit.warnings import find_warnings, policy_table, way_to_ceiling
+from grpo_pipeline.pipelines.reward_audit.warnings import find_no_ceiling, find_warnings, policy_table, way_to_ceiling
 
 ONCE = np.ones((1, 12))
 OTHER = np.array([[0.3, 0.1, 0.0], [0.0, 0.5, 0.2], [0.1, 0.1, 0.1], [0.9, 0.2, 0.4]])
@@ -185,8 +185,14 @@ def test_a_trivial_policy_that_is_paid_more_than_the_start_and_a_ceiling_that_is
     assert "86% of the way to the ceiling), and worse by quality: the reward can be raised without learning" in only(found)
     assert judge(policy("parrot", parrot), trivial_share=0.9)[1] == []
     found = judge(policy("answer", np.full((4, 1), 0.2)))[1]
-    assert only(found).startswith("the ceiling (answer) is paid 0.200, not shown to be more than the start (model) 0.280 (")
-    assert "(difference -0.080 [" in only(found)
+    assert only(found).startswith("the ceiling (answer) is paid 0.200, less than the start (model) 0.280 (difference -0.080 [")
+    document = {"start": "model", "policies": {"model": {"role": "start", "reward": {"value": 0.5}, "more_than_start": None}}}
+    for value, interval, said in (
+        (0.1, [-0.1, 0.3], "is paid 0.600, not shown to be more than"), (None, None, "could not be compared with the start"),
+    ):  # fmt: skip
+        gap, reward = {"value": value, "ci95": interval, "reason": "no value"}, {"value": None if value is None else 0.6}
+        answer = {"role": "ceiling", "reward": reward, "more_than_start": gap, "not_scored": 4}
+        assert said in only(find_no_ceiling(document | {"policies": document["policies"] | {"answer": answer}}))
     assert only(found).endswith("nothing shows that the reward asks for what is wanted")
 
 

@@ -7,7 +7,7 @@ from scipy.stats import wasserstein_distance
 from grpo_pipeline.pipelines.evaluation.comparison import compare
 from grpo_pipeline.pipelines.evaluation.nodes import build_suite
 from grpo_pipeline.pipelines.params import EvaluationParams
-from grpo_pipeline.tasks.molecules.metrics import METRICS, add_training
+from grpo_pipeline.tasks.molecules.metrics import METRICS, add_training, difference_sentence
 from grpo_pipeline.tasks.molecules.metrics import build_suite as build
 
 SMILES = ["CCO", "CCO", "CCN", "", "CCC", "", "CCF", "CCN"]
@@ -129,5 +129,9 @@ def test_the_comparison_is_made_and_put_into_words():
         assert f"grpo: {said}" in sentences
     assert "higher than the model before this training" in sentences
     assert "supervised: WARNING" not in sentences
+    same = {"value": 0.0, "ci95": [-0.1, 0.1]}
+    assert difference_sentence("grpo", same, what="validity", than="supervised").startswith(
+        "grpo: validity against supervised +0"
+    )
     with pytest.raises(ValueError, match="none named 'is_known'"):
         document(supervised=[rows().drop(columns="is_known")], grpo=[rows()])

@@ -24,6 +24,9 @@ from grpo_pipeline.statistics.wording import (
     verdicts,
 )
 
+FEW_CLUSTERS = 10
+"""Below this number of clusters a percentile interval is not to be believed: with 2 it is the span of two values."""
+
 # Count the samples for which a user's reward gave no value, per arm and component, and say it: no other result shows it.
 
 Unscored = dict[str, dict[str, dict[str, dict[str, float]]]]
@@ -139,6 +142,12 @@ def compare(
     if suite.bar is not None:
         document["bar"] = judge_bar(document, suite.bar, suite.metrics)
     told = change_sentences(document, suite.metrics, chance_rule=params.chance_rule)
+    if clusters < FEW_CLUSTERS:
+        told = [
+            f"Only {clusters} clusters by {params.cluster} are held out: intervals from so few are too narrow, and what "
+            "they call better or worse is not shown.",
+            *told,
+        ]
     if params.not_run is not None:
         beside = (
             f"the others are compared with {params.control}"

@@ -51,14 +51,22 @@ def _trivial(document: Document, limits: WarningLimits) -> Iterator[str]:
 
 def find_no_ceiling(document: Document) -> list[str]:
     """Return a sentence for each policy that knows the answer and is not shown to be paid more than the start."""
-    start = document["start"]
-    return [
-        f"the ceiling ({name}) is paid {_value(policy['reward'])}, not shown to be more than {_start(document)} "
-        f"{_value(document['policies'][start]['reward'])} (difference {_signed(policy['more_than_start'])}): "
-        "nothing shows that the reward asks for what is wanted"
-        for name, policy in document["policies"].items()
-        if policy["role"] == "ceiling" and not is_above(policy["more_than_start"])
-    ]
+    start, found = document["policies"][document["start"]], []
+    for name, policy in document["policies"].items():
+        gap = policy["more_than_start"]
+        if policy["role"] != "ceiling" or is_above(gap):
+            continue
+        if gap["value"] is None:
+            lost = policy["not_scored"]
+            said = f"could not be compared with {_start(document)}: {lost} of its samples have no reward"
+        else:
+            less = "less" if _is_below(gap) else "not shown to be more"
+            said = (
+                f"is paid {_value(policy['reward'])}, {less} than {_start(document)} {_value(start['reward'])} "
+                f"(difference {_signed(gap)}): nothing shows that the reward asks for what is wanted"
+            )
+        found.append(f"the ceiling ({name}) {said}")
+    return found
 
 
 def _ceilings(document: Document, limits: WarningLimits) -> Iterator[str]:

@@ -68,7 +68,8 @@ def difference_sentence(arm: str, difference: Entry, *, what: str, than: str) ->
     if difference["ci95"] is None:
         return f"{arm}: {what} against {than}: no statement ({difference['reason']})."
     ending = judge(difference, above=f"higher than {than}", below=f"lower than {than}")
-    return f"{arm}: {what} {signed(difference)}: {ending}."
+    against = "" if than in ending else f" against {than}"
+    return f"{arm}: {what}{against} {signed(difference)}: {ending}."
 
 
 def variety_sentences(

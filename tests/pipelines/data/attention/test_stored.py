@@ -142,7 +142,12 @@ def test_what_is_missing_or_broken_says_where_to_set_it(tmp_path):
         ("none", None, {}, r"the data root must be an existing folder, got nothing at .*attention_root"),
         ("none", None, {"section": "attention.predict"}, "set attention_predict_root in globals.yml or run with .*predict.root="),
         ("", None, {}, r"manifest.csv must be the manifest, got \['index.csv'\] in .*; set attention_manifest in globals"),
-        ("", None, {"section": "attention.predict"}, "set attention_predict_manifest in globals.yml, relative to the root"),
+        (
+            "",
+            None,
+            {"section": "attention.predict"},
+            "set attention_predict_manifest in globals.yml or run with --params attention.predict.manifest=<file>, relative",
+        ),
         ("", "a,a\n1,2\n", {}, r"manifest.csv must name each column once"),
     ):
         if manifest is not None:

@@ -65,7 +65,7 @@ def test_bad_rows_stop_where_that_is_asked_for():
 def test_refuses():
     for lines, changes, message in (
         ([], {}, "data/mine.smi must hold molecules, got none"),
-        (["C", "xx"], {}, r"line 1: .*\(2 molecules are bad, 0 are sound"),
+        (["C", "xx"], {}, r"line 1: .*\(2 molecules are bad, and none is left"),
         (["CC"], {"root": "elsewhere"}, "molecules.data.root must be the folder of the dataset molecules.raw"),
         (["CC"], {"source": "generated"}, "must hold the None generated molecules .* got 1 rows"),
         (["CC"], {"charges": [-1, 1]}, r"charges must hold 0, got \[-1, 1\]"),

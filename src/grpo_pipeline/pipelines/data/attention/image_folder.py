@@ -68,8 +68,8 @@ class ImageFolderDataset(AbstractDataset[ImageChunk, ImageFolder]):
         if not path.is_file():
             found = sorted(p.name for p in self._root.glob("*.csv")) or "no CSV file"
             raise DatasetError(
-                f"{path} must be the manifest, got {found} in {self._root}; set {self._variable}_manifest in globals.yml, "
-                "relative to the root, to '*/info.json' for a folder per case"
+                f"{path} must be the manifest, got {found} in {self._root}; set {self._variable}_manifest in globals.yml "
+                f"or run with --params {self._section}.manifest=<file>, relative to the root; '*/info.json' is a folder per case"
             )
         try:
             return ImageFolder(self._root, read_manifest(path), path)

@@ -247,7 +247,7 @@ def _probability_metrics(options: MetricOptions) -> dict[str, Metric]:
 
 
 def _attention_metrics() -> dict[str, Metric]:
-    no_lesion = "needs a core with a lesion outline"
+    no_lesion = "needs a core with a lesion outline, and points or a heatmap of this rule"
     return {
         "lesion_hit": mean_metric(
             "lesion_hit",
@@ -258,7 +258,7 @@ def _attention_metrics() -> dict[str, Metric]:
         "lesion_hit_ratio": Metric(
             title=f"Points in the lesion, ratio to uniform points{OUTLINE}",
             better="higher",
-            reason="needs a core whose lesion outline meets the region",
+            reason="needs a core whose lesion outline meets the region, and points of this rule",
             usable=lambda rows: has_value("lesion_hit", rows) & has_value("lesion_coverage", rows),
             compute=lambda rows, weights: weighted.mean_ratio(
                 column(rows, "lesion_hit"), column(rows, "lesion_coverage"), weights

@@ -255,6 +255,10 @@ def check_region(raw: ImageFolder, row: Mapping[str, Any], rules: CoreRules) -> 
     if count < rules.points:
         raise RowError(
             f"{path!r} must cover at least {rules.points} cells of the model's {rules.grid} x {rules.grid} grid, got {count}; "
-            "draw a larger region, or crop the image",
+            + (
+                "draw a larger region"
+                if row["region_mask"]
+                else "crop it to a shape nearer to a square"
+            ),
             file=path,
         )

@@ -120,7 +120,7 @@ def split_personas(checked: pd.DataFrame, params: DialogueSplitParams) -> Splits
             remedy = (
                 "name it in some rows"
                 if is_named
-                else "change dialogue.split.fractions, add personas, or set dialogue.data.conversations.partners: apart"
+                else "change dialogue.split.fractions, or add personas"
             )
             raise ValueError(f"split {name!r} must hold examples, got none; {remedy}")
     return splits
@@ -138,7 +138,9 @@ def draw_personas(
     """
     if len(personas) < len(SPLITS):
         raise ValueError(
-            f"the data must hold at least {len(SPLITS)} personas, got {len(personas)}; a persona is never divided"
+            f"the data must hold at least {len(SPLITS)} personas, or groups of those who talk with each other, got "
+            f"{len(personas)}; none is ever divided: add some, or, where source: conversations has groups, set "
+            "dialogue.data.conversations.partners: apart"
         )
     order = numpy_generator(seed, Stream.SPLIT).permutation(len(personas))
     ends = np.rint(len(personas) * np.cumsum([fractions[name] for name in SPLITS])).astype(int)

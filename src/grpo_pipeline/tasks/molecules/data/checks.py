@@ -262,9 +262,13 @@ def _refuse(
         )
     if len(bad) and (params.on_bad_row == "fail" or not n_left):
         first = bad.iloc[0]
-        remedy = "correct them, or set molecules.data.on_bad_row: quarantine to go on without them"
+        remedy = (
+            f"{n_left} are sound: correct them, or set molecules.data.on_bad_row: quarantine to go on without them"
+            if n_left
+            else "and none is left, there is nothing to go on with: correct them"
+        )
         raise ValueError(
-            f"{file.path} line {first['row']}: {first['reason']} ({len(bad)} molecules are bad, {n_left} are sound: {remedy})"
+            f"{file.path} line {first['row']}: {first['reason']} ({len(bad)} molecules are bad, {remedy})"
         )
 
 
