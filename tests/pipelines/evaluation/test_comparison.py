@@ -138,7 +138,7 @@ def test_a_few_clusters_are_said_before_anything_is_called_better(arms):
     for count, is_said in ((9, True), (10, False)):
         few = {arm: rows[rows["patient_id"].isin(sorted(rows["patient_id"].unique())[:count])] for arm, rows in arms.items()}
         first = compare_arms(PARAMS, "abc123", **few)["summary"][0]
-        said = f"Only {count} clusters by patient_id are held out: intervals from so few are too narrow"
+        said = f"Only {count} clusters by patient_id are held out: intervals are too narrow, and nothing is shown."
         assert first.startswith(said) == is_said
 
 

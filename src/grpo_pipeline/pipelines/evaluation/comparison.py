@@ -144,8 +144,7 @@ def compare(
     told = change_sentences(document, suite.metrics, chance_rule=params.chance_rule)
     if clusters < FEW_CLUSTERS:
         told = [
-            f"Only {clusters} clusters by {params.cluster} are held out: intervals from so few are too narrow, and what "
-            "they call better or worse is not shown.",
+            f"Only {clusters} clusters by {params.cluster} are held out: intervals are too narrow, and nothing is shown.",
             *told,
         ]
     if params.not_run is not None:
