@@ -72,7 +72,7 @@ class TrackedSession(KedroSession):
         from grpo_pipeline.runs.parameters import check_parameters
 
         chosen = [pipeline_name] if pipeline_name else pipeline_names or []
-        self._go_on = SAME if any(name.endswith(GRIDS) for name in chosen) else None
+        self._remedy = SAME_COMMAND if any(name.endswith(GRIDS) for name in chosen) else hint()
         try:
             with sigterm_raises():
                 # Another project has tasks, or nodes, of its own.
@@ -89,7 +89,7 @@ class TrackedSession(KedroSession):
                 if callable(tell := getattr(plugin, "on_run_ended", None)):
                     tell(error)
             if isinstance(error, Terminated):
-                _say("Stopped by SIGTERM", self._go_on or hint())
+                _say("Stopped by SIGTERM", self._remedy)
             elif click.get_current_context(silent=True) is not None:
                 self._end_command(error)
             raise
@@ -107,7 +107,7 @@ class TrackedSession(KedroSession):
     def _end_command(self, error: BaseException) -> None:
         """End the command in few words where they suffice."""
         if isinstance(error, KeyboardInterrupt):
-            _say("Stopped by Ctrl-C", self._go_on or hint())
+            _say("Stopped by Ctrl-C", self._remedy)
             raise SystemExit(INTERRUPTED) from None
         try:
             parameters = dict(self._get_config_loader()["parameters"])
@@ -121,12 +121,14 @@ class TrackedSession(KedroSession):
                 getattr(plugin, "has_checkpoint", False)
                 for plugin in self._hook_manager.get_plugins()
             ):
-                print(self._go_on or hint(), file=sys.stderr)
+                print(self._remedy, file=sys.stderr)
             raise SystemExit(FAILED) from None
 
 
 GRIDS = ("compare", "cross_validate")
-SAME = "The same command goes on: finished trials are kept, and the one under way begins anew."
+SAME_COMMAND = (
+    "The same command goes on: finished trials are kept, and the one under way begins anew."
+)
 """What to do after pipelines of many trainings, which have no use for ``resume``."""
 
 

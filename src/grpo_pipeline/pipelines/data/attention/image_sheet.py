@@ -1,7 +1,7 @@
 """Draw a sheet of test images, each with outlines, points, what these contribute and its heatmap; training as an animation."""
 
 import io
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 from matplotlib import colormaps
@@ -103,9 +103,8 @@ def contribution_scale(contribution: np.ndarray) -> Normalize:
 def draw_core(axes: Axes, core: Mapping[str, np.ndarray], scale: Normalize) -> None:
     """Draw one core's image, outlines and points, and beside each point of the policy what it contributes."""
     axes.imshow(core["image"], cmap="gray", vmin=0, vmax=255, extent=FRAME, interpolation="nearest")
-    for name, (colour, dashes, _) in OUTLINES.items():
-        if name in core and not (name == "bag" and is_whole_region(core)):
-            draw_outline(axes, core[name] > 0.5, colour=colour, dashes=dashes)
+    for name, colour, dashes, _ in outlines_of(core):
+        draw_outline(axes, core[name] > 0.5, colour=colour, dashes=dashes)
     marker, face, edge, _ = MARKERS["points_uniform"]
     axes.scatter(
         core["points_uniform"][:, 0],
@@ -139,9 +138,12 @@ def draw_core(axes: Axes, core: Mapping[str, np.ndarray], scale: Normalize) -> N
     axes.set_title(f"{core['core_id']}\n{truth}, P(cancer) = {float(core['prob']):.2f}", fontsize=9)
 
 
-def is_whole_region(core: Mapping[str, np.ndarray]) -> bool:
-    """Say whether the label is known of the whole region, as without bag masks: there is no needle to draw."""
-    return bool(np.array_equal(core["bag"], core["region"]))
+def outlines_of(arrays: Mapping[str, np.ndarray]) -> Iterator[tuple[str, str, str, str]]:
+    """Yield name, colour, dashes and label of each outline; a bag that is the whole region, as without bag masks, has none."""
+    for name, looks in OUTLINES.items():
+        is_region = name == "bag" and np.array_equal(arrays["bag"], arrays["region"])
+        if name in arrays and not is_region:
+            yield name, *looks
 
 
 def write_numbers(axes: Axes, points: np.ndarray, values: np.ndarray) -> None:
@@ -211,8 +213,7 @@ def legend_handles(showcase: Mapping[str, np.ndarray]) -> list[Line2D]:
     """Return one legend entry per outline and kind of point that these arrays have."""
     outlines = [
         Line2D([], [], color=colour, ls=dashes, lw=LINE_WIDTH, label=label)
-        for name, (colour, dashes, label) in OUTLINES.items()
-        if name in showcase and not (name == "bag" and is_whole_region(showcase))
+        for _, colour, dashes, label in outlines_of(showcase)
     ]
     markers = [
         Line2D(
