@@ -19,6 +19,7 @@ import click
 from kedro.framework.session import KedroSession
 
 from grpo_pipeline.errors import sentence
+from grpo_pipeline.runs.process import program
 
 FAILED, INTERRUPTED, TERMINATED = 1, 128 + signal.SIGINT, 128 + signal.SIGTERM
 SHOW_TRACEBACK = "GRPO_TRACEBACK"
@@ -153,7 +154,7 @@ def resume_command(argv: Sequence[str]) -> str:
             break
     else:
         arguments += ["--params", RESUME]
-    return shlex.join(["kedro", "run", *arguments])
+    return shlex.join([*program(), "run", *arguments])
 
 
 def with_resume(parameters: str) -> str:

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 
 from grpo_pipeline.pipelines.params import EvaluationParams
+from grpo_pipeline.runs.progress import track
 from grpo_pipeline.statistics.alignment import Rules, align_arms, check_same_units, split_rules
 from grpo_pipeline.statistics.bootstrap import (
     NOT_COVERED,
@@ -117,7 +118,8 @@ def compare(
         tables[params.baseline_arm] |= align_baselines(
             instead, cores, suite, cluster=params.cluster
         )
-    scores = {arm: score_rules(rules, weights, suite.metrics) for arm, rules in tables.items()}
+    shown = track(tables.items(), f"compare {params.task}", len(tables))
+    scores = {arm: score_rules(rules, weights, suite.metrics) for arm, rules in shown}
     clusters = int(cores[params.cluster].nunique())
     # The section unscored of a comparison; none where no arm has a reward of the user's.
     found = count_unscored(arms, (training or {}), rule=params.headline_rule, split=params.split)
