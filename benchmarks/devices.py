@@ -14,20 +14,24 @@ made and with samples that were drawn on the CPU, the device computes what the C
 `ratio`     largest distance from 1 of the first ratio of a step, over steps that draw on the device
 `resume`    whether a run that stops in the middle and goes on from its checkpoint ends with the same bits; else the largest
             distance of a weight; `again`: the same of a second run from the start, which is how far a device repeats itself
+`waits`     how often a step makes the CPU wait for the device; --waits names the lines
 `ms`        median time of a step that draws, rewards and updates; `MB`: peak memory of the device during these steps
 """
 
 import argparse
 import copy
 import logging
+import os
 import shutil
 import statistics
 import sys
 import tempfile
 import time
+import warnings
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -63,9 +67,11 @@ from grpo_pipeline.tasks import TASKS, find_task
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "gpu.md"
 MARKS = ("<!-- devices -->", "<!-- /devices -->")
-PRECISIONS = ("float32", "bf16")
+# precision of the networks, and how CUDA multiplies float32 numbers (docs/gpu.md)
+PRECISIONS = (("float32", "ieee"), ("float32", "tf32"), ("bf16", "tf32"))
 ARM, SEED, WARM = "grpo", 0, 3
 Numbers = dict[str, float | str]
+WAITS: Counter[str] = Counter()
 
 
 @dataclass(frozen=True)
@@ -112,9 +118,13 @@ def prepare(project: Path, name: str, env: str) -> None:
         session.run(pipeline_names=[f"{name}_data"], runner=SequentialRunner())
 
 
-def open_task(project: Path, name: str, env: str, device: str, precision: str) -> Opened:
+def open_task(
+    project: Path, name: str, env: str, device: str, precision: str, products: str
+) -> Opened:
     """Build a task with its data on a device, from the project's stored examples; stages before the arms do one step."""
-    changes: dict[str, Any] = {"training": {"device": device, "precision": precision}}
+    changes: dict[str, Any] = {
+        "training": {"device": device, "precision": precision, "float32_products": products}
+    }
     changes |= {stage: {"training": {"max_steps": 1}} for stage in find_task(name).stages}
     with KedroSession.create(project, env=env, runtime_params={name: changes}) as session:
         context = session.load_context()
@@ -155,13 +165,18 @@ def measure(opened: Opened, state: TrainState, rollouts: Any, temperature: float
     with network_precision(state):
         context = task.encode(policy, batch)
         outcomes = task.decode(policy, context, rollouts, replicated)
-        parts, weights = task.reward(replicated, rollouts, outcomes)
         scores = task.score(policy, context, rollouts, temperature=temperature)
-        supervised = task.supervised_loss(policy, context, replicated, outcomes)
-    total = sum(weights[name] * part.detach().double().nan_to_num(0.0) for name, part in parts.items())
+    # Rewards and losses are computed outside, as in a step.
+    parts, weights = task.reward(replicated, rollouts, outcomes)
+    supervised = task.supervised_loss(policy, context, replicated, outcomes)
+    total = sum(
+        weights[name] * part.detach().double().nan_to_num(0.0) for name, part in parts.items()
+    )
     is_valid = rollouts.is_valid
     # A weight for each sample that is the same on every device, so that the two gradients are of one function.
-    signs = torch.linspace(-1.0, 1.0, is_valid[..., 0].numel(), dtype=torch.float64).to(is_valid.device)
+    signs = torch.linspace(-1.0, 1.0, is_valid[..., 0].numel(), dtype=torch.float64).to(
+        is_valid.device
+    )
     logprobs = scores.logprobs.double().masked_fill(~is_valid, 0.0)  # [P, G, L]
     loss = (signs.view(is_valid.shape[:2]) * logprobs.sum(2)).mean() + supervised.double()
     policy.zero_grad(set_to_none=True)
@@ -174,21 +189,51 @@ def measure(opened: Opened, state: TrainState, rollouts: Any, temperature: float
     }
 
 
-def train(opened: Opened, weights: dict[str, Tensor], steps: int, *, cut: int | None = None) -> tuple[dict[str, Tensor], list[dict[str, float]]]:
+def train(
+    opened: Opened, weights: dict[str, Tensor], steps: int, *, cut: int | None = None
+) -> tuple[dict[str, Tensor], list[dict[str, float]]]:
     """Train for some steps, through a checkpoint and freshly built modules at ``cut``; returns weights and metrics."""
     runner = StepRunner(opened.task, opened.algorithm, opened.training)
     state, found = opened.state(weights), []
     for _ in range(steps):
         if state.step == cut:
-            state = restore(opened.state(), snapshot(state, progress={"position": 0, "total_steps": steps}))
+            state = restore(
+                opened.state(), snapshot(state, progress={"position": 0, "total_steps": steps})
+            )
         state, metrics = runner(state, opened.batch(state.step))
         found.append(metrics)
-    return {name: tensor.detach().clone() for name, tensor in state.policy.state_dict().items()}, found
+    return {
+        name: tensor.detach().clone() for name, tensor in state.policy.state_dict().items()
+    }, found
+
+
+def count_waits(opened: Opened, weights: dict[str, Tensor]) -> int:
+    """Count the synchronisations of one step, after one that is not counted; WAITS keeps the lines that cause them."""
+    runner, state = (
+        StepRunner(opened.task, opened.algorithm, opened.training),
+        opened.state(weights),
+    )
+    state, _ = runner(state, opened.batch(0))
+    batch = opened.batch(1)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        torch.cuda.set_sync_debug_mode("warn")
+        try:
+            runner(state, batch)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+    found = [w for w in caught if "synchroniz" in str(w.message)]
+    for warning in found:
+        file = warning.filename.removeprefix(f"{ROOT}/")
+        WAITS[f"{opened.task.name}: {file}:{warning.lineno}"] += 1
+    return len(found)
 
 
 def apart(a: dict[str, Tensor], b: dict[str, Tensor]) -> float:
     """Return the largest distance of two sets of weights."""
-    return max(float((a[name].double() - b[name].double()).abs().max()) for name in a if a[name].numel())
+    return max(
+        float((a[name].double() - b[name].double()).abs().max()) for name in a if a[name].numel()
+    )
 
 
 def same(distance: float) -> str:
@@ -198,13 +243,14 @@ def same(distance: float) -> str:
 
 def compare(project: Path, name: str, env: str, device: str, steps: int) -> list[Numbers]:
     """Measure a task on the CPU and on the device in both precisions; one row for each."""
-    cpu = open_task(project, name, env, "cpu", "float32")
+    cpu = open_task(project, name, env, "cpu", "float32", "default")
     warm, _ = train(cpu, copy.deepcopy(cpu.state().policy.state_dict()), WARM)
     rollouts, temperature = draw(cpu, cpu.state(warm))
     wanted = measure(cpu, cpu.state(warm), rollouts, temperature)
     rows: list[Numbers] = []
-    for where, precision in (("cpu", "float32"), *((device, p) for p in PRECISIONS)):
-        opened = open_task(project, name, env, where, precision)
+    kinds = (("cpu", "float32", "ieee"), *((device, *kind) for kind in PRECISIONS))
+    for where, precision, products in kinds:
+        opened = open_task(project, name, env, where, precision, products)
         placed = opened.task.device
         found = measure(opened, opened.state(warm), to_device(rollouts, placed), temperature)
         if placed.type == "cuda":
@@ -218,13 +264,14 @@ def compare(project: Path, name: str, env: str, device: str, steps: int) -> list
             {
                 "task": name,
                 "device": placed.type,
-                "precision": precision,
+                "precision": f"{precision}, {products}" if placed.type == "cuda" else precision,
                 "log-prob": float((found["logprobs"] - wanted["logprobs"]).abs().max()),
                 "reward": float((found["reward"] - wanted["reward"]).abs().max()),
                 "gradient": float((found["gradient"] - wanted["gradient"]).norm()) / length,
                 "ratio": max(first, default=float("nan")),
                 "again": same(apart(ends, again)),
                 "resume": same(apart(ends, resumed)),
+                "waits": str(count_waits(opened, warm)) if placed.type == "cuda" else "",
                 "ms": statistics.median(m["step_seconds"] for m in metrics[1:]) * 1000,
                 "MB": metrics[-1]["peak_memory_mb"],
             }
@@ -233,7 +280,20 @@ def compare(project: Path, name: str, env: str, device: str, steps: int) -> list
     return rows
 
 
-COLUMNS = ("task", "device", "precision", "log-prob", "reward", "gradient", "ratio", "again", "resume", "ms", "MB")
+COLUMNS = (
+    "task",
+    "device",
+    "precision",
+    "log-prob",
+    "reward",
+    "gradient",
+    "ratio",
+    "again",
+    "resume",
+    "waits",
+    "ms",
+    "MB",
+)
 
 
 def format_row(row: Numbers) -> str:
@@ -242,7 +302,9 @@ def format_row(row: Numbers) -> str:
     for name in COLUMNS:
         value = row[name]
         whole = name in ("ms", "MB")
-        cells.append(value if isinstance(value, str) else f"{value:.0f}" if whole else f"{value:.1e}")
+        cells.append(
+            value if isinstance(value, str) else f"{value:.0f}" if whole else f"{value:.1e}"
+        )
     return "| " + " | ".join(cells) + " |"
 
 
@@ -261,16 +323,31 @@ def write(text: str) -> None:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     default = "cuda" if torch.cuda.is_available() else "cpu"
     parser.add_argument("--device", default=default, help=f"beside the CPU (here {default})")
-    parser.add_argument("--env", default="smoke", help="sizes: an environment of conf/ (default smoke)")
+    parser.add_argument(
+        "--env", default="smoke", help="sizes: an environment of conf/ (default smoke)"
+    )
     parser.add_argument("--tasks", nargs="+", default=list(TASKS), choices=list(TASKS))
-    parser.add_argument("--steps", type=int, default=8, help="steps that are timed and resumed (default 8)")
+    parser.add_argument(
+        "--steps", type=int, default=8, help="steps that are timed and resumed (default 8)"
+    )
     parser.add_argument("--threads", type=int, default=1, help="threads of torch (default 1)")
+    parser.add_argument(
+        "--waits", action="store_true", help="print the lines that make the CPU wait"
+    )
+    parser.add_argument(
+        "--deterministic", action="store_true", help="torch.use_deterministic_algorithms"
+    )
     parser.add_argument("--write", action="store_true", help="put the table into docs/gpu.md")
     args = parser.parse_args(argv)
     torch.set_num_threads(args.threads)
+    if args.deterministic:
+        os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # before CUDA starts
+        torch.use_deterministic_algorithms(True, warn_only=True)
     start = time.perf_counter()
     rows: list[Numbers] = []
     with project_copy() as project, quiet_nodes():
@@ -279,9 +356,15 @@ def main(argv: Sequence[str] | None = None) -> None:
         for name in args.tasks:
             prepare(project, name, args.env)
             rows += compare(project, name, args.env, args.device, args.steps)
-    about = machine.hardware(torch.device(args.device)) | machine.library(args.threads) | machine.code(SEED)
+    about = (
+        machine.hardware(torch.device(args.device))
+        | machine.library(args.threads)
+        | machine.code(SEED)
+    )
     said = ", ".join(f"{key} {value}" for key, value in about.items())
     text = format_table(rows, f"`python benchmarks/devices.py --env {args.env}`: {said}")
+    if args.waits:
+        print("\n".join(f"{count:5d} {line}" for line, count in WAITS.most_common()))
     print(f"\n{text}\n\n{time.perf_counter() - start:.0f} s")
     if args.write:
         write(text)
