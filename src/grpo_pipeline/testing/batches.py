@@ -15,7 +15,8 @@ from grpo_pipeline.testing.subject import Subject, first_difference, tensors_in
 
 SPLITS = ("train", "val", "test")
 PER_PROMPT = (
-    "give each prompt its entry along the first axis (PerPrompt for what is no tensor), and keep what all prompts share in the task"
+    "give each prompt its entry along the first axis (PerPrompt for what is no tensor), "
+    "and keep what all prompts share in the task"
 )
 
 
@@ -26,14 +27,31 @@ def check_splits_are_apart(s: Subject) -> None:
     for split in SPLITS:
         rows, again = (s.call("rows", s.data, split) for _ in range(2))
         if not isinstance(rows, np.ndarray) or rows.ndim != 1 or rows.dtype.kind not in "iu":
-            got = f"{rows.dtype} {list(rows.shape)}" if isinstance(rows, np.ndarray) else type(rows).__name__
-            s.fail("rows", "return row numbers, int64 [n]", got, remedy="use np.flatnonzero of the split")
+            got = (
+                f"{rows.dtype} {list(rows.shape)}"
+                if isinstance(rows, np.ndarray)
+                else type(rows).__name__
+            )
+            s.fail(
+                "rows",
+                "return row numbers, int64 [n]",
+                got,
+                remedy="use np.flatnonzero of the split",
+            )
         if not len(rows):
             s.fail(
-                "rows", f"find examples of {split}", "none", remedy="divide the data into train, val and test"
+                "rows",
+                f"find examples of {split}",
+                "none",
+                remedy="divide the data into train, val and test",
             )
         if not np.array_equal(rows, again):
-            s.fail("rows", f"return the same rows of {split} each time", "others", remedy="draw nothing here")
+            s.fail(
+                "rows",
+                f"return the same rows of {split} each time",
+                "others",
+                remedy="draw nothing here",
+            )
         for row in rows.tolist():
             if row in owner:
                 both = split if owner[row] == split else f"{owner[row]} and {split}"
@@ -63,7 +81,10 @@ def check_a_batch_has_the_prompts_first(s: Subject) -> None:
     places = {tensor.device.type for _, tensor in tensors_in(s.batch, "batch")}
     if places - {s.task.device.type}:
         s.fail(
-            "make_batch", f"lie on {s.task.device}", ", ".join(sorted(places)), remedy="use .to(self.device)"
+            "make_batch",
+            f"lie on {s.task.device}",
+            ", ".join(sorted(places)),
+            remedy="use .to(self.device)",
         )
     if not any(True for _ in tensors_in(s.batch, "batch")):
         s.fail(
@@ -132,7 +153,12 @@ def check_an_encoding_is_repeatable(s: Subject) -> None:
             remedy="call .detach() on every tensor of the context",
         )
     if where := first_difference(s.context, detached, "context"):
-        s.fail("detach", "keep every value", f"another {where}", remedy="cut the graph and nothing else")
+        s.fail(
+            "detach",
+            "keep every value",
+            f"another {where}",
+            remedy="cut the graph and nothing else",
+        )
 
 
 def _check_first_axis(s: Subject, method: str, name: str, value: Any, prompts: int) -> None:
@@ -147,12 +173,19 @@ def _check_first_axis(s: Subject, method: str, name: str, value: Any, prompts: i
         if isinstance(entry, Tensor):
             if entry.ndim == 0 or len(entry) != prompts:
                 got = f"{path} of shape {list(entry.shape)} for {prompts} prompts"
-                s.fail(method, f"give every tensor of the {name} the prompts as its first axis", got, remedy=PER_PROMPT)
+                s.fail(
+                    method,
+                    f"give every tensor of the {name} the prompts as its first axis",
+                    got,
+                    remedy=PER_PROMPT,
+                )
+        # What is no tensor is handed to every micro-batch whole.
         elif isinstance(entry, list | tuple | np.ndarray) and not isinstance(entry, PerPrompt):
-            # What is no tensor is handed to every micro-batch whole.
-            if len(entry) == prompts or any(True for _ in tensors_in(entry, path)):
-                got = f"{path}, a {type(entry).__name__} of {len(entry)}"
-                s.fail(method, f"hold what belongs to single prompts as a tensor or PerPrompt in the {name}", got, remedy=PER_PROMPT)
+            if len(entry) != prompts and not any(True for _ in tensors_in(entry, path)):
+                continue
+            got = f"{path}, a {type(entry).__name__} of {len(entry)}"
+            rule = f"hold what belongs to single prompts as a tensor or PerPrompt in the {name}"
+            s.fail(method, rule, got, remedy=PER_PROMPT)
 
 
 def _entries(value: Any, path: str) -> Iterator[tuple[str, Any]]:

@@ -38,8 +38,8 @@ CHECKS: tuple[Check, ...] = (
     policy.check_weights_follow_from_the_seed,
     policy.check_every_parameter_is_in_one_group,
     batches.check_splits_are_apart,
-    batches.check_a_batch_has_the_prompts_first,
     batches.check_a_batch_follows_from_its_arguments,
+    batches.check_a_batch_has_the_prompts_first,
     batches.check_targets_are_repeated_for_their_own_samples,
     batches.check_an_encoding_is_repeatable,
     sampling.check_samples_have_their_shapes,
@@ -71,8 +71,8 @@ CHECKS: tuple[Check, ...] = (
 def check_task(task: Any, data: Any, *, spec: TaskSpec | None = None) -> None:
     """Check that a task keeps every promise of the protocol on its own data; the first broken one is raised.
 
-    It takes seconds on a small model. Weights that it builds are moved a little, so that nothing is uniform or zero. Global random
-    streams are as before afterwards. It needs neither Kedro nor MLflow nor pytest, and computes where the task does.
+    It takes seconds on a small model. Weights that it builds are moved a little, so that nothing is uniform or zero. Global
+    random streams are as before afterwards. It needs neither Kedro nor MLflow nor pytest, and computes where the task does.
 
     Args:
         task: the task, on any device.

@@ -77,7 +77,10 @@ def check_every_parameter_is_in_one_group(s: Subject) -> None:
     found = [id(p) for group in groups.values() for p in group]
     if not names:
         s.fail(
-            "build_policy", "have a parameter that learns", "none", remedy="let one require a gradient"
+            "build_policy",
+            "have a parameter that learns",
+            "none",
+            remedy="let one require a gradient",
         )
     rule = "hold every trainable parameter exactly once"
     for key, name in names.items():
@@ -88,7 +91,12 @@ def check_every_parameter_is_in_one_group(s: Subject) -> None:
         s.fail("parameter_groups", rule, "one that is not trained", remedy=remedy)
     empty = [name for name, group in groups.items() if not group]
     if empty:
-        s.fail("parameter_groups", "hold groups with parameters", f"{empty[0]} without any", remedy=remedy)
+        s.fail(
+            "parameter_groups",
+            "hold groups with parameters",
+            f"{empty[0]} without any",
+            remedy=remedy,
+        )
     unknown = sorted(set(groups) - set(s.task.components)) if s.task.components else []
     if unknown:
         s.fail(
@@ -101,11 +109,14 @@ def check_every_parameter_is_in_one_group(s: Subject) -> None:
 
 def check_descriptions_are_plain(s: Subject) -> None:
     """Check that describe and fingerprint are JSON, and the same each time."""
-    for method, make in {
-        "describe": lambda: s.call("describe", s.policy),
-        "fingerprint": lambda: [s.call("fingerprint", s.data, draws=d) for d in (True, False)],
-    }.items():
-        one, again = make(), make()
+
+    def said(method: str) -> Any:
+        if method == "describe":
+            return s.call(method, s.policy)
+        return [s.call(method, s.data, draws=draws) for draws in (True, False)]
+
+    for method in ("describe", "fingerprint"):
+        one, again = said(method), said(method)
         try:
             texts = [json.dumps(found, allow_nan=False, sort_keys=True) for found in (one, again)]
         except (TypeError, ValueError) as error:
@@ -126,7 +137,9 @@ def check_descriptions_are_plain(s: Subject) -> None:
 
 def _weights(s: Subject, seed: int) -> dict[str, Tensor]:
     policy = s.call("build_policy", seed)
-    return {name: tensor.detach().clone() for name, tensor in tensors_in(policy.state_dict(), "policy")}
+    return {
+        name: tensor.detach().clone() for name, tensor in tensors_in(policy.state_dict(), "policy")
+    }
 
 
 def _reads_weights(task: Any) -> bool:

@@ -81,7 +81,9 @@ def _check_units(s: Subject, found: pd.DataFrame, suite: MetricSuite, examples: 
             f"{found[unit][twice].iloc[0]} twice under {found['rule'][twice].iloc[0]}",
             remedy="average over samples, or name each sample",
         )
-    chosen = found[found["rule"] == ("policy" if "policy" in set(found["rule"]) else suite.rules[0])]
+    chosen = found[
+        found["rule"] == ("policy" if "policy" in set(found["rule"]) else suite.rules[0])
+    ]
     if not len(chosen) or len(chosen) % examples:
         s.fail(
             "evaluate",
@@ -91,22 +93,27 @@ def _check_units(s: Subject, found: pd.DataFrame, suite: MetricSuite, examples: 
         )
     for name in suite.finite:
         if found[name].isna().any():
-            s.fail("evaluate", f"fill {name} in every row", "NaN", remedy="the metric suite calls it finite")
+            s.fail(
+                "evaluate",
+                f"fill {name} in every row",
+                "NaN",
+                remedy="the metric suite calls it finite",
+            )
     prepared = suite.prepare(suite.combine(found))
     for name, metric in suite.metrics.items():
-        asked = _Asked(prepared)
+        absent: list[str] = []
+        n = 0
         try:
-            n = sum(metric.count(_Asked(part, asked.missing)) for _, part in prepared.groupby("rule"))
             for _, part in prepared.groupby("rule"):
+                n += metric.count(_Asked(part, absent))
                 metric(part.reset_index(drop=True), np.ones((1, len(part))))
         except KeyError as error:
-            asked.missing.append(str(error).strip("'\""))
-            n = 0
-        if not n and asked.missing:
+            absent, n = [str(error).strip("'\"")], 0
+        if not n and absent:
             s.fail(
                 "evaluate",
                 f"return what the metric {name} is computed from",
-                f"no column {asked.missing[0]}",
+                f"no column {absent[0]}",
                 remedy=f"add the column, or remove {name} from the metric suite",
             )
 
@@ -116,11 +123,11 @@ class _Asked(pd.DataFrame):
 
     _metadata = ["missing"]  # noqa: RUF012 pandas looks for a list
 
-    def __init__(self, rows: pd.DataFrame, missing: list[str] | None = None) -> None:
-        super().__init__(rows)
-        object.__setattr__(self, "missing", [] if missing is None else missing)
+    def __init__(self, rows: pd.DataFrame, missing: list[str]) -> None:
+        super().__init__(rows)  # type: ignore[call-arg]
+        self.missing = missing
 
-    def __contains__(self, name: object) -> bool:
+    def __contains__(self, name: object) -> bool:  # type: ignore[misc]  # final in the stubs alone
         """Say whether there is a column, and note one that is not."""
         is_there = super().__contains__(name)
         if not is_there:
@@ -139,7 +146,12 @@ def check_validation_is_numbers(s: Subject) -> None:
         s.fail("validate", "return numbers by name", repr(one)[:100], remedy="use float(...)")
     bad = [name for name, value in one.items() if math.isinf(value)]
     if bad:
-        s.fail("validate", "return finite numbers", f"{bad[0]} = {one[bad[0]]}", remedy="correct the mean")
+        s.fail(
+            "validate",
+            "return finite numbers",
+            f"{bad[0]} = {one[bad[0]]}",
+            remedy="correct the mean",
+        )
     same = all(value == again.get(name) or math.isnan(value) for name, value in one.items())
     if not same:
         s.fail("validate", "return the same for the same seed", "other numbers", remedy=SEEDED)
@@ -194,13 +206,13 @@ def check_audit_rows_fit_their_plan(s: Subject) -> None:
 
 
 def check_pictures_are_arrays_of_examples(s: Subject) -> None:
-    """Check showcase and frames: arrays by name, one entry per example, the same for a seed; frames on the CPU, without a graph."""
+    """Check showcase and frames: arrays by name; frames are tensors on the CPU, without a graph."""
     rows = s.call("rows", s.data, "val")[:2]
     shown = s.call("showcase", s.policy, s.data, rows, seed=0)
     bad = [
         name
         for name, value in dict(shown).items()
-        if not isinstance(value, np.ndarray) or value.dtype == object and value.ndim == 0
+        if not isinstance(value, np.ndarray) or (value.dtype == object and value.ndim == 0)
     ]
     if bad:
         s.fail("showcase", "return numpy arrays by name", bad[0], remedy="use .cpu().numpy()")
@@ -221,4 +233,6 @@ def check_calibration_is_plain(s: Subject) -> None:
     try:
         json.dumps(found, allow_nan=False)
     except (TypeError, ValueError) as error:
-        s.fail("calibrate", "return what JSON can hold", str(error), remedy="use float, list and dict")
+        s.fail(
+            "calibrate", "return what JSON can hold", str(error), remedy="use float, list and dict"
+        )

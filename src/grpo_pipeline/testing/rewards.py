@@ -13,7 +13,7 @@ from grpo_pipeline.testing.subject import Subject, first_difference, tensors_in,
 
 
 def check_nothing_is_paid_for_nothing(s: Subject) -> None:
-    """Check that samples without a decision (proposal none) are not scored, NaN, or scored by what their prompt alone leads to."""
+    """Check that samples without a decision (proposal none) are not scored, NaN, or scored by their prompt alone."""
     rollouts = s.draw(proposal="none")
     outcomes = s.call("decode", s.policy, s.context, rollouts, s.replicated)
     parts = _measured(s, rollouts, outcomes)
@@ -75,7 +75,10 @@ def check_rewards_are_of_each_sample(s: Subject) -> None:
     )
     # All prompts the other way round: a reward that compares prompts with each other does not change.
     batch = s.batch_of(s.rows[::-1].copy())
-    replicated, context = s.call("replicate", batch, s.group_size), s.call("encode", s.policy, batch)
+    replicated, context = (
+        s.call("replicate", batch, s.group_size),
+        s.call("encode", s.policy, batch),
+    )
     turned = map_tensors(s.rollouts, _turned)
     found, _ = s.call(
         "reward", replicated, turned, s.call("decode", s.policy, context, turned, replicated)
@@ -93,7 +96,12 @@ def check_micro_batches_add_up_to_the_supervised_loss(s: Subject) -> None:
     counts = s.call("supervised_counts", s.batch)
     if not isinstance(counts, Tensor) or counts.ndim != 1 or counts.dtype != torch.float64:
         got = f"{counts.dtype} {list(counts.shape)}" if isinstance(counts, Tensor) else repr(counts)
-        s.fail("supervised_counts", "return float64 [T]", got, remedy="count what each part is a mean over")
+        s.fail(
+            "supervised_counts",
+            "return float64 [T]",
+            got,
+            remedy="count what each part is a mean over",
+        )
     whole = _check_supervised(s, s.outcomes)
     if s.prompts < 2:
         return
@@ -130,9 +138,7 @@ def check_every_component_can_learn(s: Subject) -> None:
     scores = s.score(s.rollouts)
     terms = [scores.logprobs.sum(), scores.entropy.sum()]
     terms += [] if scores.values is None else [scores.values.sum()]
-    terms.append(
-        s.call("supervised_loss", s.policy, s.context, s.replicated, s.outcomes)
-    )
+    terms.append(s.call("supervised_loss", s.policy, s.context, s.replicated, s.outcomes))
     whole = torch.stack([term.float() for term in terms]).sum()
     for name, group in s.call("parameter_groups", s.policy).items():
         found = torch.autograd.grad(whole, group, retain_graph=True, allow_unused=True)
@@ -198,7 +204,9 @@ def _measured(s: Subject, rollouts: Any, outcomes: Any) -> dict[str, Tensor]:
             remedy="return () where rewards read the samples alone",
         )
     found = s.call("reward", s.replicated, rollouts, outcomes)
-    if not (isinstance(found, tuple) and len(found) == 2 and all(isinstance(x, Mapping) for x in found)):
+    if not (
+        isinstance(found, tuple) and len(found) == 2 and all(isinstance(x, Mapping) for x in found)
+    ):
         s.fail(
             "reward",
             "return components and weights by name",
@@ -217,7 +225,12 @@ def _measured(s: Subject, rollouts: Any, outcomes: Any) -> dict[str, Tensor]:
         rule = f"return {name} as floating-point [{s.prompts}, {s.group_size}] ([P, G]) without a graph"
         if not isinstance(part, Tensor) or list(part.shape) != [s.prompts, s.group_size]:
             got = f"shape {list(part.shape)}" if isinstance(part, Tensor) else type(part).__name__
-            s.fail("reward", rule, got, remedy="give one number per sample: reduce over decisions, not over samples")
+            s.fail(
+                "reward",
+                rule,
+                got,
+                remedy="give one number per sample: reduce over decisions, not over samples",
+            )
         if part.requires_grad or not part.is_floating_point():
             got = "a graph" if part.requires_grad else str(part.dtype)
             s.fail("reward", rule, got, remedy="use .detach() and .double()")
@@ -253,7 +266,17 @@ def _check_supervised(s: Subject, outcomes: Any) -> float:
     if not isinstance(loss, Tensor) or loss.ndim or not loss.requires_grad:
         got = f"shape {list(loss.shape)}" if isinstance(loss, Tensor) and loss.ndim else "no graph"
         got = got if isinstance(loss, Tensor) else type(loss).__name__
-        s.fail("supervised_loss", rule, got, remedy="return a mean that depends on the policy's weights")
+        s.fail(
+            "supervised_loss",
+            rule,
+            got,
+            remedy="return a mean that depends on the policy's weights",
+        )
     if not bool(loss.isfinite()):
-        s.fail("supervised_loss", rule, str(float(loss)), remedy="mask what has no target before the logarithm")
+        s.fail(
+            "supervised_loss",
+            rule,
+            str(float(loss.detach())),
+            remedy="mask what has no target before the logarithm",
+        )
     return float(loss.detach())

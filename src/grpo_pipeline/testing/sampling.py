@@ -38,7 +38,12 @@ def check_samples_follow_from_the_generator(s: Subject) -> None:
         )
     varies = bool((one.actions != one.actions[:, :1]).any()) if one.actions.shape[2] else False
     if first_difference(one, other, "rollouts") is None:
-        s.fail("sample", "draw others from another generator", "the same for seeds 0 and 1", remedy=remedy)
+        s.fail(
+            "sample",
+            "draw others from another generator",
+            "the same for seeds 0 and 1",
+            remedy=remedy,
+        )
     same = all(torch.equal(entry, one.actions[0]) for entry in one.actions)
     if varies and s.prompts > 1 and same:
         s.fail(
@@ -103,7 +108,12 @@ def _check_rollouts(s: Subject, rollouts: Any, *, length: int | None) -> None:
                 remedy="one entry per prompt, sample and decision; proposal none has L = 0",
             )
         if found.device.type != s.task.device.type:
-            s.fail("sample", f"return {name} on {s.task.device}", str(found.device), remedy="use self.device")
+            s.fail(
+                "sample",
+                f"return {name} on {s.task.device}",
+                str(found.device),
+                remedy="use self.device",
+            )
         if found.requires_grad:
             s.fail(
                 "sample",
@@ -144,12 +154,14 @@ def _cannot_be_drawn(rollouts: Rollouts, counted: Tensor) -> bool:
 
 
 def _is_whatever(s: Subject, rollouts: Rollouts, counted: Tensor) -> bool:
-    """Say whether other actions there have log-probability 0, too; a decision without a choice has -inf for the others."""
+    """Say whether the sampler's log-probability 0 there is no decision's: the score is another, or the same for other actions.
+
+    A decision without a choice has log-probability 0 in the score, and -inf for the others.
+    """
     if bool((rollouts.logprobs[counted] != 0).any()):
         return False
-    others = rollouts.actions.unique()
+    others = torch.unique(rollouts.actions)
     others = others[others != rollouts.actions[counted][0]]
-    if not len(others):
-        return True
     changed = replace(rollouts, actions=rollouts.actions.masked_fill(counted, int(others[0])))
-    return bool((s.score(changed).logprobs.detach()[counted] == 0).all())
+    own, other = (s.score(each).logprobs.detach()[counted] for each in (rollouts, changed))
+    return bool((own != 0).any()) or bool((other == 0).all())

@@ -1,4 +1,4 @@
-"""Checks of ``Task.score``: the ratio of an update begins at 1, and every number is of the right prompt, sample and temperature."""
+"""Checks of ``Task.score``: a ratio begins at 1, and every number is of the right prompt, sample and temperature."""
 
 from typing import Any
 
@@ -34,7 +34,11 @@ def check_scores_have_their_shapes(s: Subject) -> None:
         found = getattr(scores, name)
         if found is None and name == "values":
             continue
-        if not isinstance(found, Tensor) or list(found.shape) != shape or not found.is_floating_point():
+        if (
+            not isinstance(found, Tensor)
+            or list(found.shape) != shape
+            or not found.is_floating_point()
+        ):
             got = f"{found.dtype} {list(found.shape)}" if isinstance(found, Tensor) else repr(found)
             axes = "[P, G, L]" if name == "logprobs" else "[P]"
             s.fail(
@@ -47,7 +51,7 @@ def check_scores_have_their_shapes(s: Subject) -> None:
             s.fail(
                 "score",
                 f"return finite {name}",
-                f"{float(found[~found.isfinite()][0])}",
+                f"{float(found.detach()[~found.isfinite()][0])}",
                 remedy="mask before the logarithm, and write 0 where is_valid is False",
             )
         if not found.requires_grad:
@@ -61,7 +65,7 @@ def check_scores_have_their_shapes(s: Subject) -> None:
         s.fail(
             "score",
             "return an entropy in nats, at least 0",
-            f"{float(scores.entropy.min()):g}",
+            f"{float(scores.entropy.detach().min()):g}",
             remedy="it is -(p * log p).sum(-1)",
         )
     _check_entropy(s, scores)
@@ -86,7 +90,12 @@ def check_a_ratio_begins_at_1(s: Subject) -> None:
             remedy="use masked_fill(~rollouts.is_valid, 0.0)",
         )
     if first_difference(s.scores.logprobs, s.score(s.rollouts).logprobs, "logprobs"):
-        s.fail("score", "return the same each time", "other log-probabilities", remedy="switch dropout off")
+        s.fail(
+            "score",
+            "return the same each time",
+            "other log-probabilities",
+            remedy="switch dropout off",
+        )
 
 
 def check_the_temperature_is_used(s: Subject) -> None:
@@ -106,7 +115,7 @@ def check_the_temperature_is_used(s: Subject) -> None:
 
 
 def check_scores_belong_to_their_samples(s: Subject) -> None:
-    """Check that a score is of its own sample and prompt: exchanging samples, or cutting prompts, exchanges or cuts the scores."""
+    """Check that a score is of its own sample and prompt: it goes with them when samples change places and prompts are cut."""
     rollouts, scored = s.rollouts, s.scores.logprobs.detach()
     order = torch.arange(s.group_size, device=scored.device).flip(0)
     turned = s.score(with_samples(rollouts, lambda x: x[:, order])).logprobs.detach()
@@ -120,7 +129,9 @@ def check_scores_belong_to_their_samples(s: Subject) -> None:
     for prompt in range(s.prompts if s.prompts > 1 else 0):
         context = s.call("encode", s.policy, take_prompts(s.batch, prompt, prompt + 1))
         one = s.score(take_prompts(rollouts, prompt, prompt + 1), context=context)
-        if not torch.allclose(one.logprobs.detach()[0], scored[prompt], atol=10 * s.tolerance, rtol=0):
+        if not torch.allclose(
+            one.logprobs.detach()[0], scored[prompt], atol=10 * s.tolerance, rtol=0
+        ):
             s.fail(
                 "score",
                 "score each prompt by itself, whatever else is in the batch",
@@ -131,9 +142,7 @@ def check_scores_belong_to_their_samples(s: Subject) -> None:
 
 def check_a_reference_scores_as_a_policy(s: Subject) -> None:
     """Check that the policy as its own reference says what the policy says, without a graph, and has KL 0 to itself."""
-    found = s.call(
-        "score_reference", s.policy, s.batch, s.rollouts, temperature=s.temperature
-    )
+    found = s.call("score_reference", s.policy, s.batch, s.rollouts, temperature=s.temperature)
     is_valid, scored = s.rollouts.is_valid, s.scores.logprobs.detach()
     if found.logprobs is None or found.logprobs.requires_grad:
         s.fail(
@@ -150,7 +159,12 @@ def check_a_reference_scores_as_a_policy(s: Subject) -> None:
             remedy="score the stored actions at the same temperature",
         )
     if s.call("with_reference", s.data, s.policy) is None:
-        s.fail("with_reference", "return the data", "None", remedy="return data where nothing is computed once")
+        s.fail(
+            "with_reference",
+            "return the data",
+            "None",
+            remedy="return data where nothing is computed once",
+        )
     if hasattr(s.task, "score_with_kl"):
         _check_kl(s)
 
@@ -186,7 +200,12 @@ def _check_kl(s: Subject) -> None:
             remedy="it is (p * (log p - log q)).sum(-1) of the policy p and the reference q",
         )
     if float((found.logprobs - s.scores.logprobs).detach().abs().max()) > s.tolerance:
-        s.fail("score_with_kl", "score as score does", "other log-probabilities", remedy="share one function")
+        s.fail(
+            "score_with_kl",
+            "score as score does",
+            "other log-probabilities",
+            remedy="share one function",
+        )
     reference = s.call("build_policy", 7)
     many = s.draw(group_size=256)
     scored = scores_with(reference, many)
@@ -234,7 +253,7 @@ def _check_entropy(s: Subject, scores: Scores) -> None:
             s.fail(
                 "score",
                 f"return the entropy of log_probs_full, {float(entropy[0]):.4g}",
-                f"{float(scores.entropy[0]):.4g}",
+                f"{float(scores.entropy.detach()[0]):.4g}",
                 remedy="it is -(p * log p).sum(-1), in nats",
             )
     valid = s.rollouts.is_valid

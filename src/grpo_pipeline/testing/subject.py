@@ -133,9 +133,7 @@ class Subject:
             generator=Generator(self.task.device).manual_seed(seed),
         )
 
-    def score(
-        self, rollouts: Any, *, context: Any = None, temperature: float | None = None
-    ) -> Any:
+    def score(self, rollouts: Any, *, context: Any = None, temperature: float | None = None) -> Any:
         """Return what the policy says about samples."""
         return self.call(
             "score",
@@ -219,7 +217,10 @@ def subject_of(
         found = begun.call("rows", data, "train")
         if not isinstance(found, np.ndarray):
             begun.fail(
-                "rows", "return row numbers, int64 [n]", type(found).__name__, remedy="return a numpy array"
+                "rows",
+                "return row numbers, int64 [n]",
+                type(found).__name__,
+                remedy="return a numpy array",
             )
         rows = found[:PROMPTS]
     return Subject(task, data, policy, rows, spec)
@@ -252,8 +253,9 @@ def move_weights(policy: nn.Module) -> None:
     with torch.no_grad():
         for p in policy.parameters():
             if p.requires_grad and p.is_floating_point():
-                size = SHAKE / max(p[0].numel(), 1) ** 0.5 if p.ndim > 1 else SHAKE_VECTOR
-                p += size * torch.randn(p.shape, generator=generator).to(p)
+                fan_in = p.shape[1:].numel()
+                size = SHAKE / fan_in**0.5 if p.ndim > 1 else SHAKE_VECTOR
+                p.add_((size * torch.randn(p.shape, generator=generator)).to(p))
 
 
 def reseed_global_streams() -> None:
