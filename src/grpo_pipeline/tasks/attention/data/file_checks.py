@@ -29,6 +29,7 @@ from grpo_pipeline.tasks.attention.data.planes import (
     with_values,
 )
 from grpo_pipeline.tasks.attention.data.statements import WARNINGS
+from grpo_pipeline.tasks.text_lines import composed
 
 logger = logging.getLogger(__name__)
 
@@ -310,7 +311,7 @@ def unnamed_masks(raw: ImageFolder, params: DataParams) -> dict[str, list[str]]:
         folders = {str(PurePosixPath(file).parent) for file in named[name]} - folders_of_images
         endings = {PurePosixPath(file).suffix.lower() for file in named[name]}
         there = {
-            f"{folder}/{path.name}".removeprefix("./")
+            composed(f"{folder}/{path.name}".removeprefix("./"))
             for folder in folders
             if (raw.root / folder).is_dir()
             for path in (raw.root / folder).iterdir()

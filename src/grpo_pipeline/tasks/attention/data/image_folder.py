@@ -3,6 +3,7 @@
 import csv
 import hashlib
 import io
+import os
 import re
 import struct
 import warnings
@@ -34,7 +35,12 @@ from grpo_pipeline.tasks.attention.data.planes import (
     split_values,
     take_plane,
 )
-from grpo_pipeline.tasks.text_lines import broken_record
+from grpo_pipeline.tasks.text_lines import (
+    HEAD,
+    broken_record,
+    check_table,
+    composed,
+)
 
 PIXEL_FORMATS = ("PNG", "JPEG", "BMP", "TIFF", "GIF")
 OTHER_FORMATS = "NIfTI (.nii, .nii.gz), DICOM (.dcm), MetaImage (.mha, .mhd) or HDF5 (.h5, .hdf5)"
@@ -160,16 +166,20 @@ def read_manifest(path: Path) -> pd.DataFrame:
     """
     lines: list[tuple[int, list[str]]] = []
     begins = 1
+    with path.open("rb") as content:
+        head = content.read(HEAD)
+    check_table(head, str(path))
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file, strict=True)
             for cells in reader:
                 if any(cell.strip() for cell in cells):
-                    lines.append((reader.line_num, [cell.strip() for cell in cells]))
+                    lines.append((reader.line_num, [composed(cell.strip()) for cell in cells]))
                 begins = reader.line_num + 1
     except UnicodeDecodeError as error:
         raise ValueError(
-            f"{path} must be a comma-separated UTF-8 text file, got {error}; export the table as CSV again"
+            f"{path} must be a comma-separated UTF-8 text file, got {error}; export the table again, as "
+            "CSV in UTF-8"
         ) from error
     except csv.Error as error:
         raise ValueError(broken_record(str(path), begins, error)) from error
@@ -215,11 +225,35 @@ def resolve_below(root: Path, relpath: str) -> Path:
         raise UnreadableFileError(
             f"{relpath!r} must be a path below the data root, got a link that leaves it; copy the file below {root}"
         )
-    if not path.is_file():
-        raise UnreadableFileError(
-            f"{relpath!r} must be a file below {root}, got nothing there; add the file or correct the manifest"
-        )
-    return path
+    if path.is_file():
+        return path
+    found = look_alike(root, given)
+    if found is not None and composed(str(found.relative_to(root))) == composed(str(given)):
+        return found
+    got = (
+        "nothing there; add the file or correct the manifest"
+        if found is None
+        else f"one whose name differs in case, {str(found.relative_to(root))!r}; write it as it is"
+    )
+    raise UnreadableFileError(f"{relpath!r} must be a file below {root}, got {got}")
+
+
+def look_alike(root: Path, given: Path) -> Path | None:
+    """Return the one file below the root whose name differs in Unicode form or case alone, None without or with several.
+
+    An archive of another system may hold its names decomposed: u and its dots as two signs.
+    """
+    here = root
+    for part in given.parts:
+        wanted = composed(part).casefold()
+        names = sorted(os.listdir(here)) if here.is_dir() else []
+        alike = [name for name in names if composed(name).casefold() == wanted]
+        alike = [name for name in alike if composed(name) == composed(part)] or alike
+        if len(alike) != 1:
+            return None
+        here = here / alike[0]
+    is_inside = here.resolve().is_relative_to(root.resolve())
+    return here if is_inside and here.is_file() else None
 
 
 def read_pixels(path: Path, relpath: str, *, as_mask: bool) -> tuple[np.ndarray, tuple[str, ...]]:
@@ -440,13 +474,16 @@ def files_digest(raw: ImageFolder, checked: pd.DataFrame, params: DataParams) ->
     files = {file for name in names for file in name.split(SEVERAL_FILES)}
     names = {split_key(split_address(split_values(name)[0])[0])[0] for name in files}
     names |= {
-        str(PurePosixPath(name).with_name(metaimage_data(raw.root / name, name).name))
+        str(PurePosixPath(name).with_name(metaimage_data(resolve_below(raw.root, name), name).name))
         for name in names
         if name.lower().endswith(".mhd")
     }
     ordered, workers = sorted(names), params.workers or usable_cores()
     digests = map_ahead(
-        lambda name: file_digest(raw.root / name), ordered, workers=workers, ahead=4 * workers
+        lambda name: file_digest(resolve_below(raw.root, name)),
+        ordered,
+        workers=workers,
+        ahead=4 * workers,
     )
     digest = hashlib.sha256()
     for name, found in zip(ordered, digests, strict=True):
