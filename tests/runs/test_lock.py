@@ -10,6 +10,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -148,13 +149,14 @@ ALIVE = {"process.pid": str(os.getppid()), "process.start": start_time(os.getppi
         ALIVE | {"process.namespace": "pid:[1]"},
         ALIVE | {"process.boot": "earlier"},
         None,
+        [],
     ],
-    ids=["used again", "mine", "another host", "another container", "an earlier boot", "damaged"],
+    ids=["used again", "mine", "another host", "another container", "an earlier boot", "damaged", "a list"],
 )
-def test_a_note_left_behind_does_not_hold_it(tmp_path: Path, note: dict[str, str] | None) -> None:
+def test_a_note_left_behind_does_not_hold_it(tmp_path: Path, note: Any) -> None:
     """The system says that nobody has the lock: who cannot be seen from here has ended, too."""
-    left = b"{\x00 half" if note is None else json.dumps({**process_tags(), "run": "old", "long": "x" * 2000, **note}).encode()
-    (tmp_path / "x.lock").write_bytes(left)
+    whole = {**process_tags(), "run": "old", "long": "x" * 2000, **note} if isinstance(note, dict) else ["a list"]
+    (tmp_path / "x.lock").write_bytes(b"{\x00 half" if note is None else json.dumps(whole).encode())
     mine = take(tmp_path / "x.lock")
     assert json.loads((tmp_path / "x.lock").read_text())["run"] == "mine"
     mine.release()

@@ -2,7 +2,7 @@
 
 raw, seed -> split -> splits, rows (memory)       rows, splits, rate, resume -> fit -> model (versions), log (memory)
 rows, width -> other                              model, other, log, all parameters -> join -> page
-free (not stored), beam -> lone                   cache (keyed), seed -> look -> looked
+free (not stored), beam -> lone                   cache (keyed), seed -> look -> looked, kept (keyed)
 """
 
 import hashlib
@@ -10,6 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from kedro.io import DataCatalog
 from kedro.pipeline import Node, Pipeline
@@ -31,10 +32,11 @@ NEAREST = {
     "page": {"model", "other", "raw", "params:seed", "splits", "params:rate"},
     "lone": {"params:beam"},
     "looked": {"params:seed"},
+    "kept": {"params:seed"},
 }
-# With all that those were made from: what is kept by a key has no digest here.
+# With all that those were made from; what is kept by a key is neither a source nor written down.
 ALL = NEAREST | {"page": NEAREST["page"] | {"params:width"}}
-ALL = {name: names for name, names in ALL.items() if name not in ("rows", "log")}
+ALL = {name: names for name, names in ALL.items() if name not in ("rows", "log", "kept")}
 
 
 class KeyedDataset(JsonLinesDataset):
@@ -53,19 +55,20 @@ def pipeline() -> Pipeline:
             Node(nothing, ["rows", "params:width"], "other", name="branch"),
             Node(nothing, ["raw", "params:seed"], ["splits", "rows"], name="split"),
             Node(nothing, ["free", "params:beam"], "lone", name="alone"),
-            Node(nothing, ["cache", "params:seed"], "looked", name="look"),
+            Node(nothing, ["cache", "params:seed"], ["looked", "kept"], name="look"),
         ]
     )
 
 
 def catalog_of(data: Path, *, save: str | None = "v1", load: dict[str, str] | None = None) -> DataCatalog:
-    layers = {"raw": "02_raw/u", "model": "06_models/t"}
+    layers = {"raw": "02_raw/u", "model": "06_models/t", "lone": "03_primary/w"}
     names = ["raw", "splits", "model", "other", "page", "lone", "looked"]
     entries: dict[str, Any] = {
         name: {"type": JSON, "filepath": str(data / layers.get(name, "03_primary/t") / f"{name}.json")} for name in names
     }
     entries["model"]["versioned"] = True
-    entries["cache"] = {"type": KeyedDataset, "filepath": str(data / "04_feature/t/cache.jsonl")}
+    for name in ("cache", "kept"):
+        entries[name] = {"type": KeyedDataset, "filepath": str(data / f"04_feature/t/{name}.jsonl")}
     catalog = DataCatalog.from_config(entries, save_version=save, load_versions=load)
     for name, value in PARAMETERS.items():
         catalog[f"params:{name}"] = value
@@ -113,10 +116,12 @@ def start(data: Path) -> Path:
 
 
 def entries(data: Path) -> dict[str, Entry]:
-    record = load_record(data / ".runs/t.json")
-    assert record is not None
-    assert record.moves == ()
-    return dict(record.entries)
+    """Return what is written down in both folders: of each artefact in its own."""
+    records = [load_record(data / f".runs/{folder}.json") or Record() for folder in ("t", "w")]
+    assert [record.moves for record in records] == [(), ()]
+    assert "lone" not in records[0].entries
+    assert records[1].entries.keys() <= {"lone"}
+    return {**records[0].entries, **records[1].entries}
 
 
 def sha(text: str) -> str:
@@ -132,11 +137,14 @@ def test_the_nearest_sources_of_every_dataset() -> None:
 
 
 def test_a_run_writes_down_every_artefact_with_all_its_sources(tmp_path: Path) -> None:
-    Run(start(tmp_path), "first").finish(*MADE)
+    run = Run(start(tmp_path), "first")
+    run.put("kept", pd.DataFrame({"x": [1]}))
+    run.finish(*MADE)
     found = entries(tmp_path)
     assert {name: set(entry.sources) for name, entry in found.items()} == {n: names - {"raw"} for n, names in ALL.items()}
     digests = {f"params:{name}": sha(json.dumps(value, sort_keys=True)) for name, value in PARAMETERS.items()}
-    digests |= {name: sha((tmp_path / f"03_primary/t/{name}.json").read_text()) for name in MADE if name != "model"}
+    digests |= {name: sha((tmp_path / f"03_primary/t/{name}.json").read_text()) for name in MADE if name not in ("model", "lone")}
+    digests["lone"] = sha((tmp_path / "03_primary/w/lone.json").read_text())
     digests["model"] = sha((tmp_path / "06_models/t/model.json/v1/model.json").read_text())
     assert {name: entry.digest for name, entry in found.items()} == {name: digests[name] for name in MADE}
     for name, entry in found.items():
@@ -243,6 +251,10 @@ def test_what_a_run_made_itself_is_read_as_it_was_saved(tmp_path: Path, name: st
     run.file(name).write_text('{"made": 3}')
     with pytest.raises(ProvenanceError, match=rf"{name} must be what this run mine saved, got other content in "):
         run.get(name)
+    if name != "model":
+        run.record.saving(name, {"made": 4})  # and not done yet: what it holds is not known before it is asked for
+        run.catalog.save(name, {"made": 4})
+        assert run.get(name) == {"made": 4}
 
 
 def test_what_waits_lies_below_the_notes_and_what_is_elsewhere_is_written_at_once(tmp_path: Path) -> None:
@@ -281,14 +293,20 @@ def test_after_the_end_the_catalogue_reads_from_the_final_place(tmp_path: Path) 
 def test_a_run_begins_by_clearing_up_after_a_killed_one(tmp_path: Path) -> None:
     """What it had completed is put in place, and what it had not is removed."""
     Run(start(tmp_path), "first").finish(*MADE)
-    ready, half = tmp_path / ".runs/t.staged/ready.json", tmp_path / ".runs/t.staged/half.json"
-    ready.parent.mkdir()
+    staged = tmp_path / ".runs/t.staged"
+    ready, new, half = (staged / f"{name}.json" for name in ("ready", "new", "half"))
+    staged.mkdir()
     ready.write_text('{"made": "completed"}')
+    new.write_text('"first of its kind"')
     half.write_text("{")
-    found = {**entries(tmp_path), "page": Entry("killed", "dusk", sha('{"made": "completed"}'))}
-    save_record(tmp_path / ".runs/t.json", Record(found, ((str(ready), str(tmp_path / "03_primary/t/page.json")),)))
+    found = {**load_record(tmp_path / ".runs/t.json").entries, "page": Entry("killed", "dusk", sha('{"made": "completed"}'))}
+    primary = tmp_path / "03_primary/t"
+    ends = {ready: primary / "page.json", new: primary / "new.json", staged / "done.json": primary / "splits.json"}
+    save_record(tmp_path / ".runs/t.json", Record(found, [(str(place), str(end)) for place, end in ends.items()]))
     Run(tmp_path, "second", "branch", "split", save="v2")
     assert json.loads((tmp_path / "03_primary/t/page.json").read_text()) == {"made": "completed"}
+    assert json.loads((primary / "new.json").read_text()) == "first of its kind"
+    assert json.loads((primary / "splits.json").read_text()) == {"made": "splits"}  # it was in its place already
     assert not half.exists()
     assert entries(tmp_path)["page"].run == "killed"
 
