@@ -32,6 +32,7 @@ from grpo_pipeline.tasks.dialogue.data.readers import (
     read_stories,
 )
 from grpo_pipeline.tasks.dialogue.data.text_files import DialogueFiles
+from grpo_pipeline.tasks.dialogue.scores import is_without_blanks
 from grpo_pipeline.tasks.text_lines import RowError, describe_refusals
 
 logger = logging.getLogger(__name__)
@@ -283,9 +284,16 @@ def lengths(
         "dropped_turns": sum(question.dropped_turns for question in fitted),
         "cut_turns": sum(question.is_cut for question in fitted),
     }
+    by_character = int(answers.map(is_without_blanks).sum()) if len(answers) else 0
+    if by_character:
+        logger.warning(
+            "%d of %d answers are in a script without blanks between words: every score counts their characters as words",
+            *(by_character, len(answers)),
+        )
     measured = {
         name: {"mean": round(float(size.mean()), 1), "max": int(size.max())}
         for name, size in sizes.items()
         if len(size)
     }
-    return {"bytes": measured, "shortened": shortened}
+    told = {"answers_scored_by_character": by_character} if by_character else {}
+    return {"bytes": measured, "shortened": shortened, **told}
