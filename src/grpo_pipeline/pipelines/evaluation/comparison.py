@@ -20,12 +20,10 @@ from grpo_pipeline.statistics.wording import (
     bar_sentence,
     baseline_sentences,
     change_sentences,
+    few_clusters_sentences,
     judge_bar,
     verdicts,
 )
-
-FEW_CLUSTERS = 10
-"""Below this number of clusters a percentile interval is not to be believed: with 2 it is the span of two values."""
 
 # Count the samples for which a user's reward gave no value, per arm and component, and say it: no other result shows it.
 
@@ -117,7 +115,10 @@ def compare(
         tables[params.baseline_arm] |= align_baselines(
             instead, cores, suite, cluster=params.cluster
         )
-    scores = {arm: score_rules(rules, weights, suite.metrics) for arm, rules in tables.items()}
+    scores = {
+        arm: score_rules(rules, weights, suite.metrics, cluster=params.cluster)
+        for arm, rules in tables.items()
+    }
     clusters = int(cores[params.cluster].nunique())
     # The section unscored of a comparison; none where no arm has a reward of the user's.
     found = count_unscored(arms, (training or {}), rule=params.headline_rule, split=params.split)
@@ -135,18 +136,16 @@ def compare(
             "resamples": params.resamples,
             "not_covered": NOT_COVERED,
         },
-        **score_sections(scores, params, clusters=clusters),
+        **score_sections(scores, params),
         **({"unscored": found} if any(found.values()) else {}),
     }
     document["verdicts"] = verdicts(document["own_minus_baseline"], suite.metrics, suite.judged)
     if suite.bar is not None:
         document["bar"] = judge_bar(document, suite.bar, suite.metrics)
-    told = change_sentences(document, suite.metrics, chance_rule=params.chance_rule)
-    if clusters < FEW_CLUSTERS:
-        told = [
-            f"Only {clusters} clusters by {params.cluster} are held out: intervals are too narrow, and nothing is shown.",
-            *told,
-        ]
+    told = [
+        *few_clusters_sentences(document["n"]),
+        *change_sentences(document, suite.metrics, chance_rule=params.chance_rule),
+    ]
     if params.not_run is not None:
         beside = (
             f"the others are compared with {params.control}"
@@ -176,32 +175,40 @@ def check_arms(arms: Mapping[str, pd.DataFrame], params: EvaluationParams) -> No
 
 
 def score_rules(
-    rules: Rules, weights: np.ndarray, metrics: Mapping[str, Metric]
+    rules: Rules, weights: np.ndarray, metrics: Mapping[str, Metric], *, cluster: str
 ) -> dict[str, Estimates]:
     """Return rule -> metric -> estimate, all on the same resamples."""
     return {
-        rule: {name: estimate(metric, rows, weights) for name, metric in metrics.items()}
+        rule: {
+            name: estimate(metric, rows, weights, cluster=cluster)
+            for name, metric in metrics.items()
+        }
         for rule, rows in rules.items()
     }
 
 
-def estimate(metric: Metric, rows: pd.DataFrame, weights: np.ndarray) -> Estimate:
-    """Return one metric of the sample (every weight 1) and of each resample."""
+def estimate(metric: Metric, rows: pd.DataFrame, weights: np.ndarray, *, cluster: str) -> Estimate:
+    """Return one metric of the sample (every weight 1) and of each resample of whole clusters, which a column names."""
     values = metric(rows, np.vstack([np.ones(len(rows)), weights]))
     return Estimate(
-        value=float(values[0]), resamples=values[1:], n=metric.count(rows), reason=metric.reason
+        value=float(values[0]),
+        resamples=values[1:],
+        n=metric.count(rows),
+        reason=metric.reason,
+        clusters=metric.count_clusters(rows, cluster),
+        bounds=metric.bounds,
     )
 
 
 def score_sections(
-    scores: Mapping[str, dict[str, Estimates]], params: EvaluationParams, *, clusters: int
+    scores: Mapping[str, dict[str, Estimates]], params: EvaluationParams
 ) -> dict[str, Any]:
     """Return the sections arms, differences, policy_gain, baselines and own_minus_baseline."""
     rule, chance = params.headline_rule, params.chance_rule
 
     def entries(estimates: Estimates) -> dict[str, Any]:
         return {
-            name: describe(one, clusters=clusters, max_undefined=params.max_undefined)
+            name: describe(one, max_undefined=params.max_undefined)
             for name, one in estimates.items()
         }
 
