@@ -184,3 +184,26 @@ def test_result_table_summary_and_figure_say_the_same(result):
     assert drawn["pooled"][0] == found["pooled"]["value"]
     assert drawn["interval"] == found["stratified"]["ci95"]
     assert drawn["folds"] == list(folds["grpo"].values())
+
+
+def test_why_a_value_has_no_interval_is_said_of_held_out_cores_too_and_the_luck_of_seeds_is_held(result):
+    """Of the 10 held-out patients fewer than 10 have a core of each class: their AUROC has no interval, the reward has one."""
+    held_out = CORES[CORES["patient_id"] >= "p20"]
+    patients = min(held_out[held_out["label"] == label]["patient_id"].nunique() for label in (0, 1))
+    assert patients < 10
+    text = tables.summary(result, METRICS)
+    assert f"- auroc of grpo, held out: no interval: {patients} clusters, fewer than 10" in text
+    assert "- reward of grpo, held out" not in text
+    assert "Only" not in text
+    few = result | {"n": result["n"] | {"clusters": 9}}
+    assert "- Only 9 clusters by patient_id are tested out of fold, fewer than 10" in tables.summary(few, METRICS)
+    for entry in (
+        result["arms"]["grpo"]["metrics"]["reward"]["stratified"],
+        result["differences"]["grpo"]["auroc"]["stratified"],
+    ):
+        assert entry["seeds"]["n"] == 2
+        if entry["ci95"] is not None:
+            (low, high), (inner, outer) = entry["ci95"], entry["ci95_clusters"]
+            assert low <= inner <= outer <= high
+        else:
+            assert "too few seeds" in entry["reason"]
