@@ -198,9 +198,9 @@ class DialogueTask(BaseTask):
     components: ClassVar[tuple[str, ...]] = ("embeddings", "encoder", "decoder")
 
     @property
-    def ends(self) -> tuple[int, int]:
-        """(eos_id, pad_id)."""
-        return self.tokenizer.eos_id, self.tokenizer.pad_id
+    def ends(self) -> tuple[int, ...]:
+        """(*end_ids, pad_id)."""
+        return *self.tokenizer.end_ids, self.tokenizer.pad_id
 
     @property
     def shown_temperature(self) -> float:
@@ -245,7 +245,12 @@ class DialogueTask(BaseTask):
     ) -> DialogueBatch:
         """Return the batch of these rows; with a generator the reference reply is drawn among the answers."""
         return make_batch(
-            data, rows, kind=self.kind, pad_id=self.ends[1], device=self.device, generator=generator
+            data,
+            rows,
+            kind=self.kind,
+            pad_id=self.ends[-1],
+            device=self.device,
+            generator=generator,
         )
 
     def replicate(self, batch: DialogueBatch, group_size: int) -> DialogueBatch:

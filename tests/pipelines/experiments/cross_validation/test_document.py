@@ -138,7 +138,7 @@ def test_a_metric_that_only_the_rows_have_is_judged_like_any_other():
     found = nodes.score_predictions(params, EVALUATION, PLAN.document(), [], collect(store), "unknown")
     means = [pd.concat(by_fold(store, "grpo", seed))["dice"].mean() for seed in (0, 1)]
     assert found["arms"]["grpo"]["metrics"]["dice"]["pooled"]["value"] == pytest.approx(np.mean(means))
-    text = nodes.write_tables(EVALUATION, found, collect(store))[1]
+    text = nodes.write_summary(EVALUATION, found)
     assert f"| grpo | {tables.text(found['arms']['grpo']['metrics']['dice']['stratified'])} |" in text
     assert [axes.get_title() for axes in nodes.draw_folds(EVALUATION, found).axes]
     said = (

@@ -26,6 +26,7 @@ from grpo_pipeline.tasks.attention.data.file_checks import (
     unnamed_masks,
     warn_of_dark,
     warn_of_masks,
+    warn_of_statements,
     warn_of_unnamed,
 )
 from grpo_pipeline.tasks.attention.data.image_folder import (
@@ -55,6 +56,7 @@ from grpo_pipeline.tasks.attention.data.row_checks import (
     split_reasons,
 )
 from grpo_pipeline.tasks.attention.data.splits import SHOWN, named_splits, read_split_row
+from grpo_pipeline.tasks.attention.data.statements import describe_statements
 
 logger = logging.getLogger(__name__)
 CORE_FACTS = ("patient_id", "center", "label", "involvement", "grade_group", "split")
@@ -272,7 +274,10 @@ def check_rows(raw: ImageFolder, reader: RowReader) -> tuple[list[Row], list[Row
     drawn = [masks.burnt_in for _, masks in usable if masks.burnt_in is not None]
     if drawn:
         described["burnt_in"] = describe_burnt_in(drawn)
+    if said := describe_statements(one for _, masks in usable for one in masks.statements):
+        described["statements"] = said
     warn_of_masks(described["masks"])
+    warn_of_statements(said)
     warn_of_dark([masks.is_dark for _, masks in usable])
     return rows, refused, described
 
