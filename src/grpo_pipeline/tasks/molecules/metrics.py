@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from grpo_pipeline.statistics import weighted
 from grpo_pipeline.statistics.metric import (
+    Bar,
     Direction,
     Metric,
     MetricSuite,
@@ -380,4 +381,5 @@ def build_suite(options: Mapping[str, float]) -> MetricSuite:
         ),
         discover=reward_components,
         headline=("validity", "uniqueness", "vun", "logp", "reward"),
+        bar=Bar(metrics=("vun",)),
     )
