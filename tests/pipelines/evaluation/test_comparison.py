@@ -1,5 +1,7 @@
 import inspect
+import io
 import json
+import re
 import subprocess
 from pathlib import Path
 
@@ -8,17 +10,20 @@ import pandas as pd
 import pytest
 from kedro.validation.type_extractor import TypeExtractor
 from pydantic import ValidationError
+from rich.console import Console
 from sklearn.metrics import roc_auc_score
 from tiny_folds import EVALUATION
 from tiny_replies import evaluation_params
 from tiny_replies import make_predictions as make_replies
 
 from grpo_pipeline.pipelines.evaluation.comparison import unscored_sentences
-from grpo_pipeline.pipelines.evaluation.nodes import compare_arms, read_commit
+from grpo_pipeline.pipelines.evaluation.nodes import build_suite, compare_arms, read_commit
 from grpo_pipeline.pipelines.evaluation.pipeline import create_pipeline
 from grpo_pipeline.pipelines.params import EvaluationParams
+from grpo_pipeline.pipelines.reporting.tables import answer_table, arms_table
 from grpo_pipeline.statistics.bootstrap import cluster_weights
 from grpo_pipeline.statistics.metric import unscored_columns
+from grpo_pipeline.tasks import find_task
 from grpo_pipeline.tasks.attention.evaluation.metrics import METRICS
 from grpo_pipeline.tracking.summary import comparison_tables
 
@@ -222,12 +227,64 @@ def test_single_class_split_is_undefined_with_a_reason(arms):
     assert any("no statement (undefined" in sentence for sentence in document["summary"])
 
 
-def test_a_few_clusters_are_said_before_anything_is_called_better(arms):
-    for count, is_said in ((9, True), (10, False)):
-        few = {arm: rows[rows["patient_id"].isin(sorted(rows["patient_id"].unique())[:count])] for arm, rows in arms.items()}
-        first = compare_arms(PARAMS, "abc123", **few)["summary"][0]
-        said = f"Only {count} clusters by patient_id are held out: intervals are too narrow, and nothing is shown."
-        assert first.startswith(said) == is_said
+def of_patients(arms, names):
+    return {arm: rows[rows["patient_id"].isin(names)] for arm, rows in arms.items()}
+
+
+def test_of_a_few_clusters_nothing_is_called_better_or_worse_anywhere(arms):
+    """On the page, the terminal, in the document: no interval, and so no mark, verdict, bar or word."""
+    arms = {arm: with_start(rows, start="uniform") for arm, rows in arms.items()}
+    names, suite = sorted(arms["grpo"]["patient_id"].unique()), build_suite("attention", {})
+    for count, is_few in ((9, True), (40, False)):
+        document = compare_arms(PARAMS, "abc123", **of_patients(arms, names[:count]))
+        first, *others = document["summary"]
+        assert first.startswith(f"Only {count} clusters by patient_id are held out, fewer than 10: there are no inter") == is_few
+        sections = [
+            *document["differences"].values(),
+            *document["policy_gain"].values(),
+            *document["own_minus_baseline"].values(),
+        ]
+        sections += [found["metrics"] for found in (*document["arms"].values(), *document["baselines"].values())]
+        assert any(entry["ci95"] for section in sections for entry in section.values()) != is_few
+        reward = document["arms"]["grpo"]["metrics"]["reward"]
+        assert (reward.get("reason") == "no interval: 9 clusters, fewer than 10") == is_few
+        words = find_task("attention").words
+        shown = [arms_table(document, suite.metrics, words=words), answer_table(document, suite, words=words)]
+        assert any(cell.tone for table in shown for row in table.rows for cell in row) != is_few
+        console = Console(file=io.StringIO(), width=200)
+        for part in comparison_tables(document):
+            console.print(part)
+        said = {*re.findall(r"better|worse|missed|met\b|above|below|finds|avoids", " ".join(others) + console.file.getvalue())}
+        assert (said <= {"better", "worse"} and not {*re.findall("better|worse", " ".join(others))}) == is_few
+        told = {verdict for verdicts in document["verdicts"].values() for verdict in verdicts.values()}
+        assert (told == {"no statement"}) == is_few
+        judged = {entry["verdict"] for of_arm in document["bar"].values() for entry in of_arm.values()}
+        assert (judged == {"no statement"}) == is_few
+    ten = compare_arms(PARAMS, "abc123", **of_patients(arms, names[:10]))
+    assert ten["arms"]["grpo"]["metrics"]["reward"]["ci95"]
+    assert "Only" not in ten["summary"][0]
+
+
+def test_what_rests_on_few_clusters_of_one_class_has_no_interval(arms):
+    """Of 40 patients 9 have a positive core: what ranks or reads positives has no interval, what reads all has one."""
+    rows = arms["grpo"]
+    sick = rows.groupby("patient_id")["label"].max()
+    names = [*sick[sick == 1].index[:9], *sick[sick == 0].index]
+    healthy = sick[sick == 0].index
+    assert len(healthy) >= 1
+    more = of_patients(arms, names)
+    grown = {
+        arm: pd.concat([table, *(renamed(table[table["patient_id"].isin(healthy)], n) for n in range(12))])
+        for arm, table in more.items()
+    }
+    metrics = compare_arms(PARAMS, "abc123", **grown)["arms"]["grpo"]["metrics"]
+    few = {name for name, entry in metrics.items() if "9 clusters, fewer than 10" in entry.get("reason", "")}
+    assert {"auroc", "average_precision", "auroc_patient", "sensitivity_at_80_specificity", "lesion_hit"} <= few
+    assert {"brier", "ece", "reward"}.isdisjoint(few)
+
+
+def renamed(rows, number):
+    return rows.assign(core_id=rows["core_id"] + f"-{number}", patient_id=rows["patient_id"] + f"-{number}")
 
 
 def test_tables_that_do_not_belong_together_are_refused(arms):

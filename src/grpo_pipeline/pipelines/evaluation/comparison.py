@@ -22,11 +22,9 @@ from grpo_pipeline.statistics.metric import ASKED, UNSCORED, Bar, Metric, Metric
 from grpo_pipeline.statistics.wording import (
     baseline_sentences,
     change_sentences,
+    few_clusters_sentences,
     verdicts,
 )
-
-FEW_CLUSTERS = 10
-"""Below this number of clusters a percentile interval is not to be believed: with 2 it is the span of two values."""
 
 # Count the samples for which a user's reward gave no value, per arm and component, and say it: no other result shows it.
 
@@ -120,7 +118,10 @@ def compare(
         tables[params.baseline_arm] |= align_baselines(
             instead, cores, suite, cluster=params.cluster
         )
-    scores = {arm: score_rules(rules, weights, suite.metrics) for arm, rules in tables.items()}
+    scores = {
+        arm: score_rules(rules, weights, suite.metrics, cluster=params.cluster)
+        for arm, rules in tables.items()
+    }
     clusters = int(cores[params.cluster].nunique())
     # The section unscored of a comparison; none where no arm has a reward of the user's.
     found = count_unscored(arms, training, params)
@@ -139,7 +140,7 @@ def compare(
             "resamples": params.resamples,
             "not_covered": NOT_COVERED,
         },
-        **score_sections(scores, params, clusters=clusters),
+        **score_sections(scores, params),
         **({"unscored": found} if any(found.values()) else {}),
     }
     document["verdicts"] = verdicts(document["own_minus_baseline"], suite.metrics, suite.judged)
@@ -172,9 +173,7 @@ def opening_sentences(document: Mapping[str, Any], params: EvaluationParams) -> 
             else "nothing says what its reward has added"
         )
         yield f"{params.not_run}, the control, was not trained in this run: {beside}."
-    clusters = document["n"]["clusters"]
-    if clusters < FEW_CLUSTERS:
-        yield f"Only {clusters} clusters by {params.cluster} are held out: intervals are too narrow, and nothing is shown."
+    yield from few_clusters_sentences(document["n"])
 
 
 def bar_sections(
@@ -191,7 +190,7 @@ def bar_sections(
     """
     rule, arms = params.headline_rule, [arm for arm in scores if arm not in params.rules]
     wanted = (bar.start, bar.shuffled, *bar.fixed)
-    entries = partial(describe_all, params=params, clusters=document["n"]["clusters"])
+    entries = partial(describe_all, params=params)
     gaps, values = {}, {}
     for arm in arms:
         others = {name: scores[arm][name] for name in wanted if name in scores[arm]}
@@ -242,25 +241,33 @@ def check_rules(tables: Mapping[str, Rules], params: EvaluationParams) -> None:
 
 
 def score_rules(
-    rules: Rules, weights: np.ndarray, metrics: Mapping[str, Metric]
+    rules: Rules, weights: np.ndarray, metrics: Mapping[str, Metric], *, cluster: str
 ) -> dict[str, Estimates]:
     """Return rule -> metric -> estimate, all on the same resamples."""
     return {
-        rule: {name: estimate(metric, rows, weights) for name, metric in metrics.items()}
+        rule: {
+            name: estimate(metric, rows, weights, cluster=cluster)
+            for name, metric in metrics.items()
+        }
         for rule, rows in rules.items()
     }
 
 
-def estimate(metric: Metric, rows: pd.DataFrame, weights: np.ndarray) -> Estimate:
-    """Return one metric of the sample (every weight 1) and of each resample."""
+def estimate(metric: Metric, rows: pd.DataFrame, weights: np.ndarray, *, cluster: str) -> Estimate:
+    """Return one metric of the sample (every weight 1) and of each resample of whole clusters, which a column names."""
     values = metric(rows, np.vstack([np.ones(len(rows)), weights]))
     return Estimate(
-        value=float(values[0]), resamples=values[1:], n=metric.count(rows), reason=metric.reason
+        value=float(values[0]),
+        resamples=values[1:],
+        n=metric.count(rows),
+        reason=metric.reason,
+        clusters=metric.count_clusters(rows, cluster),
+        bounds=metric.bounds,
     )
 
 
 def score_sections(
-    scores: Mapping[str, dict[str, Estimates]], params: EvaluationParams, *, clusters: int
+    scores: Mapping[str, dict[str, Estimates]], params: EvaluationParams
 ) -> dict[str, Any]:
     """Return the sections arms, differences, policy_gain, baselines, own_minus_baseline and own_minus_arms.
 
@@ -268,7 +275,7 @@ def score_sections(
     """
     chance, baseline_arm = params.chance_rule, params.baseline_arm
     own = {arm: rules[params.rule_of(arm)] for arm, rules in scores.items()}
-    entries = partial(describe_all, params=params, clusters=clusters)
+    entries = partial(describe_all, params=params)
     others = {
         name: estimates
         for name, estimates in scores[baseline_arm].items()
@@ -304,13 +311,10 @@ def score_sections(
     }
 
 
-def describe_all(
-    estimates: Estimates, *, params: EvaluationParams, clusters: int
-) -> dict[str, dict[str, Any]]:
+def describe_all(estimates: Estimates, *, params: EvaluationParams) -> dict[str, dict[str, Any]]:
     """Return value, interval and n of each metric."""
     return {
-        name: describe(one, clusters=clusters, max_undefined=params.max_undefined)
-        for name, one in estimates.items()
+        name: describe(one, max_undefined=params.max_undefined) for name, one in estimates.items()
     }
 
 

@@ -7,7 +7,8 @@ from typing import Any
 import pandas as pd
 
 from grpo_pipeline.statistics.bar import bar_sentences
-from grpo_pipeline.statistics.metric import Metric, MetricSuite
+from grpo_pipeline.statistics.metric import Direction, Metric, MetricSuite
+from grpo_pipeline.statistics.wording import tone_of
 from grpo_pipeline.tasks.spec import Wording
 
 Entry = Mapping[str, Any]
@@ -149,30 +150,28 @@ def value_cell(entry: Entry) -> Cell:
 
 
 def difference_cell(entry: Entry, metric: Metric) -> Cell:
-    """Return a signed difference; it is coloured only where its interval leaves out 0 and the metric has a good side."""
+    """Return a signed difference; it is marked only where it is shown and the metric has a good side."""
     if entry["value"] is None:
         return Cell("undefined", note=entry["reason"].removeprefix("undefined: "))
     return Cell(
-        f"{entry['value']:+.3f}", note=interval_text(entry, sign="+"), tone=tone_of(entry, metric)
+        f"{entry['value']:+.3f}",
+        note=interval_text(entry, sign="+"),
+        tone=mark_of(entry, metric.better),
     )
 
 
-def tone_of(entry: Entry, metric: Metric) -> str:
-    """Say whether an interval lies on the good or the bad side of 0."""
-    if entry["ci95"] is None or metric.better == "none":
-        return ""
-    low, high = (
-        entry["ci95"] if metric.better == "higher" else (-entry["ci95"][1], -entry["ci95"][0])
-    )
-    return "better" if low > 0 else "worse" if high < 0 else ""
+def mark_of(entry: Entry, better: Direction, *, neutral: float = 0.0) -> str:
+    """Return the tone of a difference: "better", "worse" or "", by the decision that every verdict rests on."""
+    tone = tone_of(entry, better, neutral=neutral)
+    return "" if tone == "same" else tone
 
 
 def interval_text(entry: Entry, *, sign: str) -> str:
-    """Return ``[low, high]``, or why there is no interval."""
+    """Return ``[low, high]``, how it was found where resamples say nothing, or why there is no interval."""
     if entry["ci95"] is None:
         return str(entry["reason"])
     low, high = entry["ci95"]
-    return f"[{low:{sign}.3f}, {high:{sign}.3f}]"
+    return f"[{low:{sign}.3f}, {high:{sign}.3f}]{' exact' * ('note' in entry)}"
 
 
 def facts_table(caption: str, facts: Mapping[str, Any]) -> Table:

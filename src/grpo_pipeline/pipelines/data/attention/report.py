@@ -31,6 +31,7 @@ from grpo_pipeline.statistics.bootstrap import (
 )
 from grpo_pipeline.statistics.metric import MetricSuite
 from grpo_pipeline.tasks import find_task
+from grpo_pipeline.tasks.attention.evaluation.metrics import METRICS
 
 # Predictions of all arms -> ROC curves with clustered-bootstrap bands.
 
@@ -98,15 +99,18 @@ def arm_traces(
             )
         ]
     estimate = Estimate(
-        value=float(areas[0]), resamples=areas[1:], n=len(rows), reason="a single class"
+        value=float(areas[0]),
+        resamples=areas[1:],
+        n=len(rows),
+        reason="a single class",
+        clusters=METRICS["auroc"].count_clusters(rows, params.cluster),
+        bounds=METRICS["auroc"].bounds,
     )
-    entry = describe(
-        estimate, clusters=rows[params.cluster].nunique(), max_undefined=params.max_undefined
-    )
+    entry = describe(estimate, max_undefined=params.max_undefined)
     levels = curves(scores, is_positive, weights)
     if entry["ci95"] is None:
         return [curve_trace(levels[0], name=f"{arm}: AUROC {areas[0]:.3f}", arm=arm, colour=colour)]
-    low, high = percentile_interval(areas[1:])
+    low, high = entry["ci95"]
     name = f"{arm}: AUROC {areas[0]:.3f} [{low:.3f}, {high:.3f}]"
     # The pointwise 95% band, low and high, over the resamples that hold both classes.
     resampled = levels[1:]

@@ -22,7 +22,7 @@ from grpo_pipeline.statistics.alignment import FOLD, average_folds, spread_over_
 from grpo_pipeline.statistics.bootstrap import (
     Estimate,
     cluster_weights,
-    describe,
+    describe_seeds,
     differences_by_seed,
     mean_over_seeds,
 )
@@ -74,7 +74,10 @@ def score_tested(rows: pd.DataFrame, metrics: Mapping[str, Metric], resamples: R
     """Return the three kinds of value of out-of-fold rows."""
     weights = resamples.of(rows)
     return {
-        name: {kind: estimate(change(metric), rows, weights) for kind, change in KINDS.items()}
+        name: {
+            kind: estimate(change(metric), rows, weights, cluster=resamples.cluster)
+            for kind, change in KINDS.items()
+        }
         for name, metric in metrics.items()
     }
 
@@ -89,7 +92,7 @@ def score_held_out(
     found: Kinds = {}
     for name, metric in metrics.items():
         whole, *singles = [
-            estimate(metric, table, of_table)
+            estimate(metric, table, of_table, cluster=resamples.cluster)
             for table, of_table in zip(tables, weights, strict=True)
         ]
         mean = mean_over_seeds(dict(enumerate(singles)), resamples=len(resamples.counts))
@@ -112,14 +115,13 @@ def score_arms(
     return found
 
 
-def sections(
-    scores: Scores, control: str, params: EvaluationParams, *, clusters: int
-) -> dict[str, Any]:
+def sections(scores: Scores, control: str, params: EvaluationParams) -> dict[str, Any]:
     """Return ``arms`` and ``differences``: metric -> kind -> value, interval and n, each the mean over the seeds."""
 
     def entry(by_seed: Mapping[int, Estimate]) -> dict[str, Any]:
-        mean = mean_over_seeds(by_seed, resamples=params.resamples)
-        return describe(mean, clusters=clusters, max_undefined=params.max_undefined)
+        return describe_seeds(
+            by_seed, resamples=params.resamples, max_undefined=params.max_undefined
+        )
 
     def gap(name: str, kind: str, kinds: Mapping[str, dict[int, Estimate]]) -> dict[str, Any]:
         found = entry(differences_by_seed(kinds[kind], scores[control][name][kind]))
@@ -216,7 +218,7 @@ def section(
     complete = {arm: by_seed for arm, by_seed in arms.items() if by_seed}
     resamples = Resamples.draw(first_rows(complete), evaluation)
     scores = score_arms(complete, suite, resamples, score)
-    return sections(scores, control, evaluation, clusters=len(resamples.positions))
+    return sections(scores, control, evaluation)
 
 
 def held_out(

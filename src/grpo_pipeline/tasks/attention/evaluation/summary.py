@@ -78,7 +78,7 @@ def pointless_sentences(comparison: Mapping[str, Any]) -> list[str]:
     withheld = comparison["baselines"].get(WITHOUT_POINTS, {}).get("metrics", {}).get("auroc")
     if withheld is None or withheld["value"] is None:
         return []
-    if withheld["value"] == 0.5 and withheld.get("se") == 0:
+    if withheld["value"] == 0.5 and withheld.get("se", 0.0) == 0:
         return [
             f"{arm}: without points its decoder says the same of every core, as an arm trained without points would."
         ]
