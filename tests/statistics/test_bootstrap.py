@@ -95,7 +95,7 @@ FEW = "no interval: {}, fewer than 10"
         (estimate(0.5, np.linspace(0, 1, 101)), 9, {"value": 0.5, "ci95": None, "n": 10, "reason": FEW.format("9 clusters")}),
         (estimate(0.5, [0.5] * 4), 1, {"value": 0.5, "ci95": None, "n": 10, "reason": FEW.format("1 cluster")}),
         (estimate(7.0, [7.0] * 4), 10,
-         {"value": 7.0, "ci95": None, "n": 10, "se": 0.0, "reason": "no interval: every resample gives this value"}),
+         {"value": 7.0, "ci95": [7.0, 7.0], "n": 10, "se": 0.0, "note": "every resample gives this value: nothing bounds it"}),
     ],
 )  # fmt: skip
 def test_what_is_said_of_an_estimate(found, clusters, wanted):

@@ -159,3 +159,14 @@ def test_a_prediction_says_what_to_know_about_it(tmp_path):
     assert text.splitlines()[-1].endswith("scores.csv")
     plain = report | {"quarantined": 0, "absent_columns": [], "notes": []}
     assert prediction_text(plain, scores=None) == "9 of 12 rows scored by grpo, model v1"
+
+
+def test_why_there_is_no_interval_has_a_line_and_every_metric_is_not_spelt_out():
+    few = "no interval: 4 clusters, fewer than 10"
+    one, two = {"value": 0.25, "ci95": None, "reason": few}, {"value": 0.5, "ci95": [0.25, 0.75]}
+    for other, named in ((two, "auroc"), (one, "every metric")):
+        arms = {name: {"metrics": {"auroc": one, "brier": other}} for name in ("supervised", "grpo")}
+        differences = {"grpo": {"auroc": one, "brier": other}}
+        text = shown({**COMPARISON, "arms": arms, "differences": differences, "baselines": {}})
+        assert f"- {named}: {few}\n" in text
+        assert "auroc" in text.partition("- ")[0]

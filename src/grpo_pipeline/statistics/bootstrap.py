@@ -122,8 +122,8 @@ def paired_difference(treated: Estimate, control: Estimate) -> Estimate:
 
 def exact_interval(
     value: float, bounds: Bounds, *, clusters: int, level: float = LEVEL
-) -> tuple[float, float] | None:
-    """Return the interval of a value that no resample changes; None for a statistic without bounds.
+) -> tuple[float, float]:
+    """Return the interval of a value that no resample changes; of a statistic without two bounds the value alone.
 
         u = 1 - ((1 - level) / 2)^(1 / C),    [(1 - u) v + u a, (1 - u) v + u b]
 
@@ -133,13 +133,13 @@ def exact_interval(
     """
     low, high = bounds
     if not np.isfinite(low) or not np.isfinite(high):
-        return None
+        return value, value
     unseen = 1 - ((1 - level) / 2) ** (1 / clusters)
     return (1 - unseen) * value + unseen * low, (1 - unseen) * value + unseen * high
 
 
-def interval(estimate: Estimate) -> tuple[float, float] | None:
-    """Return the 95% interval of a defined value, which always holds the value; None where nothing can be told."""
+def interval(estimate: Estimate) -> tuple[float, float]:
+    """Return the 95% interval of a defined value, which always holds the value."""
     if not estimate.varies:
         return exact_interval(estimate.value, estimate.bounds, clusters=estimate.clusters)
     low, high = percentile_interval(estimate.resamples)
@@ -163,7 +163,7 @@ def describe(estimate: Estimate, *, max_undefined: float) -> dict[str, Any]:
     A value that rests on fewer than ``FEW_CLUSTERS`` clusters has no interval: whatever reads one then says nothing. Undefined
     resamples are left out of the interval and counted in ``"undefined_resamples"``; above the share ``max_undefined`` they are
     too many for an honest interval and none is given. Beside an interval, ``"se"`` is the standard deviation of the resamples,
-    and a ``"note"`` says where it is the exact one, since no resample differs.
+    and a ``"note"`` says where no resample differs.
     """
     if not np.isfinite(estimate.value):
         return {
@@ -183,12 +183,11 @@ def describe(estimate: Estimate, *, max_undefined: float) -> dict[str, Any]:
         return entry | {
             "reason": f"no interval: undefined in {undefined} of {total} resamples ({estimate.reason})"
         }
-    ends = interval(estimate)
-    if ends is None:
-        return entry | {"se": 0.0, "reason": f"no interval: {ALIKE}"}
-    entry |= {"ci95": list(ends)}
+    low, high = interval(estimate)
+    entry |= {"ci95": [low, high]}
     if not estimate.varies:
-        return entry | {"se": 0.0, "note": f"{ALIKE}: exact bound of {estimate.clusters} clusters"}
+        how = f"exact bound of {estimate.clusters} clusters" if low < high else "nothing bounds it"
+        return entry | {"se": 0.0, "note": f"{ALIKE}: {how}"}
     return entry | {"se": float(np.std(estimate.defined, ddof=1))}
 
 
@@ -232,9 +231,9 @@ def p_value(difference: Estimate) -> float:
     Where no resample differs it inverts ``exact_interval``: the least level at which the clusters that were not seen could make
     the difference 0. For clusters that are all won it is that of the sign test.
     """
-    if difference.varies:
-        return two_sided_p(difference.resamples)
     value, (low, high) = difference.value, difference.bounds
+    if difference.varies or not (np.isfinite(low) and np.isfinite(high)):
+        return two_sided_p(difference.resamples)
     worst = low if value > 0 else high
     # The share u of unseen clusters at which (1 - u) v + u * worst = 0.
     needed = abs(value) / (abs(value) + abs(worst)) if value else 0.0
@@ -272,8 +271,9 @@ def simultaneous_intervals(estimates: Mapping[Any, Estimate]) -> Simultaneous:
     intervals: dict[Any, tuple[float, float]] = {}
     for name, one in estimates.items():
         if not one.varies:
-            exact = exact_interval(one.value, one.bounds, clusters=one.clusters, level=level)
-            intervals[name] = exact or one.bounds
+            intervals[name] = exact_interval(
+                one.value, one.bounds, clusters=one.clusters, level=level
+            )
     varying = {name: one for name, one in estimates.items() if one.varies}
     if not varying:
         return Simultaneous(float("nan"), intervals)
@@ -420,8 +420,7 @@ def over_seeds(
         return found | {"reason": TOO_FEW_SEEDS.format(count)}
     if told.error:
         return found | {"ci95": list(told.interval())}
-    exact = exact_interval(mean, bounds, clusters=clusters)
-    return found | ({"reason": f"no interval: {ALIKE}"} if exact is None else {"ci95": list(exact)})
+    return found | {"ci95": list(exact_interval(mean, bounds, clusters=clusters))}
 
 
 # Estimates of single seeds -> their mean, their paired differences, and their spread.

@@ -193,15 +193,26 @@ def _answer_table(comparison: Mapping[str, Any], arm: str) -> Iterator[Table | T
 
 
 def reasons(columns: Mapping[str, Entries], metrics: Sequence[str]) -> dict[str, list[str]]:
-    """Return reason -> the metrics that are undefined for it, with the columns if it is not all of them."""
+    """Return reason -> the metrics that are undefined or have no interval for it, with the columns if it is not all of them."""
     found: dict[str, dict[str, list[str]]] = {}
     for metric in metrics:
         for column, entries in columns.items():
-            if (entry := entries.get(metric)) and entry.get("value") is None:
-                reason = f"undefined: {str(entry.get('reason') or 'no reason given').removeprefix('undefined: ')}"
+            entry = entries.get(metric)
+            if not entry:
+                continue
+            reason = entry.get("reason")
+            if entry.get("value") is None:
+                reason = (
+                    f"undefined: {str(reason or 'no reason given').removeprefix('undefined: ')}"
+                )
+            if reason:
                 found.setdefault(reason, {}).setdefault(metric, []).append(column)
     return {
-        reason: [
+        reason: ["every metric"]
+        if len(metrics) > 1
+        and [*places] == [*metrics]
+        and all(len(where) == len(columns) for where in places.values())
+        else [
             name if len(where) == len(columns) else f"{name} ({', '.join(where)})"
             for name, where in places.items()
         ]

@@ -53,7 +53,7 @@ def test_document_follows_the_schema_whatever_the_order_of_rows(document, arms):
     for entries, has_n in found:
         assert list(entries) == list(METRICS)
         for entry in entries.values():
-            assert entry.keys() <= {"value", "ci95", "se", "n", "reason", "undefined_resamples"}
+            assert entry.keys() <= {"value", "ci95", "se", "n", "reason", "note", "undefined_resamples"}
             assert ("n" in entry) == has_n
             assert entry["reason"] if entry["ci95"] is None else entry["ci95"][0] <= entry["value"] <= entry["ci95"][1]
     shuffled = {arm: rows.sample(frac=1.0, random_state=i) for i, (arm, rows) in enumerate(arms.items())}

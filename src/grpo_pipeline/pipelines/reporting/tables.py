@@ -171,7 +171,9 @@ def interval_text(entry: Entry, *, sign: str) -> str:
     if entry["ci95"] is None:
         return str(entry["reason"])
     low, high = entry["ci95"]
-    return f"[{low:{sign}.3f}, {high:{sign}.3f}]{' exact' * ('note' in entry)}"
+    alike = "note" in entry
+    how = "" if not alike else " exact" if low < high else " no variation"
+    return f"[{low:{sign}.3f}, {high:{sign}.3f}]{how}"
 
 
 def facts_table(caption: str, facts: Mapping[str, Any]) -> Table:

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from grpo_pipeline.pipelines.experiments.cross_validation.out_of_fold import OutOfFold
 from grpo_pipeline.pipelines.reporting.figures import BLUE, GRID, INK, ORANGE, VERMILLION
 from grpo_pipeline.statistics.metric import Metric
+from grpo_pipeline.statistics.wording import few_clusters_sentences
 from grpo_pipeline.tasks import find_task
 
 Entry = Mapping[str, Any]
@@ -154,18 +155,25 @@ def choices_table(result: Mapping[str, Any]) -> Iterator[str]:
 
 
 def remarks(result: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what is missing or undefined."""
+    """Yield what is missing, undefined or without an interval, and where there are too few clusters for any."""
+    held_out = result["held_out"] or {"arms": {}}
+    few = few_clusters_sentences(result["n"], "tested out of fold")
+    if "n" in held_out:
+        few += few_clusters_sentences(held_out["n"])
+    yield from (f"- {sentence}" for sentence in few)
     single = [fold["name"] for fold in result["folds"] if fold["single_class"]]
     if single:
         share = f"{len(single)} of {len(result['folds'])} folds"
         yield f"- {share} test a single class and say nothing about a ranking: {', '.join(single)}"
     for key, reason in result["missing"].items():
         yield f"- {key} is missing, and with it the other folds of its arm and seed: {reason}"
+    parts = (("", result, result["headline"]), (", held out", held_out, "ensemble"))
     reasons = {
-        f"{name} of {arm}: {entry[result['headline']]['reason']}"
-        for arm, found in result["arms"].items()
-        for name, entry in found["metrics"].items()
-        if name in result["primary_metrics"] and "reason" in entry[result["headline"]]
+        f"{name} of {arm}{where}: {kinds[kind]['reason']}"
+        for where, part, kind in parts
+        for arm, found in part["arms"].items()
+        for name, kinds in found["metrics"].items()
+        if name in result["primary_metrics"] and "reason" in kinds[kind]
     }
     yield from (f"- {reason}" for reason in sorted(reasons))
 
