@@ -34,9 +34,10 @@ CONFIGURATION = sorted((ROOT / "conf").rglob("*.yml"))
 PROGRAM = r"(?:make|\.venv/bin/\w+|kedro|mlflow|python\d?) "
 # Environments that a reader writes: what the pages show of them is checked by test_documented_parameters.py.
 WRITTEN_BY_READERS = {"mine", "clinic", "medsam", "medsam_1024", "<folder>"}
-EXAMPLE = "digits"  # the task that docs/adding_a_task.md adds
+EXAMPLES = ("digits", "reverse")  # the tasks that docs/adding_a_task.md adds
 REGISTERED = register_pipelines().keys()
-NAMES = REGISTERED | {name.replace("attention", EXAMPLE, 1) for name in REGISTERED if name.startswith("attention")}
+OF_A_TASK = [name.removeprefix("attention") for name in REGISTERED if name.startswith("attention")]
+NAMES = REGISTERED | {example + name for example in EXAMPLES for name in OF_A_TASK}
 # Commands of another environment: a shell in which it is activated, and one of torch alone.
 ELSEWHERE = {"mlflow models serve", "python -m grpo_pipeline.core.self_check"}
 
@@ -163,7 +164,7 @@ def test_a_python_block_is_complete_and_imports_what_exists(block: Block) -> Non
     text = block.text if before == block.text else before + block.text
     tree = ast.parse(text)
     for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.partition(".")[0] != EXAMPLE:
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.partition(".")[0] not in EXAMPLES:
             module = importlib.import_module(node.module)
             absent = [alias.name for alias in node.names if not hasattr(module, alias.name)]
             assert [name for name in absent if not _is_module(module, name)] == []

@@ -1,5 +1,6 @@
 """Every registered pipeline runs in `smoke`: none is there to be looked at alone."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from kedro_processes import run
 from grpo_pipeline.pipeline_registry import PIPELINES, SHORT, register_pipelines
 from grpo_pipeline.tasks import BUILT_IN, find_task
 
+ROOT = Path(__file__).resolve().parents[1]
 REGISTERED = register_pipelines()
 WHOLE = ("data", "train", "evaluate")
 # A stage before what reads it; what needs nothing of an earlier run comes first, in a project without any.
@@ -67,3 +69,36 @@ def test_the_self_check_runs(project: Path) -> None:
     done = run(project, "--pipelines", "self_check")
     assert done.returncode == 0, done.stderr[-3000:]
     assert "self-check" in done.stdout
+
+
+EXPORTED = [task for task in BUILT_IN if "load_exported" in (ROOT / f"docs/{task}.md").read_text("utf-8")]
+
+
+@pytest.mark.parametrize("task", EXPORTED)
+def test_the_block_of_the_document_that_reads_a_trained_model_runs(project: Path, task: str) -> None:
+    text = (ROOT / f"docs/{task}.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    (block,) = [block for block in blocks if "load_exported" in block]
+    model = sorted(project.glob(f"data/06_models/{task}_smoke/grpo/model/*/model"))[-1]
+    shown = f"data/06_models/{task}/grpo/model/<version>/model"
+    assert shown in block
+    done = run(project, code=block.replace(shown, str(model)))
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+def test_several_tasks_in_one_command_are_finished_one_after_the_other(project: Path) -> None:
+    """The page of the first is in place, and said, before the second begins; what the second would refuse is refused first."""
+    names = "molecules_data,molecules_evaluate,attention_data,attention_evaluate"
+    pages = [project / f"data/08_reporting/{task}_smoke/report.html" for task in ("molecules", "attention")]
+    before = [page.stat().st_mtime_ns for page in pages]
+    params = "molecules.training.max_steps=5,molecules.warm_start.training.max_steps=5,attention.training.max_steps=5"
+    done = run(project, "--pipelines", names, "--params", f"{params},attention.evaluation.resamples=0")
+    assert (done.returncode, [page.stat().st_mtime_ns for page in pages]) == (1, before)
+    assert "attention.evaluation.resamples must be" in done.stderr
+    done = run(project, "--pipelines", names, "--params", params, GRPO_PROGRESS="")
+    assert done.returncode == 0, done.stderr[-3000:]
+    after = [page.stat().st_mtime_ns for page in pages]
+    assert before[0] < after[0] < after[1]
+    assert done.stdout.index("molecules_smoke/report.html") < done.stdout.index("attention_smoke/report.html")
+    raw = project / "data/01_raw/attention_smoke/phantom/manifest.csv"
+    assert after[0] < raw.stat().st_mtime_ns  # nothing of the second was begun

@@ -11,7 +11,7 @@ import time
 import pytest
 from forked_kedro import KEDRO, kedro_command
 
-from grpo_pipeline.session import Terminated, resume_command, sigterm_raises
+from grpo_pipeline.session import Terminated, by_task, resume_command, sigterm_raises
 
 
 def test_ctrl_c_ends_the_run_as_killed_with_one_line(tiny):
@@ -138,3 +138,19 @@ def test_ctrl_c_in_a_notebook_stays_a_keyboard_interrupt(tiny):
     assert done.stdout.endswith("interrupted\n"), done.stderr
     assert done.stderr == ""
     assert {status for _, status in tiny.statuses()} == {"KILLED"}
+
+
+@pytest.mark.parametrize(
+    ("names", "turns"),
+    [
+        (["molecules", "attention"], [["molecules"], ["attention"]]),
+        (["attention_data", "dialogue", "compare"], [["attention_data", "compare"], ["dialogue"]]),
+        (["attention_data", "attention_train"], [["attention_data", "attention_train"]]),
+        (["dialogue", "self_check", "attention"], [["dialogue", "self_check", "attention"]]),
+        (["dialogue", "atention"], [["dialogue", "atention"]]),
+        (["dialogue", "__default__"], [["dialogue", "__default__"]]),
+        ([], [[]]),
+    ],
+)  # fmt: skip
+def test_pipelines_of_several_tasks_run_task_by_task(names, turns):
+    assert by_task(names) == turns

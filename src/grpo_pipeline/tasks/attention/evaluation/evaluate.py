@@ -76,7 +76,7 @@ def evaluate(
         policy: the arm's model.
         data: the data set.
         rows: row numbers to evaluate, int64 [n].
-        seed: of the sampled points.
+        seed: of the run: of the sampled points, and of the weights that training began with.
         n_samples: number of sampled sets per core for the sampled rules.
     """
     frames, unreachable = [], 0
@@ -89,6 +89,8 @@ def evaluate(
         *([] if frequency.any() else [CONSTANT]),
     }
     rules = [rule for rule in RULES if rule not in absent] + [HEATMAP] * task.segments
+    # The policy that training began with; what reads its points is what the arm has learned.
+    start = task.build_policy(seed)
     batches = evaluation_batches(task, policy, data, rows)
     total = -(-len(rows) // BATCH_SIZE)
     for batch, context, lesion in track(batches, "evaluate attention", total):
@@ -96,7 +98,13 @@ def evaluate(
             seed, int(batch.rows[0]), stream=Stream.EVALUATION, device=task.device
         )
         chosen = choose_points(
-            task, policy, context, lesion, n_samples=n_samples, generator=generator
+            task,
+            policy,
+            context,
+            lesion,
+            begun=(start, task.encode(start, batch)),
+            n_samples=n_samples,
+            generator=generator,
         )
         codes = cores.cat.codes.to_numpy(np.int64)[batch.rows.cpu().numpy()]
         chosen[POOLED] = chosen["policy"]
