@@ -2,20 +2,22 @@
 
 import runpy
 import sys
-from types import SimpleNamespace
 
 import pytest
 from torch import nn
 
 from grpo_pipeline.core.storage.weights import save_weights, weights_of
+from grpo_pipeline.tasks import BUILT_IN
+from grpo_pipeline.tasks.exported import serving_of
 from grpo_pipeline.tracking import __main__ as command
+from grpo_pipeline.tracking.__main__ import parse_arguments
 from grpo_pipeline.tracking.served import can_be_served, save_served
 
 
 @pytest.fixture
 def served(monkeypatch):
     calls = []
-    monkeypatch.setattr(command.subprocess, "run", lambda args, check: calls.append(args) or SimpleNamespace(returncode=0))
+    monkeypatch.setattr(command, "serve", lambda args: calls.append(args) or 0)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     return calls
 
@@ -59,3 +61,13 @@ def test_a_model_that_cannot_be_served_is_refused(tmp_path, config, says):
     assert not can_be_served(tmp_path / "model")
     with pytest.raises(ValueError, match=says):
         save_served(tmp_path / "model", tmp_path / "served")
+
+
+@pytest.mark.parametrize("task", BUILT_IN)
+def test_the_tasks_that_export_offers_are_those_whose_models_can_be_served(task):
+    given = ["export", "--task", task, "--arm", "grpo", "--to", "served"]
+    if serving_of(task) is not None:
+        assert parse_arguments(given).task == task
+        return
+    with pytest.raises(SystemExit, match="2"):
+        parse_arguments(given)

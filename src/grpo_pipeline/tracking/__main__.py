@@ -22,7 +22,7 @@ from grpo_pipeline.runs.parameters import ReplacingConfigLoader
 from grpo_pipeline.session import sigterm_raises
 from grpo_pipeline.settings import CONFIG_LOADER_ARGS
 from grpo_pipeline.tasks import TASKS
-from grpo_pipeline.tasks.exported import TrainedArms
+from grpo_pipeline.tasks.exported import TrainedArms, serving_of
 from grpo_pipeline.tracking.served import save_served
 from grpo_pipeline.tracking.store import MlflowConfig, is_server, parse_config, redact, tracking_uri
 
@@ -97,7 +97,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     )
     exported.add_argument(
         "--task",
-        choices=list(TASKS),
+        choices=[task for task in TASKS if serving_of(task) is not None],
         default=next(iter(TASKS)),
         help="of which task; %(default)s if left out",
     )
