@@ -89,16 +89,16 @@ def test_the_block_of_the_document_that_reads_a_trained_model_runs(project: Path
 def test_several_tasks_in_one_command_are_finished_one_after_the_other(project: Path) -> None:
     """The page of the first is in place, and said, before the second begins; what the second would refuse is refused first."""
     names = "molecules_data,molecules_evaluate,attention_data,attention_evaluate"
-    pages = [project / f"data/08_reporting/{task}_smoke/report.html" for task in ("molecules", "attention")]
+    pages = [project / f"data/08_reporting/{task}_smoke/report.html" for task in ("attention", "molecules")]
     before = [page.stat().st_mtime_ns for page in pages]
     params = "molecules.training.max_steps=5,molecules.warm_start.training.max_steps=5,attention.training.max_steps=5"
-    done = run(project, "--pipelines", names, "--params", f"{params},attention.evaluation.resamples=0")
+    done = run(project, "--pipelines", names, "--params", f"{params},molecules.evaluation.resamples=0")
     assert (done.returncode, [page.stat().st_mtime_ns for page in pages]) == (1, before)
-    assert "attention.evaluation.resamples must be" in done.stderr
+    assert "molecules.evaluation.resamples must be" in done.stderr
     done = run(project, "--pipelines", names, "--params", params, GRPO_PROGRESS="")
     assert done.returncode == 0, done.stderr[-3000:]
     after = [page.stat().st_mtime_ns for page in pages]
     assert before[0] < after[0] < after[1]
-    assert done.stdout.index("molecules_smoke/report.html") < done.stdout.index("attention_smoke/report.html")
-    raw = project / "data/01_raw/attention_smoke/phantom/manifest.csv"
+    assert done.stdout.index("attention_smoke/report.html") < done.stdout.index("molecules_smoke/report.html")
+    raw = project / "data/01_raw/molecules_smoke/enumerated/molecules.smi"
     assert after[0] < raw.stat().st_mtime_ns  # nothing of the second was begun

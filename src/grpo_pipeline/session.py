@@ -22,6 +22,7 @@ from grpo_pipeline.errors import sentence
 from grpo_pipeline.pipeline_registry import register_pipelines
 from grpo_pipeline.runs.devices import check_devices
 from grpo_pipeline.runs.parameters import tasks_of
+from grpo_pipeline.tasks import TASKS
 from grpo_pipeline.runs.process import program
 
 FAILED, INTERRUPTED, TERMINATED = 1, 128 + signal.SIGINT, 128 + signal.SIGTERM
@@ -139,18 +140,18 @@ class TrackedSession(KedroSession):
 
 
 def by_task(names: Sequence[str]) -> list[list[str]]:
-    """Return the pipelines of each task, in the order in which the tasks are named.
+    """Return the pipelines of each task, in the order of the project's tasks: the command line forgets that of the names.
 
     All of them are one where a name is no pipeline, or one of no task.
     """
-    turns: dict[str, list[str]] = {}
+    turns: dict[str, list[str]] = {task: [] for task in TASKS}
     known = register_pipelines()
     for name in names:
         tasks = tasks_of([name])
         if name not in known or len(tasks) != 1:
             return [list(names)]
-        turns.setdefault(tasks[0], []).append(name)
-    return list(turns.values()) or [[]]
+        turns[tasks[0]].append(name)
+    return [found for found in turns.values() if found] or [[]]
 
 
 RUNNER = "runner"

@@ -143,7 +143,7 @@ def test_ctrl_c_in_a_notebook_stays_a_keyboard_interrupt(tiny):
 @pytest.mark.parametrize(
     ("names", "turns"),
     [
-        (["molecules", "attention"], [["molecules"], ["attention"]]),
+        (["molecules", "attention"], [["attention"], ["molecules"]]),
         (["attention_data", "dialogue", "compare"], [["attention_data", "compare"], ["dialogue"]]),
         (["attention_data", "attention_train"], [["attention_data", "attention_train"]]),
         (["dialogue", "self_check", "attention"], [["dialogue", "self_check", "attention"]]),
