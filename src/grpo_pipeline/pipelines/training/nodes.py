@@ -286,7 +286,7 @@ def train(
     arm = sections["algorithm"].split(".")[1:-1] or [algorithm.name]
     with (
         quiet_nodes(),
-        progress(state.total_steps - state.step, f"train {arm[0]}") as shown,
+        progress(state.total_steps - state.step, f"train {task.name}.{arm[0]}") as shown,
         batches,
     ):
         # A generator node must yield at least once, also when a resumed arm has nothing left to do.
