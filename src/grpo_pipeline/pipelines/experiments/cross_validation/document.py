@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from grpo_pipeline.pipelines.evaluation.budget import budget_sentences
 from grpo_pipeline.pipelines.evaluation.comparison import estimate
 from grpo_pipeline.pipelines.experiments.compare.document import check_measured
 from grpo_pipeline.pipelines.experiments.cross_validation.choice import Choice, documents
@@ -200,6 +201,8 @@ def build_document(
         "held_out": held_out(rows, control, evaluation, suite=suite),
         "choices": documents(choices),
         "missing": dict(rows.missing),
+        "training": {arm: budget.document() for arm, budget in rows.budgets.items()},
+        "summary": budget_sentences(rows.budgets, control=control),
     }
 
 

@@ -38,6 +38,7 @@ def summary(result: Mapping[str, Any], metrics: Mapping[str, Metric]) -> str:
     lines = [
         f"# Cross-validation of {result['task']}: {SCHEMES[result['scheme']]}",
         "",
+        *(line for sentence in result["summary"] for line in (sentence, "")),
         f"{n['folds']} folds, {count(n, spec.noun)}; each {spec.noun} is predicted once per seed by a model that never saw its "
         f"{spec.words.clusters}. Inside folds: only {spec.noun}s of one fold are ranked against each other.",
         "",
