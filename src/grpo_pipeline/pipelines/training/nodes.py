@@ -201,7 +201,8 @@ def build_probe_state(
     )
     rows = rows_of_step(task.rows(shown, "train"), 0, batch_size=training.batch_size, seed=seed)
     with network_precision(state):
-        check_quickly(task, shown, state.policy, rows=rows)
+        learns = algorithm.policy_loss is not None
+        check_quickly(task, shown, state.policy, rows=rows, learns=learns)
     return state
 
 
