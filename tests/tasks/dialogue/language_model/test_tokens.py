@@ -1,7 +1,7 @@
-from pathlib import json
+import json
+from pathlib import Path
 
 import numpy as np
-import Path
 import pytest
 import torch
 from hypothesis import given, settings
