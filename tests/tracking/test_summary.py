@@ -146,7 +146,7 @@ def test_a_prediction_says_what_to_know_about_it(tmp_path):
         "absent_columns": ["bag_mask"],
         "notes": ["n"],
     }
-    text = prediction_text(report, scores=tmp_path / "scores.csv")
+    text = prediction_text(report, where={"scores": tmp_path / "scores.csv"})
     assert text.splitlines()[:-1] == [
         "9 of 12 rows scored by grpo, model v1",
         "- 3 rows were refused: quarantine.csv",
@@ -155,4 +155,4 @@ def test_a_prediction_says_what_to_know_about_it(tmp_path):
     ]
     assert text.splitlines()[-1].endswith("scores.csv")
     plain = report | {"quarantined": 0, "absent_columns": [], "notes": []}
-    assert prediction_text(plain, scores=None) == "9 of 12 rows scored by grpo, model v1"
+    assert prediction_text(plain, where={}) == "9 of 12 rows scored by grpo, model v1"

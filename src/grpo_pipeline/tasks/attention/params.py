@@ -117,8 +117,8 @@ class ModelParams(BaseModel):
             alone, so that points cannot become a code for what the image shows elsewhere; ``statistics``: these statistics
             alone, by one linear map, with class_decoder: statistics.
         policy_encoder: what encodes the image for policy and value: the decoders' encoder (``shared``), or a copy of it that the
-            terms of the policy alone train (``own``), as the component ``policy_encoder``. A frozen encoder, and a policy that reads
-            none, have no copy.
+            terms of the policy alone train (``own``), as the component ``policy_encoder``. A frozen encoder, and a policy that
+            reads none, have no copy.
         prior: logits that the policy adds to its own, so that it does not start uniform: ``dark_blobs`` prefers the
             middles of dark blobs (a difference of Gaussians).
         prior_strength: nats per standard deviation of the blob map.
