@@ -14,6 +14,7 @@ from torch.nn.functional import adaptive_avg_pool2d
 
 from grpo_pipeline.core.agreement import decisive
 from grpo_pipeline.core.params import AlgorithmParams, ExecutionParams
+from grpo_pipeline.core.ranking import first_largest
 from grpo_pipeline.core.rewards import combine_rewards
 from grpo_pipeline.core.storage.weights import ModelWeights, digest_of_tensors
 from grpo_pipeline.core.types import ReferenceScores, Rollouts, Scores, replicate
@@ -131,8 +132,14 @@ class AttentionTask(BaseTask):
     def check_algorithm(self, algorithm: AlgorithmParams) -> None:
         """Refuse credit per point beside a reward of whole sets, and a projection where no component has both losses.
 
-        Refused are uniform samples, too, where the supervised loss is no mean over all samples of a group.
+        Refused are uniform samples, too, where the supervised loss is no mean over all samples of a group, and replay where
+        augmentation moves the images.
         """
+        if algorithm.replay is not None and not self.repeats_prompts:
+            raise ValueError(
+                "replay must be null where attention.augmentation moves the images, got a value; stored points belong to the "
+                "place that an image had: keep to gain, gamma, speckle and blackout, or leave replay out"
+            )
         chosen = self.supervised.samples
         if algorithm.uniform_samples and (chosen != "all" or self.model.looks > 1):
             raise ValueError(
@@ -634,11 +641,14 @@ class AttentionTask(BaseTask):
         if not isinstance(policy.class_decoder, PointDecoder):
             return None
         coverage = adaptive_avg_pool2d(batch.bag, self.grid).flatten(1)
-        most = coverage.topk(min(self.supervised.glimpse_bag_cells, coverage.shape[1]))
+        # Many cells are covered wholly: of equal ones the first, on every device.
+        covered, most = first_largest(
+            coverage, min(self.supervised.glimpse_bag_cells, coverage.shape[1])
+        )
         return policy.class_decoder.estimate_involvement(
             batch.images if context.statistics is None else context.statistics,
-            cell_centres(most.indices, self.grid),
-            most.values > 0,
+            cell_centres(most, self.grid),
+            covered > 0,
             context.folds,
         )
 

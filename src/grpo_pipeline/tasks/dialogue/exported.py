@@ -180,8 +180,8 @@ def write_reply(model: ExportedModel, question: str, stories: Sequence[str]) -> 
     return decode_rows(model.tokenizer, found.actions[:, 0], found.is_valid[:, 0])[0]
 
 
-def _ends(model: ExportedModel) -> tuple[int, int]:
-    return model.tokenizer.eos_id, model.tokenizer.pad_id
+def _ends(model: ExportedModel) -> tuple[int, ...]:
+    return *model.tokenizer.end_ids, model.tokenizer.pad_id
 
 
 def _read(model: ExportedModel, question: str, stories: Sequence[str]) -> Encoded:
