@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import requests
-from kedro_processes import run
+from kedro_processes import clean_environ, run
 from mlflow_server import Server
 
 FAKE = """
@@ -23,7 +23,6 @@ def get_ipython():
 # What the tracking thread imports of its own until the nodes are done.
 RECORDED = """
 import importlib.machinery, runpy, sys, threading
-sys.path.insert(0, "src")
 from grpo_pipeline.tracking import tracker
 
 class Recorder:
@@ -67,7 +66,9 @@ def test_the_tracking_thread_imports_no_ipython(tiny, tmp_path, slow_ipython, mo
 
 def test_while_nodes_run_the_tracking_thread_imports_nothing(smoke_copy, tmp_path):
     with Server(tmp_path) as server:
-        done = run(smoke_copy, code=RECORDED, MLFLOW_TRACKING_URI=server.uri)
+        variables = clean_environ(MLFLOW_TRACKING_URI=server.uri, PYTHONPATH=str(smoke_copy / "src"))
+        command = [sys.executable, "-c", RECORDED]
+        done = subprocess.run(command, cwd=smoke_copy, env=variables, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     assert [line for line in done.stdout.splitlines() if line.startswith("imported:")] == []
     assert "make mlflow" in done.stdout

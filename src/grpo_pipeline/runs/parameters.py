@@ -9,10 +9,11 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from kedro.config import MissingConfigException, OmegaConfigLoader
+from kedro.config import BadConfigException, MissingConfigException, OmegaConfigLoader
 from kedro.validation.parameter_validator import ParameterValidator
 from kedro.validation.type_extractor import TypeExtractor
 from omegaconf import DictConfig, OmegaConf
+from yaml import MarkedYAMLError
 
 from grpo_pipeline.pipeline_registry import SHORT
 from grpo_pipeline.pipelines.arms import arms_of, described_arms, merge, with_arms, without_replaced
@@ -62,10 +63,38 @@ class ReplacingConfigLoader(OmegaConfigLoader):
         return filled | own
 
     def _read_raw_config(self, key: str) -> Any:
-        found = super()._read_raw_config(key)
+        try:
+            found = super()._read_raw_config(key)
+        except MarkedYAMLError:
+            self._refuse_yaml(key)
+            raise
         if key == "parameters":
             self.base_parameters = [_plain(config) for config in found[0].values()]
         return found
+
+    def _refuse_yaml(self, key: str) -> None:
+        """Name the first file that is no plain YAML; a tag is refused by the reader, which does not know the file.
+
+        Raises:
+            BadConfigException: naming file, line and what stands there.
+        """
+        folders = [Path(self.conf_source) / name for name in (self.base_env, self.env) if name]
+        files = {
+            path: None
+            for folder in folders
+            for pattern in self.config_patterns[key]
+            for path in sorted(folder.glob(pattern))
+            if path.suffix in (".yml", ".yaml")
+        }
+        for path in files:
+            try:
+                OmegaConf.load(path)
+            except MarkedYAMLError as error:
+                line = error.problem_mark.line + 1 if error.problem_mark else "?"
+                raise BadConfigException(
+                    f"{path} line {line} must be plain YAML, without tags and with each key once, got: {error.problem}; correct "
+                    "the line"
+                ) from error
 
     def _merge_and_resolve(self, key: str, config_per_file: dict[Path, Any]) -> Any:
         given = _plain(self.runtime_params)

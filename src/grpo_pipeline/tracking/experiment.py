@@ -241,7 +241,9 @@ class Writer:
         self._queue: queue.SimpleQueue[Entry | None] = queue.SimpleQueue()
         self._refusals, self._lock = 0, threading.Lock()
         self._done, self._left, self._hurries = 0, 0, False
-        self._ended = threading.Event()  # a thread says of itself that it has ended after an interrupted join
+        self._ended = (
+            threading.Event()
+        )  # a thread says of itself that it has ended after an interrupted join
         self._thread = threading.Thread(target=self._serve, name="mlflow-writer", daemon=True)
         self._thread.start()
 
