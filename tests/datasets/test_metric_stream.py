@@ -106,3 +106,17 @@ def test_the_preview_draws_each_metric_and_split(path):
     stream.save([row(0, loss=1.0, kl=0.1), row(1, loss=0.5), row(1, "val", loss=0.75)])
     curves = {trace["name"]: (trace["x"], trace["y"]) for trace in stream.preview()["data"]}
     assert curves == {"train loss": ([0, 1], [1.0, 0.5]), "val loss": ([1], [0.75]), "train kl": ([0], [0.1])}
+
+
+def test_a_run_goes_on_from_the_lowest_step_of_its_first_rows(path):
+    """A validation row of an earlier step may stand behind a training row."""
+    MetricStreamDataset(str(path)).save([row(step) for step in range(5)])
+    MetricStreamDataset(str(path)).save([row(3), row(2, "val"), row(4)])
+    table = MetricStreamDataset(str(path)).load()
+    assert list(zip(table["step"], table["split"], strict=True)) == [
+        (0, "train"),
+        (1, "train"),
+        (3, "train"),
+        (2, "val"),
+        (4, "train"),
+    ]

@@ -351,6 +351,11 @@ def test_an_empty_value_is_saved_and_no_rows_or_no_checkpoint_are_not(tmp_path: 
     for name, nothing_new in (("other", []), ("page", False)):
         run.record.saving(name, nothing_new)
         run.record.saved(name, nothing_new)
+    written = run.file("splits").read_text()
+    run.file("splits").write_text('{"another": 1}')
+    with pytest.raises(ProvenanceError, match="splits must be what this run first saved"):
+        run.get("splits")
+    run.file("splits").write_text(written)
     run.finish()
     assert entries(tmp_path).keys() == {"splits"}
 
