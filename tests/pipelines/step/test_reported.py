@@ -88,13 +88,13 @@ WEIGHTS = {name: line(start, start + 2.0) for start, name in enumerate(STARTS, s
 
 
 @pytest.mark.parametrize(
-    ("changes", "coefficients", "weights"),
+    ("changes", "steered", "weights"),
     [
         # In step 2 of 5 every weight is in the middle of its line.
-        ({}, {}, {"policy": 2.0, "kl": 3.0, "kl_rollout": 4.0, "entropy": 5.0, "value": 6.0, "supervised": 7.0}),
-        ({}, {"entropy": 0.5}, {"policy": 2.0, "kl": 3.0, "kl_rollout": 4.0, "entropy": 0.5, "value": 6.0, "supervised": 7.0}),
-        ({}, {"entropy": 0.0}, {"policy": 2.0, "kl": 3.0, "kl_rollout": 4.0, "entropy": 0.0, "value": 6.0, "supervised": 7.0}),
-        ({"policy_start_step": 3}, {"entropy": 0.5}, dict.fromkeys(TERMS, 0.0) | {"value": 6.0, "supervised": 7.0}),
+        ({}, None, {"policy": 2.0, "kl": 3.0, "kl_rollout": 4.0, "entropy": 5.0, "value": 6.0, "supervised": 7.0}),
+        ({}, 0.5, {"policy": 2.0, "kl": 3.0, "kl_rollout": 4.0, "entropy": 0.5, "value": 6.0, "supervised": 7.0}),
+        ({}, 0.0, {"policy": 2.0, "kl": 3.0, "kl_rollout": 4.0, "entropy": 0.0, "value": 6.0, "supervised": 7.0}),
+        ({"policy_start_step": 3}, 0.5, dict.fromkeys(TERMS, 0.0) | {"value": 6.0, "supervised": 7.0}),
         (
             {"policy_start_step": 2},
             {},
@@ -102,9 +102,9 @@ WEIGHTS = {name: line(start, start + 2.0) for start, name in enumerate(STARTS, s
         ),
     ],
 )
-def test_each_term_has_the_weight_of_its_schedule(changes: Any, coefficients: Any, weights: dict[str, float]) -> None:
+def test_each_term_has_the_weight_of_its_schedule(changes: Any, steered: float | None, weights: dict[str, float]) -> None:
     algorithm = algorithm_params(**WEIGHTS, **changes)
-    state = SimpleNamespace(step=2, total_steps=5, coefficients={update.ENTROPY: coefficients[name] for name in coefficients})
+    state = SimpleNamespace(step=2, total_steps=5, coefficients={} if steered is None else {update.ENTROPY: steered})
     supervised = {"supervised": torch.tensor(0.1)}
     found = update.mix_losses(algorithm, SimpleNamespace(name="t"), state, dict(TERMS), supervised, {"x": 1})
     assert found.weights == pytest.approx(weights)
