@@ -153,7 +153,7 @@ def test_with_abstain_what_is_outside_has_no_probability_and_what_cannot_be_done
     folder = project / "data/07_model_output/unlike/predict"
     found = pd.read_csv(folder / "scores.csv")
     assert found["outside"].all()
-    assert found[["prob", "prob_calibrated", "prob_mean", "prob_std", "involvement"]].isna().all(axis=None)
+    assert found[["prob", "prob_calibrated", "prob_std", "involvement"]].isna().all(axis=None)
     assert pd.read_csv(folder / "patients.csv")["outside"].tolist() == [2, 1]
     assert not list((folder / "heatmaps/raw").iterdir())
     assert len(pd.read_csv(folder / "points.csv")) == 3 * 2 * 3

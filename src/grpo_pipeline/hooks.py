@@ -125,15 +125,10 @@ class MlflowHooks:
     @hook_impl
     def after_pipeline_run(self) -> None:
         """End all runs as FINISHED."""
-        self.on_run_ended(None)
+        self.end(None)
 
-    @hook_impl
-    def on_pipeline_error(self, error: Exception) -> None:
-        """End the runs that are not done as FAILED."""
-        self.on_run_ended(error)
-
-    def on_run_ended(self, error: BaseException | None) -> None:
-        """End all runs; the session calls this with what Kedro reports to no hook: Ctrl-C and SIGTERM."""
+    def end(self, error: BaseException | None) -> None:
+        """End the runs that are not done by what ended the command; a second call does nothing."""
         if self._live:
             self._live.finish(error)
 

@@ -1,7 +1,7 @@
-"""Kedro session that ends cleanly on Ctrl-C, SIGTERM and bad input.
+"""Kedro session of the command line, which ends cleanly on Ctrl-C, SIGTERM and bad input.
 
-Kedro tells its hooks of an ``Exception`` only, and a generator node's work escapes ``on_node_error``. This session tells every
-hook that has ``on_run_ended`` how a run ended, whatever ended it. Only the command line shortens errors.
+What a run checks and what it gives back hang on hooks, for whichever session starts it. Kedro tells hooks of an ``Exception``
+only: this session tells every hook that has ``on_run_ended`` of Ctrl-C and SIGTERM, too. Only the command line shortens errors.
 """
 
 import os
@@ -10,7 +10,7 @@ import shlex
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any, NoReturn
@@ -52,8 +52,6 @@ def sigterm_raises() -> Iterator[None]:
 class TrackedSession(KedroSession):
     """A session whose hooks learn how the run ended, and that ends on Ctrl-C with one line and code 130."""
 
-    _parameters: Mapping[str, Any] | None = None  # as configured, once they are read
-
     def run(
         self,
         pipeline_name: str | None = None,
@@ -61,31 +59,20 @@ class TrackedSession(KedroSession):
         *args: Any,
         **kwargs: Any,
     ) -> dict[str, Any]:
-        """Check the parameters and run a pipeline; see ``KedroSession.run``.
+        """Run a pipeline; see ``KedroSession.run``.
 
         Raises:
             SystemExit: with code 143 after SIGTERM; if the command line started the run, with code 130 after Ctrl-C and with
                 code 1 after an error that one sentence explains (``GRPO_TRACEBACK=1`` leaves it as it is).
             KeyboardInterrupt: after Ctrl-C elsewhere, in a notebook for instance.
         """
-        # The models of all parameters: for runs alone.
-        from grpo_pipeline.runs.parameters import check_parameters
-
         chosen = [pipeline_name] if pipeline_name else pipeline_names or []
         self._remedy = SAME_COMMAND if any(name.endswith(GRIDS) for name in chosen) else hint()
         try:
             with sigterm_raises():
-                # Another project has tasks, or nodes, of its own.
-                if self._package_name == __package__:
-                    loader = self._get_config_loader()
-                    self._parameters = loader["parameters"]
-                    check_parameters(self._parameters, loader, chosen)
                 return super().run(pipeline_name, pipeline_names, *args, **kwargs)
         except BaseException as error:
-            for plugin in sorted(
-                self._hook_manager.get_plugins(),
-                key=lambda plugin: getattr(plugin, "ends_last", False),
-            ):
+            for plugin in self._hook_manager.get_plugins():
                 if callable(tell := getattr(plugin, "on_run_ended", None)):
                     tell(error)
             if isinstance(error, Terminated):
@@ -93,16 +80,6 @@ class TrackedSession(KedroSession):
             elif click.get_current_context(silent=True) is not None:
                 self._end_command(error)
             raise
-
-    def _get_config_loader(self) -> Any:
-        """Return a loader that does not read again the parameters that were checked.
-
-        A new one each time: a loader registers its globals for all of them, and the last one must be that of the run.
-        """
-        loader: Any = super()._get_config_loader()
-        if self._parameters is not None:
-            loader["parameters"] = self._parameters
-        return loader
 
     def _end_command(self, error: BaseException) -> None:
         """End the command in few words where they suffice."""

@@ -13,10 +13,12 @@ from grpo_pipeline.runs.hook import RunEndHooks, RunHooks
 from grpo_pipeline.runs.machine import keep_freed_memory
 from grpo_pipeline.runs.parameters import RunConfigLoader
 from grpo_pipeline.runs.process import set_mlflow_defaults
+from grpo_pipeline.runs.terminal import let_printing_last
 from grpo_pipeline.session import TrackedSession
 
 set_mlflow_defaults(os.environ)
 keep_freed_memory()
+let_printing_last()  # before any log is opened on the streams
 
 
 def _quiet_logging() -> None:
@@ -38,8 +40,8 @@ CONFIG_LOADER_CLASS = RunConfigLoader
 HOOKS = (
     ThreadHooks(),
     _runs := RunHooks(),
-    RunEndHooks(_runs),
     _mlflow := MlflowHooks(),
+    RunEndHooks(_mlflow, _runs),
     WatchHooks(),
     SummaryHooks(_mlflow),
 )

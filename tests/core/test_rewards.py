@@ -156,7 +156,7 @@ def test_credit_is_unbiased_where_it_is_said_to_be(credit, draw, method, share):
 
 
 def cosine_to_the_true_gradient(credit, seed):
-    """Enumerate the mean gradient of credited decisions under a random policy; each set of cells has a random reward of its own."""
+    """Enumerate the mean gradient of credited decisions; every set of cells has a random reward of its own."""
     samples, generator = every_sample("without_replacement"), torch.Generator().manual_seed(seed)
     z = torch.randn(CELLS + 1, dtype=F64, generator=generator).requires_grad_()
     paid = torch.randn(2**CELLS, dtype=F64, generator=generator)

@@ -64,7 +64,8 @@ def _complete(task: str, section: Mapping[str, Any]) -> dict[str, Any]:
     found, described = dict(section), described_arms(task, section)
     for name in described:
         found[name] = _whole(task, name, section, described)
-    for stage, own in find_task(task).optional_stages.items():
+    spec = find_task(task)
+    for stage, own in (dict.fromkeys(spec.stages, ()) | dict(spec.optional_stages)).items():
         if isinstance(section.get(stage), Mapping):
             _check_known(f"{task}.{stage}", section[stage], (ALGORITHM, "training", *own))
             found[stage] = whole_stage(section, section[stage], own)
@@ -107,7 +108,7 @@ def _whole(task: str, arm: str, section: Mapping[str, Any], described: list[str]
 def whole_stage(
     section: Mapping[str, Any], given: Mapping[str, Any], own: Iterable[str]
 ) -> dict[str, Any]:
-    """Return an optional stage that says what differs: from the control's algorithm without samples, and what the arms share."""
+    """Return a stage that says what differs: from the control's algorithm without samples, and what the arms share."""
     control = section.get(str((section.get("evaluation") or {}).get("control"))) or {}
     algorithm = merge(control.get(ALGORITHM) or {}, {"proposal": "none"})
     begun = {ALGORITHM: algorithm, "training": section.get("training") or {}}

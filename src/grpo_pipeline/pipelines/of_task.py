@@ -29,7 +29,7 @@ def task_pipelines(spec: TaskSpec, own: Arms | None = None) -> dict[str, Pipelin
         own: its arms, and the sections of parameters that each has for itself; None for those of the spec.
 
     Raises:
-        ValueError: for a node that the task wires outside of its namespace.
+        ValueError: for a node that the task wires outside of its namespace, or a task that no stage reads.
     """
     own = arms_of(spec, {}) if own is None else own
     task, arms, wiring = spec.name, tuple(own), spec.wiring()
@@ -41,6 +41,7 @@ def task_pipelines(spec: TaskSpec, own: Arms | None = None) -> dict[str, Pipelin
                 f"node {node.name} must be in a namespace of task {task}, got {node.namespace}; "
                 f'give it namespace="{task}.data", so that its name is no other task\'s'
             )
+    check_leads_to_its_stages(spec, built)
     prepare = built + create_stages(spec, own)
     audit = create_reward_audit(task)
     train = sum((create_arm(task, arm, own=own[arm]) for arm in arms), start=prepare) + audit
@@ -67,3 +68,21 @@ def task_pipelines(spec: TaskSpec, own: Arms | None = None) -> dict[str, Pipelin
     return {task: data + train + evaluate} | {
         f"{task}_{name}": pipeline for name, pipeline in found.items()
     }
+
+
+def check_leads_to_its_stages(spec: TaskSpec, built: Pipeline) -> None:
+    """Check that a task's preparation makes what its first stage reads, or its arms where there is none.
+
+    Raises:
+        ValueError: naming the dataset.
+    """
+    wanted, other = f"{spec.name}.untrained_task", f"{spec.name}.task"
+    stages = f"the stages {', '.join(spec.stages)}" if spec.stages else "no stage"
+    if not spec.stages:
+        wanted, other = other, wanted
+    made = built.all_outputs()
+    if wanted not in made:
+        got = other if other in made else ", ".join(sorted(made)) or "nothing"
+        raise ValueError(
+            f"create_preparation of the task {spec.name} must lead to {wanted} with {stages}, got {got}; rename its output"
+        )

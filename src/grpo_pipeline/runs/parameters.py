@@ -17,6 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 from grpo_pipeline.pipeline_registry import SHORT
 from grpo_pipeline.pipelines.arms import arms_of, described_arms, merge, with_arms, without_replaced
 from grpo_pipeline.pipelines.params import sections
+from grpo_pipeline.pipelines.shared_parameters import with_shared
 from grpo_pipeline.runs.machine import check_threads
 from grpo_pipeline.runs.moved import RENAMED
 from grpo_pipeline.tasks import TASKS, find_task
@@ -28,7 +29,8 @@ PLAIN = (None, "base", "local")  # environments whose results lie in the task's 
 class ReplacingConfigLoader(OmegaConfigLoader):
     """Merges parameters as Kedro does, and takes reward weights exactly as the last place that names any has them.
 
-    The places are conf/base, the environment, and ``--params``, in this order. In the catalogue an entry ``{task}.…`` stands for
+    The places are conf/base, the environment, and ``--params``, in this order. Parameters ``{task}`` are what each task's own
+    section is merged onto. In the catalogue an entry ``{task}.…`` stands for
     one of each task: ``{task}`` and ``{folder}`` are filled in here, placeholders of arms by Kedro.
 
     Attributes:
@@ -41,7 +43,7 @@ class ReplacingConfigLoader(OmegaConfigLoader):
         """Return a part of the configuration, the catalogue with the entries of every task."""
         found = super().__getitem__(key)
         if key == "parameters":
-            return with_arms(found)
+            return with_arms(with_shared(found))
         return self._with_tasks(found) if key == "catalog" else found
 
     def _with_tasks(self, catalog: dict[str, Any]) -> dict[str, Any]:
@@ -52,14 +54,18 @@ class ReplacingConfigLoader(OmegaConfigLoader):
             named = dict(self["globals"])  # with what a runtime parameter replaces
         except (KeyError, MissingConfigException):
             named = {}
-        suffix = "" if self.env in PLAIN else f"_{self.env}"
-        folders = {task: named.get(f"{task}_folder", task + suffix) for task in TASKS}
+        folders = {task: named.get(folder, of) for folder, task, of in self._folders()}
         filled = {
             name.replace(TASK, task): _filled(entry, {TASK: task, FOLDER: folder})
             for task, folder in folders.items()
             for name, entry in general.items()
         }
         return filled | own
+
+    def _folders(self) -> Iterator[tuple[str, str, str]]:
+        """Yield of each task the name of its folder among the globals, the task, and the folder where none is given."""
+        suffix = "" if self.env in PLAIN else f"_{self.env}"
+        yield from ((f"{task}_folder", task, task + suffix) for task in TASKS)
 
     def _read_raw_config(self, key: str) -> Any:
         found = super()._read_raw_config(key)
@@ -127,6 +133,8 @@ class RunConfigLoader(ReplacingConfigLoader):
         """Read the globals and replace what the runtime parameters name; see ``OmegaConfigLoader``."""
         runtime = dict(runtime_params or {})
         super().__init__(conf_source, env, runtime, **kwargs)
+        # A task of another package needs no line in globals.yml: its folder can be interpolated, and given for one run.
+        self["globals"] = {name: folder for name, _, folder in self._folders()} | self._globals
         chosen = {name: runtime.pop(name) for name in set(self._globals) & set(runtime)}
         for name, value in chosen.items():
             if name.endswith("_folder") and (

@@ -247,6 +247,7 @@ def test_of_a_few_clusters_nothing_is_called_better_or_worse_anywhere(arms):
         sections += [found["metrics"] for found in (*document["arms"].values(), *document["baselines"].values())]
         assert any(entry["ci95"] for section in sections for entry in section.values()) != is_few
         reward = document["arms"]["grpo"]["metrics"]["reward"]
+        assert ("not_covered" in document["interval"]) != is_few
         assert (reward.get("reason") == "no interval: 9 clusters, fewer than 10") == is_few
         words = find_task("attention").words
         shown = [arms_table(document, suite.metrics, words=words), answer_table(document, suite, words=words)]

@@ -16,6 +16,7 @@ from grpo_pipeline.statistics.bootstrap import (
     Estimate,
     cluster_weights,
     describe,
+    few_clusters_reason,
     paired_difference,
 )
 from grpo_pipeline.statistics.metric import ASKED, UNSCORED, Bar, Metric, MetricSuite
@@ -138,7 +139,8 @@ def compare(
             "method": "percentile bootstrap of whole clusters",
             "level": 0.95,
             "resamples": params.resamples,
-            "not_covered": NOT_COVERED,
+            # Without intervals there is nothing that they leave out.
+            **({} if few_clusters_reason(clusters) else {"not_covered": NOT_COVERED}),
         },
         **score_sections(scores, params),
         **({"unscored": found} if any(found.values()) else {}),

@@ -248,8 +248,8 @@ def answer_row(prediction: CorePrediction, *, with_heatmap: bool) -> dict[str, A
     """Return the answer to one row."""
     judgement, heatmap = prediction.judgement, prediction.heatmap
     answered = {
-        "prob": known(prediction.probs[0]),
-        "prob_calibrated": known(prediction.calibrated[0]),
+        "prob": known(prediction.prob),
+        "prob_calibrated": known(prediction.calibrated),
         "involvement": known(prediction.involvement),
         "outside": None if judgement is None else judgement.is_outside,
         "outside_why": None if judgement is None else judgement.why,

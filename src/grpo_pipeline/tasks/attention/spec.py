@@ -56,6 +56,12 @@ SPEC = TaskSpec(
         },
         clusters="patient",
     ),
+    outputs={
+        "heatmap": "heatmap",
+        "prompted_mask": "prompted mask",
+        "attention": "attention map",
+        "prob": "probability",
+    },
     sections={
         "phantom": PhantomParams,
         "data": DataParams,

@@ -173,7 +173,7 @@ def write_reply(model: ExportedModel, question: str, stories: Sequence[str]) -> 
         padding="left" if kind == "causal" else "right",
     )
     encoded = model.language_model.encode(tokens.ids[None], tokens.is_token[None])
-    ends = model.tokenizer.eos_id, model.tokenizer.pad_id
+    ends = *model.tokenizer.end_ids, model.tokenizer.pad_id
     found = greedy_replies(
         model.language_model, encoded, max_tokens=model.replies.max_tokens, ends=ends
     )

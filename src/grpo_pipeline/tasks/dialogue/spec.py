@@ -35,6 +35,7 @@ SPEC = TaskSpec(
         },
         clusters="persona",
     ),
+    outputs={"greedy": "likeliest reply", "replies": "sampled reply"},
     reward_section="rewards",
     sections={
         "personas": PersonaParams,

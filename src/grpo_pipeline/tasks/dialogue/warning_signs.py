@@ -84,7 +84,7 @@ def trivial_replies(
         "constant": constant_replies(count),
         "top_words": constant_replies(count, text=most_frequent_words(training_replies)),
         "copy_last_turn": [
-            next((turn.strip() for turn in reversed(context.splitlines()) if turn.strip()), "")
+            next((turn.strip() for turn in reversed(context.split("\n")) if turn.strip()), "")
             for context in contexts
         ],
         "copy_persona": [

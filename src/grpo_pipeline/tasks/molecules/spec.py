@@ -44,6 +44,7 @@ SPEC = TaskSpec(
         choices={"start": "the weights that it began with"},
         clusters="molecule",
     ),
+    outputs={"smiles": "molecule"},
     shown_arm="grpo",
     reward_section="rewards",
     sections={

@@ -91,7 +91,7 @@ def test_every_reply_has_the_persona_of_its_speaker_and_the_turns_before_it():
         ("I bake. I run.", "I sing.", ("Hi!", "Hello!"), ("How? slowly, then fast",)),
         ("I sing.", "I bake. I run.", ("Hello!", "How? slowly, then fast"), ("Well.",)),
     ]
-    assert (reading.n_rows, reading.extras, reading.refused) == (1, {"turns": 4}, ())
+    assert (reading.n_rows, reading.extras, reading.refused) == (1, {"turns": 4, "conversations_without_an_example": 0}, ())
     for changes, replies in (
         ({"replies": "first"}, ["How? slowly, then fast"]), ({"replies": "second"}, ["Hello!", "Well."]),
         ({"first_turn": 2}, ["How? slowly, then fast", "Well."]), ({"every": 2}, ["Hello!", "Well."]),

@@ -255,11 +255,13 @@ def describe_fold(
     """Return the size of a fold's parts; a test part with a single class says nothing about a ranking."""
     tested = examples[examples["fold"] == name]
     labels = tested.get("label")
+    # A label may be anything; two classes are 0 and 1.
+    is_binary = labels is not None and set(labels.dropna()) <= {0, 1}
     return {
         "name": name,
         "train": len(train),
         "val": len(val),
         "test": len(tested),
-        "test_positives": None if labels is None else int(labels.sum()),
-        "single_class": labels is not None and bool(labels.nunique() < 2),
+        "test_positives": int(labels.sum()) if labels is not None and is_binary else None,
+        "single_class": labels is not None and is_binary and bool(labels.nunique() < 2),
     }
