@@ -6,6 +6,7 @@
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -156,6 +157,13 @@ def test_the_example_is_short(example: str) -> None:
         if name == example:
             found = {path: n for path, n in found.items() if path.name != "pipeline.py"}
         assert 0 < sum(found.values()) <= LONGEST[name], (name, found)
+
+
+def test_the_check_of_the_document_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(EXAMPLES["digits"]))
+    blocks = re.findall(r"^```python\n(.*?)^```", DOCUMENT.read_text(), re.MULTILINE | re.DOTALL)
+    (block,) = [found for found in blocks if "\ncheck_task(" in found]
+    exec(compile(block, str(DOCUMENT), "exec"), {})
 
 
 @pytest.mark.parametrize("example", EXAMPLES)

@@ -70,7 +70,9 @@ def versions(tmp_path: Path) -> DataCatalog:
     (tmp_path / "old.csv" / "v1").mkdir(parents=True)
     pd.DataFrame({"a": [1]}).to_csv(tmp_path / "old.csv" / "v1" / "old.csv", index=False)
     plain = CSVDataset(filepath=str(tmp_path / "plain.csv"))
-    return DataCatalog({"old": versioned("old", "v1"), "gone": versioned("old", "v2"), "plain": plain, "made": versioned("made", None)})
+    return DataCatalog(
+        {"old": versioned("old", "v1"), "gone": versioned("old", "v2"), "plain": plain, "made": versioned("made", None)}
+    )
 
 
 @pytest.mark.parametrize(

@@ -343,3 +343,28 @@ def test_outside_of_a_run_a_record_speaks_of_its_own_folder_alone(tmp_path: Path
     pin_recorded(catalog, tmp_path)
     assert content_path(catalog.get("model")).parent.name == "v2"
     assert not is_versioned(catalog.get("page"))
+
+
+def test_an_empty_value_is_saved_and_no_rows_or_no_checkpoint_are_not(tmp_path: Path) -> None:
+    run = Run(start(tmp_path), "first")
+    run.put("splits", {})
+    for name, nothing_new in (("other", []), ("page", False)):
+        run.record.saving(name, nothing_new)
+        run.record.saved(name, nothing_new)
+    run.finish()
+    assert entries(tmp_path).keys() == {"splits"}
+
+
+def test_what_was_saved_without_a_digest_has_one_at_the_end(tmp_path: Path) -> None:
+    """As a folder without a header: it is read once, when all is there."""
+    run = Run(start(tmp_path), "first")
+    run.record.saving("other", {"made": 1})
+    run.catalog.save("other", {"made": 1})
+    run.finish()
+    assert entries(tmp_path)["other"].digest == sha((tmp_path / "03_primary/t/other.json").read_text())
+
+
+def test_an_empty_record_refuses_nothing(tmp_path: Path) -> None:
+    Run(start(tmp_path), "first").finish(*MADE)
+    save_record(tmp_path / ".runs/t.json", Record())
+    assert Run(tmp_path, "second", "join", save="v2").get("model") == {"made": "model"}

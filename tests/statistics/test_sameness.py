@@ -15,7 +15,9 @@ def test_the_share_is_that_of_the_mean_map_by_hand():
     assert shared_variance(np.array([[0.0, 2.0], [2.0, 0.0]])) == pytest.approx(0.0)
 
 
-@pytest.mark.parametrize("kind", ["constant", "flat at other levels", "lattice", "lattice at other levels", "lattice of other size"])
+@pytest.mark.parametrize(
+    "kind", ["constant", "flat at other levels", "lattice", "lattice at other levels", "lattice of other size"]
+)
 def test_a_map_without_a_place_is_the_same_everywhere(kind):
     levels, rng = np.linspace(0.1, 0.8, 12)[:, None, None], np.random.default_rng(0)
     maps = {

@@ -92,9 +92,12 @@ def test_of_the_baselines_the_headline_is_shown_else_every_metric_whatever_its_n
     own |= {"blobs": {"bycatch": {"value": None, "ci95": None}, "reward": {"value": None, "ci95": None}}}
     verdicts = {rule: {"bycatch": told, "reward": told} for rule, told in (("uniform", "no difference shown"), ("blobs", ""))}
     chosen = {"headline": ["bycatch"], "baselines": {"uniform": {"metrics": scores}}}
-    text = shown({**COMPARISON, **chosen, "own_minus_baseline": own, "verdicts": verdicts}, width=120).partition("Other rules")[2]
+    beside = {"own_minus_arms": {"supervised": own["uniform"]}, "arm_verdicts": {"supervised": verdicts["uniform"]}}
+    found = {**COMPARISON, **chosen, **beside, "own_minus_baseline": own, "verdicts": verdicts}
+    text = shown(found, width=120).partition("Other rules")[2]
     assert re.search(r"^rule +bycatch *$", text, re.MULTILINE)
-    assert re.search(r"^rule +grpo - rule, bycatch +is it better\? *$", text, re.MULTILINE)  # and no column of the reward
+    assert re.search(r"^arm or rule +grpo - this, bycatch +is it better\? *$", text, re.MULTILINE)  # and no column of the reward
+    assert re.search(r"^arm supervised +\+0.250 \[-0.125, \+0.500\] +not shown *$", text, re.MULTILINE)
     assert re.search(r"^uniform +\+0.250 \[-0.125, \+0.500\] +not shown *$", text, re.MULTILINE)
     assert re.search(r"^blobs +- *$", text, re.MULTILINE)
 

@@ -79,11 +79,10 @@ def _complete(task: str, section: Mapping[str, Any]) -> dict[str, Any]:
             name: merge(found.get(name) or {}, own) if isinstance(own, Mapping) else own
             for name, own in found[arm].items()
         }
-    return (
-        found | {"evaluation": _judged_by(found[ARMS], found["evaluation"])}
-        if "evaluation" in found
-        else found
-    )
+    if "evaluation" not in found:
+        return found
+    _check_rules(task, found["evaluation"], described)
+    return found | {"evaluation": _judged_by(found[ARMS], found["evaluation"])}
 
 
 def _is_arm(section: Any) -> bool:
@@ -157,6 +156,16 @@ def _check_known(path: str, given: Iterable[str], known: Sequence[str]) -> None:
         meant = f"did you mean {close[0]}?" if close else f"it may have {', '.join(known)}"
         task = path.partition(".")[0]
         raise ValueError(f"{path} must hold sections of {task}, got {unknown[0]!r}; {meant}")
+
+
+def _check_rules(task: str, evaluation: Mapping[str, Any], described: list[str]) -> None:
+    """Refuse a rule of an arm that is not described: nothing would be judged by it."""
+    if unknown := [name for name in evaluation.get("rules") or {} if name not in described]:
+        close = get_close_matches(unknown[0], described, n=1)
+        meant = f"did you mean {close[0]}?" if close else "remove it"
+        raise ValueError(
+            f"{task}.evaluation.rules must name arms among {', '.join(described)}, got {unknown[0]!r}; {meant}"
+        )
 
 
 def _judged_by(arms: list[str], evaluation: Mapping[str, Any]) -> dict[str, Any]:

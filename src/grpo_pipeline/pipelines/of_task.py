@@ -80,8 +80,9 @@ def check_leads_to_its_stages(spec: TaskSpec, built: Pipeline) -> None:
     stages = f"the stages {', '.join(spec.stages)}" if spec.stages else "no stage"
     if not spec.stages:
         wanted, other = other, wanted
-    if wanted not in built.outputs():
-        got = other if other in built.outputs() else ", ".join(sorted(built.outputs())) or "nothing"
+    made = built.all_outputs()
+    if wanted not in made:
+        got = other if other in made else ", ".join(sorted(made)) or "nothing"
         raise ValueError(
             f"create_preparation of the task {spec.name} must lead to {wanted} with {stages}, got {got}; rename its output"
         )

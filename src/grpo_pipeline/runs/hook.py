@@ -4,7 +4,7 @@ import atexit
 import os
 import sys
 import threading
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping
 from datetime import datetime
 from inspect import isgeneratorfunction
 from pathlib import Path

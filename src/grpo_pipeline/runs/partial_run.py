@@ -64,9 +64,7 @@ def stage_of(node: Node, catalog: DataCatalog, registered: Mapping[str, Pipeline
     return f"run --pipelines {min(found, key=lambda name: (found[name], name.startswith('_')))}"
 
 
-def refuse_versions(
-    chosen: Mapping[str, str], pipeline: Pipeline, catalog: DataCatalog
-) -> None:
+def refuse_versions(chosen: Mapping[str, str], pipeline: Pipeline, catalog: DataCatalog) -> None:
     """Refuse ``--load-versions`` of what a run does not load in versions: it would change nothing.
 
     Args:

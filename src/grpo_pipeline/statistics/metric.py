@@ -115,25 +115,32 @@ class Unit:
 
 @dataclass(frozen=True)
 class Bar:
-    """The bar of a policy whose choices mean something: it beats every rule here, each by a paired interval of its own.
+    """The bar of a policy that has learned from reward: four conditions, each a paired interval of its own.
+
+    In a metric an arm's policy is above the policy that it began with, above the control, above its own choices for another
+    example, and above each fixed rule. A condition whose rules are not named here does not exist for the task.
 
     Attributes:
         metrics: names of the metrics in which it is judged, each by itself.
-        control: the rule that lacks what is to be shown: the policy's choices for another example (do they depend on the
-            example?), or the policy that training began with (has it learned?).
+        start: the rule of the policy that training began with, under what the arm has learned beside it.
+        shuffled: the rule of the policy's choices for another example: do they depend on the example?
         fixed: rules that a user has without training; the best of them in a metric is named.
         ceilings: rules that know the answer, and are no competitors.
+        unmoved: what is said of a policy that chooses as it did at its start.
     """
 
     metrics: tuple[str, ...]
-    control: str
-    fixed: tuple[str, ...]
+    start: str = "start"
+    shuffled: str = ""
+    fixed: tuple[str, ...] = ()
     ceilings: tuple[str, ...] = ()
+    unmoved: str = "fixed, not learned"
 
     def role(self, rule: str) -> str:
         """Return what a rule is beside the policy."""
-        roles = {self.control: "control"} | dict.fromkeys(self.fixed, "fixed rule")
-        return (roles | dict.fromkeys(self.ceilings, "ceiling")).get(rule, "instead")
+        roles = {self.start: "start", self.shuffled: "exchanged"}
+        roles |= dict.fromkeys(self.fixed, "fixed rule") | dict.fromkeys(self.ceilings, "ceiling")
+        return roles.get(rule, "instead")
 
 
 @dataclass(frozen=True)
@@ -153,7 +160,7 @@ class MetricSuite:
         discover: names of columns (or of metrics) -> the metrics that only the configuration knows, such as components of a
             reward that a user wrote; each is named like its column.
         headline: names of the metrics that a short table shows; none: all of them.
-        bar: what its policy must beat; None where the task states none.
+        bar: what a policy that learned from reward must beat; None where the task states none.
     """
 
     unit: Unit

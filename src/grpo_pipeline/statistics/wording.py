@@ -101,7 +101,7 @@ def changes(entries: Mapping[str, Entry], metrics: Mapping[str, Metric]) -> dict
     return found
 
 
-# Hold the policy against what one would try instead: a verdict for each other rule, and whether the task's bar is met.
+# Hold the policy against what one would try instead: a verdict for each other rule.
 
 VERDICTS = {"better": "better", "same": "no difference shown", "worse": "worse"}
 UNKNOWN = "no statement"
@@ -125,73 +125,6 @@ def verdicts(
 
 def _verdict(gap: Entry, metric: Metric) -> str:
     return VERDICTS.get(tone_of(gap, metric.better), UNKNOWN)
-
-
-def judge_bar(
-    comparison: Mapping[str, Any], bar: Bar, metrics: Mapping[str, Metric]
-) -> dict[str, dict[str, Any]]:
-    """Return metric -> whether the policy of the baseline arm is above the bar, and what decided.
-
-    Met: the interval of own minus control lies on the good side of 0, and so does that of own minus each fixed rule, which
-    makes it better than the best of them (an intersection-union test, Berger 1982: no correction is needed). Missed: one of
-    them lies on the bad side. Else not shown.
-
-    Args:
-        comparison: with ``baselines``, ``own_minus_baseline`` and ``verdicts``.
-        bar: the rules.
-        metrics: of the task.
-
-    Returns:
-        Of each of the bar's metrics ``verdict`` (met, not shown, missed, no statement), ``control`` and ``hardest_fixed``: of
-        the fixed rules that the policy does worst beside (worse before not shown before better) the one with the best value;
-        None where none has one.
-    """
-    found = {}
-    for name in bar.metrics:
-        measured = {
-            rule: scores["metrics"][name]["value"]
-            for rule, scores in comparison["baselines"].items()
-            if scores["metrics"][name]["value"] is not None
-        }
-        fixed = [rule for rule in bar.fixed if rule in measured]
-        told = [comparison["verdicts"].get(rule, {}).get(name) for rule in (bar.control, *fixed)]
-        if told[0] in (None, UNKNOWN) or not fixed:
-            verdict = UNKNOWN
-        elif "worse" in told:
-            verdict = "missed"
-        else:
-            verdict = "met" if {*told} == {"better"} else "not shown"
-        best = min if metrics[name].better == "lower" else max
-        beside = dict(zip(fixed, told[1:], strict=True))
-        worst = next((v for v in ("worse", VERDICTS["same"]) if v in beside.values()), None)
-        hardest = [rule for rule in fixed if worst is None or beside[rule] == worst]
-        found[name] = {
-            "verdict": verdict,
-            "control": bar.control,
-            "hardest_fixed": best(hardest, key=lambda rule: measured[rule]) if fixed else None,
-        }
-    return found
-
-
-def bar_sentence(comparison: Mapping[str, Any], metrics: Mapping[str, Metric]) -> list[str]:
-    """Say what the bar is and, metric by metric, whether it was met, with the differences to the control and the hardest rule.
-
-    A metric that none of the two has is left out.
-    """
-    gaps, told = comparison["own_minus_baseline"], []
-    for name, entry in comparison.get("bar", {}).items():
-        rules = [rule for rule in (entry["control"], entry["hardest_fixed"]) if rule in gaps]
-        parts = [
-            f"own − {rule} {signed(gaps[rule][name])}" for rule in rules if gaps[rule][name]["ci95"]
-        ]
-        if parts:
-            told.append(f"{entry['verdict']} by {metrics[name].title}: {', '.join(parts)}")
-    if not told:
-        return []
-    control = next(iter(comparison["bar"].values()))["control"]
-    return [
-        f"{comparison['baseline_arm']}, its bar (own − {control} above 0, and above every fixed rule): {'; '.join(told)}."
-    ]
 
 
 def baseline_sentences(

@@ -5,8 +5,11 @@ import hashlib
 import io
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePath
+
+import pandas as pd
 
 BOM = b"\xef\xbb\xbf"
 
@@ -190,6 +193,37 @@ def check_root(found: Path, configured: str, *, task: str) -> None:
             f"{task}.data.root must be the folder of the dataset {task}.raw, {found}, got {configured!r}; "
             f"set {task}_root in globals.yml, which both read"
         )
+
+
+# What a later step says where the reading has refused rows: that comes first.
+
+
+def describe_refusals(refused: pd.DataFrame, *, n_left: int, where: str) -> str:
+    """Return how many rows were refused and why the first was, "" where none was.
+
+    Args:
+        refused: of a quarantine, with ``reason``.
+        n_left: rows that are sound.
+        where: how a message names the first one.
+    """
+    if not len(refused):
+        return ""
+    return f"{len(refused)} of {len(refused) + n_left} rows were refused, the first at {where}: {refused['reason'].iloc[0]}"
+
+
+@contextmanager
+def after_refusals(told: str) -> Iterator[None]:
+    """Put what the reading has refused before the error of a step that goes on with the rest; "" is nothing.
+
+    Raises:
+        ValueError: the same, in one sentence.
+    """
+    try:
+        yield
+    except ValueError as error:
+        if not told:
+            raise
+        raise ValueError(f"{told}. With the others: {error}") from error
 
 
 # The error of one row of the data: its place, and what is wrong with it.

@@ -160,29 +160,35 @@ MARKS = {"better": "better", "worse": "worse", "no difference shown": "not shown
 
 
 def _answer_table(comparison: Mapping[str, Any], arm: str) -> Iterator[Table | Text]:
-    """Yield one row per rule: the arm's own policy minus the rule, and whether it is better, in each judged metric."""
-    verdicts = comparison.get("verdicts", {})
-    gaps = comparison.get("own_minus_baseline", {})
+    """Yield one row per other arm and rule: the arm's own policy minus it, and whether it is better, in each judged metric."""
+    rows = [
+        (f"arm {name}", comparison["own_minus_arms"][name], told)
+        for name, told in comparison.get("arm_verdicts", {}).items()
+    ]
+    rows += [
+        (name, comparison["own_minus_baseline"][name], told)
+        for name, told in comparison.get("verdicts", {}).items()
+    ]
     judged = [
         name
-        for name in dict.fromkeys(name for told in verdicts.values() for name in told)
-        if any(gaps[rule][name]["value"] is not None for rule in verdicts)
+        for name in dict.fromkeys(name for _, _, told in rows for name in told)
+        if any(gaps[name]["value"] is not None for _, gaps, _ in rows)
     ]
     if not judged:
         return
     yield Text(f"\n{arm}, its own policy minus each of them, paired", style="bold")
     table = Table(header_style="bold", box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    table.add_column("rule", no_wrap=True)
+    table.add_column("arm or rule", no_wrap=True)
     for name in judged:
-        table.add_column(f"{arm} - rule, {name}", justify="right")
+        table.add_column(f"{arm} - this, {name}", justify="right")
         table.add_column("is it better?")
-    for rule, told in verdicts.items():
+    for title, gaps, told in rows:
         cells: list[str] = []
         for name in judged:
-            entry = gaps[rule][name]
+            entry = gaps[name]
             cells.append(cell_text(entry, sign=True, with_interval=True))
             cells.append("" if entry["value"] is None else MARKS.get(told[name], told[name]))
-        table.add_row(rule, *cells)
+        table.add_row(title, *cells)
     yield table
 
 

@@ -144,5 +144,14 @@ def test_the_comparison_is_made_and_put_into_words():
     assert difference_sentence("grpo", same, what="validity", than="supervised").startswith(
         "grpo: validity against supervised +0"
     )
+    # The bar: V.U.N. above the start's and the control's. The valid and different ones of grpo are as many, 10 of 30.
+    bar = found["bar"]["grpo"]["vun"]
+    assert {one["than"]: one["value"] for one in bar["conditions"].values()} == {"start": 0.0, "supervised": 0.0}
+    assert bar["verdict"] == "not shown"
+    assert "grpo: did learning from reward work, by Valid, unique and novel (V.U.N.)? Not shown." in sentences
+    better = document(supervised=[rows(few, reward=0.0), training], grpo=[rows(many, reward=5.0), start, training])
+    conditions = better["bar"]["grpo"]["vun"]["conditions"].values()
+    assert [one["value"] for one in conditions] == pytest.approx([20 / 30, 20 / 30])
+    assert better["bar"]["grpo"]["vun"]["verdict"] == "met"
     with pytest.raises(ValueError, match="none named 'is_known'"):
         document(supervised=[rows().drop(columns="is_known")], grpo=[rows()])

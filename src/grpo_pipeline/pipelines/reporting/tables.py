@@ -6,8 +6,9 @@ from typing import Any
 
 import pandas as pd
 
+from grpo_pipeline.statistics.bar import bar_sentences
 from grpo_pipeline.statistics.metric import Direction, Metric, MetricSuite
-from grpo_pipeline.statistics.wording import bar_sentence, tone_of
+from grpo_pipeline.statistics.wording import tone_of
 from grpo_pipeline.tasks.spec import Wording
 
 Entry = Mapping[str, Any]
@@ -84,15 +85,15 @@ def baselines_table(
 def answer_parts(
     comparison: Mapping[str, Any], suite: MetricSuite, *, words: Wording
 ) -> dict[str, Any]:
-    """Return what the block "answer" of every page shows: the table, and the sentence about the bar where there is one."""
+    """Return what the block "answer" of every page shows: the table, and the sentences about the bar where there is one."""
     return {
         "answer": answer_table(comparison, suite, words=words),
-        "bar": bar_sentence(comparison, suite.metrics),
+        "bar": bar_sentences(comparison, suite.bar, suite.metrics),
     }
 
 
 def answer_table(comparison: Mapping[str, Any], suite: MetricSuite, *, words: Wording) -> Table:
-    """Return what one would try instead x (role, how it chooses; of each judged metric its value and own − rule)."""
+    """Return the other arms and rules x (role, how it chooses; of each judged metric its value and own − it)."""
     arm, bar = comparison["baseline_arm"], suite.bar
     metrics = {name: suite.metrics[name] for name in suite.judged}
     heads = [
@@ -104,18 +105,36 @@ def answer_table(comparison: Mapping[str, Any], suite: MetricSuite, *, words: Wo
     # The policy itself.
     first = [cell for name in metrics for cell in (value_cell(own[name]), Cell(""), Cell(""))]
     rows = [[Cell(f"{arm}, its own policy"), Cell(""), *first]]
+    for other, gaps in comparison["own_minus_arms"].items():
+        role = "control" if other == comparison["control"] else "arm"
+        values, told = comparison["arms"][other]["metrics"], comparison["arm_verdicts"][other]
+        cells = answer_cells(metrics, values, gaps, told)
+        rows.append([Cell(other, note=words.choices.get(other, "")), Cell(role), *cells])
     for rule, gaps in comparison["own_minus_baseline"].items():
         role = "instead" if bar is None else bar.role(rule)
-        cells = [Cell(rule, note=words.choices.get(rule, "")), Cell(role)]
-        for name, metric in metrics.items():
-            value = comparison["baselines"][rule]["metrics"][name]
-            if value["value"] is None:
-                cells += [Cell("–"), Cell(""), Cell("")]
-                continue
-            verdict = comparison["verdicts"][rule][name]
-            cells += [value_cell(value), difference_cell(gaps[name], metric), Cell(verdict)]
-        rows.append(cells)
-    return Table(f"{arm}, and what one would try instead", ["", "role", *heads], rows)
+        values, told = comparison["baselines"][rule]["metrics"], comparison["verdicts"][rule]
+        cells = answer_cells(metrics, values, gaps, told)
+        rows.append([Cell(rule, note=words.choices.get(rule, "")), Cell(role), *cells])
+    return Table(
+        f"{arm}, the other arms, and what one would try instead", ["", "role", *heads], rows
+    )
+
+
+def answer_cells(
+    metrics: Mapping[str, Metric],
+    values: Mapping[str, Entry],
+    gaps: Mapping[str, Entry],
+    told: Mapping[str, str],
+) -> list[Cell]:
+    """Return of each metric the value, own − this and the verdict; a dash where it is not defined."""
+    cells: list[Cell] = []
+    for name, metric in metrics.items():
+        if values[name]["value"] is None:
+            cells += [Cell("–"), Cell(""), Cell("")]
+        else:
+            cells += [value_cell(values[name]), difference_cell(gaps[name], metric)]
+            cells.append(Cell(told[name]))
+    return cells
 
 
 def metric_cell(metric: Metric) -> Cell:

@@ -22,6 +22,7 @@ from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
 from grpo_pipeline.core.rng import Stream, numpy_generator
 from grpo_pipeline.core.training.optim import advance
 from grpo_pipeline.core.training.state import TrainState
+from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.pipelines.step.accumulate import InMicroBatches
 from grpo_pipeline.pipelines.step.collect import Experience, Replayed, nothing_replayed
 from grpo_pipeline.pipelines.step.pipeline import (
@@ -56,7 +57,6 @@ class StepRunner:
         self._algorithm, self._training = algorithm, training
         self._size = training.micro_batch_size
         self._epochs_at = algorithm.update_epochs_at
-        self._draws = algorithm.proposal != "none"
 
     def __call__(self, state: TrainState, batch: Any) -> tuple[TrainState, Metrics]:
         """Collect experience from one batch and update ``update_epochs`` times; returns the next state and its metrics."""
@@ -82,13 +82,15 @@ class StepRunner:
                 check_first_ratio(
                     measured[0], self._algorithm, self._training, values["task"], step=state.step
                 )
+        cost = count_cost(self._algorithm, values["rollouts"], values["resampled"].report)
         prompts, group_size = values["rollouts"].actions.shape[:2]
         # An arm that draws nothing reads each prompt once.
-        samples = prompts * (group_size if self._draws else 1)
+        read = prompts * (group_size if cost["samples"] else 1)
         seconds = time.perf_counter() - start
         metrics = merge_metrics(measured) | {
+            **cost,
             "step_seconds": seconds,
-            "samples_per_second": samples / seconds,
+            "samples_per_second": read / seconds,
             "peak_memory_mb": _peak_memory_mb(values["rollouts"].actions.device),
         }
         return StepResult(advance(values["state"]), metrics, values["experience"])
@@ -118,6 +120,34 @@ class StepRunner:
             del inner
         values["micro_batch_reports"] = tuple(reports)
         _run(self._apply, values)
+
+
+def count_cost(
+    algorithm: AlgorithmParams, rollouts: Rollouts, resampling: Mapping[str, float]
+) -> Metrics:
+    """Count the samples that a step has drawn, and those and the parts of those whose reward it has measured.
+
+    Groups that were drawn again count each time, and so does each part of a sample that credit per decision asks for. An arm
+    that draws nothing costs nothing.
+
+    Args:
+        algorithm: of the arm.
+        rollouts: of the step, [P, G, L].
+        resampling: what drawing tied groups again has cost; empty where that is off.
+    """
+    prompts, group_size, length = rollouts.actions.shape
+    if algorithm.proposal == "none":
+        return {"samples": 0.0, "reward_calls": 0.0}
+    retries = resampling.get("reward/retries", 0.0)
+    drawn = prompts * group_size
+    # Each decision is left out, or taken in, once: L parts beside the whole sample.
+    parts = 1 + (length if algorithm.credits_decisions else 0)
+    # To find the tied groups, all are measured as they are drawn, and the final ones once more.
+    measured = 1 if algorithm.dynamic_sampling is None else 2 + retries
+    return {
+        "samples": float(drawn * (1 + retries) + prompts * algorithm.uniform_samples),
+        "reward_calls": float(drawn * parts * measured),
+    }
 
 
 FRAME_ROWS = 6

@@ -139,8 +139,8 @@ def build_state(
     task.check_algorithm(algorithm)
     if algorithm.replay is not None and not task.repeats_prompts:
         raise ValueError(
-            f"replay must be null where {task.name}.augmentation moves the images, got a value; stored points belong to the "
-            "place that an image had: keep to gain, gamma, speckle and blackout, or leave replay out"
+            f"replay must be null where a row of {task.name} is not the same prompt in every batch (repeats_prompts), got a "
+            "value; stored actions belong to the prompt that they were drawn for: leave replay out"
         )
     policy = task.build_policy(seed)
     groups = task.parameter_groups(policy)

@@ -132,8 +132,14 @@ class AttentionTask(BaseTask):
     def check_algorithm(self, algorithm: AlgorithmParams) -> None:
         """Refuse credit per point beside a reward of whole sets, and a projection where no component has both losses.
 
-        Refused are uniform samples, too, where the supervised loss is no mean over all samples of a group.
+        Refused are uniform samples, too, where the supervised loss is no mean over all samples of a group, and replay where
+        augmentation moves the images.
         """
+        if algorithm.replay is not None and not self.repeats_prompts:
+            raise ValueError(
+                "replay must be null where attention.augmentation moves the images, got a value; stored points belong to the "
+                "place that an image had: keep to gain, gamma, speckle and blackout, or leave replay out"
+            )
         chosen = self.supervised.samples
         if algorithm.uniform_samples and (chosen != "all" or self.model.looks > 1):
             raise ValueError(

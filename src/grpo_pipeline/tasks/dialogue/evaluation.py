@@ -258,7 +258,13 @@ def _submit(
     """Begin to measure the rewards: the processes work while the next replies are written."""
     return Said(
         replies,
-        submit_rewards(task.rewards, task.pool, replies=replies, answers=batch.answers),
+        submit_rewards(
+            task.rewards,
+            task.pool,
+            replies=replies,
+            answers=batch.answers,
+            questions=batch.questions,
+        ),
         columns,
     )
 

@@ -367,7 +367,6 @@ def build_suite(options: Mapping[str, float]) -> MetricSuite:
         headline=("f1", "bleu", "distinct_2", "reward"),
         bar=Bar(
             metrics=("f1",),
-            control="start",
             fixed=tuple(rule for rule in TRIVIAL_RULES if rule != "reference"),
             ceilings=("reference",),
         ),

@@ -16,6 +16,7 @@ from grpo_pipeline.statistics import weighted
 from grpo_pipeline.statistics.metric import (
     NOT_NEGATIVE,
     SHARE,
+    Bar,
     Direction,
     Metric,
     MetricSuite,
@@ -395,4 +396,5 @@ def build_suite(options: Mapping[str, float]) -> MetricSuite:
         ),
         discover=reward_components,
         headline=("validity", "uniqueness", "vun", "logp", "reward"),
+        bar=Bar(metrics=("vun",)),
     )

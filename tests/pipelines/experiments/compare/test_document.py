@@ -200,6 +200,26 @@ def test_of_few_clusters_no_arm_is_called_better(store):
     assert found["correction"]["comparisons"] == 0
 
 
+def steps(count, calls=32.0):
+    return [{"step": step, "split": "train", "samples": 32.0, "reward_calls": calls} for step in range(count)]
+
+
+def test_an_arm_that_trained_longer_than_the_control_is_said_first(store, document):
+    """Seed 1 of grpo has 130 steps, seed 0 110: 120 on average, where the control has 30."""
+    assert not document["summary"][0].startswith("Unequal")
+    found = Memory()
+    for key, record in store.records.items():
+        longer = 110 + 20 * record.header.seed
+        found.keep(replace(record, metric_rows=steps(longer, calls=64.0) if key.startswith("grpo") else steps(30)))
+    said = compare_trials(PLAN, found, GRID, evaluation(), suite=SUITE)
+    assert said["training"]["grpo"] == {"steps": 120, "samples": 3840, "reward_calls": 7680, "learns_from_reward": False}
+    assert said["summary"] == [
+        "Unequal training: grpo had 120 steps against 30, 3,840 samples against 960, 7,680 reward calls against 960 of the "
+        "control supervised: more steps alone may explain a difference.",
+        *document["summary"],
+    ]
+
+
 def test_what_got_worse_is_said_of_every_metric_by_the_interval_that_holds_the_seeds(document):
     found = copy.deepcopy(document)
     for name, (value, clusters, decides) in {

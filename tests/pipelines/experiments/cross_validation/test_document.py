@@ -1,6 +1,7 @@
 """Out-of-fold rows -> the result: against scikit-learn fold by fold, and what happens when something is missing."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -211,3 +212,19 @@ def test_why_a_value_has_no_interval_is_said_of_held_out_cores_too_and_the_luck_
             assert low <= inner <= outer <= high
         else:
             assert "too few seeds" in entry["reason"]
+
+
+def test_an_arm_that_trained_longer_than_the_control_is_said_first(result):
+    assert result["summary"] == []
+    store = stored()
+    for key, record in list(store.records.items()):
+        count = 120 if key.startswith("grpo") else 30
+        rows = [{"step": step, "split": "train", "samples": 8.0, "reward_calls": 8.0} for step in range(count)]
+        store.keep(replace(record, metric_rows=rows))
+    found = score(store)
+    [sentence] = found["summary"]
+    assert sentence.startswith("Unequal training: grpo had 120 steps against 30, 960 samples against 240, ")
+    assert found["training"]["supervised"]["steps"] == 30
+    lines = [line for line in nodes.write_tables(EVALUATION, found, collect(store))[1].splitlines() if line]
+    assert lines[1] == sentence
+    assert lines[0].startswith("# Cross-validation of attention")

@@ -53,7 +53,7 @@ LEVELS = np.linspace(1.0, 0.0, 101)
 def roc(
     arms: Mapping[str, pd.DataFrame], params: EvaluationParams, *, suite: MetricSuite
 ) -> go.Figure:
-    """Draw sensitivity against 1 - specificity for the headline rule of each arm, with pointwise 95% bands.
+    """Draw sensitivity against 1 - specificity for the own rule of each arm, with pointwise 95% bands.
 
     Every arm is read on the same resamples of whole clusters as in the comparison. An arm whose split holds a single
     class has no curve and says so.
@@ -71,7 +71,7 @@ def roc(
     )
     colours = colour_of(tables)
     for arm, rules in tables.items():
-        rows = rules[params.headline_rule]
+        rows = rules[params.rule_of(arm)]
         weights = cluster_weights(
             rows[params.cluster], resamples=params.resamples, seed=params.seed
         )

@@ -8,6 +8,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from grpo_pipeline.pipelines.evaluation.budget import (
+    Budget,
+    budget_sentences,
+    mean_budget,
+    read_budget,
+)
 from grpo_pipeline.pipelines.evaluation.comparison import estimate
 from grpo_pipeline.pipelines.experiments.trials.arms import CompareParams
 from grpo_pipeline.pipelines.experiments.trials.records import (
@@ -286,9 +292,23 @@ def compare_trials(
         "baselines": baseline_section(plan, scores, write),
         "trials": {trial.key: trial_section(plan, trials, trial.key) for trial in plan.trials},
     }
+    budgets = budgets_of(plan, trials)
+    document["training"] = {arm: budget.document() for arm, budget in budgets.items()}
     return document | {
-        "summary": summary(document, suite.metrics, chance_rule=evaluation.chance_rule)
+        "summary": [
+            *budget_sentences(budgets, control=params.control),
+            *summary(document, suite.metrics, chance_rule=evaluation.chance_rule),
+        ]
     }
+
+
+def budgets_of(plan: Plan, trials: StoredTrials) -> dict[str, Budget]:
+    """Return what a training of each arm has cost on average over its seeds; nothing of what is not trained step by step."""
+    found: dict[str, list[Budget]] = {}
+    for trial in usable(plan, trials):
+        if plan.arms[trial.arm].description.baseline is None:
+            found.setdefault(trial.arm, []).append(read_budget(trials.metric_rows(trial.key)))
+    return {arm: mean_budget(budgets) for arm, budgets in found.items()}
 
 
 def check_measured(primary: Sequence[str], suite: MetricSuite, *, where: str) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from grpo_pipeline.pipelines.evaluation.budget import budget_sentences
 from grpo_pipeline.pipelines.evaluation.comparison import estimate
 from grpo_pipeline.pipelines.experiments.compare.document import check_measured
 from grpo_pipeline.pipelines.experiments.cross_validation.choice import Choice, documents
@@ -200,6 +201,8 @@ def build_document(
         "held_out": held_out(rows, control, evaluation, suite=suite),
         "choices": documents(choices),
         "missing": dict(rows.missing),
+        "training": {arm: budget.document() for arm, budget in rows.budgets.items()},
+        "summary": budget_sentences(rows.budgets, control=control),
     }
 
 
@@ -252,11 +255,13 @@ def describe_fold(
     """Return the size of a fold's parts; a test part with a single class says nothing about a ranking."""
     tested = examples[examples["fold"] == name]
     labels = tested.get("label")
+    # A label may be anything; two classes are 0 and 1.
+    is_binary = labels is not None and set(labels.dropna()) <= {0, 1}
     return {
         "name": name,
         "train": len(train),
         "val": len(val),
         "test": len(tested),
-        "test_positives": None if labels is None else int(labels.sum()),
-        "single_class": labels is not None and bool(labels.nunique() < 2),
+        "test_positives": int(labels.sum()) if labels is not None and is_binary else None,
+        "single_class": labels is not None and is_binary and bool(labels.nunique() < 2),
     }

@@ -38,6 +38,7 @@ def summary(result: Mapping[str, Any], metrics: Mapping[str, Metric]) -> str:
     lines = [
         f"# Cross-validation of {result['task']}: {SCHEMES[result['scheme']]}",
         "",
+        *(line for sentence in result["summary"] for line in (sentence, "")),
         f"{n['folds']} folds, {count(n, spec.noun)}; each {spec.noun} is predicted once per seed by a model that never saw its "
         f"{spec.words.clusters}. Inside folds: only {spec.noun}s of one fold are ranked against each other.",
         "",
@@ -90,7 +91,7 @@ def folds_table(result: Mapping[str, Any], metrics: Mapping[str, Metric]) -> Ite
             "fold",
             "train",
             "val",
-            "test (positive)",
+            "test" if result["folds"][0]["test_positives"] is None else "test (label 1)",
             *(f"{metrics[first].title}, {arm}" for arm in arms),
         ]
     )
@@ -102,7 +103,7 @@ def folds_table(result: Mapping[str, Any], metrics: Mapping[str, Metric]) -> Ite
 
 
 def tested(fold: Mapping[str, Any]) -> str:
-    """Return how many examples a fold tests, and how many of them are positive where there are classes."""
+    """Return how many examples a fold tests, and how many of them have the label 1 where it is 0 or 1."""
     return (
         str(fold["test"])
         if fold["test_positives"] is None
@@ -121,7 +122,7 @@ def held_out_table(result: Mapping[str, Any], metrics: Mapping[str, Metric]) -> 
         [
             "metric",
             "arm",
-            "mean probability of the folds' models",
+            "folds' models together",
             f"- {control}",
             "mean of single models",
         ]

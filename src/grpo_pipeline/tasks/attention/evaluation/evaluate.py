@@ -74,7 +74,7 @@ def evaluate(
         policy: the arm's model.
         data: the data set.
         rows: row numbers to evaluate, int64 [n].
-        seed: of the sampled points.
+        seed: of the run: of the sampled points, and of the weights that training began with.
         n_samples: number of sampled sets per core for the sampled rules.
     """
     frames, unreachable = [], 0
@@ -87,12 +87,20 @@ def evaluate(
         *([] if frequency.any() else [CONSTANT]),
     }
     rules = [rule for rule in RULES if rule not in absent] + [HEATMAP] * task.segments
+    # The policy that training began with; what reads its points is what the arm has learned.
+    start = task.build_policy(seed)
     for batch, context, lesion in evaluation_batches(task, policy, data, rows):
         generator = step_generator(
             seed, int(batch.rows[0]), stream=Stream.EVALUATION, device=task.device
         )
         chosen = choose_points(
-            task, policy, context, lesion, n_samples=n_samples, generator=generator
+            task,
+            policy,
+            context,
+            lesion,
+            begun=(start, task.encode(start, batch)),
+            n_samples=n_samples,
+            generator=generator,
         )
         codes = cores.cat.codes.to_numpy(np.int64)[batch.rows.cpu().numpy()]
         chosen[POOLED] = chosen["policy"]

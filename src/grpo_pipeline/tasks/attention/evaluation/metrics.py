@@ -55,7 +55,18 @@ REQUIRED = (
 
 
 RULES = (
-    *("policy", "greedy", "uniform", "centre", "fixed", "constant", "blobs", "none", "oracle"),
+    *(
+        "policy",
+        "start",
+        "greedy",
+        "uniform",
+        "centre",
+        "fixed",
+        "constant",
+        "blobs",
+        "none",
+        "oracle",
+    ),
     *("shuffled", "pooled", "heatmap", "picture", "texture", "cnn", "attention_cnn", "unet"),
 )
 
@@ -470,8 +481,9 @@ def build_suite(options: Mapping[str, float]) -> MetricSuite:
         ),
         bar=Bar(
             metrics=("auroc", "lesion_hit"),
-            control="shuffled",
+            shuffled="shuffled",
             fixed=("centre", "fixed", "constant", "blobs"),
             ceilings=("oracle",),
+            unmoved="a fixed detector, not learned",
         ),
     )

@@ -18,9 +18,9 @@ from grpo_pipeline.tasks.attention.model.point_sets import placed_points, split_
 from grpo_pipeline.tasks.attention.model.sam import cell_centres
 from grpo_pipeline.tasks.attention.params import BLOB_WIDTHS
 
-ORACLE, CONSTANT, HEATMAP, POOLED = "oracle", "constant", "heatmap", "pooled"
+ORACLE, CONSTANT, HEATMAP, POOLED, START = "oracle", "constant", "heatmap", "pooled", "start"
 RULES = (
-    *("policy", "greedy", "uniform", "centre", "fixed", CONSTANT, "blobs", "none"),
+    *("policy", START, "greedy", "uniform", "centre", "fixed", CONSTANT, "blobs", "none"),
     *(ORACLE, "shuffled", POOLED),
 )
 
