@@ -76,7 +76,9 @@ def sections() -> dict[str, type[BaseModel]]:
     models = TypeExtractor(register_pipelines()).extract_types_from_pipelines()
     found = {path: next(models_in(hint)) for path, hint in models.items()}
     for spec in map(find_task, TASKS):  # an arm's own section is one of the task's again
-        for arm in described_arms(spec.name, base()[spec.name]):  # one that no run trains by default
+        for arm in described_arms(
+            spec.name, base()[spec.name]
+        ):  # one that no run trains by default
             found.setdefault(
                 f"{spec.name}.{arm}.algorithm", found[f"{spec.name}.{spec.arms[0]}.algorithm"]
             )

@@ -106,7 +106,8 @@ class ReplacingConfigLoader(OmegaConfigLoader):
         """
         env = self.env or self.default_run_env
         below = extended(self.conf_source, env) if env != self.base_env else []
-        folders = [Path(self.conf_source) / name for name in (self.base_env, *below, env)]
+        root = Path(self.conf_source)
+        folders = [root / str(self.base_env), *below, root / str(env)]
         files = {
             path: None
             for folder in folders
