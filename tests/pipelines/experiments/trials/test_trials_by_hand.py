@@ -82,6 +82,7 @@ class Known:
         self.facts, self.device, self.asked = facts, device, list[Any]()
 
     def fingerprint(self, data: Any, *, draws: bool) -> dict[str, Any]:
+        self.asked.append(draws)
         return {"facts": self.facts, "data": data, "draws": draws}
 
     def check_data(self, data: Any) -> None:
@@ -123,6 +124,14 @@ def test_a_stage_is_trained_again_for_whatever_decides_its_weights(monkeypatch: 
         assert found.key not in keys
         keys.add(found.key)
     assert len(trained) == 8
+
+
+@pytest.mark.parametrize(("proposal", "draws"), [("none", False), ("uniform", True), ("policy", True)])
+def test_rewards_decide_a_stage_only_where_it_draws_samples(monkeypatch: pytest.MonkeyPatch, proposal: str, draws: bool) -> None:
+    monkeypatch.setattr(setups, "train_weights", lambda *given, seed: ("weights", []))
+    task = Known()
+    setups.train_stage(stage(proposal=proposal), 0, task, "data", InitialWeights())
+    assert task.asked == [draws]
 
 
 def test_what_an_arm_and_its_stage_ask_for_is_checked_before_the_stage_is_trained() -> None:
