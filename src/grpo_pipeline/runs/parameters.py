@@ -78,7 +78,7 @@ class ReplacingConfigLoader(OmegaConfigLoader):
         Raises:
             BadConfigException: naming file, line and what stands there.
         """
-        folders = [Path(self.conf_source) / name for name in (self.base_env, self.env) if name]
+        folders = [Path(self.conf_source) / str(name) for name in (self.base_env, self.env) if name]
         files = {
             path: None
             for folder in folders

@@ -239,8 +239,8 @@ def _http_reason(uri: str, *, timeout: float) -> str | None:
     from mlflow.utils.rest_utils import http_request
 
     try:
-        answer = http_request(
-            get_default_host_creds(uri),
+        answer = http_request(  # type: ignore[no-untyped-call]
+            get_default_host_creds(uri),  # type: ignore[no-untyped-call]
             ANY_EXPERIMENT,
             "GET",
             params={"max_results": 1},

@@ -308,10 +308,10 @@ class Tracker:
             if arm.resumed and arm.is_open and (rows := self._rows_on_disk(arm)):
                 self._runs.log_rows(arm.label, rows)
         # Packing a model imports what nobody else needs: now that no node runs.
-        for arm, model in (
+        for owner, model in (
             self._served if not isinstance(error, SystemExit | KeyboardInterrupt) else ()
         ):
-            self._with_run(arm, partial(self._runs.log_served, model=model))
+            self._with_run(owner, partial(self._runs.log_served, model=model))
         statuses = end_statuses(self._arms, current=self._current, error=error) | {
             PARENT: status_of(error)
         }
