@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from forked_kedro import KEDRO
 from kedro.config import BadConfigException, MissingConfigException
 from kedro.io import AbstractDataset, DataCatalog, DatasetError
 from kedro.io.core import Version
@@ -27,7 +28,7 @@ from PIL import Image
 
 from grpo_pipeline.datasets.json_lines import read_table
 from grpo_pipeline.errors import sentence
-from grpo_pipeline.runs.parameters import ReplacingConfigLoader
+from grpo_pipeline.runs.parameters import ReplacingConfigLoader, check_seed
 
 TAIL = "  [GRPO_TRACEBACK=1 shows the traceback]\n"
 # Runs `kedro run` with a fault that no input can cause.
@@ -67,7 +68,8 @@ update.mix_losses = poisoned
 def error_line(done: subprocess.CompletedProcess[str]) -> str:
     """The one sentence of a run that failed as it should."""
     assert (done.returncode, done.stdout) == (1, ""), done.stderr
-    assert re.fullmatch(r"error: [^\n]+\n(`kedro run [^\n]*resume=auto` goes on [^\n]+\n)?", done.stderr), done.stderr
+    said = rf"error: [^\n]+\n(`{re.escape(KEDRO)} run [^\n]*resume=auto` goes on [^\n]+\n)?"
+    assert re.fullmatch(said, done.stderr), done.stderr
     first = done.stderr.splitlines(keepends=True)[0]
     assert first.endswith(TAIL)
     return first.removeprefix("error: ").removesuffix(TAIL)
@@ -170,7 +172,7 @@ def test_a_parameter_with_a_wrong_name(project: Path) -> None:
 def test_a_fault_in_training_keeps_the_last_checkpoint(project: Path, fault: str, text: str) -> None:
     done = run(project, code=FAULTY.replace("{fault}", fault.replace("{{", "{").replace("}}", "}")))
     assert re.fullmatch(text, error_line(done))
-    assert done.stderr.endswith("\n`kedro run --env smoke --params resume=auto` goes on from the last checkpoint.\n")
+    assert done.stderr.endswith(f"\n`{KEDRO} run --env smoke --params resume=auto` goes on from the last checkpoint.\n")
     headers = list((project / "data/06_models").rglob("checkpoint.json"))
     assert [json.loads(path.read_text())["progress"]["step"] for path in headers] == [2]
     assert not list((project / "data").rglob("*partial*"))
@@ -288,6 +290,32 @@ def test_all_refused_parameters_are_named() -> None:
         "leave it out for its default, or say what it is",
         "parameter d: something else",
     ]
+
+
+@pytest.mark.parametrize(
+    ("said", "kind", "value", "wanted"),
+    [
+        ("a valid integer, unable to parse string as an integer", "int_parsing", "'a'", "a whole number, got 'a'; correct it"),
+        ("a valid integer, got a number with a fractional part", "int_from_float", "1.5", "a whole number, got 1.5; correct it"),
+        ("a valid number, unable to parse string as a number", "float_parsing", "'x'", "a number, got 'x'; correct it"),
+        ("a valid boolean, unable to interpret input", "bool_parsing", "'maybe'", "true or false, got 'maybe'; correct it"),
+        ("a valid string", "string_type", "3", "a text, got 3; correct it"),
+        ("a dictionary or an instance of Schedule", "dataclass_type", "'high'", "a number, or a schedule such as {kind: linear, "
+         "start: 0.1, end: 0.0}, got 'high'; write it so"),
+        ("a valid dictionary or instance of Lora", "model_type", "8", "a section with names and values, got 8; write it so"),
+    ],
+)  # fmt: skip
+def test_a_value_of_another_kind_is_told_in_words_what_is_wanted(said: str, kind: str, value: str, wanted: str) -> None:
+    problem = f"weight\n  Input should be {said} [type={kind}, input_value={value}, input_type=str]\n    For further x"
+    message = f"Parameter validation failed:\n- Parameter 'a.b': Failed to instantiate B: 1 validation error for B\n{problem}"
+    assert sentence(ParameterValidationError(message)) == f"a.b.weight must be {wanted}"
+
+
+@pytest.mark.parametrize("seed", ["abc", 1.5, -1, None, True])
+def test_a_seed_that_is_none_is_one_sentence_about_the_seed(seed: Any) -> None:
+    with pytest.raises(ValueError, match=f"^seed must be a whole number of at least 0, got {seed!r}; 0 is the default$"):
+        check_seed(seed)
+    check_seed(0)
 
 
 def test_an_environment_without_a_folder_is_told_which_there_are(tmp_path: Path) -> None:

@@ -136,3 +136,17 @@ def test_a_file_that_was_cut_or_is_gone_is_said_on_resume(path, caplog, held, sa
         MetricStreamDataset(str(path)).save([{"step": 4, "x": 2.0}])
     told = [f"{path} must hold the steps before 4, with which training goes on, got none for {said}; "] if said else []
     assert [record.getMessage().partition("put back")[0] for record in caplog.records] == told
+
+
+def test_a_run_goes_on_from_the_lowest_step_of_its_first_rows(path):
+    """A validation row of an earlier step may stand behind a training row."""
+    MetricStreamDataset(str(path)).save([row(step) for step in range(5)])
+    MetricStreamDataset(str(path)).save([row(3), row(2, "val"), row(4)])
+    table = MetricStreamDataset(str(path)).load()
+    assert list(zip(table["step"], table["split"], strict=True)) == [
+        (0, "train"),
+        (1, "train"),
+        (3, "train"),
+        (2, "val"),
+        (4, "train"),
+    ]

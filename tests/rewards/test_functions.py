@@ -5,7 +5,7 @@ import numpy as np
 import tiny_rewards
 from refusals import refuses
 
-from grpo_pipeline.rewards.functions import Measure, check_measure, load_function, measure_chunk
+from grpo_pipeline.rewards.functions import Measure, beside_prompts, check_measure, load_function, measure_chunk
 
 
 def test_loads_by_path_and_accepts_what_can_be_called():
@@ -76,3 +76,27 @@ def test_a_reward_returns_one_value_each_and_cannot_change_what_it_is_given():
         measure_chunk(lambda replies, answers: 1.0, {}, ["a", "b"], [[], []])
         == ["it raised TypeError: it must return one value per sample, got float"] * 2
     )
+
+
+def test_a_function_with_completions_is_called_by_name():
+    here = "tiny_rewards"
+    subjects, references = ["a", "bcd"], [("x",), ("y", "z")]
+    measure = Measure(f"{here}:as_trl")
+    check_measure(measure)
+    beside = beside_prompts(measure, references, ["pp", "q"])
+    # 2 + 10 * 1 + 100 * 1, and 1 + 10 * 3 + 100 * 2.
+    assert measure_chunk(tiny_rewards.as_trl, {}, subjects, beside) == [112.0, 231.0]
+    # Nobody knows the prompts: empty ones.
+    assert measure_chunk(tiny_rewards.as_trl, {}, subjects, beside_prompts(measure, references, None)) == [110.0, 230.0]
+    scaled = Measure(f"{here}:completions_alone", {"scale": 3.0})
+    check_measure(scaled)
+    assert beside_prompts(scaled, references, ["pp", "q"]) == references
+    assert measure_chunk(tiny_rewards.completions_alone, scaled.options, ["x", "z"], references) == [3.0, 0.0]
+
+
+test_names_that_say_something_else_are_refused = refuses(
+    (Measure("tiny_rewards:references_first"), r"must take \(subjects, references\), .* got 'references' as parameter 1"),
+    (Measure("tiny_rewards:prompts_and_texts"), "got 'responses' as parameter 2; .* call the samples 'completions'"),
+    (Measure("tiny_rewards:other_columns"), "must take its parameters from .*'answers'.*, got 'ground_truth'; rename it"),
+    by=check_measure,
+)

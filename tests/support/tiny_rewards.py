@@ -98,3 +98,24 @@ async def later(replies, answers):
 
 
 NOT_A_FUNCTION = 3
+
+
+def as_trl(prompts, completions, **kwargs):
+    assert kwargs["references"] is kwargs["answers"]
+    return [len(p) + 10 * len(c) + 100 * len(r) for p, c, r in zip(prompts, completions, kwargs["references"], strict=True)]
+
+
+def completions_alone(completions, answers, scale=1.0):
+    return [scale * (c == a[0]) for c, a in zip(completions, answers, strict=True)]
+
+
+def references_first(references, subjects):
+    return [0.0 for _ in subjects]
+
+
+def prompts_and_texts(question, responses):
+    return [0.0 for _ in responses]
+
+
+def other_columns(completions, ground_truth):
+    return [float(c == t) for c, t in zip(completions, ground_truth, strict=True)]

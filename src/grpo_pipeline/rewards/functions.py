@@ -1,8 +1,11 @@
 """Find a reward function by its import path, and apply the rule for samples that it cannot score.
 
 A reward function has the signature ``(subjects: Sequence[str], references: Sequence[Sequence[str]]) -> Sequence[float]``
-and may take keyword options. It must be a pure function of each (subject, references) alone: calls are cut into chunks,
-repeated samples are measured once, and values are kept.
+and may take keyword options. One with a parameter ``completions`` is called by name, as TRL calls its own:
+``(prompts, completions, **kwargs)``, with the references as ``references`` and ``answers``.
+
+It must be a pure function of each (subject, references) alone: calls are cut into chunks, repeated samples are measured once, and
+values are kept.
 """
 
 import hashlib
@@ -56,6 +59,78 @@ class Measure:
         return hashlib.sha256(
             json.dumps([self.function, dict(self.options)], sort_keys=True).encode() + text
         ).hexdigest()
+
+
+COMPLETIONS, PROMPTS = "completions", "prompts"
+REFERENCES = ("references", "answers")
+NOT_FIRST = (
+    "prompts",
+    "prompt",
+    "questions",
+    "references",
+    "answers",
+    "targets",
+    "labels",
+    "ground_truth",
+    "solution",
+)
+NOT_SECOND = ("subjects", "replies", "responses", "texts", "outputs", "prompts")
+"""Names of parameters that say something else than what stands in their place."""
+
+
+def parameters_of(function: RewardFunction) -> tuple[tuple[str, ...], bool]:
+    """Return the names of a function's parameters, and whether it takes any keyword; none where Python does not know."""
+    try:
+        found = inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return (), False
+    rest = any(one.kind is one.VAR_KEYWORD for one in found.values())
+    named = (
+        one.name for one in found.values() if one.kind not in (one.VAR_KEYWORD, one.VAR_POSITIONAL)
+    )
+    return tuple(named), rest
+
+
+def takes_prompts(function: RewardFunction) -> bool:
+    """Return whether a function is called by name and may read the prompts: they then stand before its references."""
+    names, takes_all = parameters_of(function)
+    return COMPLETIONS in names and (PROMPTS in names or takes_all)
+
+
+def beside_prompts(
+    measure: Measure, references: Sequence[Sequence[str]], prompts: Sequence[str] | None
+) -> Sequence[Sequence[str]]:
+    """Return the texts that a function measures beside each sample: references, before them the prompt where it reads it.
+
+    A prompt that nobody knows is an empty text.
+    """
+    try:
+        reads_prompts = takes_prompts(load_function(measure.function))
+    except ValueError:  # the process that is to measure says why it cannot be imported
+        reads_prompts = False
+    if not reads_prompts:
+        return references
+    known = [""] * len(references) if prompts is None else prompts
+    return [(prompt, *texts) for prompt, texts in zip(known, references, strict=True)]
+
+
+def call_function(
+    function: RewardFunction,
+    options: Mapping[str, Any],
+    subjects: Sequence[str],
+    texts: Sequence[Sequence[str]],
+) -> Sequence[float]:
+    """Call a reward with samples and the texts beside them (``beside_prompts``), by name where it has ``completions``."""
+    names, takes_all = parameters_of(function)
+    if COMPLETIONS not in names:
+        return function(list(subjects), [list(row) for row in texts], **options)
+    with_prompts = takes_prompts(function)
+    references = [list(row[with_prompts:]) for row in texts]
+    columns: dict[str, Any] = {COMPLETIONS: list(subjects)} | dict.fromkeys(REFERENCES, references)
+    if with_prompts:
+        columns[PROMPTS] = [row[0] for row in texts]
+    given = {name: column for name, column in columns.items() if takes_all or name in names}
+    return function(**given | dict(options))
 
 
 def load_function(path: str) -> RewardFunction:
@@ -124,7 +199,7 @@ def _nothing() -> None:
 
 
 def check_measure(measure: Measure) -> None:
-    """Raise unless the function can be imported and called with (subjects, references) and the options.
+    """Raise unless the function can be imported and called with samples, references and the options, each in its place.
 
     Raises:
         ValueError: as ``load_function``; for a function that takes other arguments or is a coroutine; for options that are
@@ -137,8 +212,10 @@ def check_measure(measure: Measure) -> None:
         raise ValueError(
             f"the options of {measure.function!r} must be JSON values, got {_name(error)}; correct them"
         ) from error
+    check_names(measure, function)
     try:
-        inspect.signature(function).bind([], [], **measure.options)
+        if COMPLETIONS not in parameters_of(function)[0]:
+            inspect.signature(function).bind([], [], **measure.options)
     except (TypeError, ValueError) as error:
         wanted = ", ".join(["subjects", "references", *(f"{name}=…" for name in measure.options)])
         raise ValueError(
@@ -148,6 +225,37 @@ def check_measure(measure: Measure) -> None:
         raise ValueError(
             f"the reward function {measure.function!r} must be a plain function, got a coroutine; drop async"
         )
+
+
+def check_names(measure: Measure, function: RewardFunction) -> None:
+    """Refuse a function whose parameters are named after something else than what they would be given.
+
+    Raises:
+        ValueError: naming the parameter and what there is.
+    """
+    names, _ = parameters_of(function)
+    if COMPLETIONS in names:
+        known = (PROMPTS, COMPLETIONS, *REFERENCES, *measure.options)
+        needed = inspect.signature(function).parameters.values()
+        missing = [
+            one.name
+            for one in needed
+            if one.default is one.empty
+            and one.kind not in (one.VAR_KEYWORD, one.VAR_POSITIONAL)
+            and (one.name not in known or one.kind is one.POSITIONAL_ONLY)
+        ]
+        if missing:
+            raise ValueError(
+                f"the reward function {measure.function!r} is called by name and must take its parameters from {list(known)}, "
+                f"got {missing[0]!r}; rename it, or give it as an option"
+            )
+        return
+    for place, (name, wrong) in enumerate(zip(names, (NOT_FIRST, NOT_SECOND), strict=False)):
+        if name in wrong:
+            raise ValueError(
+                f"the reward function {measure.function!r} must take (subjects, references), the samples first, got {name!r} as "
+                f"parameter {place + 1}; change their order, or call the samples 'completions' to have all called by name"
+            )
 
 
 def measure_chunk(
@@ -162,7 +270,7 @@ def measure_chunk(
     not take its neighbours along. A value that is NaN, infinite or no number at all is no score.
     """
     try:
-        returned = function(list(subjects), [list(texts) for texts in references], **options)
+        returned = call_function(function, options, subjects, references)
         if not isinstance(returned, Iterable):
             raise TypeError(f"it must return one value per sample, got {type(returned).__name__}")
         values = list(returned)

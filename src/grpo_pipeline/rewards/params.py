@@ -12,6 +12,8 @@ from grpo_pipeline.rewards.functions import Measure, check_measure
 class OwnRewardParams(BaseModel):
     """A reward of the user's, by path: ``(subjects, references, **options) -> one number per subject``.
 
+    Or, called by name, ``(prompts, completions, **kwargs)``.
+
     Attributes:
         function: import path, ``package.module:function``.
         weight: of this component; with 0 it is not even imported.

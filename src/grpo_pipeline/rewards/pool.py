@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from grpo_pipeline.core.rewards import FailureRule, apply_failure_rule
-from grpo_pipeline.rewards.functions import Measure, Outcome, shorten
+from grpo_pipeline.rewards.functions import Measure, Outcome, beside_prompts, shorten
 from grpo_pipeline.rewards.params import FailureParams, PoolParams
 from grpo_pipeline.rewards.workers import Chunk, WorkerPool
 
@@ -127,6 +127,7 @@ class RewardPool:
         measure: Measure,
         subjects: Sequence[str],
         references: Sequence[Sequence[str]] | None = None,
+        prompts: Sequence[str] | None = None,
     ) -> Future[CollectedRewards]:
         """Begin to measure N samples and return at once; ``result()`` of the future waits for the values, in this order.
 
@@ -137,6 +138,7 @@ class RewardPool:
             measure: the reward.
             subjects: N texts.
             references: N lists of texts; None for empty ones.
+            prompts: N texts, for a reward that reads them; None for empty ones.
 
         Raises:
             ValueError: for another number of references.
@@ -149,8 +151,10 @@ class RewardPool:
                 f"references must have one row per sample, got {len(texts)} for {len(subjects)}; repeat them"
             )
         self._worker_pool.refuse_if_closed()
+        beside = beside_prompts(measure, texts, prompts)
         keys = [
-            (measure.digest, subject, row) for subject, row in zip(subjects, texts, strict=True)
+            (measure.digest, subject, tuple(row))
+            for subject, row in zip(subjects, beside, strict=True)
         ]
         request = _Request(self, keys, measure.function)
         with self._lock:
@@ -368,6 +372,7 @@ def try_rewards(
     subjects: Sequence[str],
     references: Sequence[Sequence[str]],
     task: str,
+    prompts: Sequence[str] | None = None,
 ) -> None:
     """Call the rewards of the user's on a few texts of the training data, before anything is trained.
 
@@ -376,7 +381,7 @@ def try_rewards(
         RewardPoolError: for one that gives another value for the same text, or cannot be imported.
     """
     for name, measure in own.items():
-        found = pool.submit(measure, subjects, references).result()
+        found = pool.submit(measure, subjects, references, prompts).result()
         if len(subjects) and all(cause is not None for cause in found.causes):
             raise RewardFailedError(
                 f"reward {name!r} must score texts of the training data, got no value for any of {len(subjects)} from "

@@ -262,7 +262,7 @@ class Tracker:
             arm.resumed = str((getattr(data, "extra", None) or {}).get(RUN_ID, ""))
             arm.awaits_checkpoint = False
             self._open_child(arm)
-        self._log_input(name, data, arm=self._arms.get(node_key(node) or ("", "")))
+        self._log_input(name, data)
 
     def saving(self, name: str, data: Any) -> None:
         """Let a checkpoint remember its child run."""
@@ -294,7 +294,7 @@ class Tracker:
             self._runs.log_scores(PARENT, grid_scores(data))
         elif name.endswith(".cross_validation.result"):
             self._runs.log_scores(PARENT, fold_scores(data))
-        self._log_input(name, data, arm=None)
+        self._log_input(name, data)
         self._log_file(name, data, arm=arm)
 
     def finish(self, error: BaseException | None) -> None:
@@ -407,7 +407,8 @@ class Tracker:
                 self._open_child(arm)
             self._with_run(arm, partial(self._runs.log_scores, scores=scores))
 
-    def _log_input(self, name: str, data: Any, *, arm: Arm | None) -> None:
+    def _log_input(self, name: str, data: Any) -> None:
+        """Log the digest of input data to the parent and to each arm of its task, whose nodes read it through others."""
         digest = getattr(data, "digest", None)
         if (
             self._runs is None
@@ -416,7 +417,8 @@ class Tracker:
         ):
             return
         source = str(self._path(name) or "memory")
-        for owner in (None, arm) if arm else (None,):
+        task = name.partition(".")[0]
+        for owner in (None, *(arm for arm in self._arms.values() if arm.task == task)):
             if (seen := (owner.label if owner else "", name)) not in self._inputs:
                 self._inputs.add(seen)
                 self._with_run(

@@ -6,7 +6,7 @@ from collections import Counter
 import numpy as np
 import pytest
 import sacrebleu
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from rouge_score.rouge_scorer import RougeScorer
 
@@ -104,6 +104,7 @@ def test_words_of_rouge_are_the_normalised_ones_and_texts_without_score_nothing(
 
 @given(st.text(alphabet=st.one_of(st.sampled_from("aA the.,'\n\u00a0’"), st.characters()), max_size=40))
 def test_words_are_those_of_the_evaluation_script_of_squad(text):
+    assume(not scores.is_without_blanks(text))
     without = "".join(ch for ch in text.lower() if ch not in string.punctuation)
     assert scores.normalise(text) == " ".join(re.sub(r"\b(a|an|the)\b", " ", without).split())
     assert scores.length([text]).tolist() == [len(text.split())]
@@ -125,3 +126,18 @@ def test_self_bleu_takes_the_others_of_the_group_as_answers():
     naive = np.mean([scores.bleu([groups[0][g]], [[groups[0][h] for h in range(3) if h != g]])[0] for g in range(3)])
     np.testing.assert_allclose(scores.self_bleu(groups), [naive, np.nan, 0.0, 1.0], rtol=1e-15)
     assert scores.self_bleu([]).shape == (0,)
+
+
+def test_scripts_without_blanks_are_words_of_one_character():
+    # 你好 against 你们好: two of 2 and 3 characters in common, 2 * 2 / 5; the full stop of that script is no word.
+    assert scores.words("你们好。") == ["你", "们", "好"]
+    np.testing.assert_allclose(scores.f1(["你好"], [["你们好。"]]), [0.8])
+    # A vowel or tone that stands on a Thai consonant belongs to it; kana count one by one, Korean keeps its blanks.
+    assert scores.words("ที่นี่") == ["ที่", "นี่"]
+    assert scores.words("ねこ GPT4 猫") == ["ね", "こ", "gpt4", "猫"]
+    assert scores.words("안녕 하세요") == ["안녕", "하세요"]
+    np.testing.assert_array_equal(scores.length(["你们好。", "two words"]), [3, 2])
+    found = scores.score_replies(["我喜欢猫和狗"], [["我喜欢猫和鱼"]])
+    # Six characters each, five of them and four pairs in common: 2 * 5 / 12, 2 * 4 / 10.
+    np.testing.assert_allclose([found["rouge_1"][0], found["rouge_2"][0]], [5 / 6, 0.8])
+    assert found["bleu"][0] > 0.6

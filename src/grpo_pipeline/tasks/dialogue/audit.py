@@ -122,7 +122,11 @@ def _score(
     """Score P groups of E replies; row p*E + e."""
     n_samples = len(replies[0])
     measured = submit_rewards(
-        task.rewards, task.pool, replies=replies, answers=batch.answers
+        task.rewards,
+        task.pool,
+        replies=replies,
+        answers=batch.answers,
+        questions=batch.questions,
     ).result()
     rewards = combine_rewards(measured.components, measured.weights)
     texts = [reply for group in replies for reply in group]

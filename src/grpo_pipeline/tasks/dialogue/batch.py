@@ -139,12 +139,14 @@ class DialogueBatch:
         prompt: ids and is_token [P, n, S], as the language model takes them.
         reference: ids and is_token [P, T], one reference reply of each prompt, padded on the right, with its end.
         answers: of each prompt all reference replies, as texts.
+        questions: of each prompt the text that the model reads, without its stories.
     """
 
     rows: Tensor
     prompt: Tokens
     reference: Tokens
     answers: PerPrompt
+    questions: PerPrompt
 
 
 @dataclass(frozen=True)
@@ -193,6 +195,7 @@ def make_batch(
         prompt=_to(prompt, device),
         reference=_to(reference, device),
         answers=PerPrompt(tuple(texts) for texts in answers),
+        questions=PerPrompt(data.examples.table["question"].iloc[rows]),
     )
 
 

@@ -20,13 +20,14 @@ from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.core.training.micro_batches import PerPrompt
 from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.rewards.pool import RewardPool
+from grpo_pipeline.runs.progress import track
 from grpo_pipeline.statistics.metric import unscored_columns
 from grpo_pipeline.tasks.base import Task
 from grpo_pipeline.tasks.dialogue.batch import DialogueBatch, DialogueData
 from grpo_pipeline.tasks.dialogue.data.text_files import printable
 from grpo_pipeline.tasks.dialogue.language_model.base import Encoded, LanguageModel
 from grpo_pipeline.tasks.dialogue.language_model.params import ReplyParams
-from grpo_pipeline.tasks.dialogue.language_model.sampling import greedy_replies
+from grpo_pipeline.tasks.dialogue.language_model.sampling import greedy_replies, is_end
 from grpo_pipeline.tasks.dialogue.language_model.scoring import Perplexity, reference_perplexity
 from grpo_pipeline.tasks.dialogue.params import RewardParams
 from grpo_pipeline.tasks.dialogue.rewards import PendingRewards, submit_rewards
@@ -59,8 +60,8 @@ class ReplyTask(Task, Protocol):
         ...
 
     @property
-    def ends(self) -> tuple[int, int]:
-        """(eos_id, pad_id)."""
+    def ends(self) -> tuple[int, ...]:
+        """(*end_ids, pad_id)."""
         ...
 
     def build_policy(self, seed: int) -> LanguageModel:
@@ -81,7 +82,7 @@ MODEL_COLUMNS = ("tokens", "ended", "self_bleu", "reference_nll", "reference_tok
 def reply_columns(task: ReplyTask, rollouts: Rollouts) -> Columns:
     """Return ``tokens`` and ``ended`` of each prompt's first reply."""
     actions, is_valid = rollouts.actions[:, 0], rollouts.is_valid[:, 0]
-    ended = ((actions == task.ends[0]) & is_valid).any(dim=-1)
+    ended = (is_end(actions, task.ends) & is_valid).any(dim=-1)
     return {
         "tokens": is_valid.sum(dim=-1).cpu().numpy(),
         "ended": ended.to(torch.float64).cpu().numpy(),
@@ -181,7 +182,7 @@ def evaluate(
         text for answers in table.loc[table["split"] == "train", "answers"] for text in answers
     ]
     frames = []
-    for number, first in enumerate(range(0, len(rows), BATCH_PROMPTS)):
+    for number, first in enumerate(track(range(0, len(rows), BATCH_PROMPTS), "evaluate dialogue")):
         batch = task.make_batch(data, rows[first : first + BATCH_PROMPTS])
         examples = table.iloc[batch.rows.cpu().numpy()]
         trained, begun = (
@@ -258,7 +259,13 @@ def _submit(
     """Begin to measure the rewards: the processes work while the next replies are written."""
     return Said(
         replies,
-        submit_rewards(task.rewards, task.pool, replies=replies, answers=batch.answers),
+        submit_rewards(
+            task.rewards,
+            task.pool,
+            replies=replies,
+            answers=batch.answers,
+            questions=batch.questions,
+        ),
         columns,
     )
 
@@ -326,7 +333,7 @@ def tabulate(
     prompts, group_size, _ = rollouts.actions.shape
     rows = batch.rows.reshape(prompts, -1)[:, 0].cpu().numpy().repeat(group_size)
     table = data.examples.table.iloc[rows].reset_index(drop=True)
-    ended = ((rollouts.actions == task.ends[0]) & rollouts.is_valid).any(dim=-1)
+    ended = (is_end(rollouts.actions, task.ends) & rollouts.is_valid).any(dim=-1)
     frame = table[["example_id", "persona_id", "needs", "question"]].copy()
     return frame.assign(
         answer=[texts[0] for texts in table["answers"]],
@@ -417,7 +424,7 @@ def _measure(
     outcomes = task.decode(policy, context, rollouts, batch)
     perplexity = reference_perplexity(policy, context, batch.reference)
     parts, weights = task.reward(batch, rollouts, outcomes)
-    ended = ((rollouts.actions == task.ends[0]) & rollouts.is_valid).any(dim=-1)
+    ended = (is_end(rollouts.actions, task.ends) & rollouts.is_valid).any(dim=-1)
     measured = {"reward/mean": combine_rewards(parts, weights).total}
     measured |= {f"reward/{name}/mean": part for name, part in parts.items()}
     return measured | {

@@ -34,6 +34,7 @@ def submit_rewards(
     *,
     replies: Sequence[Sequence[str]],
     answers: Sequence[Sequence[str]],
+    questions: Sequence[str] | None = None,
 ) -> PendingRewards:
     """Begin to measure every part of every reply and return at once.
 
@@ -42,6 +43,7 @@ def submit_rewards(
         pool: measures; its values do not depend on how many processes it has.
         replies: P groups of G texts.
         answers: P lists of at least one reference answer.
+        questions: P texts, what the model read, for rewards that read it; None for empty ones.
 
     Raises:
         ValueError: for groups of different or no size, or for other than one non-empty list of answers per group.
@@ -59,9 +61,15 @@ def submit_rewards(
     # P * G replies behind each other, row n = p * G + g, each with the answers of its prompt.
     subjects = [reply for group in replies for reply in group]
     references = [texts for group, texts in zip(replies, answers, strict=True) for _ in group]
+    prompts = (
+        None
+        if questions is None
+        else [question for group, question in zip(replies, questions, strict=True) for _ in group]
+    )
     measures: Mapping[str, Measure] = params.measures
     futures = {
-        name: pool.submit(measure, subjects, references) for name, measure in measures.items()
+        name: pool.submit(measure, subjects, references, prompts)
+        for name, measure in measures.items()
     }
     return PendingRewards(
         params.component_weights,

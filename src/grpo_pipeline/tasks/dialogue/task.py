@@ -198,9 +198,9 @@ class DialogueTask(BaseTask):
     components: ClassVar[tuple[str, ...]] = ("embeddings", "encoder", "decoder")
 
     @property
-    def ends(self) -> tuple[int, int]:
-        """(eos_id, pad_id)."""
-        return self.tokenizer.eos_id, self.tokenizer.pad_id
+    def ends(self) -> tuple[int, ...]:
+        """(*end_ids, pad_id)."""
+        return *self.tokenizer.end_ids, self.tokenizer.pad_id
 
     @property
     def shown_temperature(self) -> float:
@@ -215,7 +215,8 @@ class DialogueTask(BaseTask):
     def check_data(self, data: DialogueData) -> None:
         """Call the rewards of the user's on a few reference replies; raises as ``try_rewards``."""
         table = data.examples.table
-        answers = [list(texts) for texts in table.loc[table["split"] == "train", "answers"][:TRIED]]
+        tried = table[table["split"] == "train"][:TRIED]
+        answers = [list(texts) for texts in tried["answers"]]
         replies = [texts[-1] for texts in answers]
         try_rewards(
             self.rewards.own_measures,
@@ -223,6 +224,7 @@ class DialogueTask(BaseTask):
             subjects=replies,
             references=answers,
             task=self.name,
+            prompts=list(tried["question"]),
         )
 
     def build_policy(self, seed: int) -> LanguageModel:
@@ -245,7 +247,12 @@ class DialogueTask(BaseTask):
     ) -> DialogueBatch:
         """Return the batch of these rows; with a generator the reference reply is drawn among the answers."""
         return make_batch(
-            data, rows, kind=self.kind, pad_id=self.ends[1], device=self.device, generator=generator
+            data,
+            rows,
+            kind=self.kind,
+            pad_id=self.ends[-1],
+            device=self.device,
+            generator=generator,
         )
 
     def replicate(self, batch: DialogueBatch, group_size: int) -> DialogueBatch:
@@ -304,7 +311,13 @@ class DialogueTask(BaseTask):
         replies = self.texts(rollouts)
         if not rollouts.actions.shape[-1]:
             return Outcomes(replies, PerPrompt())
-        pending = submit_rewards(self.rewards, self.pool, replies=replies, answers=batch.answers)
+        pending = submit_rewards(
+            self.rewards,
+            self.pool,
+            replies=replies,
+            answers=batch.answers,
+            questions=batch.questions,
+        )
         return Outcomes(
             replies, PerPrompt(RewardShare(pending, place) for place in range(len(replies)))
         )

@@ -29,6 +29,7 @@ from grpo_pipeline.tasks.attention.data.phantom.generate import (
 from grpo_pipeline.tasks.attention.data.phantom.patients import PhantomParams
 from grpo_pipeline.tasks.attention.params import ModelParams, RewardParams, SupervisedParams
 from grpo_pipeline.tasks.attention.task import AttentionTask
+from grpo_pipeline.tasks.text_lines import after_refusals
 
 
 def generate_phantom(
@@ -59,15 +60,27 @@ def generate_phantom(
 def check_manifest(
     data: DataParams, raw: ImageFolder, generated: dict[str, object]
 ) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, object]]:
-    """Check every manifest row and its files; see ``tasks.attention.data.manifest.check_manifest``."""
-    return manifest.check_manifest(raw, generated, data)
+    """Check every manifest row and its files; see ``tasks.attention.data.manifest.sort_manifest``."""
+    return manifest.sort_manifest(raw, generated, data)
 
 
-def split_cores(split: SplitParams, data: DataParams, checked: pd.DataFrame) -> splitting.Splits:
-    """Divide the cores by group; see ``tasks.attention.data.splits.split_cores``."""
-    return splitting.split_cores(
-        manifest.parse_checked(checked, data), split, classes=data.label.scheme
-    )
+def split_cores(
+    split: SplitParams,
+    data: DataParams,
+    raw: ImageFolder,
+    checked: pd.DataFrame,
+    quarantine: pd.DataFrame,
+) -> splitting.Splits:
+    """Stop for bad rows, now that they are listed, or divide the cores by group.
+
+    See ``tasks.attention.data.manifest.refuse_rows`` and ``splits.split_cores``.
+    """
+    manifest.refuse_rows(raw, checked, quarantine, data)
+    n_left = len(raw.manifest) - len(quarantine)
+    with after_refusals(manifest.describe_bad(raw, quarantine, n_left=n_left)):
+        return splitting.split_cores(
+            manifest.parse_checked(checked, data), split, classes=data.label.scheme
+        )
 
 
 def build_examples(

@@ -43,7 +43,13 @@ def create_pipeline() -> Pipeline:
             ),
             Node(
                 split_cores,
-                inputs=["params:attention.split", "params:attention.data", "attention.checked"],
+                inputs=[
+                    "params:attention.split",
+                    "params:attention.data",
+                    "attention.raw",
+                    "attention.checked",
+                    "attention.quarantine",
+                ],
                 outputs="attention.splits",
                 name="split_cores",
                 namespace="attention.data",

@@ -23,6 +23,7 @@ from grpo_pipeline.tasks.dialogue.data.text_files import DialogueFiles, dump_lin
 from grpo_pipeline.tasks.dialogue.language_model.params import LanguageModelSection, ReplyParams
 from grpo_pipeline.tasks.dialogue.params import PromptParams, RewardParams, SupervisedParams
 from grpo_pipeline.tasks.dialogue.task import DialogueTask
+from grpo_pipeline.tasks.text_lines import after_refusals
 
 
 def generate_dialogues(
@@ -44,13 +45,23 @@ def generate_dialogues(
 def check_dialogues(
     data: DialogueDataParams, raw: DialogueFiles, generated: dict[str, object]
 ) -> checks.CheckedData:
-    """Check every row; see ``tasks.dialogue.data.checks.check_dialogues``."""
-    return checks.check_dialogues(raw, generated, data)
+    """Check every row; see ``tasks.dialogue.data.checks.sort_dialogues``."""
+    return checks.sort_dialogues(raw, generated, data)
 
 
-def split_personas(split: DialogueSplitParams, checked: pd.DataFrame) -> examples.Splits:
-    """Divide the examples by persona; see ``tasks.dialogue.data.examples.split_personas``."""
-    return examples.split_personas(checked, split)
+def split_personas(
+    split: DialogueSplitParams,
+    data: DialogueDataParams,
+    checked: pd.DataFrame,
+    quarantine: pd.DataFrame,
+) -> examples.Splits:
+    """Stop for bad rows, now that they are listed, or divide the examples by persona.
+
+    See ``tasks.dialogue.data.checks.refuse_rows`` and ``examples.split_personas``.
+    """
+    checks.refuse_rows(checked, quarantine, data)
+    with after_refusals(checks.describe_bad(quarantine, n_left=len(checked))):
+        return examples.split_personas(checked, split)
 
 
 def index_stories(retrieval: RetrievalParams, stories: pd.DataFrame) -> story_index.StoryIndex:

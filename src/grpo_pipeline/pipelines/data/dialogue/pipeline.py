@@ -47,7 +47,12 @@ def create_pipeline() -> Pipeline:
             ),
             Node(
                 split_personas,
-                inputs=["params:dialogue.split", "dialogue.checked"],
+                inputs=[
+                    "params:dialogue.split",
+                    "params:dialogue.data",
+                    "dialogue.checked",
+                    "dialogue.quarantine",
+                ],
                 outputs="dialogue.splits",
                 name="split_personas",
                 namespace="dialogue.data",

@@ -28,7 +28,7 @@ from grpo_pipeline.tasks.molecules.params import (
     SamplingParams,
 )
 from grpo_pipeline.tasks.shared import require
-from grpo_pipeline.tasks.text_lines import TextFile
+from grpo_pipeline.tasks.text_lines import TextFile, after_refusals
 
 
 def generate_molecules(
@@ -56,24 +56,35 @@ def generate_molecules(
 def check_molecules(
     data: MoleculeDataParams, raw: TextFile, generated: dict[str, Any]
 ) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, Any], dict[str, Any]]:
-    """Check every molecule; see ``tasks.molecules.data.checks.check_molecules``."""
+    """Check every molecule; see ``tasks.molecules.data.checks.sort_molecules``."""
     from grpo_pipeline.tasks.molecules.data import checks
 
-    return checks.check_molecules(raw, generated, data)
+    return checks.sort_molecules(raw, generated, data)
 
 
-def split_molecules(split: MoleculeSplitParams, checked: pd.DataFrame) -> dict[str, list[str]]:
-    """Divide the molecules; see ``tasks.molecules.data.examples.split_molecules``."""
+def split_molecules(
+    split: MoleculeSplitParams,
+    data: MoleculeDataParams,
+    checked: pd.DataFrame,
+    quarantine: pd.DataFrame,
+) -> dict[str, list[str]]:
+    """Stop for bad molecules, now that they are listed, or divide the others.
+
+    See ``tasks.molecules.data.checks.refuse_molecules`` and ``examples.split_molecules``.
+    """
+    from grpo_pipeline.tasks.molecules.data import checks
     from grpo_pipeline.tasks.molecules.data.examples import split_molecules
 
-    return split_molecules(checked, split)
+    checks.refuse_molecules(checked, quarantine, data)
+    with after_refusals(checks.describe_bad(quarantine, n_left=len(checked))):
+        return split_molecules(checked, split)
 
 
 def measure_molecules(checked: pd.DataFrame) -> pd.DataFrame:
     """Return QED, logP and synthetic accessibility of every molecule."""
-    from grpo_pipeline.tasks.molecules.graphs.properties import tabulate_properties
+    from grpo_pipeline.tasks.molecules.graphs.properties import measure_all
 
-    return tabulate_properties(list(checked["smiles"]))
+    return measure_all(list(checked["smiles"]))
 
 
 def build_molecule_examples(

@@ -43,7 +43,12 @@ def create_pipeline() -> Pipeline:
             ),
             Node(
                 split_molecules,
-                inputs=["params:molecules.split", "molecules.checked"],
+                inputs=[
+                    "params:molecules.split",
+                    "params:molecules.data",
+                    "molecules.checked",
+                    "molecules.quarantine",
+                ],
                 outputs="molecules.splits",
                 name="split_molecules",
                 namespace="molecules.data",

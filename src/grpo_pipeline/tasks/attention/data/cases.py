@@ -28,6 +28,7 @@ from grpo_pipeline.tasks.attention.data.planes import (
     may_hold_slices,
     split_address,
 )
+from grpo_pipeline.tasks.text_lines import composed
 
 CASE, FRAME = "<case>", "<frame>"
 """Columns that an opened data set has beside its own: the folder of the case, and the frame inside its core."""
@@ -223,7 +224,7 @@ def read_fields(
                 f"{path!r} must have text, a number, true, false or null as {name!r}, got {kind}; correct it"
             )
         text = "" if value is None else value if isinstance(value, str) else json.dumps(value)
-        cells[name] = text.strip()
+        cells[name] = composed(text.strip())
     return cells
 
 
@@ -292,8 +293,8 @@ def matches(pattern: str, names: Sequence[str], *, star: str) -> list[tuple[str,
         names: of files.
         star: regular expression of what ``*`` stands for.
     """
-    compiled = re.compile(f"({star})".join(map(re.escape, pattern.split("*"))))
-    found = ((name, compiled.fullmatch(name)) for name in names)
+    compiled = re.compile(f"({star})".join(map(re.escape, composed(pattern).split("*"))))
+    found = ((name, compiled.fullmatch(composed(name))) for name in names)
     return [(name, "-".join(match.groups())) for name, match in found if match]
 
 

@@ -1,7 +1,7 @@
 """Open the files of a row, check that they belong together, and describe what the masks of all rows are like."""
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
@@ -17,15 +17,19 @@ from grpo_pipeline.tasks.attention.data.params import (
     FolderParams,
     Preprocessing,
 )
+from grpo_pipeline.tasks.attention.data.places import Place, contradiction, differences
 from grpo_pipeline.tasks.attention.data.planes import (
     FEW_VALUES,
     SEVERAL_FILES,
+    Plane,
     UnreadableFileError,
     split_address,
     split_key,
     with_address,
     with_values,
 )
+from grpo_pipeline.tasks.attention.data.statements import WARNINGS
+from grpo_pipeline.tasks.text_lines import composed
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +56,7 @@ class CheckedMasks:
     what of the image lies inside each mask, ``smeared`` the masks whose edge had to be guessed, and ``missed`` those with
     values above 0 of which none is named. ``burnt_in`` is the share of the image that is drawn and gets filled, None where it
     is kept. ``is_dark``: an image of 16 bits uses less than a sixteenth of their range; None with other types and ``minmax``.
+    ``statements`` are what the files say of themselves: a name of ``statements.py``, and the file or the pair of files.
     """
 
     bag_is_empty: bool
@@ -64,6 +69,7 @@ class CheckedMasks:
     missed: frozenset[str]
     burnt_in: float | None = None
     is_dark: bool | None = None
+    statements: tuple[tuple[str, str], ...] = ()
 
 
 def read_paths(
@@ -157,10 +163,17 @@ def check_files(
                 f"{mask.shape[1]} x {mask.shape[0]}",
                 f"{image.shape[1]} x {image.shape[0]}",
             )
+            turned = plane.statements.count("exif_orientation") and mask.shape == image.shape[::-1]
+            remedy = (
+                "the image was turned by its EXIF orientation: turn the mask, too, or save the image without"
+                if turned
+                else "export it again"
+            )
             raise RowError(
-                f"{row[name]!r} must have the size of its image, {wanted}, got {size}; export it again",
+                f"{row[name]!r} must have the size of its image, {wanted}, got {size}; {remedy}",
                 file=str(row[name]),
             )
+        check_place(plane, planes[name], paths=(image_path, str(row[name])))
     region = masks.get("region_mask", np.ones(image.shape, bool))
     if not region.any():
         raise RowError(
@@ -188,7 +201,41 @@ def check_files(
         is_dark=bool(plane.values.max() < RANGE_16 / 16)
         if plane.values.dtype == np.uint16 and params.intensity == "dtype"
         else None,
+        statements=tuple(row_statements(plane, planes, row)),
     )
+
+
+def check_place(image: Plane, mask: Plane, *, paths: tuple[str, str]) -> None:
+    """Refuse a mask whose file claims that it lies elsewhere than its image: it would be read from the other side."""
+    if image.place is None or mask.place is None:
+        return
+    if (claim := contradiction(image.place, mask.place)) is not None:
+        raise RowError(
+            f"{paths[1]!r} must lie where its image {paths[0]!r} lies, got {claim}; save it again with the header of its image",
+            file=paths[1],
+        )
+
+
+def row_statements(
+    image: Plane, masks: Mapping[str, Plane], row: Mapping[str, object]
+) -> Iterator[tuple[str, str]]:
+    """Yield what the files of a row say of themselves, and a mask otherwise than its image: a name, and the file or the pair."""
+    path = str(row["image"])
+    yield from ((name, path) for name in image.statements)
+    for kind, mask in masks.items():
+        yield from ((name, str(row[kind])) for name in mask.statements if name != "window")
+        pair = f"{path} with {row[kind]}"
+        if image.place is not None and mask.place is not None:
+            yield from ((name, pair) for name in differences(image.place, mask.place))
+        elif image.place is not None and mask.place is None and is_turned(path, image.place):
+            yield "no_place", pair
+
+
+def is_turned(path: str, place: Place) -> bool:
+    """Return whether rows or columns of an image were turned when it was read; those of DICOM files never are."""
+    shown = [place.stored[axis] for axis in (1, 2) if place.counts[axis] > 1]
+    of_dicom = split_address(path)[0].lower().endswith(".dcm")
+    return not of_dicom and any(letter in "RAI" for letter in shown)
 
 
 def check_contrast(image: np.ndarray, values: np.ndarray, *, path: str) -> None:
@@ -264,7 +311,7 @@ def unnamed_masks(raw: ImageFolder, params: DataParams) -> dict[str, list[str]]:
         folders = {str(PurePosixPath(file).parent) for file in named[name]} - folders_of_images
         endings = {PurePosixPath(file).suffix.lower() for file in named[name]}
         there = {
-            f"{folder}/{path.name}".removeprefix("./")
+            composed(f"{folder}/{path.name}".removeprefix("./"))
             for folder in folders
             if (raw.root / folder).is_dir()
             for path in (raw.root / folder).iterdir()
@@ -313,6 +360,12 @@ def warn_of_dark(are_dark: Sequence[bool | None]) -> None:
             "intensity: dtype; train with attention.data.intensity: minmax",
             len(deep),
         )
+
+
+def warn_of_statements(found: Mapping[str, Mapping[str, int | str]]) -> None:
+    """Say how many files say something of themselves that is worth a look, with the first one."""
+    for name, made in found.items():
+        logger.warning("%d %s (the first: %s)", made["files"], WARNINGS[name], made["example"])
 
 
 def describe_burnt_in(shares: Sequence[float]) -> dict[str, float | int]:

@@ -3,16 +3,19 @@
 import csv
 import hashlib
 import io
+import os
 import re
+import struct
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from threading import Lock
+from typing import Any
 
 import numpy as np
 import pandas as pd
-from PIL import Image, UnidentifiedImageError
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from grpo_pipeline.runs.lookahead import map_ahead, usable_cores
 from grpo_pipeline.tasks.attention.data.image_formats import metaimage_data, read_stack
@@ -32,12 +35,18 @@ from grpo_pipeline.tasks.attention.data.planes import (
     split_values,
     take_plane,
 )
-from grpo_pipeline.tasks.text_lines import broken_record
+from grpo_pipeline.tasks.text_lines import (
+    HEAD,
+    broken_record,
+    check_table,
+    composed,
+)
 
 PIXEL_FORMATS = ("PNG", "JPEG", "BMP", "TIFF", "GIF")
 OTHER_FORMATS = "NIfTI (.nii, .nii.gz), DICOM (.dcm), MetaImage (.mha, .mhd) or HDF5 (.h5, .hdf5)"
 SEVERAL_FRAMES = ("TIFF", "GIF", "PNG")
 MAX_PIXELS = 64_000_000
+RANGE_16 = 65_535
 OPENING = Lock()
 
 
@@ -92,7 +101,14 @@ class ImageFolder:
         together = np.logical_or.reduce([plane.values for plane in planes])
         smeared = any(plane.is_smeared for plane in planes)
         missed = any(plane.is_missed for plane in planes)
-        return replace(first, values=together, is_smeared=smeared, is_missed=missed)
+        statements = tuple(dict.fromkeys(name for plane in planes for name in plane.statements))
+        return replace(
+            first,
+            values=together,
+            is_smeared=smeared,
+            is_missed=missed,
+            statements=statements,
+        )
 
     def read_plane(self, relpath: str, *, as_mask: bool) -> Plane:
         """Read an image or a mask, bool, with its spacing; the path may say which plane and which values (``planes.py``)."""
@@ -116,11 +132,11 @@ class ImageFolder:
             return take_plane(
                 read_npy_stack(path, name), name, volume, as_mask=as_mask, values=values
             )
-        pixels = read_pixels(path, name, as_mask=as_mask)
+        pixels, statements = read_pixels(path, name, as_mask=as_mask)
         if not as_mask:
-            return Plane(pixels, spacing_mm=None, n_slices=1)
+            return Plane(pixels, spacing_mm=None, n_slices=1, statements=statements)
         inside, is_smeared, is_missed = mask_inside(pixels[None], name, values)
-        return Plane(inside, None, n_slices=1, is_smeared=is_smeared, is_missed=is_missed)
+        return Plane(inside, None, 1, is_smeared, is_missed, statements=statements)
 
 
 @dataclass(frozen=True)
@@ -150,16 +166,20 @@ def read_manifest(path: Path) -> pd.DataFrame:
     """
     lines: list[tuple[int, list[str]]] = []
     begins = 1
+    with path.open("rb") as content:
+        head = content.read(HEAD)
+    check_table(head, str(path))
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file, strict=True)
             for cells in reader:
                 if any(cell.strip() for cell in cells):
-                    lines.append((reader.line_num, [cell.strip() for cell in cells]))
+                    lines.append((reader.line_num, [composed(cell.strip()) for cell in cells]))
                 begins = reader.line_num + 1
     except UnicodeDecodeError as error:
         raise ValueError(
-            f"{path} must be a comma-separated UTF-8 text file, got {error}; export the table as CSV again"
+            f"{path} must be a comma-separated UTF-8 text file, got {error}; export the table again, as "
+            "CSV in UTF-8"
         ) from error
     except csv.Error as error:
         raise ValueError(broken_record(str(path), begins, error)) from error
@@ -205,17 +225,44 @@ def resolve_below(root: Path, relpath: str) -> Path:
         raise UnreadableFileError(
             f"{relpath!r} must be a path below the data root, got a link that leaves it; copy the file below {root}"
         )
-    if not path.is_file():
-        raise UnreadableFileError(
-            f"{relpath!r} must be a file below {root}, got nothing there; add the file or correct the manifest"
-        )
-    return path
+    if path.is_file():
+        return path
+    found = look_alike(root, given)
+    if found is not None and composed(str(found.relative_to(root))) == composed(str(given)):
+        return found
+    got = (
+        "nothing there; add the file or correct the manifest"
+        if found is None
+        else f"one whose name differs in case, {str(found.relative_to(root))!r}; write it as it is"
+    )
+    raise UnreadableFileError(f"{relpath!r} must be a file below {root}, got {got}")
 
 
-def read_pixels(path: Path, relpath: str, *, as_mask: bool) -> np.ndarray:
-    """Read the array of one file, [H, W]; colours become grey levels, the palette of a mask its indices."""
-    array = (
-        read_npy(path, relpath)
+def look_alike(root: Path, given: Path) -> Path | None:
+    """Return the one file below the root whose name differs in Unicode form or case alone, None without or with several.
+
+    An archive of another system may hold its names decomposed: u and its dots as two signs.
+    """
+    here = root
+    for part in given.parts:
+        wanted = composed(part).casefold()
+        names = sorted(os.listdir(here)) if here.is_dir() else []
+        alike = [name for name in names if composed(name).casefold() == wanted]
+        alike = [name for name in alike if composed(name) == composed(part)] or alike
+        if len(alike) != 1:
+            return None
+        here = here / alike[0]
+    is_inside = here.resolve().is_relative_to(root.resolve())
+    return here if is_inside and here.is_file() else None
+
+
+def read_pixels(path: Path, relpath: str, *, as_mask: bool) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Read the array of one file, [H, W], and what it says of itself beside it (``statements.py``).
+
+    Colours become grey levels, the palette of a mask its indices.
+    """
+    array, statements = (
+        (read_npy(path, relpath), ())
         if path.suffix.lower() == ".npy"
         else read_picture(path, relpath, as_mask=as_mask)
     )
@@ -226,7 +273,7 @@ def read_pixels(path: Path, relpath: str, *, as_mask: bool) -> np.ndarray:
         )
     check_numbers(array, relpath)
     check_finite(array, relpath)
-    return array
+    return array, statements
 
 
 def read_npy_stack(path: Path, relpath: str) -> Stack:
@@ -264,9 +311,16 @@ def read_npy(path: Path, relpath: str) -> np.ndarray:
     return array
 
 
-def read_picture(path: Path, relpath: str, *, as_mask: bool) -> np.ndarray:
-    """Read a picture file as grey levels, uint8 or uint16 [H, W]."""
-    content = path.read_bytes()
+ORIENTATION, PHOTOMETRIC, WHITE_IS_ZERO = 0x0112, 262, 0
+"""Tags of EXIF and TIFF, and the value of one."""
+
+
+def read_picture(path: Path, relpath: str, *, as_mask: bool) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Read a picture file as grey levels, uint8 or uint16 [H, W], turned as its EXIF orientation says.
+
+    Also returns what it says of itself (``statements.py``).
+    """
+    content, statements = path.read_bytes(), []
     try:
         # Warning filters belong to the whole process: two threads that change and restore them would undo each other's work.
         with OPENING, warnings.catch_warnings():
@@ -283,15 +337,24 @@ def read_picture(path: Path, relpath: str, *, as_mask: bool) -> np.ndarray:
                 raise UnreadableFileError(
                     f"{relpath!r} must have at most {MAX_PIXELS} pixels, got {size[0]} x {size[1]}; shrink it"
                 )
-            # Pictures of 16 bits and of floats keep their depth, a palette its numbers where it is a mask.
-            if picture.mode.startswith("I;16"):
-                array = np.asarray(picture).astype(np.uint16)
-            elif picture.mode in ("1", "L", "I", "F") or (as_mask and picture.mode == "P"):
-                array = np.asarray(picture)
-            else:
-                array = np.asarray(picture.convert("L"))
-                if as_mask and picture.mode in ("LA", "RGBA") and not array.any():
-                    check_transparency(np.asarray(picture.getchannel("A")), relpath)
+            if picture.getexif().get(ORIENTATION, 1) in range(2, 9):
+                statements.append("exif_orientation")
+            # Pillow turns a TIFF file by itself as it is decoded, and then no longer knows of an orientation.
+            picture.load()
+            turned = ImageOps.exif_transpose(picture) if statements else picture
+            array = grey_levels(turned, as_mask=as_mask)
+            if turned.has_transparency_data and not turned.mode.startswith("I"):
+                alpha = np.asarray(turned.convert("RGBA").getchannel("A"))
+                if as_mask:
+                    check_transparency(array, alpha, relpath)
+                elif alpha.min() < 255:
+                    statements.append("transparency")
+            # Pillow turns round what begins with white in 1 and 8 bits alone.
+            tags: Any = getattr(picture, "tag_v2", {})
+            if array.dtype == np.uint16 and tags.get(PHOTOMETRIC) == WHITE_IS_ZERO:
+                array = RANGE_16 - array
+    except UnreadableFileError:
+        raise
     except UnidentifiedImageError as error:
         raise UnreadableFileError(
             f"{relpath!r} must be a {', '.join(PIXEL_FORMATS)} or NPY image, or by its ending a {OTHER_FORMATS} file, got "
@@ -300,6 +363,7 @@ def read_picture(path: Path, relpath: str, *, as_mask: bool) -> np.ndarray:
     except (
         OSError,
         SyntaxError,
+        struct.error,
         Image.DecompressionBombError,
         Image.DecompressionBombWarning,
     ) as error:
@@ -311,14 +375,29 @@ def read_picture(path: Path, relpath: str, *, as_mask: bool) -> np.ndarray:
         raise UnreadableFileError(
             f"{relpath!r} must be a complete image file, got a PNG without its end; copy it again"
         )
-    return array
+    return array, tuple(statements)
 
 
-def check_transparency(alpha: np.ndarray, relpath: str) -> None:
-    """Refuse a black mask whose transparency holds a drawing, which nobody reads."""
-    if alpha.min() != alpha.max():
+def grey_levels(picture: Image.Image, *, as_mask: bool) -> np.ndarray:
+    """Return the array of a picture: 16 bits and floats keep their depth, a palette its numbers where it is a mask."""
+    if picture.mode.startswith("I;16"):
+        return np.asarray(picture).astype(np.uint16)
+    if picture.mode in ("1", "L", "I", "F") or (as_mask and picture.mode == "P"):
+        return np.asarray(picture)
+    return np.asarray(picture.convert("L"))
+
+
+def check_transparency(array: np.ndarray, alpha: np.ndarray, relpath: str) -> None:
+    """Refuse a mask of one colour whose transparency holds a drawing, and one whose transparent pixels are drawn."""
+    if array.min() == array.max() and alpha.min() != alpha.max():
+        colour = "black" if not array.any() else "one colour"
         raise UnreadableFileError(
-            f"{relpath!r} must be drawn in grey levels or colours, got black with a drawing in its transparency; save it without"
+            f"{relpath!r} must be drawn in grey levels or colours, got {colour} with a drawing in its transparency; "
+            "save it without"
+        )
+    if hidden := int(((array > 0) & (alpha == 0)).sum()):
+        raise UnreadableFileError(
+            f"{relpath!r} must show what it marks, got {hidden} pixels above 0 that are transparent; save it without transparency"
         )
 
 
@@ -395,13 +474,16 @@ def files_digest(raw: ImageFolder, checked: pd.DataFrame, params: DataParams) ->
     files = {file for name in names for file in name.split(SEVERAL_FILES)}
     names = {split_key(split_address(split_values(name)[0])[0])[0] for name in files}
     names |= {
-        str(PurePosixPath(name).with_name(metaimage_data(raw.root / name, name).name))
+        str(PurePosixPath(name).with_name(metaimage_data(resolve_below(raw.root, name), name).name))
         for name in names
         if name.lower().endswith(".mhd")
     }
     ordered, workers = sorted(names), params.workers or usable_cores()
     digests = map_ahead(
-        lambda name: file_digest(raw.root / name), ordered, workers=workers, ahead=4 * workers
+        lambda name: file_digest(resolve_below(raw.root, name)),
+        ordered,
+        workers=workers,
+        ahead=4 * workers,
     )
     digest = hashlib.sha256()
     for name, found in zip(ordered, digests, strict=True):

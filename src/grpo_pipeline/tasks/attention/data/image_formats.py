@@ -16,6 +16,13 @@ from typing import Any
 
 import numpy as np
 
+from grpo_pipeline.tasks.attention.data.places import (
+    FROM_RAS,
+    SPACING_TOLERANCE,
+    Place,
+    nearest_letters,
+    place_of,
+)
 from grpo_pipeline.tasks.attention.data.planes import (
     Stack,
     UnreadableFileError,
@@ -242,6 +249,13 @@ def read_nifti(path: Path, relpath: str) -> Stack:
             nibabel.io_orientation(image.affine), nibabel.orientations.axcodes2ornt(("L", "P", "S"))
         )
         turned = nibabel.orientations.apply_orientation(values, to_lps)
+        place = place_of(
+            FROM_RAS @ image.affine @ nibabel.orientations.inv_ornt_aff(to_lps, shape),
+            turned.shape[::-1],
+            stored="".join(nibabel.aff2axcodes(image.affine)),
+            is_told=bool(image.header["qform_code"] or image.header["sform_code"]),
+        )
+        statements = nifti_statements(image, values)
         scale = MM_PER_UNIT[image.header.get_xyzt_units()[0]]
         zooms = [*image.header.get_zooms()[:3], 1.0][:3]
     except UnreadableFileError:
@@ -251,7 +265,30 @@ def read_nifti(path: Path, relpath: str) -> Stack:
     spacing = dict(
         zip(to_lps[:, 0].astype(int), (millimetres(zoom * scale) for zoom in zooms), strict=True)
     )
-    return Stack(turned.transpose(2, 1, 0), (spacing[2], spacing[1], spacing[0]))
+    return Stack(turned.transpose(2, 1, 0), (spacing[2], spacing[1], spacing[0]), place, statements)
+
+
+def nifti_statements(image: Any, values: np.ndarray) -> tuple[str, ...]:
+    """Return what a header says twice and differently, and whether it asks for a narrow window."""
+    header, found = image.header, []
+    sizes = np.linalg.norm(image.affine[:3, :3], axis=0)
+    zooms = np.array([*header.get_zooms()[:3], *sizes][: min(len(image.shape), 3)], float)
+    is_apart = not np.allclose(zooms, sizes[: len(zooms)], rtol=SPACING_TOLERANCE)
+    if header["qform_code"] and header["sform_code"]:
+        # The corners of the volume, half a voxel apart at most.
+        corner = np.array([*(count - 1 for count in (*image.shape, 1, 1)[:3]), 1])
+        apart = (header.get_qform() - header.get_sform()) @ np.stack([[0, 0, 0, 1], corner], axis=1)
+        is_apart = is_apart or bool(np.abs(apart).max() > sizes.max() / 2)
+    if is_apart:
+        found.append("two_affines")
+    if is_narrow(float(header["cal_min"]), float(header["cal_max"]), values):
+        found.append("window")
+    return tuple(found)
+
+
+def is_narrow(low: float, high: float, values: np.ndarray) -> bool:
+    """Return whether a window is less than half of the range of the values; one of no width asks for nothing."""
+    return 0 < high - low < (float(np.max(values)) - float(np.min(values))) / 2
 
 
 def nifti_errors(nibabel: Any) -> tuple[type[Exception], ...]:
@@ -283,7 +320,12 @@ def read_metaimage(path: Path, relpath: str) -> Stack:
             (*reader.GetSize(), 1)[:3] if reader.GetDimension() == 2 else reader.GetSize(), relpath
         )
         image = reader.Execute()
-        image = sitk.DICOMOrient(image, "LPS") if image.GetDimension() == 3 else image
+        stored = (
+            sitk.DICOMOrientImageFilter.GetOrientationFromDirectionCosines(image.GetDirection())
+            if image.GetDimension() == 3
+            else ""
+        )
+        image = sitk.DICOMOrient(image, "LPS") if stored else image
     except RuntimeError as error:
         # ITK puts its own source file and the folder before what it has to say.
         raise damaged(
@@ -291,9 +333,24 @@ def read_metaimage(path: Path, relpath: str) -> Stack:
         ) from error
     values = sitk.GetArrayFromImage(image)
     spacing: list[float | None] = [millimetres(value) for value in reversed(image.GetSpacing())]
-    if image.GetDimension() == 2:
+    if not stored:
         values, spacing = values[None], [None, *spacing]
-    return Stack(values, (spacing[0], spacing[1], spacing[2]))
+    return Stack(
+        values,
+        (spacing[0], spacing[1], spacing[2]),
+        metaimage_place(image, values.shape, stored),
+    )
+
+
+def metaimage_place(image: Any, shape: tuple[int, ...], stored: str) -> Place:
+    """Return the place of a turned volume, stored in the directions of these letters; "" is a file of two axes."""
+    if not stored:
+        spacing = np.array([np.nan, *reversed(image.GetSpacing())])
+        return Place(None, None, spacing, ("", "", ""), (shape[0], shape[1], shape[2]))
+    affine = np.eye(4)
+    affine[:3, :3] = np.array(image.GetDirection()).reshape(3, 3) * np.array(image.GetSpacing())
+    affine[:3, 3] = image.GetOrigin()
+    return place_of(affine, shape, stored=stored, is_told=True)
 
 
 def metaimage_data(path: Path, relpath: str) -> Path:
@@ -334,10 +391,15 @@ def read_dicom(path: Path, relpath: str, *, as_mask: bool) -> Stack:
         rows, columns = int(dataset.Rows), int(dataset.Columns)
         check_shape((int(dataset.get("NumberOfFrames") or 1), rows, columns), relpath)
         check_decoder(pydicom, dataset, relpath)
-        return Stack(
-            dicom_values(dataset, relpath, as_mask=as_mask).reshape(-1, rows, columns),
-            dicom_spacing(dataset),
-        )
+        values = dicom_values(dataset, relpath, as_mask=as_mask).reshape(-1, rows, columns)
+        frames = int(dataset.get("NumberOfFrames") or 1)
+        if len(values) != frames:
+            raise UnreadableFileError(
+                f"{relpath!r} must hold the {frames} frames that its header says, got {len(values)}; export it again"
+            )
+        spacing = dicom_spacing(dataset)
+        place = dicom_place(dataset, values.shape, spacing)
+        return Stack(values, spacing, place, dicom_statements(dataset, values))
     except UnreadableFileError:
         raise
     except (
@@ -351,6 +413,7 @@ def read_dicom(path: Path, relpath: str, *, as_mask: bool) -> Stack:
 def dicom_values(dataset: Any, relpath: str, *, as_mask: bool) -> np.ndarray:
     """Return the grey levels of all frames, [F, H, W], or [H, W] where there is one."""
     values, kind = dataset.pixel_array, str(dataset.PhotometricInterpretation)
+    padding = None if as_mask else dicom_padding(dataset, values)
     if kind.startswith(("RGB", "YBR")):
         grey = np.round(values.astype(np.float64) @ np.array(LUMINANCE))  # [..., 3] -> [...]
         values = grey.astype(values.dtype)
@@ -362,12 +425,97 @@ def dicom_values(dataset: Any, relpath: str, *, as_mask: bool) -> np.ndarray:
         # low + high - value, the ends of what the stored bits hold: low + high = 2^bits - 1, signed -1.
         ends = -1 if values.dtype.kind == "i" else 2 ** int(dataset.BitsStored) - 1
         values = (ends - values.astype(np.int64)).astype(values.dtype)
-    # Slope * value + intercept as float64; values that the file does not rescale keep their type.
-    slope = float(dataset.get("RescaleSlope", 1))
-    intercept = float(dataset.get("RescaleIntercept", 0))
-    if (slope, intercept) != (1, 0):
-        values = values.astype(np.float64) * slope + intercept
+    values = rescaled(dataset, values)
+    if padding is not None and not padding.all():
+        values = np.where(padding, values[~padding].min(), values)
     return np.asarray(values)
+
+
+def rescaled(dataset: Any, values: np.ndarray) -> np.ndarray:
+    """Return slope * value + intercept as float64, of the file or of each frame; values that are not rescaled keep their type."""
+    if dataset.get("ModalityLUTSequence"):
+        return np.asarray(
+            importlib.import_module("pydicom.pixels").apply_modality_lut(values, dataset)
+        )
+    frames = int(dataset.get("NumberOfFrames") or 1)
+    groups = frame_groups(dataset, frames)
+    lines = [
+        (float(one.get("RescaleSlope") or 1), float(one.get("RescaleIntercept") or 0))
+        for one in (
+            in_group(group, "PixelValueTransformationSequence") or dataset for group in groups
+        )
+    ]
+    if set(lines) == {(1.0, 0.0)}:
+        return values
+    of_frames = values.reshape(frames, *values.shape[values.ndim - 2 :]).astype(np.float64)
+    scaled = [frame * slope + add for frame, (slope, add) in zip(of_frames, lines, strict=True)]
+    return np.stack(scaled).reshape(values.shape)
+
+
+def frame_groups(dataset: Any, frames: int) -> list[tuple[Any, ...]]:
+    """Return of each frame the groups that speak of it, its own before that of all frames."""
+    shared = tuple(dataset.get("SharedFunctionalGroupsSequence") or ())[:1]
+    own = list(dataset.get("PerFrameFunctionalGroupsSequence") or ())[:frames]
+    return [(*((own[i],) if i < len(own) else ()), *shared) for i in range(frames)]
+
+
+def in_group(groups: tuple[Any, ...], name: str) -> Any:
+    """Return the first item of this name in the groups, None without."""
+    return next((group[name][0] for group in groups if group.get(name)), None)
+
+
+def dicom_padding(dataset: Any, values: np.ndarray) -> np.ndarray | None:
+    """Return where the stored values are padding, bool; None where the file names no such value."""
+    ends = [dataset.get("PixelPaddingValue"), dataset.get("PixelPaddingRangeLimit")]
+    if ends[0] is None or values.dtype.kind not in "iu":
+        return None
+    # A writer may have taken the two bytes of a negative value for a positive one.
+    top, bits = np.iinfo(values.dtype).max, 8 * values.itemsize
+    named = [int(end) - 2**bits * (int(end) > top) for end in ends if end is not None]
+    return np.asarray((values >= min(named)) & (values <= max(named)))
+
+
+def dicom_statements(dataset: Any, values: np.ndarray) -> tuple[str, ...]:
+    """Return whether the file asks for a narrow window, or contradicts its photometric interpretation."""
+    found, inverse = [], {"MONOCHROME1": "IDENTITY", "MONOCHROME2": "INVERSE"}
+    item = in_group(frame_groups(dataset, 1)[0], "FrameVOILUTSequence") or dataset
+    centre, width = (item.get(name) for name in ("WindowCenter", "WindowWidth"))
+    if centre is not None and width is not None:
+        # Several windows are alternatives: the first one is shown.
+        middle, wide = (
+            float(one[0] if isinstance(one, list | tuple) or hasattr(one, "append") else one)
+            for one in (centre, width)
+        )
+        if is_narrow(middle - wide / 2, middle + wide / 2, values):
+            found.append("window")
+    if dataset.get("PresentationLUTShape") == inverse.get(str(dataset.PhotometricInterpretation)):
+        found.append("presentation")
+    return tuple(found)
+
+
+def dicom_place(
+    dataset: Any, shape: tuple[int, ...], spacing: tuple[float | None, ...]
+) -> Place | None:
+    """Return where the frames lie, None where the file does not say its orientation."""
+    groups = frame_groups(dataset, 1)[0]
+    turned = (in_group(groups, "PlaneOrientationSequence") or dataset).get(
+        "ImageOrientationPatient"
+    )
+    origin = (in_group(groups, "PlanePositionSequence") or dataset).get("ImagePositionPatient")
+    lengths = np.array([np.nan if one is None else one for one in spacing], float)
+    if not turned:
+        known = np.isfinite(lengths[1:]).all()
+        return Place(None, None, lengths, ("", "", ""), shape) if known else None  # type: ignore[arg-type]
+    along_row, along_column = np.array(turned, float).reshape(2, 3)
+    axes = np.stack([np.cross(along_row, along_column), along_column, along_row])
+    stored = nearest_letters(axes)
+    return Place(
+        np.array(origin, float) if origin else None,
+        axes,
+        lengths,
+        (stored[0], stored[1], stored[2]),
+        (shape[0], shape[1], shape[2]),
+    )
 
 
 def dicom_spacing(dataset: Any) -> tuple[float | None, float | None, float | None]:

@@ -26,6 +26,7 @@ from grpo_pipeline.tasks.attention.data.file_checks import (
     unnamed_masks,
     warn_of_dark,
     warn_of_masks,
+    warn_of_statements,
     warn_of_unnamed,
 )
 from grpo_pipeline.tasks.attention.data.image_folder import (
@@ -55,6 +56,8 @@ from grpo_pipeline.tasks.attention.data.row_checks import (
     split_reasons,
 )
 from grpo_pipeline.tasks.attention.data.splits import SHOWN, named_splits, read_split_row
+from grpo_pipeline.tasks.attention.data.statements import describe_statements
+from grpo_pipeline.tasks.text_lines import after_refusals, describe_refusals
 
 logger = logging.getLogger(__name__)
 CORE_FACTS = ("patient_id", "center", "label", "involvement", "grade_group", "split")
@@ -85,7 +88,20 @@ class RowReader:
 def check_manifest(
     raw: ImageFolder, generated: Mapping[str, object], params: DataParams
 ) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, object]]:
-    """Check every row and its files.
+    """Sort the rows, and stop where bad ones do not allow to go on. Arguments and results as ``sort_manifest``.
+
+    Raises:
+        ValueError: also if a row is bad and ``on_bad_row`` is ``fail``, or no row is left.
+    """
+    found = sort_manifest(raw, generated, params)
+    refuse_rows(raw, found[0], found[1], params)
+    return found
+
+
+def sort_manifest(
+    raw: ImageFolder, generated: Mapping[str, object], params: DataParams
+) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, object]]:
+    """Check every row and its files; bad rows are listed and stop nothing here.
 
     Args:
         raw: the data root.
@@ -99,8 +115,7 @@ def check_manifest(
         data_report: counts, unknown values, replaced bags and digests.
 
     Raises:
-        ValueError: if the root is not the configured one, a mapped column is missing, a row is bad and ``on_bad_row`` is
-            ``fail``, or no row is left.
+        ValueError: if the root is not the configured one, a mapped column is missing, or usable rows lack a class.
     """
     check_root(raw, params.root, section="attention.data", variable="attention_root")
     check_generated(raw, generated, params)
@@ -143,10 +158,13 @@ def check_manifest(
     refused += together.values()
     refused.sort(key=lambda entry: entry["row"])
     rows = [row for row in rows if row["row"] not in reasons]
-    if refused and (params.on_bad_row == "fail" or not rows):
-        raise ValueError(failure(raw, refused, n_rows=len(raw.manifest)))
-    if params.source != "phantom":  # nobody has spelt the labels of generated data
-        check_classes(raw, rows, params)
+    quarantine = pd.DataFrame(refused, columns=list(QUARANTINE_COLUMNS))
+    if said := describe_bad(raw, quarantine, n_left=len(raw.manifest) - len(refused)):
+        logger.warning("%s; attention.quarantine lists them all", said)
+    # Nobody has spelt the labels of generated data, and bad rows stop the run by themselves.
+    if params.source != "phantom" and not (refused and (params.on_bad_row == "fail" or not rows)):
+        with after_refusals(said):
+            check_classes(raw, rows, params)
     # The canonical columns in order, clinical ones after the grade group, size and spacing last if any file has one.
     names = list(CANONICAL_COLUMNS if params.names_splits else CANONICAL_COLUMNS[:-1])
     names[1:1] = [FRAME_COLUMN] if several else []
@@ -156,8 +174,28 @@ def check_manifest(
     after = names.index("grade_group") + 1
     columns = [*names[:after], *params.columns.clinical, *names[after:]]
     checked = pd.DataFrame(rows, columns=columns)
-    quarantine = pd.DataFrame(refused, columns=list(QUARANTINE_COLUMNS))
     return checked, quarantine, data_report(raw, checked, quarantine, found=found, params=params)
+
+
+def describe_bad(raw: ImageFolder, quarantine: pd.DataFrame, *, n_left: int) -> str:
+    """Return how many rows were refused and why the first was."""
+    where = ""
+    if len(quarantine):
+        where = f"{raw.where(int(quarantine['row'].iloc[0]))} ({quarantine['core_id'].iloc[0]})"
+    return describe_refusals(quarantine, n_left=n_left, where=where)
+
+
+def refuse_rows(
+    raw: ImageFolder, checked: pd.DataFrame, quarantine: pd.DataFrame, params: DataParams
+) -> None:
+    """Stop where bad rows do not allow to go on, once they are listed.
+
+    Raises:
+        ValueError: if a row is bad and ``on_bad_row`` is ``fail``, or none is left; names the first one.
+    """
+    if len(quarantine) and (params.on_bad_row == "fail" or not len(checked)):
+        refused = quarantine.to_dict("records")
+        raise ValueError(failure(raw, refused, n_rows=len(raw.manifest), n_left=len(checked)))
 
 
 def check_root(raw: ImageFolder, root: str, *, section: str, variable: str) -> None:
@@ -272,7 +310,10 @@ def check_rows(raw: ImageFolder, reader: RowReader) -> tuple[list[Row], list[Row
     drawn = [masks.burnt_in for _, masks in usable if masks.burnt_in is not None]
     if drawn:
         described["burnt_in"] = describe_burnt_in(drawn)
+    if said := describe_statements(one for _, masks in usable for one in masks.statements):
+        described["statements"] = said
     warn_of_masks(described["masks"])
+    warn_of_statements(said)
     warn_of_dark([masks.is_dark for _, masks in usable])
     return rows, refused, described
 
@@ -305,12 +346,17 @@ def refusal(row: Mapping[str, object], reason: str, *, file: str = "") -> Row:
 
 
 def failure(
-    raw: ImageFolder, refused: list[Row], *, n_rows: int, section: str = "attention.data"
+    raw: ImageFolder,
+    refused: Sequence[Mapping[Any, Any]],
+    *,
+    n_rows: int,
+    n_left: int = 1,
+    section: str = "attention.data",
 ) -> str:
     """Return the sentence that names the first bad row, counts the others and says what to do."""
     first = refused[0]
-    where = f"{raw.where(first['row'])} ({first['core_id']})"
-    if len(refused) == n_rows:
+    where = f"{raw.where(int(first['row']))} ({first['core_id']})"
+    if len(refused) == n_rows or not n_left:
         return f"{where}: {first['reason']} (all {n_rows} rows are bad, there is nothing to go on with)"
     remedy = f"correct them, or set {section}.on_bad_row: quarantine to go on without them"
     return f"{where}: {first['reason']} ({len(refused)} of {n_rows} rows are bad: {remedy})"
@@ -369,7 +415,7 @@ def data_report(
         "lesion_masks": int(checked["has_lesion_mask"].sum()),
         **(describe_spacing(checked[SPACING_COLUMN]) if SPACING_COLUMN in checked else {}),
         **found,
-        "unknown": {name: int(np.isnan(checked[name]).sum()) for name in number_columns(params)},
+        "unknown": {name: int(checked[name].isna().sum()) for name in number_columns(params)},
         "imputation": "none: unknown clinical values stay unknown (attention.imputation describes the training split)",
         "digests": {
             "manifest": manifest_digest(raw),

@@ -2,9 +2,10 @@
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from grpo_pipeline.tasks.params import SplitFractions
+from grpo_pipeline.tasks.text_lines import composed
 
 CANONICAL_COLUMNS = (
     "core_id", "patient_id", "center", "label", "involvement", "grade_group", "image", "region_mask", "bag_mask", "lesion_mask",
@@ -34,7 +35,7 @@ def as_text(value: object) -> object:
     return str(value) if isinstance(value, bool | int | float) else value
 
 
-ColumnName = Annotated[str, Field(min_length=1)]
+ColumnName = Annotated[str, Field(min_length=1), AfterValidator(composed)]
 LabelValue = Annotated[str, BeforeValidator(as_text)]
 GradeValue = Annotated[str, BeforeValidator(lambda value: canonical_value(str(value)))]
 Millimetres = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -558,7 +559,7 @@ class SplitParams(BaseModel):
 
 def canonical_value(text: str) -> str:
     """Return the form in which label values are compared: without case and outer blanks; 1, 1.0 and 01 are one value."""
-    folded = text.strip().casefold()
+    folded = composed(text.strip()).casefold()
     try:
         return f"{float(folded):g}"
     except ValueError:

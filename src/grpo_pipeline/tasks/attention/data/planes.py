@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from grpo_pipeline.tasks.attention.data.params import VolumeParams
+from grpo_pipeline.tasks.attention.data.places import Place
 
 # The error of a file that cannot be used.
 
@@ -47,10 +48,14 @@ class Stack:
     Attributes:
         values: [slices, rows, columns], the file's own type.
         spacing_mm: distance between neighbours along each axis of ``values``; None where the file does not say.
+        place: where the slices lie; None where the file says nothing of it.
+        statements: what else the file says of itself, by its name (``statements.py``).
     """
 
     values: np.ndarray
     spacing_mm: tuple[float | None, float | None, float | None]
+    place: Place | None = None
+    statements: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -63,6 +68,8 @@ class Plane:
         n_slices: slices of the file along the axis that was taken, 1 for a picture.
         is_smeared: whether a mask held so many values that half of the highest was taken for its edge.
         is_missed: whether a mask held none of the values that are named, but others above 0.
+        place: where its slices lie, slices first; None where the file says nothing of it.
+        statements: what else the file says of itself, by its name (``statements.py``).
     """
 
     values: np.ndarray
@@ -70,6 +77,8 @@ class Plane:
     n_slices: int
     is_smeared: bool = False
     is_missed: bool = False
+    place: Place | None = None
+    statements: tuple[str, ...] = ()
 
 
 def is_volume_format(path: str) -> bool:
@@ -171,10 +180,12 @@ def take_plane(
     check_finite(slices, relpath)
     row, column = (spacing for i, spacing in enumerate(stack.spacing_mm) if i != axis)
     spacing = None if row is None or column is None else (row, column)
+    place = None if stack.place is None else stack.place.ordered(axis)
     if as_mask:
         inside, is_smeared, is_missed = mask_inside(slices, relpath, values)
-        return Plane(inside, spacing, n_slices, is_smeared, is_missed)
-    return Plane(project(slices, volume), spacing, n_slices)
+        return Plane(inside, spacing, n_slices, is_smeared, is_missed, place, stack.statements)
+    image = project(slices, volume)
+    return Plane(image, spacing, n_slices, place=place, statements=stack.statements)
 
 
 def slice_axis(values: np.ndarray, relpath: str, volume: VolumeParams | None) -> int:

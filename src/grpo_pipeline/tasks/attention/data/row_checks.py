@@ -201,10 +201,19 @@ def read_number(cell: str, *, column: str) -> float:
     except ValueError:
         value = math.inf
     if not math.isfinite(value):
-        raise RowError(
-            f"column {column!r} must be a number or empty, got {cell!r}; correct the row"
-        )
+        is_comma = cell.count(",") == 1 and is_number(cell.replace(",", "."))
+        remedy = "write a decimal point" if is_comma else "correct the row"
+        raise RowError(f"column {column!r} must be a number or empty, got {cell!r}; {remedy}")
     return value
+
+
+def is_number(text: str) -> bool:
+    """Return whether a text is a number."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def read_clinical(cell: str, *, column: str) -> float:

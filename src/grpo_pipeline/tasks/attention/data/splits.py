@@ -15,6 +15,7 @@ from grpo_pipeline.tasks.attention.data.image_folder import ImageFolder, resolve
 from grpo_pipeline.tasks.attention.data.params import Classes, DataParams, SplitParams
 from grpo_pipeline.tasks.attention.data.row_checks import read_row
 from grpo_pipeline.tasks.folds import SPLITS, deal_groups, group_strata
+from grpo_pipeline.tasks.text_lines import composed
 
 logger = logging.getLogger(__name__)
 GROUPED = {"patient_id": "cluster"}
@@ -147,7 +148,7 @@ def read_splits_file(path: Path, *, core_ids: Collection[str]) -> dict[str, str]
         ValueError: if the file is no such document, an id stands twice, or one is not in the manifest.
     """
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(path.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError) as error:
         raise ValueError(
             f"{path} must be a JSON file of splits, got {error}; correct attention.data.splits_file"
@@ -161,7 +162,7 @@ def read_splits_file(path: Path, *, core_ids: Collection[str]) -> dict[str, str]
         raise ValueError(
             f'{path} must hold lists of core ids named "train", "val" and "test", got {kind}; correct it'
         )
-    pairs = [(str(core_id), name) for name in SPLITS for core_id in found[name]]
+    pairs = [(composed(str(core_id)), name) for name in SPLITS for core_id in found[name]]
     split_of = dict(pairs)
     if len(split_of) < len(pairs):
         twice = sorted(
@@ -192,7 +193,9 @@ def named_splits(raw: ImageFolder, params: DataParams) -> dict[str, str] | None:
         if columns.core_id
         else map(file_stem, raw.manifest[columns.image])
     )
-    return read_splits_file(resolve_below(raw.root, params.splits_file), core_ids=set(ids))
+    return read_splits_file(
+        resolve_below(raw.root, params.splits_file), core_ids=set(map(composed, ids))
+    )
 
 
 def read_split_row(
@@ -202,7 +205,7 @@ def read_split_row(
     row: Row = read_row(cells, params)
     if split_of is None:
         return row
-    core_id, file = row["core_id"], str(params.splits_file)
+    core_id, file = composed(row["core_id"]), str(params.splits_file)
     if core_id not in split_of:
         raise RowError(
             f"core {core_id!r} must be in a split of {file!r}, got none; add it there or drop the row",

@@ -1,5 +1,6 @@
 """Check raw dialogues: usable examples in canonical columns, the story corpus, refused rows with reasons, and a report."""
 
+import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -31,15 +32,30 @@ from grpo_pipeline.tasks.dialogue.data.readers import (
     read_stories,
 )
 from grpo_pipeline.tasks.dialogue.data.text_files import DialogueFiles
-from grpo_pipeline.tasks.text_lines import RowError
+from grpo_pipeline.tasks.dialogue.scores import is_without_blanks
+from grpo_pipeline.tasks.text_lines import RowError, describe_refusals
 
+logger = logging.getLogger(__name__)
 CheckedData = tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame, dict[str, object]]
 
 
 def check_dialogues(
     files: DialogueFiles, generated: Mapping[str, object], params: DialogueDataParams
 ) -> CheckedData:
-    """Check every row, compare the rows with each other, and bring them into one form.
+    """Sort the rows, and stop where bad ones do not allow to go on. Arguments and results as ``sort_dialogues``.
+
+    Raises:
+        ValueError: also if a row is bad and ``on_bad_row`` is ``fail``, or no example is left.
+    """
+    found = sort_dialogues(files, generated, params)
+    refuse_rows(found[0], found[2], params)
+    return found
+
+
+def sort_dialogues(
+    files: DialogueFiles, generated: Mapping[str, object], params: DialogueDataParams
+) -> CheckedData:
+    """Check every row, compare the rows with each other, and bring them into one form; bad ones are listed and stop nothing.
 
     Args:
         files: the data root as it is.
@@ -53,8 +69,7 @@ def check_dialogues(
         data_report: counts, lengths, shortened questions and digests.
 
     Raises:
-        ValueError: if the root is not the configured one, a file or column is missing, a row is bad and ``on_bad_row`` is
-            ``fail``, or no example or no story is left.
+        ValueError: if the root is not the configured one, a file or column is missing, or there is no row or no story.
     """
     check_root(files, params)
     reading = (
@@ -83,12 +98,17 @@ def check_dialogues(
         rows.append(example_row(draft, question, personas))
         fitted.append(question)
     refused.sort(key=lambda entry: (entry["file"] != files.examples.path, entry["row"]))
-    refuse(files, refused, n_examples=len(rows), n_stories=len(stories), params=params)
+    for name, number in (("examples", len(rows) + len(refused)), ("stories", len(stories))):
+        if not number:
+            told = failure(refused, n_left=len(rows)) if refused else "see docs/dialogue_data.md"
+            raise ValueError(f"{files.root} must hold {name}, got none that can be used; {told}")
     tables = (
         pd.DataFrame(rows, columns=list(EXAMPLE_COLUMNS)),
         pd.DataFrame(stories, columns=list(STORY_COLUMNS)),
         pd.DataFrame(refused, columns=list(QUARANTINE_COLUMNS)),
     )
+    if told := describe_bad(tables[2], n_left=len(rows)):
+        logger.warning("%s; dialogue.quarantine lists them all", told)
     removed = {"removed_hidden_characters": reading.hidden + hidden}
     read = [files.examples, files.stories if params.stories_from == "file" else None]
     digests = {Path(file.path).name: file.digest() for file in read if file is not None}
@@ -209,22 +229,24 @@ def example_row(draft: Draft, question: FittedQuestion, personas: Mapping[str, s
     return dict(zip(EXAMPLE_COLUMNS, values, strict=True))
 
 
-def refuse(
-    files: DialogueFiles,
-    refused: Sequence[Row],
-    *,
-    n_examples: int,
-    n_stories: int,
-    params: DialogueDataParams,
+def describe_bad(quarantine: pd.DataFrame, *, n_left: int) -> str:
+    """Return how many entries were refused and why the first was."""
+    first = (
+        f"{quarantine['file'].iloc[0]} line {quarantine['row'].iloc[0]}" if len(quarantine) else ""
+    )
+    return describe_refusals(quarantine, n_left=n_left, where=first)
+
+
+def refuse_rows(
+    checked: pd.DataFrame, quarantine: pd.DataFrame, params: DialogueDataParams
 ) -> None:
-    """Stop where the bad rows do not allow to go on, or nothing is there."""
-    if refused and (params.on_bad_row == "fail" or not n_examples):
-        raise ValueError(failure(refused, n_left=n_examples))
-    for name, number in (("examples", n_examples), ("stories", n_stories)):
-        if not number:
-            raise ValueError(
-                f"{files.root} must hold {name}, got none that can be used; see dialogue.data in docs/dialogue_data.md"
-            )
+    """Stop where bad rows do not allow to go on, once they are listed.
+
+    Raises:
+        ValueError: if an entry is bad and ``on_bad_row`` is ``fail``, or no example is left; names the first one.
+    """
+    if len(quarantine) and (params.on_bad_row == "fail" or not len(checked)):
+        raise ValueError(failure(quarantine.to_dict("records"), n_left=len(checked)))
 
 
 def counts(
@@ -262,8 +284,16 @@ def lengths(
         "dropped_turns": sum(question.dropped_turns for question in fitted),
         "cut_turns": sum(question.is_cut for question in fitted),
     }
+    by_character = int(answers.map(is_without_blanks).sum()) if len(answers) else 0
+    if by_character:
+        logger.warning(
+            "%d of %d answers are in a script without blanks between words: every score counts their characters as words",
+            *(by_character, len(answers)),
+        )
     measured = {
         name: {"mean": round(float(size.mean()), 1), "max": int(size.max())}
         for name, size in sizes.items()
+        if len(size)
     }
-    return {"bytes": measured, "shortened": shortened}
+    told = {"answers_scored_by_character": by_character} if by_character else {}
+    return {"bytes": measured, "shortened": shortened, **told}

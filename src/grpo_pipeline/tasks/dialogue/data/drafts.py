@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from grpo_pipeline.tasks.dialogue.data.text_files import lines_of
 from grpo_pipeline.tasks.text_lines import RowError
 
 NEEDS = ("persona", "story", "none", "unknown")
@@ -83,7 +84,7 @@ def refusal(row: int, reason: str, *, file: str, example_id: str = "") -> Row:
     return dict(zip(QUARANTINE_COLUMNS, (row, example_id, file, reason), strict=True))
 
 
-def failure(refused: Sequence[Row], *, n_left: int) -> str:
+def failure(refused: Sequence[Mapping[Any, Any]], *, n_left: int) -> str:
     """Return the sentence that names the first bad row, counts the others and says what to do."""
     first = refused[0]
     where = f"{first['file']} line {first['row']}" + (
@@ -179,7 +180,7 @@ def parse_question(question: str) -> tuple[str, list[str]]:
         )
     persona, turns = (
         " ".join(parts[1].split()),
-        [turn.strip() for turn in parts[2].splitlines() if turn.strip()],
+        [turn.strip() for turn in lines_of(parts[2])],
     )
     for name, part in (("persona", persona), ("context", turns)):
         if not part:

@@ -18,11 +18,20 @@ from grpo_pipeline.tasks.dialogue.data.drafts import (
 from grpo_pipeline.tasks.dialogue.data.params import ConversationParams
 from grpo_pipeline.tasks.dialogue.data.text_files import (
     clean_text,
+    lines_of,
     parse_line,
+    read_id,
     read_text,
     without_hidden,
 )
-from grpo_pipeline.tasks.text_lines import RowError, TextFile, csv_records, numbered_lines
+from grpo_pipeline.tasks.text_lines import (
+    RowError,
+    TextFile,
+    check_width,
+    composed,
+    csv_records,
+    numbered_lines,
+)
 
 KEYS = ("question", "answers", "example_id", "persona_id", "needs", "story_id", "split")
 
@@ -70,16 +79,16 @@ def read_row(
     question, answers = read_text(cells, "question"), read_answers(cells)
     persona, turns = parse_question(question)
     needs = read_choice(cells, "needs", NEEDS, default="unknown")
-    story_id = read_text(cells, "story_id", default="")
+    story_id = read_id(cells, "story_id", default="")
     if needs == "story" and not story_id:
         raise RowError(
             "story_id must name the story that the reply needs, got none; add it or set needs: unknown"
         )
     return Draft(
         row=number,
-        example_id=read_text(cells, "example_id", default="")
+        example_id=read_id(cells, "example_id", default="")
         or numbered(digest_of(question, *answers), seen),
-        given_id=read_text(cells, "persona_id", default=""),
+        given_id=read_id(cells, "persona_id", default=""),
         persona=persona,
         partner="",
         turns=tuple(turns),
@@ -154,12 +163,12 @@ def read_conversations(file: TextFile, params: ConversationParams) -> Reading:
     """
     drafts: list[Draft] = []
     refused: list[Row] = []
-    seen, n_rows, n_turns, hidden = Counter[str](), 0, 0, 0
-    for number, cells in csv_records(
-        file, [params.conversation, *params.personas], section="dialogue.data.conversations"
-    ):
+    seen, n_rows, n_turns, hidden, n_silent = Counter[str](), 0, 0, 0, 0
+    columns = [composed(name) for name in (params.conversation, *params.personas)]
+    for number, cells in csv_records(file, columns, section="dialogue.data.conversations"):
         n_rows += 1
         try:
+            check_width(cells, columns)
             visible, n_hidden = without_hidden(cells)
             conversation = read_conversation(visible, params)
         except RowError as error:
@@ -170,6 +179,7 @@ def read_conversations(file: TextFile, params: ConversationParams) -> Reading:
         texts = [text for _, text in conversation.turns]
         unique = numbered(digest_of(*conversation.personas, *texts), seen)
         sound, empty = reply_turns(conversation, params)
+        n_silent += not sound
         drafts += [
             draft_turn(conversation, turn, params, row=number, name=unique) for turn in sound
         ]
@@ -182,7 +192,8 @@ def read_conversations(file: TextFile, params: ConversationParams) -> Reading:
             )
             for turn in empty
         ]
-    return Reading(tuple(drafts), tuple(refused), n_rows, hidden, {"turns": n_turns})
+    told = {"turns": n_turns, "conversations_without_an_example": n_silent}
+    return Reading(tuple(drafts), tuple(refused), n_rows, hidden, told)
 
 
 def read_conversation(cells: Mapping[str, object], params: ConversationParams) -> Conversation:
@@ -192,9 +203,10 @@ def read_conversation(cells: Mapping[str, object], params: ConversationParams) -
         RowError: if a cell is empty or no UTF-8, or no line begins with a speaker's name.
     """
     first, second = (
-        " ".join(clean_text(cells[column], name=repr(column)).split()) for column in params.personas
+        " ".join(clean_text(cells[composed(column)], name=repr(column)).split())
+        for column in params.personas
     )
-    text = clean_text(cells[params.conversation], name=repr(params.conversation))
+    text = clean_text(cells[composed(params.conversation)], name=repr(params.conversation))
     turns = split_turns(text, params.speakers)
     if not turns:
         raise RowError(
@@ -206,7 +218,7 @@ def read_conversation(cells: Mapping[str, object], params: ConversationParams) -
 def split_turns(text: str, speakers: Sequence[str]) -> list[tuple[int, str]]:
     """Return the turns of a conversation; a line without a speaker's name goes on with the turn above it."""
     turns: list[tuple[int, str]] = []
-    for line in filter(str.strip, text.splitlines()):
+    for line in lines_of(text):
         speaker = next(
             (place for place, name in enumerate(speakers) if line.startswith(f"{name}:")), None
         )
@@ -312,11 +324,9 @@ def read_story(cells: dict[str, object]) -> Row:
     Raises:
         RowError: if a key is missing or no text.
     """
-    if isinstance(cells.get("id"), int):
-        cells = cells | {"id": str(cells["id"])}
     title, text = read_text(cells, "title", default=""), read_text(cells, "text")
     return {
-        "story_id": read_text(cells, "id"),
+        "story_id": read_id(cells, "id"),
         "title": " ".join(title.split()),
         "text": " ".join(text.split()),
         "persona_id": "",

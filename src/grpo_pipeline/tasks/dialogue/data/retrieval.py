@@ -139,7 +139,7 @@ def retrieval_queries(checked: pd.DataFrame, params: RetrievalParams) -> list[st
     """Return what is searched for each example: its persona, with the last turn of its context if so asked."""
     if params.query == "persona":
         return list(checked["persona"])
-    last = checked["context"].map(lambda context: context.splitlines()[-1])
+    last = checked["context"].map(lambda context: context.split("\n")[-1])
     return [f"{persona} {turn}" for persona, turn in zip(checked["persona"], last, strict=True)]
 
 

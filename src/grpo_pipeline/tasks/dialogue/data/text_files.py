@@ -1,12 +1,13 @@
 """Read raw text files of a data set line by line, and refuse unusable lines."""
 
 import json
+import re
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from grpo_pipeline.tasks.text_lines import RowError, TextFile
+from grpo_pipeline.tasks.text_lines import RowError, TextFile, composed
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,8 @@ def parse_line(line: bytes) -> dict[str, object]:
             f"the line must be UTF-8, got byte 0x{line[error.start]:02x} at {error.start}; convert the file"
         ) from error
     try:
-        found = json.loads(text, object_pairs_hook=unique_keys)
+        # NaN is no JSON, and what Python writes for a missing number.
+        found = json.loads(text, object_pairs_hook=unique_keys, parse_constant=lambda _: None)
     except RowError:
         raise
     # A plain ValueError is a number of more digits than Python reads.
@@ -80,10 +82,33 @@ def read_text(cells: Mapping[str, object], key: str, *, default: str | None = No
     Raises:
         RowError: if it is missing without a default, no text, blank without a default, or not encodable in UTF-8.
     """
-    value = cells.get(key, default)
+    value = cells.get(key)
+    value = (
+        default if value is None else value
+    )  # tables are written with null where a value is missing
     if value is None:
-        raise RowError(f"key {key!r} must be there, got {sorted(cells)}; add it")
+        got = "null" if key in cells else f"{sorted(cells)}"
+        raise RowError(f"key {key!r} must be there, got {got}; add it")
     return clean_text(value, name=repr(key), may_be_empty=default is not None)
+
+
+def read_id(cells: Mapping[str, object], key: str, *, default: str | None = None) -> str:
+    """Return the name under a key: text, or a whole number, which pandas writes as 3.0 where another row has none.
+
+    Raises:
+        RowError: as ``read_text``.
+    """
+    value = cells.get(key)
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    return read_text(cells, key, default=default)
+
+
+def lines_of(text: str) -> list[str]:
+    """Return the lines of a text that are not blank; U+2028 and its like stand inside a line, as in JSON."""
+    return [line for line in re.split(r"\r\n|\r|\n", text) if line.strip()]
 
 
 def clean_text(value: object, *, name: str, may_be_empty: bool = False) -> str:
@@ -93,7 +118,12 @@ def clean_text(value: object, *, name: str, may_be_empty: bool = False) -> str:
         RowError: if it is no text, empty, or holds half of a surrogate pair, which no UTF-8 has.
     """
     if not isinstance(value, str):
-        raise RowError(f"{name} must be text, got {type(value).__name__}; put it in quotes")
+        got, remedy = (
+            ("nothing", "fill it or drop the row")
+            if value is None
+            else (type(value).__name__, "put it in quotes")
+        )
+        raise RowError(f"{name} must be text, got {got}; {remedy}")
     try:
         value.encode()
     except UnicodeEncodeError as error:
@@ -128,7 +158,7 @@ def printable(text: str) -> str:
 
 
 def without_hidden(cells: Mapping[str, object]) -> tuple[dict[str, object], int]:
-    """Return the cells of a row without hidden characters, and how many there were.
+    """Return the cells of a row without hidden characters, in one Unicode form, and how many there were.
 
     A control character that parts words becomes a blank, others and marks of direction are removed; tabs and line breaks stay.
     Two texts that look the same would otherwise be different ones to model, reward and metric.
@@ -142,6 +172,6 @@ def without_hidden(cells: Mapping[str, object]) -> tuple[dict[str, object], int]
         if not isinstance(value, str):
             return value
         count += sum(ord(sign) in _REMOVED for sign in value) if not value.isprintable() else 0
-        return value.translate(_REMOVED)
+        return composed(value.translate(_REMOVED))
 
     return {key: cleaned(value) for key, value in cells.items()}, count

@@ -105,6 +105,11 @@ def draw_tokens(log_probs: Tensor, uniform: Tensor) -> Tensor:
     return tokens.clamp_max(log_probs.shape[-1] - 1)  # only NaN is clamped; the loss refuses it
 
 
+def is_end(tokens: Tensor, ends: tuple[int, ...]) -> Tensor:
+    """Return where a token ends a reply, bool of the shape of the tokens; ``ends`` are (*end_ids, pad_id)."""
+    return torch.isin(tokens, torch.tensor(ends[:-1], device=tokens.device))
+
+
 @dataclass(frozen=True)
 class ReplyRollouts(Rollouts):
     """Replies as they were drawn.
@@ -127,7 +132,7 @@ def sample_replies(
     group_size: int,
     *,
     params: ReplyParams,
-    ends: tuple[int, int],
+    ends: tuple[int, ...],
     generator: torch.Generator,
 ) -> ReplyRollouts:
     """Draw G replies to each prompt (no grad).
@@ -142,7 +147,7 @@ def sample_replies(
         encoded: its encoding of P prompts.
         group_size: G.
         params: how to draw; L = max_tokens.
-        ends: (eos_id, pad_id) of the tokenizer.
+        ends: (*end_ids, pad_id) of the tokenizer.
         generator: the only source of randomness, on the device of the language model.
 
     Raises:
@@ -167,7 +172,7 @@ def sample_replies(
 
 
 def greedy_replies(
-    language_model: LanguageModel, encoded: Encoded, *, max_tokens: int, ends: tuple[int, int]
+    language_model: LanguageModel, encoded: Encoded, *, max_tokens: int, ends: tuple[int, ...]
 ) -> ReplyRollouts:
     """Write the one reply to each prompt that takes the likeliest token each time, actions [P, 1, L].
 
@@ -193,10 +198,10 @@ class _Table:
         prompts: int,
         group_size: int,
         params: ReplyParams,
-        ends: tuple[int, int],
+        ends: tuple[int, ...],
         like: Tensor,
     ) -> None:
-        self._params, (self._eos, self._pad) = params, ends
+        self._params, self._ends, self._pad = params, ends, ends[-1]
         self._shape = (prompts, group_size)
         self.rows = torch.arange(prompts * group_size, device=like.device).view(prompts, group_size)
         self.is_open = torch.ones_like(self.rows, dtype=torch.bool)
@@ -219,7 +224,7 @@ class _Table:
         )  # [P, G]
         tokens = draw_tokens(log_probs, uniform.flatten()[self.rows])
         self._write(tokens, log_probs)
-        self.is_open = self.is_open & (tokens != self._eos)
+        self.is_open = self.is_open & ~is_end(tokens, self._ends)
         return tokens
 
     def keep(self, stay: Places) -> None:

@@ -1,5 +1,6 @@
 """Turn texts into padded rows of token ids with a mask; too long texts are refused or cut as the parameters say."""
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,11 +22,13 @@ class Tokenizer(Protocol):
         size: number of ids; each id is below it.
         pad_id: fills rows up; never looked at, the mask says where.
         eos_id: ends a text.
+        end_ids: all that end a reply, ``eos_id`` first: a model may have been trained to end with another one.
     """
 
     size: int
     pad_id: int
     eos_id: int
+    end_ids: tuple[int, ...]
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of a text, without an end."""
@@ -129,6 +132,7 @@ class ByteTokenizer:
     size = 256 + OFFSET
     pad_id = PAD
     eos_id = EOS
+    end_ids: tuple[int, ...] = (EOS,)
 
     def encode(self, text: str) -> list[int]:
         """Return one id per byte; half of a surrogate pair, which UTF-8 cannot hold, is written as "?"."""
@@ -202,6 +206,7 @@ BESIDE = (
         "added_tokens.json",
         "chat_template.jinja",
         "config.json",
+        "generation_config.json",
         "merges.txt",
         "special_tokens_map.json",
         "tokenizer.model",
@@ -213,14 +218,15 @@ BESIDE = (
 class FolderTokenizer:
     """A tokenizer of the library transformers behind ``tokens.Tokenizer``.
 
-    Where it has no padding id (GPT-2, Llama) the end fills rows up: the mask says what is a token.
+    Where it has no padding id (GPT-2, Llama) the end fills rows up: the mask says what is a token. A reply ends with every id
+    that the tokenizer, ``config.json`` or ``generation_config.json`` calls an end.
 
     Args:
         tokenizer: as ``AutoTokenizer`` returns it.
         files: file name -> content, of what it was read from.
 
     Raises:
-        ValueError: if it has no end.
+        ValueError: if it has no end, or a file names one that is no number.
     """
 
     def __init__(self, tokenizer: Any, files: Mapping[str, bytes]) -> None:
@@ -231,6 +237,7 @@ class FolderTokenizer:
         self._tokenizer, self.files = tokenizer, files
         self.size = len(tokenizer)
         self.eos_id = int(tokenizer.eos_token_id)
+        self.end_ids = tuple(dict.fromkeys((self.eos_id, *configured_ends(files))))
         self.pad_id = self.eos_id if tokenizer.pad_token_id is None else int(tokenizer.pad_token_id)
 
     def encode(self, text: str) -> list[int]:
@@ -239,12 +246,30 @@ class FolderTokenizer:
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text without special tokens; ids outside the vocabulary are left out."""
-        known = [i for i in ids if i < self.size]
+        known = [i for i in ids if i < self.size and i not in self.end_ids]
         return str(
             self._tokenizer.decode(
                 known, skip_special_tokens=True, clean_up_tokenization_spaces=False
             )
         )
+
+
+def configured_ends(files: Mapping[str, bytes]) -> tuple[int, ...]:
+    """Return the ids that the configurations of a model's folder call ends, one or a list in each.
+
+    Raises:
+        ValueError: if one is no number. One that the tokenizer lacks is never drawn, and ends nothing.
+    """
+    found: list[int] = []
+    for name in ("config.json", "generation_config.json"):
+        told = json.loads(files.get(name, b"{}")).get("eos_token_id")
+        ends = told if isinstance(told, list) else [] if told is None else [told]
+        if wrong := [end for end in ends if not isinstance(end, int)]:
+            raise ValueError(
+                f"eos_token_id of {name} must be a token id or a list of them, got {wrong}; correct it"
+            )
+        found += ends
+    return tuple(found)
 
 
 def read_tokenizer(folder: str) -> FolderTokenizer:

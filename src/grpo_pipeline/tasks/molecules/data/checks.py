@@ -1,5 +1,6 @@
 """Check raw molecules: sound ones in canonical columns, the vocabulary they need, refused ones with reasons, and a report."""
 
+import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
@@ -13,6 +14,7 @@ import pandas as pd
 from rdkit import Chem, rdBase
 
 from grpo_pipeline.runs.lookahead import map_ahead, usable_cores
+from grpo_pipeline.runs.progress import track
 from grpo_pipeline.tasks.molecules.data.params import MoleculeDataParams
 from grpo_pipeline.tasks.molecules.data.readers import (
     Entry,
@@ -29,8 +31,9 @@ from grpo_pipeline.tasks.molecules.graphs.encoding import (
     sanitise,
 )
 from grpo_pipeline.tasks.molecules.graphs.vocabulary import Vocabulary, bonds_of
-from grpo_pipeline.tasks.text_lines import RowError, TextFile, check_root
+from grpo_pipeline.tasks.text_lines import RowError, TextFile, check_root, describe_refusals
 
+logger = logging.getLogger(__name__)
 COLUMNS = ("smiles", "name", "atoms", "lost_stereo", "row")
 QUARANTINE_COLUMNS = ("row", "name", "text", "kind", "reason", "file")
 REFUSED, DUPLICATE = "refused", "duplicate"
@@ -52,7 +55,20 @@ class Draft:
 def check_molecules(
     file: TextFile, generated: Mapping[str, object], params: MoleculeDataParams
 ) -> CheckedMolecules:
-    """Check every molecule of the file and bring it into one form.
+    """Sort the molecules, and stop where bad ones do not allow to go on. Arguments and results as ``sort_molecules``.
+
+    Raises:
+        ValueError: also if a molecule is bad and ``on_bad_row`` is ``fail``, or no molecule is left.
+    """
+    found = sort_molecules(file, generated, params)
+    refuse_molecules(found[0], found[1], params)
+    return found
+
+
+def sort_molecules(
+    file: TextFile, generated: Mapping[str, object], params: MoleculeDataParams
+) -> CheckedMolecules:
+    """Check every molecule of the file and bring it into one form; bad ones are listed and stop nothing here.
 
     Every molecule that passes is decoded from its graph again: graph and canonical SMILES come back exactly, or it is refused.
 
@@ -68,8 +84,7 @@ def check_molecules(
         data_report: counts, stereo marks that were lost, digest of the file.
 
     Raises:
-        ValueError: if the root is not the configured one, a column is missing, a molecule is bad and ``on_bad_row`` is
-            ``fail``, or no molecule is left.
+        ValueError: if the root is not the configured one, a column is missing, or the file holds no molecule.
     """
     check_root(Path(file.path).parent, params.root, task="molecules")
     drafts, listed = _draft_all(read_records(file, params), params)
@@ -102,7 +117,12 @@ def check_molecules(
     quarantine = pd.DataFrame(
         [{**row, "file": file.path} for row in listed], columns=list(QUARANTINE_COLUMNS)
     )
-    _refuse(file, quarantine, n_left=len(kept), params=params)
+    if not n_rows:
+        raise ValueError(
+            f"{file.path} must hold molecules, got none; see molecules.data in docs/molecules_data.md"
+        )
+    if told := describe_bad(quarantine, n_left=len(kept)):
+        logger.warning("%s; molecules.quarantine lists them all", told)
     checked = pd.DataFrame([_row(draft) for draft in kept.values()], columns=list(COLUMNS))
     report = _report(file, list(kept.values()), quarantine, params)
     return checked, quarantine, vocabulary.to_json(), {**report, "rows": n_rows}
@@ -167,17 +187,18 @@ def _draft_all(
     rest = iter(lambda: list(islice(records, CHUNK)), [])
     if workers > 1 and (second := next(rest, None)):
         try:
-            for part in map_ahead(
+            parts = map_ahead(
                 draft, chain([second], rest), workers=workers, ahead=2 * workers, processes=True
-            ):
+            )
+            for part in track(parts, f"check molecules, {CHUNK} at a time"):
                 found += part
         except BrokenProcessPool as error:
             raise RuntimeError(
                 f"processes that check molecules must live, got {error}; free memory, or set molecules.data.workers: 1"
             ) from error
     else:
-        for chunk in rest:
-            found += draft(chunk)
+        for part in track(map(draft, rest), f"check molecules, {CHUNK} at a time"):
+            found += part
     return [one for one in found if isinstance(one, Draft)], [
         one for one in found if not isinstance(one, Draft)
     ]
@@ -252,14 +273,22 @@ def _refusal(entry: Entry, reason: str, *, kind: str = REFUSED) -> Row:
     }
 
 
-def _refuse(
-    file: TextFile, quarantine: pd.DataFrame, *, n_left: int, params: MoleculeDataParams
-) -> None:
+def describe_bad(quarantine: pd.DataFrame, *, n_left: int) -> str:
+    """Return how many molecules were refused and why the first was; repetitions are none of them."""
     bad = quarantine[quarantine["kind"] == REFUSED]
-    if not len(quarantine) and not n_left:
-        raise ValueError(
-            f"{file.path} must hold molecules, got none; see molecules.data in docs/molecules_data.md"
-        )
+    where = f"{bad['file'].iloc[0]} line {bad['row'].iloc[0]}" if len(bad) else ""
+    return describe_refusals(bad, n_left=n_left, where=where)
+
+
+def refuse_molecules(
+    checked: pd.DataFrame, quarantine: pd.DataFrame, params: MoleculeDataParams
+) -> None:
+    """Stop where bad molecules do not allow to go on, once they are listed.
+
+    Raises:
+        ValueError: if a molecule is bad and ``on_bad_row`` is ``fail``, or none is left; names the first one.
+    """
+    bad, n_left = quarantine[quarantine["kind"] == REFUSED], len(checked)
     if len(bad) and (params.on_bad_row == "fail" or not n_left):
         first = bad.iloc[0]
         remedy = (
@@ -268,7 +297,8 @@ def _refuse(
             else "and none is left, there is nothing to go on with: correct them"
         )
         raise ValueError(
-            f"{file.path} line {first['row']}: {first['reason']} ({len(bad)} molecules are bad, {remedy})"
+            f"{first['file']} line {first['row']}: {first['reason']} ({len(bad)} molecules are bad, {remedy}; "
+            "molecules.quarantine lists them all)"
         )
 
 

@@ -88,9 +88,9 @@ class MoleculeDataParams(BaseModel):
     bonds: BondForm
     atoms: Names | None
     charges: tuple[int, ...] | None
-    min_atoms: Annotated[int, Field(ge=2)]
-    max_atoms: Annotated[int, Field(ge=2)] | None
-    size_limit: Annotated[int, Field(ge=2, le=255)]
+    min_atoms: Annotated[int, Field(ge=1)]
+    max_atoms: Annotated[int, Field(ge=1)] | None
+    size_limit: Annotated[int, Field(ge=1, le=255)]
     workers: Annotated[int, Field(ge=1, le=64)] | None = None
     on_bad_row: Literal["fail", "quarantine"]
 

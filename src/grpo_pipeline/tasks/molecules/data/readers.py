@@ -1,6 +1,7 @@
 """Read molecules from SMILES lines, a CSV column or SDF records; what cannot be read is listed with line and reason."""
 
 import io
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
@@ -8,9 +9,26 @@ from itertools import chain
 from rdkit import Chem
 
 from grpo_pipeline.tasks.molecules.data.params import ColumnParams, MoleculeDataParams
-from grpo_pipeline.tasks.text_lines import RowError, TextFile, csv_records, numbered_lines
+from grpo_pipeline.tasks.text_lines import (
+    HEAD,
+    RowError,
+    TextFile,
+    check_encoding,
+    check_width,
+    composed,
+    csv_records,
+    numbered_lines,
+)
 
 SDF_END = "$$$$"
+COUNTS = re.compile(r"V[23]000\s*$")
+"""End of the line of an SDF record that counts its atoms, the fourth."""
+EXTENSION = re.compile(r"\|[^|]*\|")
+"""What CXSMILES puts behind a SMILES: radicals, groups, coordinates, labels."""
+OPEN_LABEL = re.compile(r"_?R\w*|_?AP\d*|.+_[ep]")
+"""Labels of atoms that are no atoms: rests, places of attachment, queries and pseudo-atoms."""
+READING = Chem.SmilesParserParams()
+READING.sanitize, READING.removeHs, READING.strictCXSMILES = False, False, True
 
 
 @dataclass(frozen=True)
@@ -41,16 +59,20 @@ class Record:
         name: as the file says beside a SMILES, or "".
         text: its SMILES, or the lines of its SDF record.
         is_block: whether it is an SDF record.
+        reason: why it cannot be read, or "".
     """
 
     row: int
     name: str
     text: str
     is_block: bool = False
+    reason: str = ""
 
 
 def read_entry(record: Record) -> Entry:
     """Let RDKit read one molecule."""
+    if record.reason:
+        return Entry(record.row, record.name, record.text, None, record.reason)
     if record.is_block:
         return _from_block(record.row, record.text)
     return _from_smiles(record.row, record.text, name=record.name)
@@ -68,21 +90,34 @@ def read_records(file: TextFile, params: MoleculeDataParams) -> Iterator[Record]
 
 
 def _read_lines(file: TextFile) -> Iterator[Record]:
-    """Read ``SMILES [name]`` from every line that is not blank."""
+    """Read ``SMILES [|extension|] [name]`` from every line that is not blank."""
     for number, line in numbered_lines(file):
         words = line.decode(errors="surrogateescape").split(maxsplit=1)
-        yield Record(number, words[1].strip() if len(words) > 1 else "", words[0])
+        smiles, rest = words[0], words[1].strip() if len(words) > 1 else ""
+        if rest.startswith("|"):
+            found = EXTENSION.match(rest)
+            end = found.end() if found else len(rest)  # one that does not end is no name
+            smiles, rest = f"{smiles} {rest[:end]}", rest[end:].strip()
+        yield Record(number, rest, smiles)
 
 
 def _read_csv(file: TextFile, columns: ColumnParams) -> Iterator[Record]:
     wanted = [name for name in (columns.smiles, columns.name) if name is not None]
+    wanted = [composed(name) for name in wanted]
     for number, cells in csv_records(file, wanted, section="molecules.data.columns"):
-        name = "" if columns.name is None else (cells[columns.name] or "").strip()
-        yield Record(number, name, (cells[columns.smiles] or "").strip())
+        try:
+            check_width(cells, wanted)
+        except RowError as error:
+            yield Record(number, "", "", reason=str(error))
+            continue
+        name = "" if columns.name is None else (cells[composed(columns.name)] or "").strip()
+        yield Record(number, name, (cells[composed(columns.smiles)] or "").strip())
 
 
 def _read_sdf(file: TextFile) -> Iterator[Record]:
     begin, block = 1, list[str]()
+    with file.open() as content:
+        check_encoding(content.read(HEAD).replace(b"\r", b"\n"), file.path)
     with (
         file.open() as content,
         io.TextIOWrapper(content, encoding="utf-8-sig", errors="surrogateescape") as lines,
@@ -100,17 +135,49 @@ def _from_smiles(row: int, text: str, *, name: str) -> Entry:
     try:
         _check_text(text, name)
         # RDKit reads up to a blank and would leave the rest of a cell out.
-        molecule = Chem.MolFromSmiles(text, sanitize=False) if len(text.split()) == 1 else None
+        smiles, extension = (*text.split(maxsplit=1), "", "")[:2]
+        is_one = not extension or EXTENSION.fullmatch(extension) is not None
+        molecule = Chem.MolFromSmiles(text, READING) if is_one and smiles else None
         if molecule is None or not molecule.GetNumAtoms():
             raise RowError(
                 f"the SMILES must be one that RDKit reads, got {text[:80]!r}; correct it"
             )
+        if extension:
+            _check_extension(molecule, extension)
     except RowError as error:
         return Entry(row, _printable(name), _printable(text), None, str(error))
     return Entry(row, name, text, molecule, "")
 
 
+def _check_extension(molecule: Chem.Mol, extension: str) -> None:
+    """Refuse what a CXSMILES extension says that no single molecule is: places of attachment, repeats, queries."""
+    labels = [
+        atom.GetProp("atomLabel") for atom in molecule.GetAtoms() if atom.HasProp("atomLabel")
+    ]
+    is_open = (
+        bool(Chem.GetMolSubstanceGroups(molecule))
+        or molecule.HasProp("_molLinkNodes")
+        or any(OPEN_LABEL.fullmatch(label) for label in labels)
+        or any(atom.HasQuery() for atom in molecule.GetAtoms())
+        or any(bond.HasProp("_MolFileBondEndPts") for bond in molecule.GetBonds())
+    )
+    if is_open:
+        raise RowError(
+            f"the SMILES must be of one molecule, got {extension[:80]!r} behind it, which leaves something open; write the "
+            "molecule that is meant"
+        )
+
+
+def _without_blank_lines(block: str) -> str:
+    """Return a record without blank lines before its name: its counts stand in the fourth line, an empty name in the first."""
+    lines = block.split("\n")
+    counts = next((i for i, line in enumerate(lines) if COUNTS.search(line)), 3)
+    blank = max(0, counts - 3)
+    return block if any(map(str.strip, lines[:blank])) else "\n".join(lines[blank:])
+
+
 def _from_block(row: int, block: str) -> Entry:
+    block = _without_blank_lines(block)
     name = block.partition("\n")[0].strip()
     try:
         _check_text(block, name)
