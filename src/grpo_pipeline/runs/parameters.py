@@ -106,8 +106,7 @@ class ReplacingConfigLoader(OmegaConfigLoader):
         """
         env = self.env or self.default_run_env
         below = extended(self.conf_source, env) if env != self.base_env else []
-        root = Path(self.conf_source)
-        folders = [root / str(self.base_env), *below, root / str(env)]
+        folders = [Path(self.conf_source) / str(name) for name in (self.base_env, *below, env)]
         files = {
             path: None
             for folder in folders

@@ -395,8 +395,8 @@ def _load_restricted(path: Path, device: str) -> Any:
     # The refusal is an UnpicklingError, whose module this package does not import; a damaged file raises several others.
     except Exception as error:
         raise ValueError(
-            f"{path} must be a .pth file that loads with weights_only=True, got {type(error).__name__}: {_told(error)}; download it "
-            "again if it is damaged, and where you trust its source load it elsewhere and save model.state_dict() alone"
+            f"{path} must be a .pth file that loads with weights_only=True, got {type(error).__name__}: {_told(error)}; download "
+            "it again if it is damaged, and where you trust its source load it elsewhere and save model.state_dict() alone"
         ) from error
 
 
