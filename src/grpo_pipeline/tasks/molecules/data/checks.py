@@ -14,6 +14,7 @@ import pandas as pd
 from rdkit import Chem, rdBase
 
 from grpo_pipeline.runs.lookahead import map_ahead, usable_cores
+from grpo_pipeline.runs.progress import track
 from grpo_pipeline.tasks.molecules.data.params import MoleculeDataParams
 from grpo_pipeline.tasks.molecules.data.readers import (
     Entry,
@@ -186,17 +187,18 @@ def _draft_all(
     rest = iter(lambda: list(islice(records, CHUNK)), [])
     if workers > 1 and (second := next(rest, None)):
         try:
-            for part in map_ahead(
+            parts = map_ahead(
                 draft, chain([second], rest), workers=workers, ahead=2 * workers, processes=True
-            ):
+            )
+            for part in track(parts, f"check molecules, {CHUNK} at a time"):
                 found += part
         except BrokenProcessPool as error:
             raise RuntimeError(
                 f"processes that check molecules must live, got {error}; free memory, or set molecules.data.workers: 1"
             ) from error
     else:
-        for chunk in rest:
-            found += draft(chunk)
+        for part in track(map(draft, rest), f"check molecules, {CHUNK} at a time"):
+            found += part
     return [one for one in found if isinstance(one, Draft)], [
         one for one in found if not isinstance(one, Draft)
     ]
