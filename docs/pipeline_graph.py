@@ -1,11 +1,12 @@
 """Write the pipeline graph as a static site, and take a picture of it.
 
     python docs/pipeline_graph.py build data/08_reporting/viz
-    python docs/pipeline_graph.py picture data/08_reporting/viz docs/images/pipeline.png --pipeline __default__ --size 1500x1800
+    python docs/pipeline_graph.py picture data/08_reporting/viz docs/images/pipeline.png --pipeline __default__ --size 1800x950
 
 The site is Kedro-Viz's own build, previews included, without the links to web fonts: it loads nothing from elsewhere and works
-from any file server. Previews of tables of patients are left out of it unless --patients asks for them. The picture is taken by
-headless Chromium from such a server, started for the purpose on a free local port.
+from any file server. A page whose pipeline is one box, that of its task, opens with this box unfolded. Previews of
+tables of patients are left out of it unless --patients asks for them. The picture is what the site shows when it opens, taken
+by headless Chromium from such a server, started for the purpose on a free local port.
 """
 
 import argparse
@@ -68,6 +69,8 @@ def build_site(
             f"the built page must hold no tracking script, got {found}; set consent: false in .telemetry"
         )
     index.write_text(page, encoding="utf-8")
+    for shown in (built / "api" / "main", *(built / "api" / "pipelines").iterdir()):
+        unfold_outermost(shown)
     if not with_patients:
         drop_patient_tables(built, PATIENT_COLUMNS | own_columns(project, env))
     if target.exists():
@@ -78,11 +81,11 @@ def build_site(
 
 def own_columns(project: Path, env: str) -> set[str]:
     """Return the columns, in small letters, that the parameters of ``env`` name as clinical or as telling patients apart."""
-    from kedro.config import OmegaConfigLoader
+    # The project's loader: it knows which other environment this one extends.
+    from grpo_pipeline.runs.parameters import ReplacingConfigLoader
+    from grpo_pipeline.settings import CONFIG_LOADER_ARGS
 
-    loader = OmegaConfigLoader(
-        str(project / "conf"), base_env="base", default_run_env="local", env=env or None
-    )
+    loader = ReplacingConfigLoader(str(project / "conf"), env=env or None, **CONFIG_LOADER_ARGS)
     sections = [section for section in loader["parameters"].values() if isinstance(section, dict)]
     parts = [part for section in sections for part in section.values() if isinstance(part, dict)]
     named = [part["columns"] for part in parts if isinstance(part.get("columns"), dict)]
@@ -112,52 +115,33 @@ def drop_patient_tables(site: Path, patient_columns: Collection[str] = PATIENT_C
     return dropped
 
 
+def unfold_outermost(page: Path) -> None:
+    """Put what is in the one box around everything, the task, into the place of that box, as after a click on it.
+
+    Nothing else changes: every node, arrow and layer of the page stays.
+    """
+    content = json.loads(page.read_text(encoding="utf-8"))
+    boxes = content["modular_pipelines"]
+    shown = boxes["__root__"]["children"]
+    outermost = [child for child in shown if child["type"] == "modularPipeline"]
+    if len(outermost) != 1:
+        return
+    box = outermost[0]["id"]
+    boxes["__root__"]["children"] = [child for child in shown if child["id"] != box] + boxes.pop(
+        box
+    )["children"]
+    content["nodes"] = [node for node in content["nodes"] if node["id"] != box]
+    content["edges"] = [
+        edge for edge in content["edges"] if box not in (edge["source"], edge["target"])
+    ]
+    page.write_text(json.dumps(content), encoding="utf-8")
+
+
 def start_page(pipeline: str, *, theme: str, is_expanded: bool) -> str:
     """Return a page that tells Kedro-Viz how to show itself (it remembers that in the browser) and then opens it."""
-    visible = {
-        "sidebar": False,
-        "miniMap": False,
-        "graph": True,
-        "labelBtn": False,
-        "layerBtn": False,
-        "exportBtn": False,
-    }
-    state = {
-        "theme": theme,
-        "showFeatureHints": False,
-        "expandAllPipelines": is_expanded,
-        "visible": visible,
-    }
+    state = {"theme": theme, "showFeatureHints": False, "expandAllPipelines": is_expanded}
     address = f"/?pid={pipeline}" + ("&expandAllPipelines=true" if is_expanded else "")
     return f"<script>localStorage.setItem('KedroViz', JSON.stringify({json.dumps(state)}));location.replace('{address}')</script>"
-
-
-def unfold_outermost(pipeline: Path) -> None:
-    """Put arms and groups into the place of the namespace that holds them all, as after a click on it."""
-    page = json.loads(pipeline.read_text(encoding="utf-8"))
-    folds = page["modular_pipelines"]
-    outermost = [
-        child for child in folds["__root__"]["children"] if child["type"] == "modularPipeline"
-    ]
-    for child in outermost:
-        inner = folds.pop(child["id"])["children"]
-        folds["__root__"]["children"] = [
-            other for other in folds["__root__"]["children"] if other != child
-        ] + inner
-    gone = {child["id"] for child in outermost}
-    # What nothing reads is left out, but the report: six boxes and their arrows stay readable.
-    read = {edge["source"] for edge in page["edges"]}
-    gone |= {
-        node["id"]
-        for node in page["nodes"]
-        if node["type"] == "data" and node["id"] not in read and not node["name"].endswith("report")
-    }
-    folds["__root__"]["children"] = [
-        child for child in folds["__root__"]["children"] if child["id"] not in gone
-    ]
-    page["nodes"] = [node for node in page["nodes"] if node["id"] not in gone]
-    page["edges"] = [edge for edge in page["edges"] if not gone & {edge["source"], edge["target"]}]
-    pipeline.write_text(json.dumps(page), encoding="utf-8")
 
 
 class QuietHandler(SimpleHTTPRequestHandler):
@@ -193,15 +177,17 @@ def take_picture(
         (copy / START_PAGE).write_text(
             start_page(pipeline, theme=theme, is_expanded=is_expanded), encoding="utf-8"
         )
-        if not is_expanded:
-            unfold_outermost(copy / "api" / "pipelines" / pipeline)
-            unfold_outermost(copy / "api" / "main")
         server = ThreadingHTTPServer(("127.0.0.1", 0), partial(QuietHandler, directory=str(copy)))
         threading.Thread(target=server.serve_forever, daemon=True).start()
         flags = [
             "--headless",
             "--no-sandbox",
             "--disable-gpu",
+            "--disable-quic",
+            "--disable-sync",
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--no-first-run",
             "--hide-scrollbars",
             "--virtual-time-budget=30000",
         ]
@@ -239,7 +225,7 @@ def main() -> None:
     picture.add_argument("picture", type=Path)
     picture.add_argument("--pipeline", default="__default__")
     picture.add_argument(
-        "--size", default="1800x900", help="width x height of the window, in pixels"
+        "--size", default="1800x950", help="width x height of the window, in pixels"
     )
     picture.add_argument("--theme", default="light", choices=["light", "dark"])
     picture.add_argument(

@@ -31,6 +31,7 @@ from grpo_pipeline.pipelines.evaluation.nodes import build_suite  # noqa: E402
 from grpo_pipeline.runs.parameters import RunConfigLoader  # noqa: E402
 from grpo_pipeline.settings import CONFIG_LOADER_ARGS  # noqa: E402
 from grpo_pipeline.statistics.bootstrap import METHOD, over_seeds  # noqa: E402
+from grpo_pipeline.statistics.metric import UNBOUNDED, Bounds  # noqa: E402
 
 SEEDED = {  # beside `seed`: what draws the data of a seed
     "attention": ("attention.phantom.seed", "attention.split.seed"),
@@ -233,7 +234,12 @@ def train(task: str, seed: int, *, env: str, folder: Path, code: Code, digest: s
 def combine(task: str, runs: Mapping[int, Document]) -> Document:
     """Return the mean over the seeds, with intervals, of everything that the comparisons of the seeds hold."""
     first, documents = next(iter(runs.values())), list(runs.values())
+    named = build_suite(task, {}).for_names(first["arms"][first["control"]]["metrics"]).metrics
     clusters = sum(document["n"]["clusters"] for document in documents)
+
+    def bounds_of(name: str, *, is_difference: bool) -> Bounds:
+        low, high = named[name].bounds if name in named else UNBOUNDED
+        return (low - high, high - low) if is_difference else (low, high)
 
     def metrics(*path: str) -> dict[str, Any]:
         per_seed = []
@@ -242,7 +248,11 @@ def combine(task: str, runs: Mapping[int, Document]) -> Document:
                 found = found[key]
             per_seed.append(found)
         return {
-            name: entry([each[name] for each in per_seed], clusters=clusters)
+            name: entry(
+                [each[name] for each in per_seed],
+                clusters=clusters,
+                bounds=bounds_of(name, is_difference=path[-1] != "metrics"),
+            )
             for name in per_seed[0]
         }
 
@@ -262,19 +272,18 @@ def combine(task: str, runs: Mapping[int, Document]) -> Document:
     }
 
 
-def entry(seeds: Sequence[Mapping[str, Any]], *, clusters: int) -> dict[str, Any]:
+def entry(seeds: Sequence[Mapping[str, Any]], *, clusters: int, bounds: Bounds) -> dict[str, Any]:
     """Return one metric over the seeds; each seed has clusters of its own, so that their variances add up."""
-    lost = [seed for seed in seeds if seed["value"] is None or "se" not in seed]
+    lost = [seed for seed in seeds if seed["value"] is None]
     if lost:
-        return {
-            "value": None,
-            "ci95": None,
-            "reason": lost[0].get("reason", "no interval in one of the seeds"),
-        }
+        return {"value": None, "ci95": None, "reason": lost[0]["reason"]}
+    values = [seed["value"] for seed in seeds]
+    without = [seed for seed in seeds if "se" not in seed]
+    if without:
+        found = over_seeds(values, cluster_variance=0.0, clusters=clusters)
+        return found | {"ci95": None, "reason": without[0]["reason"]}
     variance = sum(seed["se"] ** 2 for seed in seeds) / len(seeds) ** 2
-    return over_seeds(
-        [seed["value"] for seed in seeds], cluster_variance=variance, clusters=clusters
-    )
+    return over_seeds(values, cluster_variance=variance, clusters=clusters, bounds=bounds)
 
 
 def summary(documents: Sequence[Document]) -> str:

@@ -26,7 +26,7 @@ import pytest  # noqa: E402
 import torch  # noqa: E402
 from forked_kedro import kedro_command  # noqa: E402
 
-import grpo_pipeline  # noqa: E402, F401  (this one, whatever projects are opened later in this process)
+import grpo_pipeline  # noqa: E402  (this one, whatever projects are opened later in this process)
 from grpo_pipeline.runs.machine import VARIABLES  # noqa: E402
 
 # A time limit per example would measure what else the machine does.
@@ -165,12 +165,15 @@ def shared_data() -> Callable[[str], Path]:
 
 
 def copy_project(target: Path) -> Path:
-    """Make ``target`` a project with a copy of this repository's code and configuration, and no data."""
+    """Make ``target`` a project with a copy of the package under test, this repository's configuration, and no data.
+
+    Not of ``src``: ``make mutations`` puts a faulty package first on the path, and what a project starts must be that one.
+    """
     target.mkdir(parents=True)
     shutil.copytree(ROOT / "conf", target / "conf", ignore=lambda folder, names: names if Path(folder).name == "local" else [])
     for name in ("pyproject.toml", ".telemetry"):
         shutil.copy(ROOT / name, target / name)
-    shutil.copytree(ROOT / "src" / "grpo_pipeline", target / "src" / "grpo_pipeline")
+    shutil.copytree(Path(grpo_pipeline.__file__).parent, target / "src" / "grpo_pipeline")
     for layer in (ROOT / "data").glob("0*"):
         (target / "data" / layer.name).mkdir(parents=True)
     return target

@@ -33,9 +33,6 @@ STAGED = {
     for task in BUILT_IN
     if find_task(task).optional_stages
 }
-# The body of the loop: run by `train`, which hands it its inputs, and in the main graph as the probe, which is checked below.
-BODIES = {name for name in PIPELINES if name.endswith("_step")}
-WHOLE = sorted(PIPELINES.keys() - BODIES)
 
 
 Opened = Callable[[str], KedroContext]
@@ -93,7 +90,7 @@ def test_every_dataset_has_an_entry(opened: Opened, env: str) -> None:
     """A dataset without an entry would silently become a memory dataset, and a parameter would be missing."""
     catalog = opened(env).catalog
     misspelt = Pipeline([Node(shutil.copy, ["attention.examples", "params:atention.data"], "attention.exmaples")])
-    known, of_stages = names_of(*(PIPELINES[name] for name in WHOLE)), names_of(*STAGED.values())
+    known, of_stages = names_of(*PIPELINES.values()), names_of(*STAGED.values())
     missing = {name for name in known | of_stages | names_of(misspelt) if name not in catalog}
     assert known & missing == set()
     assert {name for name in of_stages & missing if not name.startswith("params:")} == set()
@@ -120,21 +117,32 @@ def test_every_entry_is_used(catalog: DataCatalog, entries: dict[str, Any]) -> N
 
 
 def test_every_stored_dataset_lies_in_the_layer_it_names(entries: dict[str, Any]) -> None:
-    wrong = {}
-    for name, entry in entries.items():
-        layer = entry.get("metadata", {}).get("kedro-viz", {}).get("layer")
-        is_stored = entry["type"] != "MemoryDataset"
-        if is_stored and (layer not in LAYERS or f"/{layer}/" not in entry["filepath"]):
-            wrong[name] = (layer, entry["filepath"])
-    assert wrong == {}
+    """Without a layer is what another entry writes: a name for looking it up would turn Kedro-Viz's layers into a circle."""
+    stored = {name: entry for name, entry in entries.items() if entry["type"] != "MemoryDataset"}
+    layers = {name: ((entry.get("metadata") or {}).get("kedro-viz") or {}).get("layer") for name, entry in stored.items()}
+    written = [stored[name]["filepath"] for name, layer in layers.items() if layer]
+    looked_up = {name: stored[name]["filepath"] for name, layer in layers.items() if layer is None}
+    assert {"attention.features_cache", "attention.{arm}.resume_from"} <= looked_up.keys()
+    assert [name for name, path in looked_up.items() if not any(other.startswith(path) for other in written)] == []
+    wrong = {name: layer for name, layer in layers.items() if layer and f"/{layer}/" not in stored[name]["filepath"]}
+    assert (wrong, {*layers.values()} - {None} - {*LAYERS}) == ({}, set())
 
 
-def test_kedro_viz_shows_the_layers_in_their_order(catalog: DataCatalog) -> None:
+def test_kedro_viz_shows_the_layers_of_every_pipeline_in_their_order(catalog: DataCatalog, tmp_path: Path) -> None:
+    """In what the static site reads: the namespaces that are drawn as boxes close cycles that the nodes alone do not have."""
+    from kedro_viz.api.rest.responses.pipelines import get_kedro_project_json_data, get_pipeline_response
     from kedro_viz.data_access import data_access_manager
     from kedro_viz.server import populate_data
 
-    populate_data(data_access_manager, catalog, {"__default__": PIPELINES["__default__"]}, {})
-    assert data_access_manager.get_sorted_layers_for_registered_pipeline("__default__") == LAYERS
+    populate_data(data_access_manager, catalog, PIPELINES, {})
+    get_kedro_project_json_data()  # the site's first page, with whose boxes the others are drawn
+    shown = {name: json.loads(get_pipeline_response(name).model_dump_json()) for name in PIPELINES}
+    drawn = {name: {node["layer"] for node in page["nodes"] if node.get("layer")} for name, page in shown.items()}
+    orders = {name: [layer for layer in page["layers"] if layer in drawn[name]] for name, page in shown.items()}
+    assert {name: sorted(order) for name, order in orders.items()} == {name: sorted(layers) for name, layers in drawn.items()}
+    whole = {"__default__", "attention", "dialogue", "molecules"}
+    assert {name: orders[name] for name in whole} == dict.fromkeys(whole, LAYERS)
+    assert {name for name, layers in drawn.items() if not layers} <= {"self_check"}
 
 
 def test_node_names_are_unique_and_readable() -> None:

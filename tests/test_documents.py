@@ -48,8 +48,9 @@ def test_documents_name_pipelines_that_are_registered(committed_files: tuple[Pat
         for pipeline in pipelines.strip(",").split(",")
     }
     assert {"README.md", "docs/running.md"} <= {name for name, _ in named}
-    # The example of docs/adding_a_task.md has the pipelines that every task has.
-    registered |= {name.replace("attention", "digits", 1) for name in registered if name.startswith("attention")}
+    # The examples of docs/adding_a_task.md have the pipelines that every task has.
+    whole = [name.removeprefix("attention") for name in registered if name.startswith("attention")]
+    registered |= {f"{example}{name}" for example in ("digits", "reverse") for name in whole}
     assert not sorted((name, pipeline) for name, pipeline in named if pipeline not in registered)
 
 

@@ -29,7 +29,7 @@ def read_result(project: Path) -> dict:
 
 def test_the_folds_are_kept_and_no_patient_is_on_two_sides(finished):
     project, _ = finished
-    folds = json.loads(newest(project, "03_primary/*/folds.json").read_text())
+    folds = json.loads(newest(project, "05_model_input/*/folds.json").read_text())
     checked = pd.read_csv(newest(project, "02_intermediate/*/checked.csv"), dtype=str).set_index("core_id")["patient_id"]
     splits = json.loads(newest(project, "03_primary/*/splits.json").read_text())
     assert folds["held_out"] == splits["test"]
@@ -43,7 +43,7 @@ def test_every_core_is_predicted_once_per_arm_and_by_every_model_where_it_is_hel
     rows = pd.read_csv(
         newest(project, "07_model_output/*/cross_validation/predictions.csv/*/predictions.csv"), dtype={"core_id": str}
     )
-    folds = json.loads(newest(project, "03_primary/*/folds.json").read_text())
+    folds = json.loads(newest(project, "05_model_input/*/folds.json").read_text())
     tested = {core: fold["name"] for fold in folds["folds"] for core in fold["test"]}
     for _, arm in rows.groupby("arm"):
         out_of_fold = arm[arm["part"] == "out_of_fold"]

@@ -42,3 +42,42 @@ def test_columns_that_the_parameters_name_are_columns_of_patients_in_this_projec
     assert document["drop_patient_tables"](tmp_path, columns) == 1
     assert {"age", "psa", "patient_id"} <= document["own_columns"](DOCUMENT.parents[1], "")
     assert "similarity_group" in document["own_columns"](DOCUMENT.parents[1], "busi")
+    (tmp_path / "conf" / "heirs").mkdir()
+    (tmp_path / "conf" / "heirs" / "globals.yml").write_text("extends: mine")
+    (tmp_path / "conf" / "mine" / "parameters.yml").write_text(json.dumps({"task": {"data": {"columns": {"patient_id": "NHS"}}}}))
+    assert document["own_columns"](tmp_path, "heirs") == {"nhs", "gleason", "prostate_ml"}
+
+
+def test_the_box_of_the_task_opens_unfolded_and_nothing_is_left_out(tmp_path: Path) -> None:
+    boxes = [{"id": name, "type": "modularPipeline"} for name in ("task.data", "task.arm")]
+    tree = {
+        "__root__": {"children": [{"id": "raw", "type": "data"}, {"id": "task", "type": "modularPipeline"}]},
+        "task": {"children": [*boxes, {"id": "unread", "type": "data"}]},
+        "task.data": {"children": [{"id": "check", "type": "task"}]},
+        "task.arm": {"children": [{"id": "train", "type": "task"}]},
+    }
+    names = ["raw", "task", "task.data", "task.arm", "unread", "check", "train"]
+    arrows = [("raw", "task"), ("task", "unread"), ("raw", "task.data"), ("task.data", "unread"), ("check", "train")]
+    page = {
+        "nodes": [{"id": name} for name in names],
+        "edges": [{"source": source, "target": target} for source, target in arrows],
+        "layers": ["01_raw"],
+        "modular_pipelines": tree,
+    }
+    file = tmp_path / "page"
+    file.write_text(json.dumps(page))
+    unfold = runpy.run_path(str(DOCUMENT))["unfold_outermost"]
+    unfold(file)
+    found = json.loads(file.read_text())
+    assert [node["id"] for node in found["nodes"]] == [name for name in names if name != "task"]
+    assert [(edge["source"], edge["target"]) for edge in found["edges"]] == arrows[2:]
+    assert found["layers"] == ["01_raw"]
+    assert [child["id"] for child in found["modular_pipelines"]["__root__"]["children"]] == [
+        "raw",
+        "task.data",
+        "task.arm",
+        "unread",
+    ]
+    assert found["modular_pipelines"].keys() == tree.keys() - {"task"}
+    unfold(file)  # two boxes now: they stay
+    assert json.loads(file.read_text()) == found

@@ -103,3 +103,39 @@ def test_an_update_costs_less_than_50_microseconds(stderr):
         for step in range(10_000):
             shown.update(1, loss=float(step))
     assert (time.thread_time() - start) / 10_000 < 50e-6
+
+
+def test_values_stay_until_new_ones_come_and_items_are_counted_by_their_number(stderr, clock):
+    with progress(10, "training") as shown:
+        shown.update(3, loss=2.0)
+        clock[0] += 9.5
+        shown.update(0)
+        clock[0] += 0.5  # ten seconds
+        shown.update(4)
+        clock[0] += 9.5
+        shown.update(1, loss=1.0)
+    assert stderr().splitlines() == [
+        "training: 7/10 (70%), 10 s, 4 s left, loss=2",
+        "training: 8/10 (80%), 20 s, 5 s left, loss=1",
+    ]
+
+
+def test_what_has_no_length_is_counted_and_nothing_new_is_not_said_twice(stderr, clock):
+    assert list(track(iter("ab"), "reading")) == ["a", "b"]
+    assert stderr() == "reading: 2, 0 s\n"
+    with progress(1, "x") as shown:
+        clock[0] += 20
+        shown.update(1)
+        clock[0] += 1
+    assert stderr() == "x: 1/1 (100%), 20 s\n"
+
+
+@pytest.mark.parametrize("word", ["off", "OFF", "Off"])
+def test_every_spelling_of_off_mutes(stderr, monkeypatch, word):
+    monkeypatch.setenv("GRPO_PROGRESS", word)
+    say("one line")
+    list(track([1], "x"))
+    assert stderr() == ""
+    monkeypatch.setenv("GRPO_PROGRESS", "on")
+    say("one line")
+    assert stderr() == "one line\n"

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import re
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from kedro_processes import newest, run, start
+from threadpoolctl import threadpool_info
 
 from grpo_pipeline.runs.machine import VARIABLES, compute_in
 
@@ -87,5 +89,7 @@ def test_the_number_holds_in_this_process_and_in_those_to_come(monkeypatch: pyte
         child = f"import torch, os; print(torch.get_num_threads(), *(os.environ[name] for name in {VARIABLES!r}))"
         said = subprocess.run([sys.executable, "-c", child], capture_output=True, text=True, check=True).stdout.split()
         assert (torch.get_num_threads(), said) == (3, ["3"] * (1 + len(VARIABLES)))
+        assert (os.environ["OMP_DYNAMIC"], os.environ["MKL_DYNAMIC"]) == ("FALSE", "FALSE")
+        assert {pool["num_threads"] for pool in threadpool_info()} == {3}
     finally:
         compute_in(1)

@@ -17,6 +17,7 @@ from kedro.pipeline import Pipeline
 from kedro.pipeline.node import Node
 from rich.console import Console
 
+from grpo_pipeline.runs.devices import check_devices
 from grpo_pipeline.runs.machine import DeadCoefficients, compute_in
 from grpo_pipeline.tracking.store import MlflowConfig, parse_config
 
@@ -125,15 +126,10 @@ class MlflowHooks:
     @hook_impl
     def after_pipeline_run(self) -> None:
         """End all runs as FINISHED."""
-        self.on_run_ended(None)
+        self.end(None)
 
-    @hook_impl
-    def on_pipeline_error(self, error: Exception) -> None:
-        """End the runs that are not done as FAILED."""
-        self.on_run_ended(error)
-
-    def on_run_ended(self, error: BaseException | None) -> None:
-        """End all runs; the session calls this with what Kedro reports to no hook: Ctrl-C and SIGTERM."""
+    def end(self, error: BaseException | None) -> None:
+        """End the runs that are not done by what ended the command; a second call does nothing."""
         if self._live:
             self._live.finish(error)
 
@@ -145,6 +141,23 @@ class ThreadHooks:
     def after_catalog_created(self, parameters: Mapping[str, Any]) -> None:
         """Read the parameter ``threads``."""
         compute_in(parameters["parameters"].get("threads", 1))
+
+
+class DeviceHooks:
+    """Refuse a run on a device that is not there."""
+
+    def __init__(self) -> None:
+        self._parameters: Mapping[str, Any] = {}
+
+    @hook_impl
+    def after_catalog_created(self, parameters: Mapping[str, Any]) -> None:
+        """Keep the parameters."""
+        self._parameters = parameters["parameters"]
+
+    @hook_impl(tryfirst=True)
+    def before_pipeline_run(self, pipeline: Pipeline) -> None:
+        """Look for the device of each task, before anything is locked, read or tracked."""
+        check_devices(pipeline, self._parameters)
 
 
 class WatchHooks:
@@ -225,8 +238,12 @@ class SummaryHooks:
             console.print(f"{name}\n{text}", markup=False, soft_wrap=True)
         self._audits.clear()
         for name, prediction in self._predictions.items():
-            scores = dataset_path(catalog.get(f"{name}.scores"))
-            console.print(prediction_text(prediction, scores=scores), markup=False, soft_wrap=True)
+            # A task has scores of rows, or samples for them.
+            written = {
+                what: dataset_path(catalog.get(f"{name}.{what}")) for what in ("scores", "samples")
+            }
+            where = {what: path for what, path in written.items() if path and path.is_file()}
+            console.print(prediction_text(prediction, where=where), markup=False, soft_wrap=True)
         self._predictions.clear()
 
     def _print_places(self, console: Console, catalog: DataCatalog, *, page: str) -> None:

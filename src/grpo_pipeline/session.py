@@ -1,7 +1,7 @@
-"""Kedro session that ends cleanly on Ctrl-C, SIGTERM and bad input.
+"""Kedro session of the command line, which ends cleanly on Ctrl-C, SIGTERM and bad input.
 
-Kedro tells its hooks of an ``Exception`` only, and a generator node's work escapes ``on_node_error``. This session tells every
-hook that has ``on_run_ended`` how a run ended, whatever ended it. Only the command line shortens errors.
+What a run checks and what it gives back hang on hooks, for whichever session starts it. Kedro tells hooks of an ``Exception``
+only: this session tells every hook that has ``on_run_ended`` of Ctrl-C and SIGTERM, too. Only the command line shortens errors.
 """
 
 import os
@@ -10,7 +10,7 @@ import shlex
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any, NoReturn
@@ -19,6 +19,10 @@ import click
 from kedro.framework.session import KedroSession
 
 from grpo_pipeline.errors import sentence
+from grpo_pipeline.pipeline_registry import register_pipelines
+from grpo_pipeline.runs.devices import check_devices
+from grpo_pipeline.runs.parameters import tasks_of
+from grpo_pipeline.runs.process import program
 
 FAILED, INTERRUPTED, TERMINATED = 1, 128 + signal.SIGINT, 128 + signal.SIGTERM
 SHOW_TRACEBACK = "GRPO_TRACEBACK"
@@ -52,8 +56,6 @@ def sigterm_raises() -> Iterator[None]:
 class TrackedSession(KedroSession):
     """A session whose hooks learn how the run ended, and that ends on Ctrl-C with one line and code 130."""
 
-    _parameters: Mapping[str, Any] | None = None  # as configured, once they are read
-
     def run(
         self,
         pipeline_name: str | None = None,
@@ -61,31 +63,29 @@ class TrackedSession(KedroSession):
         *args: Any,
         **kwargs: Any,
     ) -> dict[str, Any]:
-        """Check the parameters and run a pipeline; see ``KedroSession.run``.
+        """Run a pipeline; see ``KedroSession.run``.
+
+        Pipelines of several tasks run task by task, so that a task is complete, page and all, before the next one begins.
 
         Raises:
             SystemExit: with code 143 after SIGTERM; if the command line started the run, with code 130 after Ctrl-C and with
                 code 1 after an error that one sentence explains (``GRPO_TRACEBACK=1`` leaves it as it is).
             KeyboardInterrupt: after Ctrl-C elsewhere, in a notebook for instance.
         """
-        # The models of all parameters: for runs alone.
-        from grpo_pipeline.runs.parameters import check_parameters
-
         chosen = [pipeline_name] if pipeline_name else pipeline_names or []
         self._remedy = SAME_COMMAND if any(name.endswith(GRIDS) for name in chosen) else hint()
         try:
             with sigterm_raises():
-                # Another project has tasks, or nodes, of its own.
-                if self._package_name == __package__:
-                    loader = self._get_config_loader()
-                    self._parameters = loader["parameters"]
-                    check_parameters(self._parameters, loader, chosen)
-                return super().run(pipeline_name, pipeline_names, *args, **kwargs)
+                turns = by_task(chosen)
+                if (
+                    len(turns) == 1
+                    or args
+                    or any(kwargs[name] for name in kwargs.keys() - {RUNNER})
+                ):
+                    return super().run(pipeline_name, pipeline_names, *args, **kwargs)
+                self._check(chosen)
         except BaseException as error:
-            for plugin in sorted(
-                self._hook_manager.get_plugins(),
-                key=lambda plugin: getattr(plugin, "ends_last", False),
-            ):
+            for plugin in self._hook_manager.get_plugins():
                 if callable(tell := getattr(plugin, "on_run_ended", None)):
                     tell(error)
             if isinstance(error, Terminated):
@@ -93,16 +93,29 @@ class TrackedSession(KedroSession):
             elif click.get_current_context(silent=True) is not None:
                 self._end_command(error)
             raise
+        found: dict[str, Any] = {}
+        for names in turns:
+            with self._again() as session:
+                found |= session.run(pipeline_names=names, **kwargs)
+        return found
 
-    def _get_config_loader(self) -> Any:
-        """Return a loader that does not read again the parameters that were checked.
+    def _check(self, names: Sequence[str]) -> None:
+        """Refuse before the first task what only the last one would stumble on."""
+        from kedro.framework.project import pipelines
 
-        A new one each time: a loader registers its globals for all of them, and the last one must be that of the run.
-        """
-        loader: Any = super()._get_config_loader()
-        if self._parameters is not None:
-            loader["parameters"] = self._parameters
-        return loader
+        context = self.load_context()  # its hooks check all parameters
+        for name in names:
+            check_devices(pipelines[name], context.params)
+
+    def _again(self) -> KedroSession:
+        """Return another session with the same settings: one runs once."""
+        return type(self).create(
+            project_path=self._project_path,
+            save_on_close=self.save_on_close,
+            env=self.store.get("env"),
+            runtime_params=self.store.get("runtime_params"),
+            conf_source=self._conf_source,
+        )
 
     def _end_command(self, error: BaseException) -> None:
         """End the command in few words where they suffice."""
@@ -125,6 +138,22 @@ class TrackedSession(KedroSession):
             raise SystemExit(FAILED) from None
 
 
+def by_task(names: Sequence[str]) -> list[list[str]]:
+    """Return the pipelines of each task, in the order in which the tasks are named.
+
+    All of them are one where a name is no pipeline, or one of no task.
+    """
+    turns: dict[str, list[str]] = {}
+    known = register_pipelines()
+    for name in names:
+        tasks = tasks_of([name])
+        if name not in known or len(tasks) != 1:
+            return [list(names)]
+        turns.setdefault(tasks[0], []).append(name)
+    return list(turns.values()) or [[]]
+
+
+RUNNER = "runner"
 GRIDS = ("compare", "cross_validate")
 SAME_COMMAND = (
     "The same command goes on: finished trials are kept, and the one under way begins anew."
@@ -153,7 +182,7 @@ def resume_command(argv: Sequence[str]) -> str:
             break
     else:
         arguments += ["--params", RESUME]
-    return shlex.join(["kedro", "run", *arguments])
+    return shlex.join([*program(), "run", *arguments])
 
 
 def with_resume(parameters: str) -> str:

@@ -8,15 +8,17 @@ from typing import Any
 import yaml
 from kedro.framework.project import LOGGING, configure_logging
 
-from grpo_pipeline.hooks import MlflowHooks, SummaryHooks, ThreadHooks, WatchHooks
+from grpo_pipeline.hooks import DeviceHooks, MlflowHooks, SummaryHooks, ThreadHooks, WatchHooks
 from grpo_pipeline.runs.hook import RunEndHooks, RunHooks
 from grpo_pipeline.runs.machine import keep_freed_memory
 from grpo_pipeline.runs.parameters import RunConfigLoader
 from grpo_pipeline.runs.process import set_mlflow_defaults
+from grpo_pipeline.runs.terminal import let_printing_last
 from grpo_pipeline.session import TrackedSession
 
 set_mlflow_defaults(os.environ)
 keep_freed_memory()
+let_printing_last()  # before any log is opened on the streams
 
 
 def _quiet_logging() -> None:
@@ -38,10 +40,11 @@ CONFIG_LOADER_CLASS = RunConfigLoader
 HOOKS = (
     ThreadHooks(),
     _runs := RunHooks(),
-    RunEndHooks(_runs),
     _mlflow := MlflowHooks(),
+    RunEndHooks(_mlflow, _runs),
     WatchHooks(),
     SummaryHooks(_mlflow),
+    DeviceHooks(),  # the last one is asked first
 )
 DISABLE_HOOKS_FOR_PLUGINS = ("kedro-telemetry",)
 CONFIG_LOADER_ARGS: dict[str, Any] = {

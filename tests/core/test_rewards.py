@@ -155,6 +155,33 @@ def test_credit_is_unbiased_where_it_is_said_to_be(credit, draw, method, share):
     assert error < 1e-12 if is_unbiased else error > 0.02, error
 
 
+def cosine_to_the_true_gradient(credit, seed):
+    """Enumerate the mean gradient of credited decisions; every set of cells has a random reward of its own."""
+    samples, generator = every_sample("without_replacement"), torch.Generator().manual_seed(seed)
+    z = torch.randn(CELLS + 1, dtype=F64, generator=generator).requires_grad_()
+    paid = torch.randn(2**CELLS, dtype=F64, generator=generator)
+    cells = one_hot(samples.actions[:, 0], CELLS).double()  # [N, L, CELLS]
+    of_parts = [
+        paid[(kept.double() @ cells @ (2.0 ** torch.arange(CELLS).double())).long()] for kept in kept_decisions(credit, 3)
+    ]
+    logprobs = logprobs_of(z, samples, "without_replacement")[:, 0]  # [N, L]
+    total = paid[(cells.sum(1) @ (2.0 ** torch.arange(CELLS).double())).long()]
+    parts = torch.stack([*of_parts, total], -1)  # [N, L + 1]
+    credits = parts.diff(dim=-1) if credit == "marginal" else total[:, None] - parts[:, :3]
+    chance = logprobs.sum(1).exp()
+    (true,) = torch.autograd.grad((chance * total).sum(), z, retain_graph=True)
+    (mean,) = torch.autograd.grad((chance.detach()[:, None] * credits * logprobs).sum(), z)
+    return float(torch.cosine_similarity(mean, true, dim=0))
+
+
+def test_with_arbitrary_rewards_a_biased_credit_can_point_backwards():
+    """docs/algorithms.md: the direction is kept by rewards that grow with the set, and by no promise for others."""
+    found = {credit: [cosine_to_the_true_gradient(credit, seed) for seed in range(100)] for credit in get_args(Credit)}
+    assert min(found["marginal_to_go"]) == pytest.approx(1.0, abs=1e-9)
+    assert min(found["leave_one_out"]) < -0.8
+    assert min(found["marginal"]) < -0.9
+
+
 @pytest.mark.parametrize("credit", get_args(Credit))
 def test_credit_and_its_advantages_agree_with_plain_loops(credit):
     """Three prompts of four samples; some have ended early, one was not scored, nor was a part of another."""
@@ -183,3 +210,18 @@ def test_credit_and_its_advantages_agree_with_plain_loops(credit):
     best = keep_top(Advantages(found.values, found.is_tied), total, ratio=0.25)
     is_best = total.nan_to_num(-9) == total.nan_to_num(-9).amax(1, keepdim=True)
     torch.testing.assert_close(best.values, found.values * is_best[..., None], atol=0, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("components", "weights", "said"),
+    [
+        ({"f1": [0.5, 1.0], "own": [math.inf, 0.0]}, {"f1": 1.0, "own": 0.5}, "reward component 'own' must be finite"),
+        # 1e308 * 10 is beyond float64, and so is 1e308 + 1e308.
+        ({"f1": [0.5, 1.0], "own": [1e308, 0.0]}, {"f1": 1.0, "own": 10.0}, "reward component 'own' must be finite"),
+        ({"f1": [1e308, 1.0], "own": [1e308, 0.0]}, {"f1": 1.0, "own": 1.0}, r"sum of the reward components \['f1', 'own'\]"),
+    ],
+)
+def test_an_infinite_reward_names_its_component(components, weights, said):
+    given = {name: torch.tensor([values], dtype=torch.float64) for name, values in components.items()}
+    with pytest.raises(ValueError, match=said):
+        combine_rewards(given, weights)

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -13,6 +14,8 @@ import run as command
 from mutation import read_faults
 from run import RunError, Verdicts, select, stray_modules
 from table import KINDS, MUTATIONS, Mutation
+
+import grpo_pipeline
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, str(Path(__file__).with_name("run.py"))]
@@ -97,6 +100,17 @@ def test_a_fault_that_does_not_apply_is_refused() -> None:
 def test_a_package_that_is_not_the_copy_is_noticed(tmp_path: Path) -> None:
     assert "grpo_pipeline" in stray_modules(tmp_path)
     assert "grpo_pipeline" not in stray_modules(ROOT / "src")
+
+
+def test_a_project_that_a_test_starts_holds_the_faulty_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_project: Callable[[Path], Path]
+) -> None:
+    faulty = tmp_path / "faulty" / "grpo_pipeline"
+    faulty.mkdir(parents=True)
+    (faulty / "__init__.py").write_text("FAULT = 1\n", encoding="utf-8")
+    monkeypatch.setattr(grpo_pipeline, "__file__", str(faulty / "__init__.py"))
+    started = make_project(tmp_path / "project") / "src" / "grpo_pipeline"
+    assert [(path.name, path.read_text(encoding="utf-8")) for path in started.iterdir()] == [("__init__.py", "FAULT = 1\n")]
 
 
 HARMLESS = ("Return the value at one step", "Say the value at one step", "core/test_schedules.py")

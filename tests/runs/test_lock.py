@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import fcntl
 import json
 import logging
 import os
@@ -9,6 +10,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -99,7 +101,13 @@ def test_one_process_does_not_get_it_twice_and_a_release_frees_it(tmp_path: Path
     take(tmp_path / "x.lock").release()
 
 
-@pytest.mark.parametrize(("refusal", "note"), [(errno.ENOLCK, process_tags() | {"run": "a1"}), (errno.EAGAIN, {})])
+@pytest.mark.parametrize(
+    ("refusal", "note"),
+    [
+        *((error, process_tags() | {"run": "a1"}) for error in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)),
+        *((error, {}) for error in (errno.EAGAIN, errno.EACCES)),
+    ],
+)
 def test_where_the_system_locks_nothing_the_note_counts_and_where_it_refuses_an_empty_one_does_not_help(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: int, note: dict[str, str]
 ) -> None:
@@ -120,8 +128,85 @@ def test_where_the_system_locks_nothing_the_note_counts_and_where_it_refuses_an_
         other.wait()
 
 
-@pytest.mark.parametrize("note", ["of a process number used again", "damaged"])
-def test_a_note_left_behind_does_not_hold_it(tmp_path: Path, note: str) -> None:
-    used_again = json.dumps({**process_tags(), "process.pid": str(os.getppid()), "process.start": "1", "run": "old"})
-    (tmp_path / "x.lock").write_bytes(b"{\x00 half" if note == "damaged" else used_again.encode())
-    take(tmp_path / "x.lock").release()
+def test_a_disk_that_fails_is_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.EIO, "no answer")
+
+    monkeypatch.setattr(lock.fcntl, "lockf", fail)
+    with pytest.raises(OSError, match="no answer"):
+        take(tmp_path / "x.lock")
+
+
+ALIVE = {"process.pid": str(os.getppid()), "process.start": start_time(os.getppid())}  # a process of this host that runs
+
+
+@pytest.mark.parametrize(
+    "note",
+    [
+        {"process.pid": str(os.getppid()), "process.start": "1"},  # a process number used again
+        {},  # of this process, which has lost it: a container begins with the same number each time
+        ALIVE | {"process.host": "another"},
+        ALIVE | {"process.namespace": "pid:[1]"},
+        ALIVE | {"process.boot": "earlier"},
+        None,
+        [],
+    ],
+    ids=["used again", "mine", "another host", "another container", "an earlier boot", "damaged", "a list"],
+)
+def test_a_note_left_behind_does_not_hold_it(tmp_path: Path, note: Any) -> None:
+    """The system says that nobody has the lock: who cannot be seen from here has ended, too."""
+    whole = {**process_tags(), "run": "old", "long": "x" * 2000, **note} if isinstance(note, dict) else ["a list"]
+    (tmp_path / "x.lock").write_bytes(b"{\x00 half" if note is None else json.dumps(whole).encode())
+    mine = take(tmp_path / "x.lock")
+    assert json.loads((tmp_path / "x.lock").read_text())["run"] == "mine"
+    mine.release()
+
+
+def test_a_note_of_one_that_runs_here_holds_it(tmp_path: Path) -> None:
+    (tmp_path / "x.lock").write_text(json.dumps({**process_tags(), **ALIVE, "run": "a1"}))
+    with pytest.raises(HeldError, match="by run a1"):
+        take(tmp_path / "x.lock")
+
+
+def test_the_note_says_whose_it_is(tmp_path: Path) -> None:
+    mine = RunLock(tmp_path / "deep/x.lock", shown="attention", remedy="b")
+    mine.take(run="a1", command="kedro run", since="noon")
+    try:
+        expected = {"run": "a1", "command": "kedro run", "since": "noon", **process_tags()}
+        assert json.loads((tmp_path / "deep/x.lock").read_text()) == expected
+    finally:
+        mine.release()
+
+
+def test_another_path_to_the_same_file_is_the_same_lock(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path, target_is_directory=True)
+    mine = take(tmp_path / "x.lock")
+    with pytest.raises(HeldError):
+        take(tmp_path / "link/x.lock")
+    mine.release()
+
+
+def test_who_is_refused_keeps_no_file_open(tmp_path: Path) -> None:
+    (tmp_path / "x.lock").write_text(json.dumps({**process_tags(), **ALIVE, "run": "a1"}))
+    before = set(os.listdir("/dev/fd"))
+    with pytest.raises(HeldError):
+        take(tmp_path / "x.lock")
+    assert set(os.listdir("/dev/fd")) == before
+
+
+def test_a_forked_child_that_cleans_up_gives_nothing_back(tmp_path: Path) -> None:
+    mine = take(tmp_path / "x.lock")
+    if (child := os.fork()) == 0:
+        mine.release()
+        with (tmp_path / "x.lock").open("r+b") as file:
+            try:
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                os._exit(0)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    with pytest.raises(HeldError, match="by run mine"):
+        take(tmp_path / "x.lock", run="another")
+    # Not before: closing a file gives back what this process has locked in it.
+    assert json.loads((tmp_path / "x.lock").read_text())["run"] == "mine"
+    mine.release()

@@ -75,7 +75,7 @@ def finish(data: Path, *, run: str, save: str, page: str = "page") -> None:
     get("resume_from")
     put("checkpoint", checkpoint(1))
     put("checkpoint", checkpoint(2))
-    get("checkpoint")
+    assert get("checkpoint").extra["run"] == run
     put("table", {"auroc": save})
     assert get("table") == {"auroc": save}
     put("page", page)

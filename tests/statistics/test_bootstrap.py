@@ -1,18 +1,29 @@
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import binomtest
 
 from grpo_pipeline.statistics import weighted
-from grpo_pipeline.statistics.bootstrap import Estimate, cluster_weights, describe, paired_difference, percentile_interval
+from grpo_pipeline.statistics.bootstrap import (
+    Estimate,
+    cluster_weights,
+    describe,
+    exact_interval,
+    p_value,
+    paired_difference,
+    percentile_interval,
+)
+from grpo_pipeline.statistics.wording import side_of
 
 approx = pytest.approx
 CLUSTERS = pd.Series(["a", "a", "a", "b", "c", "c"], name="patient_id")
 
 
-def estimate(value, resamples, *, n=10, reason="needs both classes"):
-    return Estimate(value=value, resamples=np.asarray(resamples, dtype=float), n=n, reason=reason)
+def estimate(value, resamples, *, n=10, reason="needs both classes", clusters=12, **changes):
+    return Estimate(value, np.asarray(resamples, dtype=float), n, reason, clusters, **changes)
 
 
 def test_clusters_are_drawn_whole_with_equal_chance_by_the_seed_and_not_by_the_order_of_rows():
@@ -54,30 +65,66 @@ def test_clustered_intervals_cover_and_row_wise_ones_do_not():
 def test_intervals_and_paired_differences_are_taken_resample_by_resample():
     # 0..100: 2.5% and 97.5% of the order statistics; undefined resamples do not count
     assert percentile_interval(np.r_[np.arange(101.0), np.nan, np.nan]) == pytest.approx((2.5, 97.5))
-    difference = paired_difference(estimate(0.8, [0.7, 0.9, np.nan]), estimate(0.5, [0.4, 0.8, 0.1], n=7))
-    assert (difference.value, difference.n) == (pytest.approx(0.3), 7)
+    treated = estimate(0.8, [0.7, 0.9, np.nan], clusters=30, bounds=(0.0, 1.0))
+    difference = paired_difference(treated, estimate(0.5, [0.4, 0.8, 0.1], n=7, bounds=(-3.0, 2.0)))
+    assert (difference.value, difference.n, difference.clusters) == (pytest.approx(0.3), 7, 12)
+    assert difference.bounds == (-2.0, 4.0)
     np.testing.assert_allclose(difference.resamples, [0.3, 0.1, np.nan])
     with pytest.raises(ValueError, match="paired estimates must share their resamples, got 2 and 3"):
         paired_difference(estimate(0.0, [0, 0]), estimate(0.0, [0, 0, 0]))
 
 
+FEW = "no interval: {}, fewer than 10"
+
+
 @pytest.mark.parametrize(
     ("found", "clusters", "wanted"),
     [
-        (estimate(0.5, np.linspace(0, 1, 101)), 9,
+        (estimate(0.5, np.linspace(0, 1, 101)), 10,
          {"value": 0.5, "ci95": approx([0.025, 0.975]), "se": approx(0.2930, abs=1e-4), "n": 10}),
         (estimate(np.nan, [np.nan] * 5, n=3), 9,
          {"value": None, "ci95": None, "n": 3, "reason": "undefined: needs both classes"}),
-        (estimate(0.5, [0.4, 0.6] * 10 + [np.nan]), 9,
+        (estimate(0.5, [0.4, 0.6] * 10 + [np.nan]), 10,
          {"value": 0.5, "ci95": approx([0.4, 0.6]), "undefined_resamples": 1, "n": 10, "se": approx(0.1, abs=0.01)}),
-        (estimate(0.5, [0.4, 0.6, 0.5, np.nan]), 9,
+        (estimate(0.5, [0.4, 0.6, 0.5, np.nan]), 10,
          {"value": 0.5, "ci95": None, "n": 10, "undefined_resamples": 1,
           "reason": "no interval: undefined in 1 of 4 resamples (needs both classes)"}),
-        (estimate(0.5, [0.5] * 4), 1,
-         {"value": 0.5, "ci95": None, "n": 10, "reason": "no interval: all rows belong to one cluster"}),
+        # An interval holds its own value, wherever the resamples lie.
+        (estimate(0.036, np.linspace(0.037, 0.091, 101)), 10,
+         {"value": 0.036, "ci95": [0.036, approx(0.037 + 0.975 * 0.054)], "se": approx(0.01582, abs=1e-5), "n": 10}),
+        (estimate(0.5, np.linspace(0, 1, 101)), 9, {"value": 0.5, "ci95": None, "n": 10, "reason": FEW.format("9 clusters")}),
+        (estimate(0.5, [0.5] * 4), 1, {"value": 0.5, "ci95": None, "n": 10, "reason": FEW.format("1 cluster")}),
+        (estimate(7.0, [7.0] * 4), 10,
+         {"value": 7.0, "ci95": [7.0, 7.0], "n": 10, "se": 0.0, "note": "every resample gives this value: nothing bounds it"}),
     ],
 )  # fmt: skip
 def test_what_is_said_of_an_estimate(found, clusters, wanted):
-    entry = describe(found, clusters=clusters, max_undefined=0.1)
+    entry = describe(replace(found, clusters=clusters), max_undefined=0.1)
     assert entry == wanted
     json.dumps(entry, allow_nan=False)
+
+
+@pytest.mark.parametrize("clusters", [10, 24, 316])
+def test_what_no_resample_changes_has_the_exact_bound(clusters):
+    """All right of all: Clopper and Pearson's interval, from scipy; in words where it comes from."""
+    found = estimate(1.0, [1.0] * 50, clusters=clusters, bounds=(0.0, 1.0))
+    entry = describe(found, max_undefined=0.1)
+    exact = binomtest(clusters, clusters).proportion_ci(0.95, method="exact")
+    assert entry["ci95"] == approx([exact.low, 1.0])
+    assert entry["note"] == f"every resample gives this value: exact bound of {clusters} clusters"
+    none = describe(replace(found, value=0.0, resamples=np.zeros(50)), max_undefined=0.1)
+    assert none["ci95"] == approx([0.0, 1 - exact.low])
+    # In the middle of [-1, 3], with u = 1 - 0.025^(1/C) at either end: (1 - u) 0.5 - u and (1 - u) 0.5 + 3 u.
+    unseen = 1 - 0.025 ** (1 / clusters)
+    assert exact_interval(0.5, (-1.0, 3.0), clusters=clusters) == approx((0.5 - 1.5 * unseen, 0.5 + 2.5 * unseen))
+
+
+@pytest.mark.parametrize(("value", "bounds"), [(1.0, (-1.0, 1.0)), (-1.0, (-1.0, 1.0)), (0.2, (-1.0, 1.0)), (0.3, (-2.0, 1.0))])
+def test_the_p_value_of_what_no_resample_changes_agrees_with_its_bound(value, bounds):
+    for clusters in range(10, 60):
+        found = estimate(value, [value] * 50, clusters=clusters, bounds=bounds)
+        p = p_value(found)
+        assert (p < 0.05) == (side_of(describe(found, max_undefined=0.1)) != 0)
+        if abs(value) == 1:  # every cluster is won, or lost: the sign test
+            assert p == approx(binomtest(clusters, clusters, 0.5).pvalue)
+    assert p_value(estimate(0.0, [0.0] * 50, bounds=bounds)) == 1.0

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,7 +9,7 @@ from grpo_pipeline.statistics.bootstrap import Estimate, holm, percentile_interv
 
 
 def normal(rng, *, shift=0.0, scale=1.0, size=4000):
-    return Estimate(shift, rng.normal(shift, scale, size), 10, "")
+    return Estimate(shift, rng.normal(shift, scale, size), 10, "", 20)
 
 
 @given(st.integers(0, 10_000), st.floats(-4, 4))
@@ -46,10 +48,15 @@ def test_simultaneous_intervals_reach_the_known_quantiles():
     # (2 Phi(c) - 1)^10 = 0.95 at c = 2.800; a quantile of 20 000 draws has a standard error of about 0.013.
     independent = {i: normal(rng, size=20_000) for i in range(10)}
     assert simultaneous_intervals(independent).critical == pytest.approx(2.800, abs=0.05)
-    # Undefined resamples are left out, and what does not vary has no width.
-    holes = Estimate(0.3, np.where(np.arange(4000) % 2 == 0, np.nan, estimate.resamples), 10, "")
-    half = Estimate(0.3, estimate.resamples[1::2], 10, "")
-    together = simultaneous_intervals({"a": estimate, "b": holes, "c": Estimate(0.5, np.full(4000, 0.5), 10, "")})
+    # No end is beyond the range.
+    assert simultaneous_intervals({"a": replace(estimate, bounds=(-1.0, 1.0))}).intervals["a"] == (-1.0, 1.0)
+    # Undefined resamples are left out, and what does not vary has its exact bound.
+    holes = Estimate(0.3, np.where(np.arange(4000) % 2 == 0, np.nan, estimate.resamples), 10, "", 20)
+    half = Estimate(0.3, estimate.resamples[1::2], 10, "", 20)
+    still = Estimate(0.5, np.full(4000, 0.5), 10, "", 20, bounds=(-1.0, 1.0))
+    together = simultaneous_intervals({"a": estimate, "b": holes, "c": still})
     assert together.critical == pytest.approx(simultaneous_intervals({"a": half}).critical)
-    assert together.intervals["c"] == (0.5, 0.5)
+    # The exact interval at Bonferroni's level of three: u = 1 - (0.05 / 3 / 2)^(1 / 20).
+    unseen = 1 - (0.05 / 6) ** (1 / 20)
+    assert together.intervals["c"] == pytest.approx((0.5 - 1.5 * unseen, 0.5 + 0.5 * unseen))
     assert np.isnan(simultaneous_intervals({}).critical)

@@ -38,8 +38,8 @@ def test_it_holds_the_truth_nearly_as_often_as_it_says(seeds: int, luck: float, 
     assert held / DRAWS >= 0.92  # 95 is wanted; a proportion of 2000 draws has a standard error of 0.005
 
 
-def estimate(value, resamples=(), n=5, reason="undefined here"):
-    return Estimate(value, np.array(resamples, dtype=float), n, reason)
+def estimate(value, resamples=(), n=5, reason="undefined here", clusters=40, **changes):
+    return Estimate(value, np.array(resamples, dtype=float), n, reason, clusters, **changes)
 
 
 @pytest.mark.parametrize(

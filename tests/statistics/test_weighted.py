@@ -151,6 +151,10 @@ def test_a_jackknifed_mean_varies_as_its_bootstrap_does_and_a_share_keeps_its_mi
     # A resample repeats values; the share of different ones in it is lower by about a quarter.
     assert weighted.linear_resamples(share, without, weights).mean() == pytest.approx(share, abs=0.005)
     assert np.mean([np.unique(np.repeat(values, row.astype(int))).size / 40 for row in weights[:200]]) < share - 0.1
+    # A resample that holds more of the units, or fewer, says what their proportions say.
+    np.testing.assert_array_equal(
+        weighted.linear_resamples(share, without, 3 * weights), weighted.linear_resamples(share, without, weights)
+    )
     # Undefined without a unit, and cut to a share.
     undefined = weighted.linear_resamples(1.0, np.asarray([np.nan]), np.asarray([[1.0], [0.0]]))
     np.testing.assert_array_equal(undefined, [1.0, np.nan])

@@ -48,8 +48,10 @@ def read_parameters(conf: Path, env: str) -> dict[str, Any]:
 
 
 def sections(conf: Path, env: str, task: str = "attention") -> dict[str, Any]:
-    """Return a task's sections, those of its arms as ``<arm>.algorithm``."""
+    """Return a task's sections, those of its stages and of the arms that are trained as ``<arm>.algorithm``."""
     parameters = read_parameters(conf, env)[task]
+    trained = {*parameters.get("arms", find_task(task).arms), *find_task(task).with_stages_of(parameters).stages}
+    parameters = {name: part for name, part in parameters.items() if "algorithm" not in (part or {}) or name in trained}
     flat = {name: section for name, section in parameters.items() if "algorithm" not in (section or {}) and name != "arms"}
     arms = {name: section for name, section in parameters.items() if "algorithm" in (section or {})}
     return flat | {f"{arm}.{name}": part for arm, section in arms.items() for name, part in section.items()}

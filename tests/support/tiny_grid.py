@@ -33,6 +33,9 @@ class Memory:
     def predictions(self, key: str) -> pd.DataFrame:
         return self.records[key].predictions
 
+    def metric_rows(self, key: str) -> pd.DataFrame:
+        return pd.DataFrame(list(self.records[key].metric_rows))
+
     def keep(self, record: TrialRecord) -> None:
         self.records[record.header.key] = record
 

@@ -11,7 +11,8 @@ from grpo_pipeline.tasks.attention.data.params import ModelPreprocessing
 from grpo_pipeline.tasks.attention.inference.predictor import Predictor, build_predictor
 from grpo_pipeline.tasks.familiarity import INPUTS
 
-CALIBRATION = {"method": "platt", "reason": "", "slope": 0.5, "intercept": -0.25, "n": 20, "positives": 10, "bins": 10}
+FITTED = {"slope": 0.5, "intercept": -0.25, "n_samples": 3}
+CALIBRATION = {"method": "platt", "reason": "", "n": 20, "positives": 10, "bins": 10, **FITTED}
 
 
 def preprocessing(**changes: Any) -> dict[str, Any]:

@@ -1,4 +1,7 @@
-"""The contract that every task must keep, whatever its samples are. A new task is one more row of ``TASKS``."""
+"""The contract that every task must keep, whatever its samples are. A new task is one more row of ``TASKS``.
+
+What any task can be asked for is ``grpo_pipeline.testing.check_task``; the rest is what holds in a step, and of our models.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -6,7 +9,6 @@ from functools import cache, partial
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 import tiny_attention as attention
 import tiny_chemist as molecules
@@ -17,13 +19,14 @@ from torch import Tensor, nn
 from grpo_pipeline.core.params import AdvantageParams, AlgorithmParams, TrainingParams
 from grpo_pipeline.core.storage.checkpoint import restore, snapshot
 from grpo_pipeline.core.training.state import TrainState
-from grpo_pipeline.core.types import Rollouts, Scores, replicate
+from grpo_pipeline.core.types import Rollouts, Scores
 from grpo_pipeline.pipelines.reward_audit.samples import read_samples
 from grpo_pipeline.pipelines.step import update
 from grpo_pipeline.pipelines.training.loader import make_training_batch
 from grpo_pipeline.pipelines.training.loop import StepRunner, quiet_nodes
 from grpo_pipeline.pipelines.training.nodes import build_state
 from grpo_pipeline.tasks.base import Proposal
+from grpo_pipeline.testing import check_task
 
 GROUP, TEMPERATURE = 4, 0.7
 
@@ -360,21 +363,6 @@ def test_weights_and_samples_follow_from_their_seed_alone_and_uniform_ones_from_
     assert not torch.equal(one.actions, a.actions)
 
 
-def test_repeated_targets_are_those_of_the_prompt_and_a_detached_context_has_no_graph(case: Case):
-    task, batch = case.task(), case.batch()
-    grouped = vars(task.replicate(batch, 3))
-    changed = {name: value for name, value in vars(batch).items() if grouped[name] is not value}
-    assert changed
-    for name, before in changed.items():
-        assert not isinstance(before, Tensor) or torch.equal(grouped[name], replicate(before, 3)), name
-    context = task.encode(task.build_policy(0), batch)
-    tensors = {name: value for name, value in vars(context).items() if isinstance(value, Tensor)}
-    assert any(t.requires_grad for t in tensors.values()) == (case.encoder is not None)
-    detached = vars(task.detach(context))
-    assert not any(t.requires_grad for t in detached.values() if isinstance(t, Tensor))
-    assert all(torch.equal(t.nan_to_num(), detached[name].nan_to_num()) for name, t in tensors.items())
-
-
 def test_an_audit_scores_every_policy_of_its_plan_on_the_rows_it_is_given(case: Case):
     task, data, policy = case.task(), case.data(), case.state().policy
     plan, rows = task.audit_plan, task.rows(data, "train")[:3]
@@ -414,15 +402,14 @@ def test_a_resumed_run_ends_with_the_bits_of_an_unbroken_one_and_each_first_rati
     assert ratios == pytest.approx([1.0, 1.0, 1.0], abs=case.rounding, rel=0)
 
 
-def test_splits_do_not_overlap_and_an_evaluation_is_a_function_of_its_seed(case: Case):
+def test_an_evaluation_draws_by_its_seed(case: Case):
     task, data, policy = case.task(), case.data(), case.state().policy
-    rows = np.concatenate([task.rows(data, split) for split in ("train", "val", "test")])
-    assert len(set(rows.tolist())) == len(rows) > 0
-    rows, before = task.rows(data, "test"), torch.get_rng_state()
-    first, again, other = (task.evaluate(policy, data, rows, seed=seed, n_samples=2) for seed in (0, 0, 1))
-    assert torch.equal(torch.get_rng_state(), before)
-    pd.testing.assert_frame_equal(again, first)
+    first, other = (task.evaluate(policy, data, task.rows(data, "test"), seed=seed, n_samples=2) for seed in (0, 1))
     assert not other["reward"].equals(first["reward"])
+
+
+def test_a_task_keeps_every_promise_that_a_stranger_is_asked_for(case: Case):
+    check_task(case.task(), case.data())
 
 
 @pytest.mark.parametrize("name", ["dialogue", "molecules"])

@@ -92,9 +92,12 @@ def test_of_the_baselines_the_headline_is_shown_else_every_metric_whatever_its_n
     own |= {"blobs": {"bycatch": {"value": None, "ci95": None}, "reward": {"value": None, "ci95": None}}}
     verdicts = {rule: {"bycatch": told, "reward": told} for rule, told in (("uniform", "no difference shown"), ("blobs", ""))}
     chosen = {"headline": ["bycatch"], "baselines": {"uniform": {"metrics": scores}}}
-    text = shown({**COMPARISON, **chosen, "own_minus_baseline": own, "verdicts": verdicts}, width=120).partition("Other rules")[2]
+    beside = {"own_minus_arms": {"supervised": own["uniform"]}, "arm_verdicts": {"supervised": verdicts["uniform"]}}
+    found = {**COMPARISON, **chosen, **beside, "own_minus_baseline": own, "verdicts": verdicts}
+    text = shown(found, width=120).partition("Other rules")[2]
     assert re.search(r"^rule +bycatch *$", text, re.MULTILINE)
-    assert re.search(r"^rule +grpo - rule, bycatch +is it better\? *$", text, re.MULTILINE)  # and no column of the reward
+    assert re.search(r"^arm or rule +grpo - this, bycatch +is it better\? *$", text, re.MULTILINE)  # and no column of the reward
+    assert re.search(r"^arm supervised +\+0.250 \[-0.125, \+0.500\] +not shown *$", text, re.MULTILINE)
     assert re.search(r"^uniform +\+0.250 \[-0.125, \+0.500\] +not shown *$", text, re.MULTILINE)
     assert re.search(r"^blobs +- *$", text, re.MULTILINE)
 
@@ -146,7 +149,7 @@ def test_a_prediction_says_what_to_know_about_it(tmp_path):
         "absent_columns": ["bag_mask"],
         "notes": ["n"],
     }
-    text = prediction_text(report, scores=tmp_path / "scores.csv")
+    text = prediction_text(report, where={"scores": tmp_path / "scores.csv"})
     assert text.splitlines()[:-1] == [
         "9 of 12 rows scored by grpo, model v1",
         "- 3 rows were refused: quarantine.csv",
@@ -155,4 +158,14 @@ def test_a_prediction_says_what_to_know_about_it(tmp_path):
     ]
     assert text.splitlines()[-1].endswith("scores.csv")
     plain = report | {"quarantined": 0, "absent_columns": [], "notes": []}
-    assert prediction_text(plain, scores=None) == "9 of 12 rows scored by grpo, model v1"
+    assert prediction_text(plain, where={}) == "9 of 12 rows scored by grpo, model v1"
+
+
+def test_why_there_is_no_interval_has_a_line_and_every_metric_is_not_spelt_out():
+    few = "no interval: 4 clusters, fewer than 10"
+    one, two = {"value": 0.25, "ci95": None, "reason": few}, {"value": 0.5, "ci95": [0.25, 0.75]}
+    for other, named in ((two, "auroc"), (one, "every metric")):
+        arms = {name: {"metrics": {"auroc": one, "brier": other}} for name in ("supervised", "grpo")}
+        differences = {"grpo": {"auroc": one, "brier": other}}
+        text = shown({**COMPARISON, "arms": arms, "differences": differences, "baselines": {}})
+        assert f"- {named}: {few}\n" in text

@@ -64,7 +64,8 @@ def _complete(task: str, section: Mapping[str, Any]) -> dict[str, Any]:
     found, described = dict(section), described_arms(task, section)
     for name in described:
         found[name] = _whole(task, name, section, described)
-    for stage, own in find_task(task).optional_stages.items():
+    spec = find_task(task)
+    for stage, own in (dict.fromkeys(spec.stages, ()) | dict(spec.optional_stages)).items():
         if isinstance(section.get(stage), Mapping):
             _check_known(f"{task}.{stage}", section[stage], (ALGORITHM, "training", *own))
             found[stage] = whole_stage(section, section[stage], own)
@@ -78,11 +79,10 @@ def _complete(task: str, section: Mapping[str, Any]) -> dict[str, Any]:
             name: merge(found.get(name) or {}, own) if isinstance(own, Mapping) else own
             for name, own in found[arm].items()
         }
-    return (
-        found | {"evaluation": _judged_by(found[ARMS], found["evaluation"])}
-        if "evaluation" in found
-        else found
-    )
+    if "evaluation" not in found:
+        return found
+    _check_rules(task, found["evaluation"], described)
+    return found | {"evaluation": _judged_by(found[ARMS], found["evaluation"])}
 
 
 def _is_arm(section: Any) -> bool:
@@ -108,7 +108,7 @@ def _whole(task: str, arm: str, section: Mapping[str, Any], described: list[str]
 def whole_stage(
     section: Mapping[str, Any], given: Mapping[str, Any], own: Iterable[str]
 ) -> dict[str, Any]:
-    """Return an optional stage that says what differs: from the control's algorithm without samples, and what the arms share."""
+    """Return a stage that says what differs: from the control's algorithm without samples, and what the arms share."""
     control = section.get(str((section.get("evaluation") or {}).get("control"))) or {}
     algorithm = merge(control.get(ALGORITHM) or {}, {"proposal": "none"})
     begun = {ALGORITHM: algorithm, "training": section.get("training") or {}}
@@ -156,6 +156,16 @@ def _check_known(path: str, given: Iterable[str], known: Sequence[str]) -> None:
         meant = f"did you mean {close[0]}?" if close else f"it may have {', '.join(known)}"
         task = path.partition(".")[0]
         raise ValueError(f"{path} must hold sections of {task}, got {unknown[0]!r}; {meant}")
+
+
+def _check_rules(task: str, evaluation: Mapping[str, Any], described: list[str]) -> None:
+    """Refuse a rule of an arm that is not described: nothing would be judged by it."""
+    if unknown := [name for name in evaluation.get("rules") or {} if name not in described]:
+        close = get_close_matches(unknown[0], described, n=1)
+        meant = f"did you mean {close[0]}?" if close else "remove it"
+        raise ValueError(
+            f"{task}.evaluation.rules must name arms among {', '.join(described)}, got {unknown[0]!r}; {meant}"
+        )
 
 
 def _judged_by(arms: list[str], evaluation: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,10 +13,13 @@ from grpo_pipeline.pipelines.gradient_flow import create_pipeline as create_flow
 from grpo_pipeline.pipelines.reporting.pipeline import create_pipeline as create_reporting
 from grpo_pipeline.pipelines.reward_audit.pipeline import create_gate
 from grpo_pipeline.pipelines.reward_audit.pipeline import create_pipeline as create_reward_audit
-from grpo_pipeline.pipelines.step.pipeline import create_pipeline as create_step
 from grpo_pipeline.pipelines.training.pipeline import create_pipeline as create_arm
 from grpo_pipeline.pipelines.training.stages import create_stages
+from grpo_pipeline.pipelines.turns import with_turns
 from grpo_pipeline.tasks.spec import TaskSpec
+
+# What the first training step of an arm leaves: its worked example, and its metrics.
+PROBE = ("probe_table", "probe_step_metrics")
 
 
 def task_pipelines(spec: TaskSpec, own: Arms | None = None) -> dict[str, Pipeline]:
@@ -29,7 +32,7 @@ def task_pipelines(spec: TaskSpec, own: Arms | None = None) -> dict[str, Pipelin
         own: its arms, and the sections of parameters that each has for itself; None for those of the spec.
 
     Raises:
-        ValueError: for a node that the task wires outside of its namespace.
+        ValueError: for a node that the task wires outside of its namespace, or a task that no stage reads.
     """
     own = arms_of(spec, {}) if own is None else own
     task, arms, wiring = spec.name, tuple(own), spec.wiring()
@@ -41,6 +44,7 @@ def task_pipelines(spec: TaskSpec, own: Arms | None = None) -> dict[str, Pipelin
                 f"node {node.name} must be in a namespace of task {task}, got {node.namespace}; "
                 f'give it namespace="{task}.data", so that its name is no other task\'s'
             )
+    check_leads_to_its_stages(spec, built)
     prepare = built + create_stages(spec, own)
     audit = create_reward_audit(task)
     train = sum((create_arm(task, arm, own=own[arm]) for arm in arms), start=prepare) + audit
@@ -54,7 +58,9 @@ def task_pipelines(spec: TaskSpec, own: Arms | None = None) -> dict[str, Pipelin
         "data": data,
         "train": train,
         "evaluate": evaluate,
-        "step": create_step(),
+        "step": (data + train).to_outputs(
+            *(f"{task}.{arm}.{out}" for arm in arms for out in PROBE)
+        ),
         "gradient_flow": sum(
             (create_flow(task, arm, own=own[arm]) for arm in arms), start=data + prepare
         ),
@@ -64,6 +70,25 @@ def task_pipelines(spec: TaskSpec, own: Arms | None = None) -> dict[str, Pipelin
     }
     predict = getattr(wiring, "create_prediction", None)
     found["predict"] = predict() if predict else create_sampling(spec, data + built)
-    return {task: data + train + evaluate} | {
+    named = {task: data + train + evaluate} | {
         f"{task}_{name}": pipeline for name, pipeline in found.items()
     }
+    return {name: with_turns(pipeline, task, arms) for name, pipeline in named.items()}
+
+
+def check_leads_to_its_stages(spec: TaskSpec, built: Pipeline) -> None:
+    """Check that a task's preparation makes what its first stage reads, or its arms where there is none.
+
+    Raises:
+        ValueError: naming the dataset.
+    """
+    wanted, other = f"{spec.name}.untrained_task", f"{spec.name}.task"
+    stages = f"the stages {', '.join(spec.stages)}" if spec.stages else "no stage"
+    if not spec.stages:
+        wanted, other = other, wanted
+    made = built.all_outputs()
+    if wanted not in made:
+        got = other if other in made else ", ".join(sorted(made)) or "nothing"
+        raise ValueError(
+            f"create_preparation of the task {spec.name} must lead to {wanted} with {stages}, got {got}; rename its output"
+        )

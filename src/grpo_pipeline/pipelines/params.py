@@ -31,7 +31,13 @@ class EvaluationParams(BaseModel):
     headline_rule: str = Field(
         description="the point rule by which arms are compared: one set of k points"
     )
-    chance_rule: str = Field(description="the point rule that policy_gain is measured against")
+    rules: dict[str, str] = Field(
+        default={},
+        description="arm -> the rule in the place of headline_rule: of an arm without points that of no points",
+    )
+    chance_rule: str = Field(
+        description="the rule that policy_gain is measured against: the policy that training began with"
+    )
     baselines: tuple[str, ...] = Field(
         default=(),
         description="what a user would try instead, fitted on the training split; the task says what there is",
@@ -45,6 +51,10 @@ class EvaluationParams(BaseModel):
     metric_options: dict[str, float] = Field(
         description="the task's own constants, such as the bins of the calibration error"
     )
+
+    def rule_of(self, arm: str) -> str:
+        """Return the rule by which an arm is judged."""
+        return self.rules.get(arm, self.headline_rule)
 
 
 class GradientFlowParams(BaseModel):

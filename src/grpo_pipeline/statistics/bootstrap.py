@@ -4,18 +4,23 @@ The interval over seeds holds both the choice of test examples and the luck of t
 """
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from scipy.special import expit
+from scipy.stats import norm
 from scipy.stats import t as student
 
 from grpo_pipeline.core.rng import Stream, numpy_generator
+from grpo_pipeline.statistics.metric import UNBOUNDED, Bounds
 
 Floats = NDArray[np.float64]
 LEVEL = 0.95
+FEW_CLUSTERS = 10
+"""With fewer clusters there is no interval: of a class with 5 patients it holds the truth in 81 to 88 of 100 cases, not 95."""
 
 
 @dataclass(frozen=True)
@@ -27,12 +32,27 @@ class Estimate:
         resamples: float64 [B]; NaN in a resample that leaves it undefined.
         n: number of units (rows, clusters) that the value rests on.
         reason: the sentence to report when the value is undefined.
+        clusters: number of clusters that the value rests on; of what compares two classes, those of the rarer one.
+        bounds: the range of the statistic.
     """
 
     value: float
     resamples: Floats
     n: int
     reason: str
+    clusters: int
+    bounds: Bounds = UNBOUNDED
+
+    @property
+    def defined(self) -> Floats:
+        """The resamples that leave the statistic defined."""
+        return self.resamples[np.isfinite(self.resamples)]
+
+    @property
+    def varies(self) -> bool:
+        """Whether the resamples differ by more than rounding."""
+        rounding = 1e-12 + 1e-9 * abs(self.value)
+        return bool(np.ptp(self.defined) > rounding) if len(self.defined) else False
 
 
 def cluster_weights(clusters: pd.Series, *, resamples: int, seed: int) -> Floats:
@@ -92,15 +112,58 @@ def paired_difference(treated: Estimate, control: Estimate) -> Estimate:
         resamples=treated.resamples - control.resamples,
         n=min(treated.n, control.n),
         reason=treated.reason,
+        clusters=min(treated.clusters, control.clusters),
+        bounds=(
+            treated.bounds[0] - control.bounds[1],
+            treated.bounds[1] - control.bounds[0],
+        ),
     )
 
 
-def describe(estimate: Estimate, *, clusters: int, max_undefined: float) -> dict[str, object]:
+def exact_interval(
+    value: float, bounds: Bounds, *, clusters: int, level: float = LEVEL
+) -> tuple[float, float]:
+    """Return the interval of a value that no resample changes; of a statistic without two bounds the value alone.
+
+        u = 1 - ((1 - level) / 2)^(1 / C),    [(1 - u) v + u a, (1 - u) v + u b]
+
+    All C clusters say v. Clusters of another kind may exist: with a share of u of them, none is among C in one of 40 cases. At
+    worst they lie at the ends of the range [a, b]. For a share whose clusters are all right (v = b) that is Clopper and
+    Pearson's interval of C successes in C (Biometrika 26, 1934), which the rule of three approximates.
+    """
+    low, high = bounds
+    if not np.isfinite(low) or not np.isfinite(high):
+        return value, value
+    unseen = 1 - ((1 - level) / 2) ** (1 / clusters)
+    return (1 - unseen) * value + unseen * low, (1 - unseen) * value + unseen * high
+
+
+def interval(estimate: Estimate) -> tuple[float, float]:
+    """Return the 95% interval of a defined value, which always holds the value."""
+    if not estimate.varies:
+        return exact_interval(estimate.value, estimate.bounds, clusters=estimate.clusters)
+    low, high = percentile_interval(estimate.resamples)
+    return min(low, estimate.value), max(high, estimate.value)
+
+
+def few_clusters_reason(clusters: int) -> str | None:
+    """Return why a value of so few clusters has no interval; None where they are enough."""
+    if clusters >= FEW_CLUSTERS:
+        return None
+    named = "1 cluster" if clusters == 1 else f"{clusters} clusters"
+    return f"no interval: {named}, fewer than {FEW_CLUSTERS}"
+
+
+ALIKE = "every resample gives this value"
+
+
+def describe(estimate: Estimate, *, max_undefined: float) -> dict[str, Any]:
     """Return ``{"value", "ci95", "n"}`` for JSON, with a ``"reason"`` wherever one of them is null.
 
-    Undefined resamples are left out of the interval and counted in ``"undefined_resamples"``; above the share
-    ``max_undefined`` they are too many for an honest interval and none is given. Beside an interval, ``"se"`` is the standard
-    deviation of the resamples.
+    A value that rests on fewer than ``FEW_CLUSTERS`` clusters has no interval: whatever reads one then says nothing. Undefined
+    resamples are left out of the interval and counted in ``"undefined_resamples"``; above the share ``max_undefined`` they are
+    too many for an honest interval and none is given. Beside an interval, ``"se"`` is the standard deviation of the resamples,
+    and a ``"note"`` says where no resample differs.
     """
     if not np.isfinite(estimate.value):
         return {
@@ -109,19 +172,23 @@ def describe(estimate: Estimate, *, clusters: int, max_undefined: float) -> dict
             "n": estimate.n,
             "reason": f"undefined: {estimate.reason}",
         }
-    total, undefined = len(estimate.resamples), int((~np.isfinite(estimate.resamples)).sum())
-    entry: dict[str, object] = {"value": float(estimate.value), "ci95": None, "n": estimate.n}
+    total = len(estimate.resamples)
+    undefined = total - len(estimate.defined)
+    entry: dict[str, Any] = {"value": float(estimate.value), "ci95": None, "n": estimate.n}
     if undefined:
         entry["undefined_resamples"] = undefined
-    # Resamples of a single cluster are all the same: an interval of width 0 would claim certainty.
-    if clusters < 2:
-        return entry | {"reason": "no interval: all rows belong to one cluster"}
+    if reason := few_clusters_reason(estimate.clusters):
+        return entry | {"reason": reason}
     if undefined > max_undefined * total:
         return entry | {
             "reason": f"no interval: undefined in {undefined} of {total} resamples ({estimate.reason})"
         }
-    spread = float(np.std(estimate.resamples[np.isfinite(estimate.resamples)], ddof=1))
-    return entry | {"ci95": list(percentile_interval(estimate.resamples)), "se": spread}
+    low, high = interval(estimate)
+    entry |= {"ci95": [low, high]}
+    if not estimate.varies:
+        how = f"exact bound of {estimate.clusters} clusters" if low < high else "nothing bounds it"
+        return entry | {"se": 0.0, "note": f"{ALIKE}: {how}"}
+    return entry | {"se": float(np.std(estimate.defined, ddof=1))}
 
 
 # Many differences at once: bootstrap p-values, Holm's correction, simultaneous intervals. Knows no task.
@@ -158,6 +225,21 @@ def two_sided_p(resamples: Floats) -> float:
     return min(1.0, 2 * (1 + rarer) / (len(defined) + 1))
 
 
+def p_value(difference: Estimate) -> float:
+    """Return the p-value of "the difference is 0", which agrees with ``interval``.
+
+    Where no resample differs it inverts ``exact_interval``: the least level at which the clusters that were not seen could make
+    the difference 0. For clusters that are all won it is that of the sign test.
+    """
+    value, (low, high) = difference.value, difference.bounds
+    if difference.varies or not (np.isfinite(low) and np.isfinite(high)):
+        return two_sided_p(difference.resamples)
+    worst = low if value > 0 else high
+    # The share u of unseen clusters at which (1 - u) v + u * worst = 0.
+    needed = abs(value) / (abs(value) + abs(worst)) if value else 0.0
+    return float(min(1.0, 2 * (1 - needed) ** difference.clusters))
+
+
 def holm(p_values: Mapping[K, float]) -> dict[K, float]:
     """Return Holm's adjusted p-values: rejecting those below 0.05 errs in any of them with probability below 0.05.
 
@@ -180,26 +262,36 @@ def simultaneous_intervals(estimates: Mapping[Any, Estimate]) -> Simultaneous:
 
     The estimates must share their resamples, so that c knows how they depend on each other: c lies between the quantile of one
     interval (1.96 for a normal one) and Bonferroni's. A resample in which one is undefined is left out; an estimate that never
-    varies gets [d, d]. Source: max-|t| of Westfall and Young, Resampling-Based Multiple Testing, 1993, with the bootstrap's
-    standard error in the place of one computed anew in each resample.
+    varies gets its exact interval at Bonferroni's level. Ends are cut to the range. Source: max-|t| of Westfall and Young,
+    Resampling-Based Multiple Testing, 1993, with the bootstrap's standard error in the place of one computed in each resample.
     """
     if not estimates:
         return Simultaneous(float("nan"), {})
-    values = np.array([one.value for one in estimates.values()])  # d_j: [J]
-    resamples = np.stack([one.resamples for one in estimates.values()])  # d_j*: [J, B]
+    level = 1 - (1 - LEVEL) / len(estimates)
+    intervals: dict[Any, tuple[float, float]] = {}
+    for name, one in estimates.items():
+        if not one.varies:
+            intervals[name] = exact_interval(
+                one.value, one.bounds, clusters=one.clusters, level=level
+            )
+    varying = {name: one for name, one in estimates.items() if one.varies}
+    if not varying:
+        return Simultaneous(float("nan"), intervals)
+    values = np.array([one.value for one in varying.values()])  # d_j: [J]
+    resamples = np.stack([one.resamples for one in varying.values()])  # d_j*: [J, B]
     resamples = resamples[:, np.isfinite(resamples).all(axis=0)]
-    errors = resamples.std(axis=1, ddof=1) if resamples.shape[1] > 1 else np.zeros(len(values))
-    varies = errors > 0
-    if not varies.any():
-        return Simultaneous(
-            float("nan"), {name: (one.value, one.value) for name, one in estimates.items()}
-        )
-    # |d_j* - d_j| / se_j of the estimates that vary; c is a quantile of the largest of each resample, [B].
-    distance = np.abs(resamples[varies] - values[varies, None]) / errors[varies, None]
+    errors = resamples.std(axis=1, ddof=1)
+    # |d_j* - d_j| / se_j; c is a quantile of the largest of each resample, [B].
+    distance = np.abs(resamples - values[:, None]) / errors[:, None]
     critical = float(np.quantile(distance.max(axis=0), LEVEL))
-    reach = critical * errors
-    bounds = zip((values - reach).tolist(), (values + reach).tolist(), strict=True)
-    return Simultaneous(critical, dict(zip(estimates, bounds, strict=True)))
+    for (name, one), error in zip(varying.items(), errors, strict=True):
+        intervals[name] = cut(one.value, critical * float(error), one.bounds)
+    return Simultaneous(critical, {name: intervals[name] for name in estimates})
+
+
+def cut(value: float, reach: float, bounds: Bounds) -> tuple[float, float]:
+    """Return value - reach and value + reach, no further than the range goes."""
+    return max(value - reach, min(bounds[0], value)), min(value + reach, max(bounds[1], value))
 
 
 METHOD = "t interval, seeds and clusters: variance of the bootstrap over both, degrees of freedom by Satterthwaite"
@@ -207,14 +299,62 @@ NOT_COVERED = (
     "The intervals hold the choice of test examples, not the luck of training: another seed may lie outside. "
     "make results trains on several seeds, the pipeline compare many arms."
 )
+FEWEST_DEGREES = 2.0
+"""With two seeds that lie far apart there is one degree of freedom: t is 12.7, and an interval would say nothing."""
 
 
-def over_seeds(
-    values: Sequence[float], *, cluster_variance: float, clusters: int
-) -> dict[str, Any]:
-    """Return the mean over the seeds with a 95% interval.
+@dataclass(frozen=True)
+class SeedMean:
+    """The mean over seeds, and how far it may be off.
 
-        V = s^2 / S + B,    df = V^2 / ((s^2 / S)^2 / (S - 1) + B^2 / (clusters - 1)),    mean -+ t_df sqrt(V)
+    Attributes:
+        value: the mean.
+        error: sqrt(V), its standard error over seeds and clusters.
+        degrees: degrees of freedom of V.
+        bounds: the range of the statistic.
+    """
+
+    value: float
+    error: float
+    degrees: float
+    bounds: Bounds
+
+    @property
+    def _slope(self) -> float:
+        """The derivative of the logit at the value, from the range to [0, 1]; 0 where there is no such scale."""
+        low, high = self.bounds
+        if not (np.isfinite(low) and np.isfinite(high) and low < self.value < high):
+            return 0.0
+        return 1 / (self.value - low) + 1 / (high - self.value)
+
+    def _logit(self, value: float) -> float:
+        low, high = self.bounds
+        return float(np.log(value - low) - np.log(high - value))
+
+    def interval(self, level: float = LEVEL) -> tuple[float, float]:
+        """Return mean -+ t sqrt(V) on the scale of the logit where the range has two ends, else cut to the range."""
+        reach = float(student.ppf((1 + level) / 2, self.degrees)) * self.error
+        if not self._slope:
+            return cut(self.value, reach, self.bounds)
+        low, high = self.bounds
+        middle, reach = self._logit(self.value), reach * self._slope
+        ends = (low + (high - low) * float(expit(middle + side * reach)) for side in (-1, 1))
+        return next(ends), next(ends)
+
+    def p_value(self) -> float:
+        """Return the p-value of "the mean is 0": the least level at which ``interval`` holds 0."""
+        apart = abs(self.value)
+        if self._slope:
+            apart = abs(self._logit(self.value) - self._logit(0.0)) / self._slope
+        return float(2 * student.sf(apart / self.error, self.degrees))
+
+
+def mean_of_seeds(
+    values: Sequence[float], *, cluster_variance: float, clusters: int, bounds: Bounds = UNBOUNDED
+) -> SeedMean | None:
+    """Return the mean over the seeds with its error, None where it cannot be told.
+
+        V = s^2 / S + B,    df = V^2 / ((s^2 / S)^2 / (S - 1) + B^2 / (clusters - 1))
 
     s is the standard deviation of the S seeds, B the variance of their mean when clusters are drawn anew, by the bootstrap. V is
     the variance of a bootstrap that draws seeds and, within them, clusters, without its bias of (S - 1) / S: three seeds drawn
@@ -224,12 +364,40 @@ def over_seeds(
     Source: Satterthwaite, Biometrics Bulletin 2, 1946.
 
     Args:
-        values: the metric of each seed, [S], finite.
+        values: the metric of each seed, [S], S >= 2, finite.
         cluster_variance: B.
         clusters: number of clusters behind B, in all seeds.
+        bounds: the range of the metric.
 
     Returns:
-        ``value``, ``ci95`` (None with a single seed), ``seeds`` (the values), ``sd`` (of the seeds, None with a single one).
+        None where two seeds lie so far apart that fewer than ``FEWEST_DEGREES`` degrees of freedom are left.
+    """
+    count = len(values)
+    spread = float(np.var(values, ddof=1)) / count
+    variance = spread + cluster_variance
+    # variance is V, and V^2 / lost its degrees of freedom df.
+    lost = spread**2 / (count - 1) + cluster_variance**2 / max(clusters - 1, 1)
+    degrees = variance**2 / lost if lost else np.inf
+    if degrees < FEWEST_DEGREES * (1 - 1e-9):
+        return None
+    return SeedMean(float(np.mean(values)), float(np.sqrt(variance)), degrees, bounds)
+
+
+TOO_FEW_SEEDS = "no interval: too few seeds, {} that differ by more than the clusters explain"
+
+
+def over_seeds(
+    values: Sequence[float],
+    *,
+    cluster_variance: float,
+    clusters: int,
+    bounds: Bounds = UNBOUNDED,
+) -> dict[str, Any]:
+    """Return the mean over the seeds with a 95% interval; arguments as ``mean_of_seeds``, of any number of seeds.
+
+    Returns:
+        ``value``, ``ci95``, ``seeds`` (the values), ``sd`` (of the seeds, None with a single one); where ``ci95`` is None also
+        ``reason``.
 
     Raises:
         ValueError: if there is no value.
@@ -240,19 +408,19 @@ def over_seeds(
     found: dict[str, Any] = {
         "value": mean,
         "ci95": None,
-        "sd": None,
+        "sd": float(np.std(values, ddof=1)) if count > 1 else None,
         "seeds": [float(value) for value in values],
     }
     if count < 2:
-        return found
-    spread = float(np.var(values, ddof=1))
-    variance = spread / count + cluster_variance
-    half = 0.0
-    if variance > 0:
-        # variance is V, and V^2 / lost its degrees of freedom df.
-        lost = (spread / count) ** 2 / (count - 1) + cluster_variance**2 / max(clusters - 1, 1)
-        half = float(student.ppf((1 + LEVEL) / 2, variance**2 / lost) * np.sqrt(variance))
-    return found | {"ci95": [mean - half, mean + half], "sd": float(np.sqrt(spread))}
+        return found | {"reason": "no interval: a single seed"}
+    told = mean_of_seeds(
+        values, cluster_variance=cluster_variance, clusters=clusters, bounds=bounds
+    )
+    if told is None:
+        return found | {"reason": TOO_FEW_SEEDS.format(count)}
+    if told.error:
+        return found | {"ci95": list(told.interval())}
+    return found | {"ci95": list(exact_interval(mean, bounds, clusters=clusters))}
 
 
 # Estimates of single seeds -> their mean, their paired differences, and their spread.
@@ -268,7 +436,7 @@ def mean_over_seeds(by_seed: BySeed, *, resamples: int) -> Estimate:
     """
     if not by_seed:
         return Estimate(
-            float("nan"), np.full(resamples, np.nan), 0, "no seed was finished by both arms"
+            float("nan"), np.full(resamples, np.nan), 0, "no seed was finished by both arms", 0
         )
     estimates = list(by_seed.values())
     undefined = [one for one in estimates if not np.isfinite(one.value)]
@@ -277,6 +445,8 @@ def mean_over_seeds(by_seed: BySeed, *, resamples: int) -> Estimate:
         resamples=np.mean([one.resamples for one in estimates], axis=0),  # [S, B] -> [B]
         n=min(one.n for one in estimates),
         reason=(undefined or estimates)[0].reason,
+        clusters=min(one.clusters for one in estimates),
+        bounds=estimates[0].bounds,
     )
 
 
@@ -289,21 +459,75 @@ def differences_by_seed(treated: BySeed, control: BySeed) -> dict[int, Estimate]
         one, other = treated[seed], control[seed]
         difference = paired_difference(one, other)
         reason = one.reason if np.isnan(one.value) or not np.isnan(other.value) else other.reason
-        found[seed] = Estimate(difference.value, difference.resamples, difference.n, reason)
+        found[seed] = replace(difference, reason=reason)
     return found
 
 
-def interval_with_seeds(by_seed: BySeed, mean: Estimate, *, clusters: int) -> list[float] | None:
-    """Return the 95% interval of the mean over seeds and clusters, None where it cannot be told."""
-    values = [one.value for one in by_seed.values()]
-    drawn = mean.resamples[np.isfinite(mean.resamples)]
-    if not np.isfinite(mean.value) or len(drawn) < 2 or clusters < 2:
-        return None
-    variance = float(np.var(drawn, ddof=1))
-    ends: list[float] | None = over_seeds(values, cluster_variance=variance, clusters=clusters)[
-        "ci95"
-    ]
-    return ends
+def seed_mean(by_seed: BySeed, mean: Estimate) -> SeedMean | None:
+    """Return the mean of several seeds with its error over seeds and clusters, None where it cannot be told."""
+    variance = float(np.var(mean.defined, ddof=1)) if mean.varies else 0.0
+    return mean_of_seeds(
+        [one.value for one in by_seed.values()],
+        cluster_variance=variance,
+        clusters=mean.clusters,
+        bounds=mean.bounds,
+    )
+
+
+def describe_seeds(by_seed: BySeed, *, resamples: int, max_undefined: float) -> dict[str, Any]:
+    """Return the mean over the seeds for JSON, as ``describe``, with the interval that decides.
+
+    ``ci95`` holds seeds and clusters and is never inside ``ci95_clusters``, which holds the clusters alone, for these trainings.
+    With a single seed both are the same. Where seeds are too few to tell, ``ci95`` is None. ``seeds`` is their spread.
+    """
+    mean = mean_over_seeds(by_seed, resamples=resamples)
+    entry = describe(mean, max_undefined=max_undefined)
+    ends = entry["ci95"]
+    entry |= {"ci95_clusters": ends, "seeds": spread(by_seed)}
+    if ends is None or len(by_seed) < 2:
+        return entry
+    told = seed_mean(by_seed, mean)
+    if told is None:
+        return entry | {"ci95": None, "reason": TOO_FEW_SEEDS.format(len(by_seed))}
+    return entry | {"ci95": list(hull(ends, told.interval() if told.error else ends))}
+
+
+def hull(one: Sequence[float], other: Sequence[float]) -> tuple[float, float]:
+    """Return the interval that holds both."""
+    return min(one[0], other[0]), max(one[1], other[1])
+
+
+def correct_for_number(
+    gaps: Mapping[K, BySeed], *, resamples: int
+) -> tuple[dict[K, dict[str, Any]], float]:
+    """Return ``p``, ``p_holm`` and ``ci95_simultaneous`` of each difference, and c of ``simultaneous_intervals``.
+
+    All of them hold the luck of the seeds where there are several. A p-value is the larger of that of the clusters and that of
+    seeds and clusters, as ``ci95`` is the hull of the two intervals. A simultaneous interval over seeds is taken at the level
+    2 Phi(c) - 1, at which the intervals over clusters hold together.
+
+    Args:
+        gaps: differences that have an interval (``describe_seeds``).
+        resamples: B.
+    """
+    means = {name: mean_over_seeds(gap, resamples=resamples) for name, gap in gaps.items()}
+    together = simultaneous_intervals(means)
+    level = 1 - (1 - LEVEL) / max(len(means), 1)
+    if np.isfinite(together.critical):
+        level = float(2 * norm.cdf(together.critical) - 1)
+    p_values, bounds = {}, {}
+    for name, mean in means.items():
+        p_values[name], bounds[name] = p_value(mean), together.intervals[name]
+        told = seed_mean(gaps[name], mean) if len(gaps[name]) > 1 else None
+        if told is not None and told.error:
+            p_values[name] = max(p_values[name], told.p_value())
+            bounds[name] = hull(bounds[name], told.interval(level))
+    adjusted = holm(p_values)
+    found = {
+        name: {"p": p, "p_holm": adjusted[name], "ci95_simultaneous": list(bounds[name])}
+        for name, p in p_values.items()
+    }
+    return found, together.critical
 
 
 def spread(by_seed: BySeed) -> dict[str, Any]:

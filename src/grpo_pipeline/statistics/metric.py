@@ -11,11 +11,22 @@ import pandas as pd
 from grpo_pipeline.statistics import weighted
 
 Direction = Literal["higher", "lower", "none"]
+Bounds = tuple[float, float]
+"""The least and the largest value that a metric can take; an interval stays within."""
+
+UNBOUNDED: Bounds = (-np.inf, np.inf)
+SHARE: Bounds = (0.0, 1.0)
+NOT_NEGATIVE: Bounds = (0.0, np.inf)
 
 
 def count_rows(rows: pd.DataFrame, weights: np.ndarray) -> np.ndarray:
     """Return the number of rows in each resample, [B]: what a mean over rows rests on."""
     return np.asarray(weights.sum(axis=1))
+
+
+def one_side(rows: pd.DataFrame) -> np.ndarray:
+    """Return 0 for every row, [n]: a value that compares no rows with others rests on all of them."""
+    return np.zeros(len(rows), np.int64)
 
 
 def no_more(names: Iterable[str]) -> Mapping[str, "Metric"]:
@@ -48,6 +59,9 @@ class Metric:
         size: usable rows -> the number of units (cores, patients) that the value rests on.
         mass: (usable rows, weights [B, m]) -> what a part of the rows counts [B] in the mean over parts (folds): the number of
             rows, of positives, of pairs, whatever the value is a mean over.
+        bounds: the range of the value.
+        sides: usable rows -> whole numbers [m], or [k, m] for k divisions: which rows are compared with which, such as positives
+            with negatives. A value rests on its smallest side.
     """
 
     title: str
@@ -57,6 +71,8 @@ class Metric:
     compute: Callable[[pd.DataFrame, np.ndarray], np.ndarray]
     size: Callable[[pd.DataFrame], int] = len
     mass: Callable[[pd.DataFrame, np.ndarray], np.ndarray] = count_rows
+    bounds: Bounds = UNBOUNDED
+    sides: Callable[[pd.DataFrame], np.ndarray] = one_side
 
     def __call__(self, rows: pd.DataFrame, weights: np.ndarray) -> np.ndarray:
         """Return the metric of each resample, float64 [B]; weights [B, n] say how often a resample holds each row."""
@@ -68,6 +84,18 @@ class Metric:
     def count(self, rows: pd.DataFrame) -> int:
         """Return the number of units that the metric reads."""
         return int(self.size(rows[self.usable(rows)]))
+
+    def count_clusters(self, rows: pd.DataFrame, cluster: str) -> int:
+        """Return the number of clusters that the metric rests on: those of its smallest side."""
+        used = rows[self.usable(rows)]
+        if used.empty:
+            return 0
+        names = used[cluster].to_numpy()
+        return min(
+            len(set(names[of_side == side]))
+            for of_side in np.atleast_2d(self.sides(used))
+            for side in np.unique(of_side)
+        )
 
 
 @dataclass(frozen=True)
@@ -87,25 +115,32 @@ class Unit:
 
 @dataclass(frozen=True)
 class Bar:
-    """The bar of a policy whose choices mean something: it beats every rule here, each by a paired interval of its own.
+    """The bar of a policy that has learned from reward: four conditions, each a paired interval of its own.
+
+    In a metric an arm's policy is above the policy that it began with, above the control, above its own choices for another
+    example, and above each fixed rule. A condition whose rules are not named here does not exist for the task.
 
     Attributes:
         metrics: names of the metrics in which it is judged, each by itself.
-        control: the rule that lacks what is to be shown: the policy's choices for another example (do they depend on the
-            example?), or the policy that training began with (has it learned?).
+        start: the rule of the policy that training began with, under what the arm has learned beside it.
+        shuffled: the rule of the policy's choices for another example: do they depend on the example?
         fixed: rules that a user has without training; the best of them in a metric is named.
         ceilings: rules that know the answer, and are no competitors.
+        unmoved: what is said of a policy that chooses as it did at its start.
     """
 
     metrics: tuple[str, ...]
-    control: str
-    fixed: tuple[str, ...]
+    start: str = "start"
+    shuffled: str = ""
+    fixed: tuple[str, ...] = ()
     ceilings: tuple[str, ...] = ()
+    unmoved: str = "fixed, not learned"
 
     def role(self, rule: str) -> str:
         """Return what a rule is beside the policy."""
-        roles = {self.control: "control"} | dict.fromkeys(self.fixed, "fixed rule")
-        return (roles | dict.fromkeys(self.ceilings, "ceiling")).get(rule, "instead")
+        roles = {self.start: "start", self.shuffled: "exchanged"}
+        roles |= dict.fromkeys(self.fixed, "fixed rule") | dict.fromkeys(self.ceilings, "ceiling")
+        return roles.get(rule, "instead")
 
 
 @dataclass(frozen=True)
@@ -125,7 +160,7 @@ class MetricSuite:
         discover: names of columns (or of metrics) -> the metrics that only the configuration knows, such as components of a
             reward that a user wrote; each is named like its column.
         headline: names of the metrics that a short table shows; none: all of them.
-        bar: what its policy must beat; None where the task states none.
+        bar: what a policy that learned from reward must beat; None where the task states none.
     """
 
     unit: Unit
@@ -189,7 +224,9 @@ def unscored_columns(parts: Mapping[str, np.ndarray], asked: np.ndarray) -> dict
     }
 
 
-def mean_metric(name: str, *, title: str, better: Direction, reason: str) -> Metric:
+def mean_metric(
+    name: str, *, title: str, better: Direction, reason: str, bounds: Bounds = UNBOUNDED
+) -> Metric:
     """Build the mean of one column over the rows that have a value."""
     return Metric(
         title=title,
@@ -197,4 +234,5 @@ def mean_metric(name: str, *, title: str, better: Direction, reason: str) -> Met
         reason=reason,
         usable=partial(has_value, name),
         compute=lambda rows, weights: weighted.mean(column(rows, name), weights),
+        bounds=bounds,
     )

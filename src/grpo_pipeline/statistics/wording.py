@@ -3,19 +3,56 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from grpo_pipeline.statistics.metric import Bar, Metric
+from grpo_pipeline.statistics.bootstrap import FEW_CLUSTERS
+from grpo_pipeline.statistics.metric import Bar, Direction, Metric
 
 Entry = Mapping[str, Any]
+ALPHA = 0.05  # 1 - LEVEL, which is a little more in binary
+
+
+def side_of(entry: Entry | None, *, neutral: float = 0.0) -> int | None:
+    """Decide what an entry shows: 1 above the neutral value, -1 below it, 0 neither, None where nothing can be told.
+
+    Every mark, verdict and sentence about a difference is this decision. The interval ``ci95`` decides, and where a difference
+    was corrected for the number of comparisons its corrected p-value must be below 0.05 as well. An end of None is infinite.
+    """
+    if entry is None or entry.get("ci95") is None:
+        return None
+    if entry.get("p_holm", 0.0) >= ALPHA:
+        return 0
+    low, high = entry["ci95"]
+    return int(low is None or low > neutral) - int(high is not None and high < neutral)
 
 
 def judge(entry: Entry, *, above: str, below: str, neutral: float = 0.0) -> str:
-    """Choose the words by where the interval lies relative to the neutral value."""
-    low, high = entry["ci95"]
-    if low > neutral:
-        return above
-    if high < neutral:
-        return below
-    return "no difference shown"
+    """Choose the words by what an entry with an interval shows."""
+    side = side_of(entry, neutral=neutral)
+    return {1: above, -1: below}.get(side or 0, "no difference shown")
+
+
+def tone_of(entry: Entry, better: Direction, *, neutral: float = 0.0) -> str:
+    """Return "better", "worse", "same" (not shown to differ), or "" where nothing can be told or neither side is good."""
+    side = side_of(entry, neutral=neutral)
+    if side is None or better == "none":
+        return ""
+    if side == 0:
+        return "same"
+    return "better" if (side > 0) == (better == "higher") else "worse"
+
+
+def few_clusters_sentences(n: Mapping[str, Any], taking_part: str = "held out") -> list[str]:
+    """Say where there are too few clusters for any interval.
+
+    Args:
+        n: ``clusters``, their number, and ``cluster``, what they are.
+        taking_part: what is done with them.
+    """
+    if n["clusters"] >= FEW_CLUSTERS:
+        return []
+    return [
+        f"Only {n['clusters']} clusters by {n['cluster']} are {taking_part}, fewer than {FEW_CLUSTERS}: there are no intervals, "
+        "and nothing is shown to be better or worse."
+    ]
 
 
 def signed(entry: Entry) -> str:
@@ -59,23 +96,12 @@ def changes(entries: Mapping[str, Entry], metrics: Mapping[str, Metric]) -> dict
     found: dict[str, list[str]] = {"worse": [], "better": [], "same": []}
     for name, metric in metrics.items():
         entry = entries.get(name)
-        if entry is None or entry["ci95"] is None or metric.better == "none":
-            continue
-        low, high = entry["ci95"]
-        # +1 above 0, -1 below 0, 0 where the interval holds 0.
-        sign = (low > 0) - (high < 0)
-        kind = (
-            "same"
-            if sign == 0
-            else "better"
-            if (sign > 0) == (metric.better == "higher")
-            else "worse"
-        )
-        found[kind].append(name)
+        if entry is not None and (kind := tone_of(entry, metric.better)):
+            found[kind].append(name)
     return found
 
 
-# Hold the policy against what one would try instead: a verdict for each other rule, and whether the task's bar is met.
+# Hold the policy against what one would try instead: a verdict for each other rule.
 
 VERDICTS = {"better": "better", "same": "no difference shown", "worse": "worse"}
 UNKNOWN = "no statement"
@@ -98,75 +124,7 @@ def verdicts(
 
 
 def _verdict(gap: Entry, metric: Metric) -> str:
-    found = changes({"gap": gap}, {"gap": metric})
-    return next((VERDICTS[kind] for kind, names in found.items() if names), UNKNOWN)
-
-
-def judge_bar(
-    comparison: Mapping[str, Any], bar: Bar, metrics: Mapping[str, Metric]
-) -> dict[str, dict[str, Any]]:
-    """Return metric -> whether the policy of the baseline arm is above the bar, and what decided.
-
-    Met: the interval of own minus control lies on the good side of 0, and so does that of own minus each fixed rule, which
-    makes it better than the best of them (an intersection-union test, Berger 1982: no correction is needed). Missed: one of
-    them lies on the bad side. Else not shown.
-
-    Args:
-        comparison: with ``baselines``, ``own_minus_baseline`` and ``verdicts``.
-        bar: the rules.
-        metrics: of the task.
-
-    Returns:
-        Of each of the bar's metrics ``verdict`` (met, not shown, missed, no statement), ``control`` and ``hardest_fixed``: of
-        the fixed rules that the policy does worst beside (worse before not shown before better) the one with the best value;
-        None where none has one.
-    """
-    found = {}
-    for name in bar.metrics:
-        measured = {
-            rule: scores["metrics"][name]["value"]
-            for rule, scores in comparison["baselines"].items()
-            if scores["metrics"][name]["value"] is not None
-        }
-        fixed = [rule for rule in bar.fixed if rule in measured]
-        told = [comparison["verdicts"].get(rule, {}).get(name) for rule in (bar.control, *fixed)]
-        if told[0] in (None, UNKNOWN) or not fixed:
-            verdict = UNKNOWN
-        elif "worse" in told:
-            verdict = "missed"
-        else:
-            verdict = "met" if {*told} == {"better"} else "not shown"
-        best = min if metrics[name].better == "lower" else max
-        beside = dict(zip(fixed, told[1:], strict=True))
-        worst = next((v for v in ("worse", VERDICTS["same"]) if v in beside.values()), None)
-        hardest = [rule for rule in fixed if worst is None or beside[rule] == worst]
-        found[name] = {
-            "verdict": verdict,
-            "control": bar.control,
-            "hardest_fixed": best(hardest, key=lambda rule: measured[rule]) if fixed else None,
-        }
-    return found
-
-
-def bar_sentence(comparison: Mapping[str, Any], metrics: Mapping[str, Metric]) -> list[str]:
-    """Say what the bar is and, metric by metric, whether it was met, with the differences to the control and the hardest rule.
-
-    A metric that none of the two has is left out.
-    """
-    gaps, told = comparison["own_minus_baseline"], []
-    for name, entry in comparison.get("bar", {}).items():
-        rules = [rule for rule in (entry["control"], entry["hardest_fixed"]) if rule in gaps]
-        parts = [
-            f"own − {rule} {signed(gaps[rule][name])}" for rule in rules if gaps[rule][name]["ci95"]
-        ]
-        if parts:
-            told.append(f"{entry['verdict']} by {metrics[name].title}: {', '.join(parts)}")
-    if not told:
-        return []
-    control = next(iter(comparison["bar"].values()))["control"]
-    return [
-        f"{comparison['baseline_arm']}, its bar (own − {control} above 0, and above every fixed rule): {'; '.join(told)}."
-    ]
+    return VERDICTS.get(tone_of(gap, metric.better), UNKNOWN)
 
 
 def baseline_sentences(

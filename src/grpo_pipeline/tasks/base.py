@@ -208,7 +208,11 @@ class Task(Protocol):
     def evaluate(
         self, policy: Any, data: Any, rows: np.ndarray, *, seed: int, n_samples: int
     ) -> pd.DataFrame:
-        """Return one row per example and rule; metrics and intervals are computed from rows."""
+        """Return one row per example and rule; metrics and intervals are computed from rows.
+
+        The rule ``policy`` is the trained policy. ``start`` is ``build_policy(seed)``, which training began with, drawn with the
+        same noise, under whatever else the arm has learned: where there are such rows, reports say what was learned.
+        """
         ...
 
     def validate(

@@ -6,13 +6,14 @@ rare a distance is follows from the tail of those of training inputs,
     rarity(d) = -log P(distance > d | distance > start) = tail * log(d / start)
 
 and the rarest group counts, so that there is one number and one limit however many statistics there are. The limit is a
-split-conformal quantile over held-out inputs: it is chosen by how often ordinary inputs exceed it, never by what unusual ones
+conformal quantile over held-out inputs: it is chosen by how often ordinary inputs exceed it, never by what unusual ones
 look like, and keeps its promise also where the tail is another one.
 
 Sources: Lee et al., "A simple unified framework for detecting out-of-distribution samples", 2018 (Mahalanobis distance in
 features; how this differs: one mean for all classes); Ledoit and Wolf, "A well-conditioned estimator for large-dimensional
 covariance matrices", 2004; Hill, "A simple general approach to inference about the tail of a distribution", 1975; Lee, Barber
-and Willett, "Distribution-free inference with hierarchical data", 2023, section 3 (clusters in the place of single inputs).
+and Willett, "Distribution-free inference with hierarchical data", 2023, section 3 (clusters in the place of single inputs; how
+this differs: the level is corrected by leaving clusters out, since their bound marks 2% where inputs of a cluster differ).
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +26,7 @@ from torch import Tensor, as_tensor
 from grpo_pipeline.core.storage.weights import ModelWeights
 
 FALSE_ALARMS = 0.05
-"""Bound on the expected share of ordinary inputs beyond the limit."""
+"""Expected share of ordinary inputs beyond the limit."""
 INPUTS = "inputs"
 """Where an exported model keeps this: an entry of its description, and a file of tensors."""
 FOLDS, TAIL_QUANTILE = 5, 0.9
@@ -38,7 +39,7 @@ NAMED = 2
 """Groups that the reason for a doubt names at most."""
 
 Vectors = Mapping[str, np.ndarray]
-"""Group -> statistics of n inputs, float64 [n, p]."""
+"""Group -> statistics of n inputs, float64 [n, p]; of an input that is judged NaN where one is not known."""
 
 
 @dataclass(frozen=True)
@@ -82,8 +83,8 @@ class Told(BaseModel):
         held_out: validation inputs that the limit was fitted on.
         clusters: of the held-out inputs, such as patients.
         limit: rarity beyond which an input is outside; None where nothing was held out.
-        false_alarms: bound on the expected share of inputs of a new cluster that are called outside although they are like the
-            training inputs; larger than the wanted 0.05 where there are fewer than 19 clusters.
+        false_alarms: expected share of inputs of a new cluster that are called outside although they are like the training
+            inputs; it can be larger than the wanted 0.05 where there are fewer than 19 clusters.
         groups: by name.
     """
 
@@ -128,8 +129,17 @@ class Shape:
         return np.asarray((values - self.mean) / self.spread)
 
     def distance(self, values: np.ndarray) -> np.ndarray:
-        """Return sqrt(z' P z / p) of each row, [n, p] -> [n]."""
+        """Return sqrt(z' P z / p) of each row, [n, p] -> [n]; what is not known (NaN) adds nothing.
+
+        It is taken to be what the known statistics u let expect, -P_mm^-1 P_mu z_u, which leaves Mahalanobis' distance of u.
+        """
         z = self.deviations(values)
+        for row in z:  # a view: the row of z is changed
+            lost = np.isnan(row)
+            if not lost.any():
+                continue
+            between = self.precision[np.ix_(lost, ~lost)] @ row[~lost]
+            row[lost] = -np.linalg.solve(self.precision[np.ix_(lost, lost)], between)
         return np.asarray(np.sqrt(np.einsum("np,pq,nq->n", z, self.precision, z) / z.shape[1]))
 
 
@@ -176,7 +186,7 @@ class Familiarity:
         group = self.told.groups[name]
         if not group.names:
             return ""
-        first = int(np.abs(self.shapes[name].deviations(values[None])[0]).argmax())
+        first = int(np.nanargmax(np.abs(self.shapes[name].deviations(values[None])[0])))
         if group.low[first] <= values[first] <= group.high[first]:
             return " (each in its range, not so together)"
         return f" ({group.names[first]} {values[first]:.3g}, in training {group.low[first]:.3g} to {group.high[first]:.3g})"
@@ -302,17 +312,38 @@ def left_out_tail(values: np.ndarray, floor: np.ndarray, clusters: np.ndarray) -
 
 
 def conformal_limit(scores: np.ndarray, clusters: np.ndarray, *, rate: float) -> float:
-    """Return the smallest score above which an input of a new cluster lies with a chance of at most ``rate``.
+    """Return the score above which an input of a new cluster is expected to lie with a chance of ``rate``.
 
-        mass(score i) = 1 / (K + 1) / (size of its cluster),   mass(infinity) = 1 / (K + 1),   limit = inf {t: mass(> t) <= rate}
+        limit(a) = smallest score with at most the mass a above it,   mass(score i) = 1 / K / (size of its cluster)
+        share(a) = 1 / K sum_k (share of the inputs of cluster k above the limit(a K / (K - 1)) of the other clusters)
 
-    Assumes that the new cluster is exchangeable with the K held-out ones; inputs within a cluster may depend on each other in
-    any way. The chance is over the choice of the clusters, too: of one fixed set of them the share can be larger. With fewer
-    than 1 / rate - 1 clusters no finite limit keeps the promise: it is the largest score then, whose chance is 1 / (K + 1).
+    The limit is that of the largest a whose share is at most ``rate``, moved towards that of the next a by the part of ``rate``
+    that is left (the density of a tail falls, so that the line keeps the promise). Leaving a cluster out is the finite-sample
+    correction: with one input a cluster, where the first j + 1 are above, share = (j + 1) / K, and that of a new input is
+    (j + 1) / (K + 1). With inputs of a cluster that are all alike it counts clusters, with independent ones inputs.
+
+    Assumes that the new cluster is exchangeable with the K held-out ones. The chance is over the choice of the clusters, too: of
+    one fixed set of them the share is another. Where one cluster is more than ``rate`` of all, and in a single cluster, the limit
+    is the largest score, whose chance is at most 1 / (K + 1).
     """
     _, number, sizes = np.unique(clusters, return_inverse=True, return_counts=True)
-    new = 1 / (len(sizes) + 1)
-    order = np.argsort(-scores, kind="stable")
-    # mass(> score i of the order): infinity, and the held-out scores before it.
-    above = new + np.concatenate([[0.0], np.cumsum(new / sizes[number][order])[:-1]])  # [n]
-    return float(scores[order][max(int((above <= rate + 1e-12).sum()) - 1, 0)])
+    order, k = np.argsort(-scores, kind="stable"), len(sizes)
+    falling, of = scores[order], number[order]  # [n]
+    mass = 1 / (k * sizes[of])
+    above = np.cumsum(mass) - mass  # before each score of the order
+    if k == 1:
+        return float(falling[0])
+    levels = above[above <= 2 * rate + 2 / k]  # [m]; shares of larger ones are never asked for
+    shares = np.zeros(len(levels))
+    for cluster in range(k):
+        own = of == cluster
+        # Masses of the others add up to (K - 1) / K: a in the place of a K / (K - 1). A limit of all of it is below every score.
+        others = np.append(falling[~own], -np.inf)
+        before = np.concatenate([[0.0], np.cumsum(mass[~own])])
+        last = np.searchsorted(before, levels + 1e-9, side="right") - 1
+        shares += (falling[own][:, None] > others[last]).mean(axis=0) / k
+    within = int((shares <= rate + 1e-12).sum())
+    if within in (0, len(levels)):
+        return float(falling[max(within - 1, 0)])
+    step = (rate - shares[within - 1]) / (shares[within] - shares[within - 1])
+    return float(falling[within - 1] + step * (falling[within] - falling[within - 1]))

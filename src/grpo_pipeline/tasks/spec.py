@@ -62,6 +62,8 @@ class TaskSpec:
         own: arm -> the sections of parameters that it does not share with the others, beside its algorithm.
         words: how its report calls the samples.
         curves: metric of training rows -> title of its panel, of the metrics that this task alone has.
+        outputs: array of ``Task.showcase`` -> what it is called, of what the model puts out for each input: where that is the
+            same for every input the page and the terminal say so.
         shown_arm: the arm whose samples the report shows; empty for the last one.
         key: column of the examples' table that names an example.
         noun: what an example is called.
@@ -86,6 +88,7 @@ class TaskSpec:
     own: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     words: Wording = field(default_factory=Wording)
     curves: Mapping[str, str] = field(default_factory=dict)
+    outputs: Mapping[str, str] = field(default_factory=dict)
     shown_arm: str = ""
     key: str = "example_id"
     noun: str = "example"

@@ -160,42 +160,59 @@ MARKS = {"better": "better", "worse": "worse", "no difference shown": "not shown
 
 
 def _answer_table(comparison: Mapping[str, Any], arm: str) -> Iterator[Table | Text]:
-    """Yield one row per rule: the arm's own policy minus the rule, and whether it is better, in each judged metric."""
-    verdicts = comparison.get("verdicts", {})
-    gaps = comparison.get("own_minus_baseline", {})
+    """Yield one row per other arm and rule: the arm's own policy minus it, and whether it is better, in each judged metric."""
+    rows = [
+        (f"arm {name}", comparison["own_minus_arms"][name], told)
+        for name, told in comparison.get("arm_verdicts", {}).items()
+    ]
+    rows += [
+        (name, comparison["own_minus_baseline"][name], told)
+        for name, told in comparison.get("verdicts", {}).items()
+    ]
     judged = [
         name
-        for name in dict.fromkeys(name for told in verdicts.values() for name in told)
-        if any(gaps[rule][name]["value"] is not None for rule in verdicts)
+        for name in dict.fromkeys(name for _, _, told in rows for name in told)
+        if any(gaps[name]["value"] is not None for _, gaps, _ in rows)
     ]
     if not judged:
         return
     yield Text(f"\n{arm}, its own policy minus each of them, paired", style="bold")
     table = Table(header_style="bold", box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    table.add_column("rule", no_wrap=True)
+    table.add_column("arm or rule", no_wrap=True)
     for name in judged:
-        table.add_column(f"{arm} - rule, {name}", justify="right")
+        table.add_column(f"{arm} - this, {name}", justify="right")
         table.add_column("is it better?")
-    for rule, told in verdicts.items():
+    for title, gaps, told in rows:
         cells: list[str] = []
         for name in judged:
-            entry = gaps[rule][name]
+            entry = gaps[name]
             cells.append(cell_text(entry, sign=True, with_interval=True))
             cells.append("" if entry["value"] is None else MARKS.get(told[name], told[name]))
-        table.add_row(rule, *cells)
+        table.add_row(title, *cells)
     yield table
 
 
 def reasons(columns: Mapping[str, Entries], metrics: Sequence[str]) -> dict[str, list[str]]:
-    """Return reason -> the metrics that are undefined for it, with the columns if it is not all of them."""
+    """Return reason -> the metrics that are undefined or have no interval for it, with the columns if it is not all of them."""
     found: dict[str, dict[str, list[str]]] = {}
     for metric in metrics:
         for column, entries in columns.items():
-            if (entry := entries.get(metric)) and entry.get("value") is None:
-                reason = f"undefined: {str(entry.get('reason') or 'no reason given').removeprefix('undefined: ')}"
+            entry = entries.get(metric)
+            if not entry:
+                continue
+            reason = entry.get("reason")
+            if entry.get("value") is None:
+                reason = (
+                    f"undefined: {str(reason or 'no reason given').removeprefix('undefined: ')}"
+                )
+            if reason:
                 found.setdefault(reason, {}).setdefault(metric, []).append(column)
     return {
-        reason: [
+        reason: ["every metric"]
+        if len(metrics) > 1
+        and [*places] == [*metrics]
+        and all(len(where) == len(columns) for where in places.values())
+        else [
             name if len(where) == len(columns) else f"{name} ({', '.join(where)})"
             for name, where in places.items()
         ]
@@ -233,8 +250,8 @@ def flow_table(norms: pd.DataFrame) -> str:
     return str(wide.map(lambda norm: "0" if norm == 0 else f"{norm:.1e}").to_string())
 
 
-def prediction_text(report: Mapping[str, Any], *, scores: Path | None) -> str:
-    """Return which model scored how many rows, what to know about the scores, and where they are."""
+def prediction_text(report: Mapping[str, Any], *, where: Mapping[str, Path]) -> str:
+    """Return which model scored how many rows, what to know about it, and where what was written is: name -> file."""
     first = f"{report['scored']} of {report['rows']} rows scored by {report['arm']}, model {report['model']}"
     refused = (
         [f"- {report['quarantined']} rows were refused: quarantine.csv"]
@@ -246,8 +263,10 @@ def prediction_text(report: Mapping[str, Any], *, scores: Path | None) -> str:
         if report["absent_columns"]
         else []
     )
-    where = [] if scores is None else [f"Scores  {_short(scores)}"]
-    return "\n".join([first, *refused, *absent, *(f"- {note}" for note in report["notes"]), *where])
+    places = [f"{what.capitalize():<8}{_short(path)}" for what, path in where.items()]
+    return "\n".join(
+        [first, *refused, *absent, *(f"- {note}" for note in report["notes"]), *places]
+    )
 
 
 # The reward audit on the terminal: what each policy is paid, how the start's groups differ, and the warnings.

@@ -3,6 +3,7 @@
 import inspect
 import math
 import re
+import warnings
 from functools import partial
 from pathlib import Path
 
@@ -340,7 +341,7 @@ test_refuses = refuses(
     (lambda: ppo(is_valid=ROWS[:, 1:]), r"is_valid must have shape \[3, 4\], got \[3, 3\]"),
     (lambda: ppo(kl_div=ROWS[:, 0]), r"kl_div must be a scalar or have shape \[3, 4\], got \[3\]"),
     (lambda: ppo(entropy=ROWS[:, 0]), r"entropy must be a scalar or have shape \[3, 4\], got \[3\]"),
-    (lambda: ppo(values=torch.zeros(3, 5)), r"values and returns must have shape \[3, 4\].* got \[3, 5\] and \[3, 4\]"),
+    (lambda: ppo(values=torch.zeros(3, 6)), r"values and returns must have shape \[3, 4\].* got \[3, 6\] and \[3, 4\]"),
     (lambda: ppo(returns=None), "returns must be given with values, got None"),
     (lambda: ppo(values=None), "values must be given with returns, got None"),
 )
@@ -383,3 +384,78 @@ def test_update_and_accumulate_take_the_mapping_its_total_or_a_scalar():
     for wrong, got in (({"loss": torch.zeros(())}, "got the keys ['loss']"), (1.5, "got float")):
         with pytest.raises(TypeError, match=re.escape(f"the loss must be a scalar or a mapping with total_loss, {got}")):
             build().update(wrong)
+
+
+@pytest.mark.parametrize("old_has_bootstrap", [True, False])
+def test_the_bootstrap_among_the_values_is_no_decision(old_has_bootstrap):
+    """Values as ``compute_advantages`` takes them, [B, T + 1]: the last column has no target, and gets no gradient."""
+    module, (inputs, is_valid) = build(ppo_clip_range=0.1, value_loss_coef=0.5), decisions(1)
+    given = {name: x.detach() for name, x in inputs.items()}
+    wanted = module.compute_ppo_loss(**given, is_valid=is_valid)
+    column = torch.full((3, 1), 1e6, dtype=F64)
+    values = torch.cat([given["values"], column], 1).requires_grad_()
+    old = torch.cat([given["old_values"], -column], 1) if old_has_bootstrap else given["old_values"]
+    found = module.compute_ppo_loss(**given | {"values": values, "old_values": old}, is_valid=is_valid)
+    assert {name: float(x.detach()) for name, x in found.items()} == {name: float(x) for name, x in wanted.items()}
+    found["total_loss"].backward()
+    assert values.grad[:, -1].abs().sum() == 0 < values.grad[:, :-1].abs().sum()
+
+
+def test_a_prompt_stands_for_its_adjacent_responses():
+    """Two prompts of three responses each: the KL is that of six prompts, each repeated in its place."""
+    module = build()
+    shift(module.model.table, torch.linspace(-0.5, 0.5, 25).reshape(5, 5))
+    prompts, responses = torch.tensor([[1, 2], [3, 0]]), torch.tensor([[0, 1], [2, 3], [4, 4], [1, 0], [0, 2], [3, 3]])
+    whole = torch.tensor([[1, 2]] * 3 + [[3, 0]] * 3)
+    mask = torch.tensor([[1, 1, 1, 1]] * 4 + [[1, 1, 1, 0]] * 2)
+    for given in ((), (mask,)):
+        found, wanted = module.compute_kl(prompts, responses, *given), module.compute_kl(whole, responses, *given)
+        assert float(found.detach()) == float(wanted.detach()) > 1e-3
+    turned = module.compute_kl(prompts.flip(0), responses)
+    assert abs(float((turned - module.compute_kl(prompts, responses)).detach())) > 1e-4
+    with pytest.raises(ValueError, match="each prompt as many adjacent responses"):
+        module.compute_kl(prompts, responses[:5])
+
+
+def test_returns_are_discounted_sums_unless_lam_says_otherwise():
+    """The default is lam = 1, and not the 0.95 of a config: 1 + 0.99 * 2 = 2.98."""
+    assert inspect.signature(compute_returns).parameters["lam"].default == 1.0
+    found = compute_returns(torch.tensor([[1.0, 2.0]], dtype=F64), torch.tensor([[7.0, 7.0, 0.0]], dtype=F64))
+    assert found.tolist() == [[pytest.approx(2.98, abs=1e-12), 2.0]]
+    assert "by default discounted returns" in compute_returns.__doc__
+
+
+HARMFUL = {
+    "ppo_epochs": (20, 10, "ppo_epochs should be at most 10, got 20;"),
+    "max_grad_norm": (None, 50.0, "max_grad_norm should be a number, got None;"),
+    "ppo_clip_range": (1.0, 0.99, "ppo_clip_range should be below 1, got 1;"),
+    "value_loss_coef": (10.0, 1.0, "value_loss_coef should be at most 1, got 10;"),
+    "ema_alpha": (0.9999, 0.999, "ema_alpha should be below 0.9999, got 0.9999;"),
+}
+
+
+@pytest.mark.parametrize("name", HARMFUL)
+def test_a_setting_that_is_known_to_do_harm_warns_and_its_neighbour_does_not(name):
+    harmful, right, sentence = HARMFUL[name]
+    with pytest.warns(UserWarning, match=sentence) as said:
+        BackpropConfig(**{name: harmful}, ref_update_method="ema")
+    assert [warning.filename for warning in said] == [__file__]  # it names the line that wrote the setting
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        BackpropConfig(**{name: right}, ref_update_method="ema")
+
+
+@pytest.mark.parametrize("moves", [True, False])
+def test_a_reference_that_never_moves_is_said_once(moves):
+    """100 updates with a KL to it; moved after 99, or kept on purpose by ``ref_override``, it is not spoken of."""
+    module, other = build(kl_coef=0.3), build().ref_model
+    prompts, responses = torch.tensor([[1], [2]]), torch.tensor([[0, 1], [2, 3]])
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        for step in range(198):
+            module.update(module.compute_kl(prompts, responses, ref_override=None if step else other))
+            if moves and step == 98:  # 99 updates before it, 99 after
+                module.update_ref_model()
+    told = [str(warning.message) for warning in said if "update_ref_model" in str(warning.message)]
+    assert len(told) == (0 if moves else 1)
+    assert moves or told[0].startswith("the reference should move where a KL to it is paid, got 100 updates")

@@ -13,18 +13,8 @@ from torch.nn.functional import cross_entropy
 from grpo_pipeline.core.types import Rollouts, Scores
 from grpo_pipeline.statistics.metric import MetricSuite, Unit, mean_metric
 from grpo_pipeline.tasks.base import BaseTask
-from grpo_pipeline.tasks.spec import TaskSpec, Wording
 
 CPU = torch.device("cpu")
-SPEC = TaskSpec(
-    name="digits",
-    arms=("supervised", "grpo"),
-    metrics="digits.task:build_suite",
-    key="digit_id",
-    noun="picture",
-    pipelines="digits.pipeline",
-    words=Wording(drawn="expected over guesses", gain="its guesses − uniform", rule="guesses", others="Other guesses"),
-)
 
 
 class ModelParams(BaseModel):
@@ -54,7 +44,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class DigitsTask(BaseTask):
-    """The nine methods that a task must have; all others are ``BaseTask``'s."""
+    """The eight methods that a task must have; all others are ``BaseTask``'s."""
 
     model: ModelParams
     device: torch.device = CPU

@@ -2,9 +2,17 @@
 
 import numpy as np
 import pandas as pd
+import pytest
 from tiny_audit import MODEL, audit_document, rows_of, sound, with_model
 
 from grpo_pipeline.pipelines.reporting.reward_section import agreement_table, components_table, policies_table
+from grpo_pipeline.statistics import bootstrap
+
+
+@pytest.fixture(autouse=True)
+def two_clusters_are_enough(monkeypatch):
+    """Give intervals to four examples of two clusters, which can be worked out by hand."""
+    monkeypatch.setattr(bootstrap, "FEW_CLUSTERS", 2)
 
 
 def cells(row):

@@ -7,6 +7,7 @@ from scipy.stats import pearsonr, rankdata, spearmanr
 from tiny_audit import MODEL, OWNERS, PLAN, STYLE, model_samples, rows_of, sound, with_model
 
 from grpo_pipeline.pipelines.params import WarningLimits
+from grpo_pipeline.pipelines.reporting.reward_section import reward_section
 from grpo_pipeline.pipelines.reward_audit.document import (
     RewardDocument,
     agree_between,
@@ -17,9 +18,18 @@ from grpo_pipeline.pipelines.reward_audit.document import (
 )  # fmt: skip
 from grpo_pipeline.pipelines.reward_audit.samples import PolicySamples, read_samples
 from grpo_pipeline.pipelines.reward_audit.warnings import find_no_ceiling, find_warnings, policy_table, way_to_ceiling
+from grpo_pipeline.statistics import bootstrap, wording
 
-ONCE = np.ones((1, 12))
+ONCE, EACH = np.ones((1, 12)), np.arange(12)
 OTHER = np.array([[0.3, 0.1, 0.0], [0.0, 0.5, 0.2], [0.1, 0.1, 0.1], [0.9, 0.2, 0.4]])
+
+
+@pytest.fixture(autouse=True)
+def two_clusters_are_enough(request, monkeypatch):
+    """Give intervals to four examples of two clusters, which can be worked out by hand."""
+    if "few" not in request.node.name:
+        for module in (bootstrap, wording):
+            monkeypatch.setattr(module, "FEW_CLUSTERS", 2)
 
 
 def build(rows=None, *, resamples=200):
@@ -95,12 +105,14 @@ def test_agreement_is_scipys_on_what_is_left_of_each_group_and_on_the_means():
     kept = [(reward[0, [0, 2, 4]], metric[0, [0, 2, 4]]), *((reward[p], metric[p]) for p in range(2, 12))]
     level = np.vstack([reward, [[1.0] * 5, [1, 2, 3, 4, 5]]]), np.vstack([metric, [[1, 2, 3, 4, 5], [2.0] * 5]])
     for pair in ((reward, metric), level):
-        found = agree_within(*pair, np.ones((1, len(pair[0]))))
+        found = agree_within(*pair, np.ones((1, len(pair[0]))), clusters=np.arange(len(pair[0])) // 2)
+        # Of two groups each, one of which the second cluster has without a value.
+        assert {one.clusters for one in found.values()} == {6}
         for name, centred in (("pearson", lambda x: x - x.mean()), ("spearman", lambda x: rankdata(x) - (len(x) + 1) / 2)):
             x, y = (np.concatenate([centred(one[side]) for one in kept]) for side in (0, 1))
             assert found[name].value == pytest.approx(pearsonr(x, y).statistic, abs=1e-12)
             assert found[name].n == 11
-    between, means = agree_between(reward + 1e6, metric, ONCE), np.array([(x.mean(), y.mean()) for x, y in kept])
+    between, means = agree_between(reward + 1e6, metric, ONCE, clusters=EACH), np.array([(x.mean(), y.mean()) for x, y in kept])
     assert between["pearson"].value == pytest.approx(pearsonr(*means.T).statistic, abs=1e-8)
     assert between["spearman"].value == pytest.approx(spearmanr(*means.T).statistic, abs=1e-12)
     assert between["pearson"].n == 11
@@ -111,11 +123,11 @@ def test_weights_repeat_examples_and_a_metric_that_never_differs_says_why_there_
     reward, metric = draw()
     weights = np.vstack([np.ones(12), np.random.default_rng(1).integers(0, 3, 12)])
     rows = np.repeat(np.arange(12), weights[1].astype(int))
-    repeated = correlate(reward[rows], metric[rows], np.ones((1, len(rows))))["pearson"].value
-    assert correlate(reward, metric, weights)["pearson"].resamples == pytest.approx([repeated], abs=1e-9)
-    found = correlate(reward, np.full_like(metric, 0.3), ONCE)["spearman"]
+    repeated = correlate(reward[rows], metric[rows], np.ones((1, len(rows))), clusters=rows)["pearson"].value
+    assert correlate(reward, metric, weights, clusters=EACH)["pearson"].resamples == pytest.approx([repeated], abs=1e-9)
+    found = correlate(reward, np.full_like(metric, 0.3), ONCE, clusters=EACH)["spearman"]
     assert (np.isnan(found.value), found.n, bool(found.reason)) == (True, 0, True)
-    found = correlate(reward, np.full_like(metric, np.nan), np.ones((3, 12)))["pearson"]
+    found = correlate(reward, np.full_like(metric, np.nan), np.ones((3, 12)), clusters=EACH)["pearson"]
     assert np.isnan([found.value, *found.resamples]).all()
 
 
@@ -240,3 +252,21 @@ def test_reward_and_metric_disagree_inside_groups_only():
     rho = document["agreement"]["model"]["reward"]["quality"]["within"]["spearman"]
     assert (rho["value"], rho["ci95"], rho["n"]) == (-1.0, None, 1)
     assert found == []
+
+
+def test_of_a_few_clusters_no_trivial_policy_is_called_better_and_no_run_is_stopped_by_chance():
+    """The same rows warn of the parrot with two clusters allowed; here the table tells, and the answer is paid more."""
+    rows = sound()
+    rows = pd.concat([rows[rows["policy"] != "parrot"], rows_of("parrot", np.full((4, 1), 0.9), quality=-1.0)])
+    document = build(rows)
+    assert document["policies"]["parrot"]["more_than_start"]["value"] > 0
+    assert document["policies"]["parrot"]["more_than_start"]["reason"] == "no interval: 2 clusters, fewer than 10"
+    [said] = find_warnings(document, LIMITS)
+    assert said.startswith("Only 2 clusters by owner are scored, fewer than 10")
+    table = reward_section({"warnings": [said], "warmup_steps": 0, "split": "val", **document}).policies
+    assert not any(cell.tone for row in table.rows for cell in row)
+    assert find_no_ceiling(document) == []
+    poor = build(pd.concat([rows[rows["policy"] != "answer"], rows_of("answer", np.zeros((4, 1)))]))
+    [found] = find_no_ceiling(poor)
+    assert "not shown to be more than the start" in found
+    assert "no interval: 2 clusters" in found

@@ -47,8 +47,8 @@ def test_paths_get_the_numbers_of_the_predictor(data_set):
     for number in range(2):
         wanted = expected(data_set, number)
         found = table.iloc[number]
-        assert (found["prob"], found["involvement"]) == (wanted.probs[0], wanted.involvement)
-        assert found["prob_calibrated"] == wanted.calibrated[0]
+        assert (found["prob"], found["involvement"]) == (wanted.prob, wanted.involvement)
+        assert found["prob_calibrated"] == wanted.calibrated
         np.testing.assert_array_equal(found["points"], wanted.points)
 
 

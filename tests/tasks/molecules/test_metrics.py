@@ -81,11 +81,18 @@ def test_distances_are_scipys():
     valid = table[table["is_valid"] == 1]
     assert found["w1_logp"] == pytest.approx(wasserstein_distance(valid["logp"], training["logp"]), abs=1e-12)
     assert found["w1_size"] == pytest.approx(wasserstein_distance(table["n_atoms"], training["n_atoms"]), abs=1e-12)
+    # A resample varies by the distances without each row: D - (n - 1) / n * sum_i (w_i n / sum w - 1) (D_(-i) - D), at least 0.
     weights = np.random.default_rng(1).integers(0, 3, size=(6, len(table)))
-    distances = [
-        [wasserstein_distance(np.repeat(table[name], row), training[name]) for name in ("atoms_C", "atoms_O")] for row in weights
-    ]
-    np.testing.assert_allclose(values(table, weights.astype(float))["w1_atoms"], np.mean(distances, axis=1), atol=1e-12)
+
+    def of_both(rest):
+        return np.mean([wasserstein_distance(rest[name], training[name]) for name in ("atoms_C", "atoms_O")])
+
+    moved = np.array([of_both(table.drop(index=place)) - of_both(table) for place in table.index])
+    count = len(table)
+    shares = weights * count / weights.sum(axis=1, keepdims=True) - 1
+    expected = of_both(table) - (count - 1) / count * shares @ moved
+    assert expected.min() > 0
+    np.testing.assert_allclose(values(table, weights.astype(float))["w1_atoms"], expected, atol=1e-12)
 
 
 def test_undefined_is_never_a_number():
@@ -121,6 +128,10 @@ def test_the_comparison_is_made_and_put_into_words():
     grpo = found["arms"]["grpo"]["metrics"]
     assert grpo["validity"]["value"] == 1.0
     assert {name for name, entry in grpo.items() if entry["ci95"] is None} == set()
+    # What is the same in every graph, and has no two bounds.
+    constant = {name for name, entry in grpo.items() if entry.get("note", "").endswith("nothing bounds it")}
+    assert constant == {"reward_qed", "w1_sa", "w1_size", "w1_bonds"}
+    assert grpo["validity"]["ci95"] == [pytest.approx(0.025 ** (1 / 30)), 1.0]  # 30 of 30 graphs are valid
     assert grpo["uniqueness"]["ci95"][0] < grpo["uniqueness"]["value"] < grpo["uniqueness"]["ci95"][1]
     assert found["differences"]["grpo"]["reward"]["ci95"][0] > 4
     assert "training" not in found["baselines"]
@@ -133,5 +144,14 @@ def test_the_comparison_is_made_and_put_into_words():
     assert difference_sentence("grpo", same, what="validity", than="supervised").startswith(
         "grpo: validity against supervised +0"
     )
+    # The bar: V.U.N. above the start's and the control's. The valid and different ones of grpo are as many, 10 of 30.
+    bar = found["bar"]["grpo"]["vun"]
+    assert {one["than"]: one["value"] for one in bar["conditions"].values()} == {"start": 0.0, "supervised": 0.0}
+    assert bar["verdict"] == "not shown"
+    assert "grpo: did learning from reward work, by Valid, unique and novel (V.U.N.)? Not shown." in sentences
+    better = document(supervised=[rows(few, reward=0.0), training], grpo=[rows(many, reward=5.0), start, training])
+    conditions = better["bar"]["grpo"]["vun"]["conditions"].values()
+    assert [one["value"] for one in conditions] == pytest.approx([20 / 30, 20 / 30])
+    assert better["bar"]["grpo"]["vun"]["verdict"] == "met"
     with pytest.raises(ValueError, match="none named 'is_known'"):
         document(supervised=[rows().drop(columns="is_known")], grpo=[rows()])

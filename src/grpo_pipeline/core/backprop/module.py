@@ -7,7 +7,8 @@ Letters: B rows, T decisions (tokens, time steps) per row, V choices.
 """
 
 import math
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Literal, cast
 
@@ -38,6 +39,10 @@ POSITIVE = ("ppo_clip_range", "ppo_epochs", "max_grad_norm")
 WHITEN_SCOPES: Mapping[str, group_advantages.Scope] = {"batch": "batch", "row": "group"}
 WHITEN_EPS = 1e-8
 COEFFICIENTS = ("value_loss_coef", "entropy_coef", "kl_coef")
+# Beyond these a setting is allowed, and known to do harm.
+MOST_EPOCHS, LARGEST_VALUE_COEF, WIDEST_CLIP, SLOWEST_EMA = 10, 1.0, 1.0, 0.9999
+# Updates with a KL to a reference that has not moved, after which this is said once.
+REFERENCE_UPDATES = 100
 
 
 @dataclass(frozen=True)
@@ -57,6 +62,9 @@ class BackpropConfig:
         ema_alpha: of "ema", the share of the old reference that stays, in [0, 1).
         normalize_advantages: whether advantages are whitened, and relative ones divided by the deviation of their group.
         clip_value_loss: whether the value loss is clipped around the values at rollout time.
+
+    A value that is allowed and known to do harm warns (``UserWarning``): more than 10 updates a batch, no clipping, a value loss
+    that outweighs the policy's, a reference that does not move.
 
     Raises:
         ValueError: if a value is outside its range.
@@ -93,6 +101,36 @@ class BackpropConfig:
             "copy or ema",
             repr(self.ref_update_method),
         )
+        for sentence in self._doubts():
+            warnings.warn(sentence, UserWarning, stacklevel=3)
+
+    def _doubts(self) -> Iterator[str]:
+        """Yield a sentence for each setting that is known to do harm."""
+        if self.ppo_epochs > MOST_EPOCHS:
+            yield (
+                f"ppo_epochs should be at most {MOST_EPOCHS}, got {self.ppo_epochs}; so many updates on one batch fit its noise, "
+                "and most of its ratios are clipped: draw new samples instead"
+            )
+        if self.max_grad_norm is None:
+            yield (
+                "max_grad_norm should be a number, got None; one batch with a large gradient can destroy the policy: "
+                "1.0 is usual"
+            )
+        if self.ppo_clip_range >= WIDEST_CLIP:
+            yield (
+                f"ppo_clip_range should be below {WIDEST_CLIP:g}, got {self.ppo_clip_range:g}; no ratio is clipped from below, "
+                "and the policy may leave its samples behind: 0.2 is usual"
+            )
+        if self.value_loss_coef > LARGEST_VALUE_COEF:
+            yield (
+                f"value_loss_coef should be at most {LARGEST_VALUE_COEF:g}, got {self.value_loss_coef:g}; the gradients are "
+                "clipped together, so that the value's takes the policy's place: 0.1 to 1 are usual"
+            )
+        if self.ref_update_method == "ema" and self.ema_alpha >= SLOWEST_EMA:
+            yield (
+                f"ema_alpha should be below {SLOWEST_EMA:g}, got {self.ema_alpha:g}; the reference hardly moves, and the KL "
+                "holds the policy at its start: 0.99 is usual"
+            )
 
 
 class BackpropModule:
@@ -142,6 +180,7 @@ class BackpropModule:
         self._accumulator = GradientAccumulator(
             modules, optimizer, max_grad_norm=config.max_grad_norm
         )
+        self._pays_kl, self._updates_unmoved = False, 0
 
     def compute_advantages(
         self,
@@ -259,7 +298,7 @@ class BackpropModule:
         KL(reference || model), as everywhere k3 is used as a loss. The reference runs without gradient.
 
         Args:
-            prompts: int64 [B, T_p], T_p >= 1.
+            prompts: int64 [B, T_p], T_p >= 1; or [P, T_p], each for its B / P responses, which are adjacent rows.
             responses: int64 [B, T_r].
             attention_mask: bool or 0/1 [B, T_p + T_r], True for real tokens; handed to both models as the argument
                 ``attention_mask``, and its response part says which tokens count. None = all.
@@ -273,6 +312,7 @@ class BackpropModule:
         """
         logprobs = response_logprobs(self.model, prompts, responses, attention_mask)
         ref = self.ref_model if ref_override is None else ref_override
+        self._pays_kl |= ref_override is None
         with torch.no_grad():
             ref_logprobs = response_logprobs(ref, prompts, responses, attention_mask)
         is_valid = torch.ones_like(responses, dtype=torch.bool)
@@ -347,9 +387,10 @@ class BackpropModule:
             current_log_probs: [B] or [B, T], of the stored actions under the present model, with gradient.
             old_log_probs: the same at rollout time; detached here.
             advantages: of the same shape, or [B]; detached here.
-            values: of the same shape, or [B], with gradient; without the bootstrap entry. None = no value loss.
-            old_values: like values, at rollout time; needed if ``clip_value_loss``.
-            returns: like values, the targets.
+            values: of the same shape, or [B], with gradient; or [B, T + 1] with the bootstrap, whose column has no target and is
+                left out. None = no value loss.
+            old_values: like values, at rollout time, with the bootstrap or without; needed if ``clip_value_loss``.
+            returns: of the shape of the log-probs, or [B]: the targets.
             entropy: a scalar, or of the shape of the log-probs; None = no term.
             kl_div: likewise.
             kl_weight: None = ``config.kl_coef``.
@@ -396,7 +437,7 @@ class BackpropModule:
                 "accumulated gradients must be used before an update, got some pending; call step() first"
             )
         self._accumulator.add(_total_of(loss), retain_graph=retain_graph)
-        return self._accumulator.step()
+        return self._stepped()
 
     def accumulate(
         self, loss: Loss, denominator: float = 1.0, *, retain_graph: bool = False
@@ -430,7 +471,7 @@ class BackpropModule:
             NonFiniteGradientError: the weights and the optimiser are as before, and what was accumulated is dropped.
             ValueError: if nothing was accumulated, or no loss depended on a parameter of the optimiser.
         """
-        return self._accumulator.step()
+        return self._stepped()
 
     def update_ref_model(
         self, method: RefUpdateMethod | None = None, alpha: float | None = None
@@ -451,6 +492,20 @@ class BackpropModule:
         _require(chosen in ("copy", "ema"), "reference update method", "copy or ema", repr(chosen))
         rule = ReferenceUpdate(chosen, decay=self.config.ema_alpha if alpha is None else alpha)
         update_reference(self.ref_model, self.model, rule, step=1)
+        self._updates_unmoved = 0
+
+    def _stepped(self) -> dict[str, float]:
+        """Make the optimiser's step, and say once where the KL's reference is left behind."""
+        report = self._accumulator.step()
+        self._updates_unmoved += self._pays_kl
+        if self._updates_unmoved == REFERENCE_UPDATES:
+            warnings.warn(
+                f"the reference should move where a KL to it is paid, got {REFERENCE_UPDATES} updates without update_ref_model; "
+                "the KL holds the policy at its start: call it now and then, or pass ref_override for one that is to stay",
+                UserWarning,
+                stacklevel=3,
+            )
+        return report
 
     def _total(
         self, terms: dict[str, Tensor], kl_weight: float | None, reported: tuple[str, ...]
@@ -486,19 +541,20 @@ def compute_returns(
     lam: float = 1.0,
     is_valid: Tensor | None = None,
 ) -> Tensor:
-    """Return what a value model is trained towards: discounted returns, or a mixture with its own predictions.
+    """Return what a value model is trained towards: by default discounted returns, or a mixture with its own predictions.
 
         lam = 1:  R_t = r_t + gamma * (1 - done_t) * R_{t+1},   R_T = values[:, T], or 0 without values
         lam < 1:  R_t = r_t + gamma * (1 - done_t) * ((1 - lam) * V_{t+1} + lam * R_{t+1})
 
-    The second is the lambda-return: the advantage of GAE, before whitening, plus V_t.
+    The default is the first, lam = 1: with values it reads their bootstrap alone. The second is the lambda-return: the advantage
+    of GAE, before whitening, plus V_t; beside ``compute_advantages`` pass ``lam=config.gae_lambda``.
 
     Args:
         rewards: [B, T].
         values: [B, T + 1], detached; the last entry is the bootstrap, see ``BackpropModule.compute_advantages``. None = 0.
         dones: bool or 0/1 [B, T], True where the episode ended with step t, or None.
-        gamma: discount per step, in [0, 1].
-        lam: in [0, 1].
+        gamma: discount per step, in [0, 1]; 0.99 by default.
+        lam: in [0, 1]; 1 by default, and not the 0.95 of ``BackpropConfig.gae_lambda``.
         is_valid: bool or 0/1 [B, T], False for padding, whose return is 0; see ``BackpropModule.compute_advantages``.
 
     Returns:

@@ -99,9 +99,9 @@ def value(
     """Return ``losses.value_loss`` over valid decisions, or over rows with one if there is one value per row.
 
     Args:
-        values: of the shape of is_valid, or one per row, with gradient.
+        values: of the shape of is_valid, or one per row, with gradient; or [B, T + 1], whose last column is left out.
         old_values: like values, at rollout time; needed for clipping.
-        returns: like values.
+        returns: of the shape of is_valid, or one per row.
         is_valid: bool [B] or [B, T].
         clip: half-width of the trust region, or None.
 
@@ -113,12 +113,15 @@ def value(
         raise ValueError(
             f"{missing} must be given with {other}, got None; the value loss needs both"
         )
+    values = _without_bootstrap(values, is_valid)
+    if old_values is not None:
+        old_values = _without_bootstrap(old_values, is_valid)
     # Like the values: each decision, [B, T], or each row that has a valid one, [B].
     is_counted = is_valid if values.shape == is_valid.shape else is_valid.any(dim=-1)
     if not values.shape == returns.shape == is_counted.shape:
         raise ValueError(
             f"values and returns must have shape {list(is_valid.shape)}, or one entry per row, got {list(values.shape)} and "
-            f"{list(returns.shape)}; leave out the bootstrap value"
+            f"{list(returns.shape)}; leave the bootstrap value out of the returns"
         )
     # value_loss leaves out targets that are NaN; a padded value may be anything and must not reach the gradient.
     return value_loss(
@@ -127,6 +130,12 @@ def value(
         old_values,
         clip,
     )
+
+
+def _without_bootstrap(values: Tensor, is_valid: Tensor) -> Tensor:
+    """Return [B, T] of values [B, T + 1]: the state after the last step has no return to be trained towards."""
+    with_bootstrap = (*is_valid.shape[:-1], is_valid.shape[-1] + 1)
+    return values[:, :-1] if is_valid.ndim == 2 and values.shape == with_bootstrap else values
 
 
 def optional(kl_div: Tensor | None, entropy: Tensor | None, is_valid: Tensor) -> dict[str, Tensor]:
@@ -290,7 +299,7 @@ def response_logprobs(
 
     Args:
         model: in whatever mode it is.
-        prompts: int64 [B, T_p], T_p >= 1.
+        prompts: int64 [B, T_p], T_p >= 1; or [P, T_p], each for its B / P responses, which are adjacent rows.
         responses: int64 [B, T_r].
         attention_mask: [B, T_p + T_r], handed to the model as ``attention_mask``; None = not handed over.
 
@@ -303,13 +312,17 @@ def response_logprobs(
     if (
         prompts.ndim != 2
         or responses.ndim != 2
-        or len(prompts) != len(responses)
         or 0 in (*prompts.shape, *responses.shape)
+        or len(responses) % len(prompts)
     ):
         raise ValueError(
             f"prompts and responses must have shapes [B, T_p] and [B, T_r], got {list(prompts.shape)} and "
-            f"{list(responses.shape)}; give each response its prompt, of at least one token"
+            f"{list(responses.shape)}; give each response its prompt, of at least one token, or each prompt as many adjacent "
+            "responses"
         )
+    prompts = prompts.repeat_interleave(
+        len(responses) // len(prompts), dim=0
+    )  # [P, T_p] -> [B, T_p]
     ids = torch.cat([prompts, responses], dim=1)  # [B, T_p + T_r]
     logits = _logits(model, ids, attention_mask)[:, prompts.shape[1] - 1 : -1]  # [B, T_r, V]
     return logits.gather(2, responses.unsqueeze(-1)).squeeze(-1) - logits.logsumexp(dim=-1)

@@ -167,29 +167,25 @@ def report_gradients(
         group: _sum_lists([gradient[group] for gradient in others if gradient[group]])
         for group in parameters
     }
+    products = _dots({**gradients, "rl": rl}, supervised)
     report: dict[str, float] = {}
-    for name, gradient in gradients.items():
-        report |= _norms(name, gradient)
+    for name in gradients:
+        report |= _norms(name, products[name, name])
         report[f"dead/{name}"] = float(report[f"grad_norm/{name}"] == 0.0)
     if supervised in gradients:
         # For each group, and their sums for all: <supervised, rl>, |supervised|^2, |rl|^2.
-        a, prefix = gradients[supervised], "group_grad_cosine/supervised_rl/"
+        sides = ((supervised, "rl"), (supervised, supervised), ("rl", "rl"))
         dots = {
-            prefix + name: (
-                _dot(a[name], rl[name]),
-                _dot(a[name], a[name]),
-                _dot(rl[name], rl[name]),
-            )
-            for name in a
+            f"group_grad_cosine/supervised_rl/{group}": [products[pair][group] for pair in sides]
+            for group in parameters
         }
-        ab, aa, bb = (sum(column) for column in zip(*dots.values(), strict=True))
-        dots["grad_cosine/supervised_rl"] = (ab, aa, bb)
+        dots["grad_cosine/supervised_rl"] = [sum(products[pair].values()) for pair in sides]
         report |= {
             name: ab / (aa**0.5 * bb**0.5)
             for name, (ab, aa, bb) in dots.items()
             if aa > 0 and bb > 0
         }
-    return report | _norms("rl", rl)
+    return report | _norms("rl", products["rl", "rl"])
 
 
 def _weighted_gradient(
@@ -220,18 +216,37 @@ def _sum_lists(parts: Sequence[list[Tensor]]) -> list[Tensor]:
     return [torch.stack(same).sum(dim=0) for same in zip(*parts, strict=True)]
 
 
-def _norms(label: str, gradient: Gradient) -> dict[str, float]:
-    squares = {name: _dot(tensors, tensors) for name, tensors in gradient.items()}
+def _norms(label: str, squares: Mapping[str, float]) -> dict[str, float]:
     report = {f"group_grad_norm/{label}/{name}": square**0.5 for name, square in squares.items()}
     return report | {f"grad_norm/{label}": sum(squares.values()) ** 0.5}
 
 
-def _dot(a: Iterable[Tensor], b: Iterable[Tensor]) -> float:
+def _dots(
+    gradients: Mapping[str, Gradient], supervised: str
+) -> dict[tuple[str, str], dict[str, float]]:
+    """Return <a, b> by group, of each term with itself and of the supervised one with ``rl``; one transfer for all."""
+    pairs = [(name, name) for name in gradients]
+    pairs += [(supervised, "rl")] if supervised in gradients else []
+    asked = [(pair, group) for pair in pairs for group in gradients[pair[0]]]
+    found = {
+        (pair, group): _dot(*(gradients[term][group] for term in pair)) for pair, group in asked
+    }
+    there = {key: dot for key, dot in found.items() if dot is not None}
+    numbers = dict(
+        zip(there, torch.stack(list(there.values())).tolist() if there else [], strict=True)
+    )
+    return {
+        pair: {group: numbers.get((pair, group), 0.0) for group in gradients[pair[0]]}
+        for pair in pairs
+    }
+
+
+def _dot(a: Iterable[Tensor], b: Iterable[Tensor]) -> Tensor | None:
     # float64: squares of float32 gradients below 1e-19 would be 0 and read as a dead term.
     products = [
         torch.dot(x.flatten().double(), y.flatten().double()) for x, y in zip(a, b, strict=False)
     ]
-    return float(torch.stack(products).sum()) if products else 0.0
+    return torch.stack(products).sum() if products else None
 
 
 # Which component each term of a hybrid loss teaches, and whether that is what was meant.

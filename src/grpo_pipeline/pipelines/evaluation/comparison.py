@@ -1,31 +1,32 @@
 """Build the comparison document of docs/metrics.md from the prediction tables of all arms."""
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from grpo_pipeline.pipelines.evaluation.budget import budget_sentences, longer_than, read_budget
 from grpo_pipeline.pipelines.params import EvaluationParams
+from grpo_pipeline.runs.progress import track
 from grpo_pipeline.statistics.alignment import Rules, align_arms, check_same_units, split_rules
+from grpo_pipeline.statistics.bar import bar_sentences, has_moved, judge_bar
 from grpo_pipeline.statistics.bootstrap import (
     NOT_COVERED,
     Estimate,
     cluster_weights,
     describe,
+    few_clusters_reason,
     paired_difference,
 )
-from grpo_pipeline.statistics.metric import ASKED, UNSCORED, Metric, MetricSuite
+from grpo_pipeline.statistics.metric import ASKED, UNSCORED, Bar, Metric, MetricSuite
 from grpo_pipeline.statistics.wording import (
-    bar_sentence,
     baseline_sentences,
     change_sentences,
-    judge_bar,
+    few_clusters_sentences,
     verdicts,
 )
-
-FEW_CLUSTERS = 10
-"""Below this number of clusters a percentile interval is not to be believed: with 2 it is the span of two values."""
 
 # Count the samples for which a user's reward gave no value, per arm and component, and say it: no other result shows it.
 
@@ -33,25 +34,26 @@ Unscored = dict[str, dict[str, dict[str, dict[str, float]]]]
 
 
 def count_unscored(
-    arms: Mapping[str, pd.DataFrame], training: Mapping[str, pd.DataFrame], *, rule: str, split: str
+    arms: Mapping[str, pd.DataFrame],
+    training: Mapping[str, pd.DataFrame],
+    params: EvaluationParams,
 ) -> Unscored:
     """Return arm -> part -> where (``training`` and the split) -> ``count`` and ``share`` of samples without a value.
 
     Args:
         arms: arm -> prediction rows.
         training: arm -> metric rows; of arms that are absent, or drew no samples, nothing is said of the training.
-        rule: whose samples are counted.
-        split: name of the rows' split.
+        params: names of the rows' split, and of the rule whose samples are counted.
     """
     found: Unscored = {}
     for arm, rows in arms.items():
-        own = rows[rows["rule"] == rule]
+        own = rows[rows["rule"] == params.rule_of(arm)]
         names = [name.removeprefix(ASKED) for name in rows.columns if name.startswith(ASKED)]
         found[arm] = {}
         for name in names:
             asked, unscored = (float(own[prefix + name].sum()) for prefix in (ASKED, UNSCORED))
             share = unscored / asked if asked else 0.0
-            places = found[arm][name] = {split: {"count": unscored, "share": share}}
+            places = found[arm][name] = {params.split: {"count": unscored, "share": share}}
             steps = training.get(arm, pd.DataFrame({"split": []})).query("split == 'train'")
             if f"reward/{name}/mean" in steps and steps[f"reward/{name}/mean"].notna().any():
                 count, fraction = (
@@ -99,28 +101,34 @@ def compare(
         params: names of control, rules and cluster; resamples and seed.
         suite: the task's metrics.
         commit: git commit of the code, or "unknown".
-        training: arm -> metric rows, for what rewards of the user's gave no value while it was trained.
-
+        training: arm -> metric rows: what its training has cost, and what rewards of the user's gave no value in it.
         instead: prediction rows of what a user would try instead, each under a rule of its own; they stand beside the rules of
             the baseline arm.
 
     Raises:
         ValueError: if the control or the baseline arm is missing, or the tables do not belong together.
     """
+    training = training or {}
     check_arms(arms, params)
     predicted = [*arms.values(), *([] if instead is None else [instead])]
     suite = suite.for_names(dict.fromkeys(name for rows in predicted for name in rows.columns))
     tables = align_arms(arms, suite, headline=params.headline_rule, cluster=params.cluster)
-    cores = tables[params.control][params.headline_rule]
+    check_rules(tables, params)
+    cores = tables[params.control][params.rule_of(params.control)]
     weights = cluster_weights(cores[params.cluster], resamples=params.resamples, seed=params.seed)
     if instead is not None and len(instead):
         tables[params.baseline_arm] |= align_baselines(
             instead, cores, suite, cluster=params.cluster
         )
-    scores = {arm: score_rules(rules, weights, suite.metrics) for arm, rules in tables.items()}
+    shown = track(tables.items(), f"compare {params.task}", len(tables))
+    scores = {
+        arm: score_rules(rules, weights, suite.metrics, cluster=params.cluster)
+        for arm, rules in shown
+    }
     clusters = int(cores[params.cluster].nunique())
     # The section unscored of a comparison; none where no arm has a reward of the user's.
-    found = count_unscored(arms, (training or {}), rule=params.headline_rule, split=params.split)
+    found = count_unscored(arms, training, params)
+    budgets = {arm: read_budget(rows) for arm, rows in training.items() if arm in arms}
     document = {
         "task": params.task,
         "control": params.control,
@@ -133,37 +141,89 @@ def compare(
             "method": "percentile bootstrap of whole clusters",
             "level": 0.95,
             "resamples": params.resamples,
-            "not_covered": NOT_COVERED,
+            # Without intervals there is nothing that they leave out.
+            **({} if few_clusters_reason(clusters) else {"not_covered": NOT_COVERED}),
         },
-        **score_sections(scores, params, clusters=clusters),
+        **score_sections(scores, params),
         **({"unscored": found} if any(found.values()) else {}),
     }
     document["verdicts"] = verdicts(document["own_minus_baseline"], suite.metrics, suite.judged)
-    if suite.bar is not None:
-        document["bar"] = judge_bar(document, suite.bar, suite.metrics)
-    told = change_sentences(document, suite.metrics, chance_rule=params.chance_rule)
-    if clusters < FEW_CLUSTERS:
-        told = [
-            f"Only {clusters} clusters by {params.cluster} are held out: intervals are too narrow, and nothing is shown.",
-            *told,
-        ]
+    document["arm_verdicts"] = verdicts(document["own_minus_arms"], suite.metrics, suite.judged)
+    if budgets:
+        document["training"] = {arm: budget.document() for arm, budget in budgets.items()}
     if params.not_run is not None:
-        beside = (
-            f"the others are compared with {params.control}"
-            if len(arms) > 1
-            else "nothing says what its reward has added"
-        )
         document["not_run"] = params.not_run
-        told = [f"{params.not_run}, the control, was not trained in this run: {beside}.", *told]
+    if suite.bar is not None:
+        document |= bar_sections(document, tables, scores, suite.bar, suite.metrics, params)
     return document | {
         "summary": [
-            *told,
+            *budget_sentences(budgets, control=params.control),
+            *opening_sentences(document, params),
+            *bar_sentences(document, suite.bar, suite.metrics),
+            *change_sentences(document, suite.metrics, chance_rule=params.chance_rule),
             *suite.summary(document),
             *baseline_sentences(document, suite.metrics, suite.judged, suite.bar),
-            *bar_sentence(document, suite.metrics),
             *unscored_sentences(document.get("unscored", {})),
         ]
     }
+
+
+def opening_sentences(document: Mapping[str, Any], params: EvaluationParams) -> Iterator[str]:
+    """Say what has to be known before anything is called better: that the control or the clusters are missing."""
+    if params.not_run is not None:
+        beside = (
+            f"the others are compared with {params.control}"
+            if len(document["arms"]) > 1
+            else "nothing says what its reward has added"
+        )
+        yield f"{params.not_run}, the control, was not trained in this run: {beside}."
+    yield from few_clusters_sentences(document["n"])
+
+
+def bar_sections(
+    document: Mapping[str, Any],
+    tables: Mapping[str, Rules],
+    scores: Mapping[str, Mapping[str, Estimates]],
+    bar: Bar,
+    metrics: Mapping[str, Metric],
+    params: EvaluationParams,
+) -> dict[str, Any]:
+    """Return the sections moved and bar, of the arms that are judged by their policy's own choices.
+
+    ``moved`` says of each of them whether its policy chooses otherwise than at its start, where that is measured.
+    """
+    rule, arms = params.headline_rule, [arm for arm in scores if arm not in params.rules]
+    wanted = (bar.start, bar.shuffled, *bar.fixed)
+    entries = partial(describe_all, params=params)
+    gaps, values = {}, {}
+    for arm in arms:
+        others = {name: scores[arm][name] for name in wanted if name in scores[arm]}
+        own = {name: scores[arm][rule][name] for name in bar.metrics}
+        gaps[arm] = {name: entries(differences(own, other)) for name, other in others.items()}
+        values[arm] = {
+            name: {metric: _known(other[metric].value) for metric in bar.metrics}
+            for name, other in others.items()
+        }
+    judged = judge_bar(
+        gaps,
+        values,
+        bar,
+        metrics,
+        control=params.control,
+        differences=document["differences"],
+        has_control=params.not_run is None,
+        longer=longer_than(document.get("training", {}), params.control),
+    )
+    moved = {
+        arm: has_moved(tables[arm][rule], tables[arm][bar.start])
+        for arm in arms
+        if bar.start in tables[arm]
+    }
+    return {"moved": moved, "bar": judged}
+
+
+def _known(value: float) -> float | None:
+    return value if np.isfinite(value) else None
 
 
 def check_arms(arms: Mapping[str, pd.DataFrame], params: EvaluationParams) -> None:
@@ -175,66 +235,103 @@ def check_arms(arms: Mapping[str, pd.DataFrame], params: EvaluationParams) -> No
             )
 
 
+def check_rules(tables: Mapping[str, Rules], params: EvaluationParams) -> None:
+    """Raise ValueError if the rule that an arm is judged by is not among its rows."""
+    for arm, rules in tables.items():
+        if (rule := params.rule_of(arm)) not in rules:
+            raise ValueError(
+                f"{params.task}.evaluation.rules.{arm} must be one of the rules {', '.join(rules)}, got {rule!r}"
+            )
+
+
 def score_rules(
-    rules: Rules, weights: np.ndarray, metrics: Mapping[str, Metric]
+    rules: Rules, weights: np.ndarray, metrics: Mapping[str, Metric], *, cluster: str
 ) -> dict[str, Estimates]:
     """Return rule -> metric -> estimate, all on the same resamples."""
     return {
-        rule: {name: estimate(metric, rows, weights) for name, metric in metrics.items()}
+        rule: {
+            name: estimate(metric, rows, weights, cluster=cluster)
+            for name, metric in metrics.items()
+        }
         for rule, rows in rules.items()
     }
 
 
-def estimate(metric: Metric, rows: pd.DataFrame, weights: np.ndarray) -> Estimate:
-    """Return one metric of the sample (every weight 1) and of each resample."""
+def estimate(metric: Metric, rows: pd.DataFrame, weights: np.ndarray, *, cluster: str) -> Estimate:
+    """Return one metric of the sample (every weight 1) and of each resample of whole clusters, which a column names."""
     values = metric(rows, np.vstack([np.ones(len(rows)), weights]))
     return Estimate(
-        value=float(values[0]), resamples=values[1:], n=metric.count(rows), reason=metric.reason
+        value=float(values[0]),
+        resamples=values[1:],
+        n=metric.count(rows),
+        reason=metric.reason,
+        clusters=metric.count_clusters(rows, cluster),
+        bounds=metric.bounds,
     )
 
 
 def score_sections(
-    scores: Mapping[str, dict[str, Estimates]], params: EvaluationParams, *, clusters: int
+    scores: Mapping[str, dict[str, Estimates]], params: EvaluationParams
 ) -> dict[str, Any]:
-    """Return the sections arms, differences, policy_gain, baselines and own_minus_baseline."""
-    rule, chance = params.headline_rule, params.chance_rule
+    """Return the sections arms, differences, policy_gain, baselines, own_minus_baseline and own_minus_arms.
 
-    def entries(estimates: Estimates) -> dict[str, Any]:
-        return {
-            name: describe(one, clusters=clusters, max_undefined=params.max_undefined)
-            for name, one in estimates.items()
-        }
+    An arm that is not judged by its policy's own choices (``rules``) has no gain over the policy that training began with.
+    """
+    chance, baseline_arm = params.chance_rule, params.baseline_arm
+    own = {arm: rules[params.rule_of(arm)] for arm, rules in scores.items()}
+    entries = partial(describe_all, params=params)
+    others = {
+        name: estimates
+        for name, estimates in scores[baseline_arm].items()
+        if name != params.rule_of(baseline_arm)
+    }
 
     def gaps(treated: Estimates, control: Estimates) -> dict[str, Any]:
-        differences = {name: paired_difference(one, control[name]) for name, one in treated.items()}
-        return {
-            name: {key: value for key, value in entry.items() if key != "n"}
-            for name, entry in entries(differences).items()
-        }
+        return without_n(entries(differences(treated, control)))
 
     return {
-        "arms": {arm: {"metrics": entries(rules[rule])} for arm, rules in scores.items()},
+        "arms": {arm: {"metrics": entries(estimates)} for arm, estimates in own.items()},
         "differences": {
-            arm: gaps(rules[rule], scores[params.control][rule])
-            for arm, rules in scores.items()
+            arm: gaps(estimates, own[params.control])
+            for arm, estimates in own.items()
             if arm != params.control
         },
         "policy_gain": {
-            arm: gaps(rules[rule], rules[chance])
+            arm: gaps(own[arm], rules[chance])
             for arm, rules in scores.items()
-            if chance in rules
+            if chance in rules and arm not in params.rules
         },
-        "baseline_arm": params.baseline_arm,
-        "baselines": {
-            name: {"metrics": entries(estimates)}
-            for name, estimates in scores[params.baseline_arm].items()
-            if name != rule
-        },
+        "baseline_arm": baseline_arm,
+        "baselines": {name: {"metrics": entries(estimates)} for name, estimates in others.items()},
         "own_minus_baseline": {
-            name: gaps(scores[params.baseline_arm][rule], estimates)
-            for name, estimates in scores[params.baseline_arm].items()
-            if name != rule
+            name: gaps(own[baseline_arm], estimates) for name, estimates in others.items()
         },
+        "own_minus_arms": {
+            arm: gaps(own[baseline_arm], estimates)
+            for arm, estimates in own.items()
+            if arm != baseline_arm
+        },
+        "rules": {arm: params.rule_of(arm) for arm in scores},
+    }
+
+
+def describe_all(estimates: Estimates, *, params: EvaluationParams) -> dict[str, dict[str, Any]]:
+    """Return value, interval and n of each metric."""
+    return {
+        name: describe(one, max_undefined=params.max_undefined) for name, one in estimates.items()
+    }
+
+
+def differences(treated: Estimates, control: Estimates) -> Estimates:
+    """Return treated - control of each metric, inside each resample."""
+    return {name: paired_difference(one, control[name]) for name, one in treated.items()}
+
+
+def without_n(entries: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return the entries of differences: how many units there are is said of the arms."""
+    return {
+        name: {key: value for key, value in entry.items() if key != "n"}
+        for name, entry in entries.items()
     }
 
 

@@ -15,6 +15,7 @@ from grpo_pipeline.pipelines.evaluation.comparison import compare
 from grpo_pipeline.pipelines.params import EvaluationParams, SamplingParams
 from grpo_pipeline.runs.process import run_identity
 from grpo_pipeline.statistics.metric import MetricSuite
+from grpo_pipeline.statistics.sameness import measure_sameness, sameness_sentences
 from grpo_pipeline.tasks import find_task
 from grpo_pipeline.tasks.base import Task
 from grpo_pipeline.tasks.exported import TrainedArms, version_of
@@ -33,7 +34,7 @@ def build_suite(task: str, options: Mapping[str, float]) -> MetricSuite:
     return suite
 
 
-TRAINING, INSTEAD = "__training", "__instead"
+TRAINING, SHOWN, INSTEAD = "__training", "__shown", "__instead"
 
 
 def fit_baselines(params: EvaluationParams, task: Task, data: Any) -> pd.DataFrame:
@@ -53,32 +54,39 @@ def fit_baselines(params: EvaluationParams, task: Task, data: Any) -> pd.DataFra
     return rows
 
 
-def compare_arms(params: EvaluationParams, commit: str, **tables: pd.DataFrame) -> dict[str, Any]:
+def compare_arms(params: EvaluationParams, commit: str, **tables: Any) -> dict[str, Any]:
     """Compare the arms on the held-out split.
 
     Args:
         params: names of control, rules and cluster; resamples and seed.
         commit: git commit of the code, or "unknown".
-        tables: of each arm ``<arm>``, its prediction rows, and ``<arm>__training``, its metric rows; ``__instead``, the
-            prediction rows of ``fit_baselines``, where the task has them.
+        tables: of each arm ``<arm>``, its prediction rows, ``<arm>__training``, its metric rows, and ``<arm>__shown``, its
+            showcase; ``__instead``, the prediction rows of ``fit_baselines``, where the task has them.
 
     Returns:
-        The comparison document of docs/metrics.md: values with intervals, paired differences, summary.
+        The comparison document of docs/metrics.md: values with intervals, paired differences, summary, and what is the same
+        for every input.
 
     Raises:
         ValueError: if the predictions do not belong together or the control is missing.
     """
     instead = tables.pop(INSTEAD, None)
-    predictions = {name: rows for name, rows in tables.items() if not name.endswith(TRAINING)}
-    training = {
-        name.removesuffix(TRAINING): rows
-        for name, rows in tables.items()
-        if name.endswith(TRAINING)
+    training, shown = (
+        {name.removesuffix(end): rows for name, rows in tables.items() if name.endswith(end)}
+        for end in (TRAINING, SHOWN)
+    )
+    predictions = {
+        name: rows for name, rows in tables.items() if not name.endswith((TRAINING, SHOWN))
     }
     suite = build_suite(params.task, params.metric_options)
     document = compare(
         predictions, params, suite=suite, commit=commit, training=training, instead=instead
     )
+    outputs = find_task(params.task).outputs
+    sameness = {arm: measure_sameness(arrays, outputs) for arm, arrays in shown.items()}
+    if sameness:
+        document["sameness"] = sameness
+        document["summary"] = [*document["summary"], *sameness_sentences(sameness)]
     return document | {"run": run_identity()}
 
 

@@ -6,17 +6,19 @@ from kedro.pipeline import Node, Pipeline
 
 from grpo_pipeline.pipelines.evaluation.nodes import (
     INSTEAD,
+    SHOWN,
     TRAINING,
     compare_arms,
     fit_baselines,
     read_commit,
     sample_split,
 )
+from grpo_pipeline.tasks import find_task
 from grpo_pipeline.tasks.spec import TaskSpec
 
 
 def create_pipeline(task: str, arms: Sequence[str], *, has_baselines: bool = False) -> Pipeline:
-    """Compare the arms of a task: ``<task>.<arm>.predictions`` and ``.metric_rows`` -> ``<task>.comparison``.
+    """Compare the arms of a task: ``<task>.<arm>.predictions``, ``.metric_rows``, ``.showcase`` -> ``<task>.comparison``.
 
     The control, the rules and the resamples come from the parameters ``<task>.evaluation``.
 
@@ -29,6 +31,8 @@ def create_pipeline(task: str, arms: Sequence[str], *, has_baselines: bool = Fal
     inputs = {"params": f"params:{task}.evaluation", "commit": f"{task}.commit"}
     predictions = {arm: f"{task}.{arm}.predictions" for arm in arms}
     training = {f"{arm}{TRAINING}": f"{task}.{arm}.metric_rows" for arm in arms}
+    if find_task(task).outputs:
+        training |= {f"{arm}{SHOWN}": f"{task}.{arm}.showcase" for arm in arms}
     instead = {INSTEAD: f"{task}.baseline_predictions"} if has_baselines else {}
     return Pipeline(
         [

@@ -13,6 +13,8 @@ from plotly import graph_objects as go
 from plotly.offline import get_plotlyjs
 from pydantic import BaseModel
 
+from grpo_pipeline.statistics.sameness import sameness_sentences
+
 TEMPLATES = Path(__file__).with_name("templates")
 # plotly.js offers by default to upload a chart to a public server; these figures may show patients.
 PLOTLY_CONFIG = {"displaylogo": False, "responsive": True, "showSendToCloud": False}
@@ -44,6 +46,7 @@ def render(page: Page) -> str:
         noun=page.noun,
         configuration=page.configuration,
         plotly_js=Markup(get_plotlyjs()),
+        same=sameness_sentences(page.comparison.get("sameness", {})),
         **{name: shown(name, part) for name, part in page.parts.items()},
     )
 

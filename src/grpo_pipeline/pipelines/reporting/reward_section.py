@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from grpo_pipeline.pipelines.reporting.tables import ARROWS, Cell, Table, interval_text, value_cell
+from grpo_pipeline.statistics.wording import side_of
 
 Document = Mapping[str, Any]
 Entry = Mapping[str, Any]
@@ -80,8 +81,7 @@ def gap_cell(gap: Entry | None, role: str) -> Cell:
         return Cell("")
     if gap["value"] is None:
         return Cell("undefined", note=gap["reason"].removeprefix("undefined: "))
-    is_above = gap["ci95"] is not None and gap["ci95"][0] > 0
-    tone = ("better" if role == "ceiling" else "worse") if is_above else ""
+    tone = ("better" if role == "ceiling" else "worse") if side_of(gap) == 1 else ""
     return Cell(f"{gap['value']:+.3f}", note=interval_text(gap, sign="+"), tone=tone)
 
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import pandas as pd
 
-from grpo_pipeline.statistics.metric import Metric, MetricSuite
-from grpo_pipeline.statistics.wording import bar_sentence
+from grpo_pipeline.statistics.bar import bar_sentences
+from grpo_pipeline.statistics.metric import Direction, Metric, MetricSuite
+from grpo_pipeline.statistics.wording import tone_of
 from grpo_pipeline.tasks.spec import Wording
 
 Entry = Mapping[str, Any]
@@ -84,15 +85,15 @@ def baselines_table(
 def answer_parts(
     comparison: Mapping[str, Any], suite: MetricSuite, *, words: Wording
 ) -> dict[str, Any]:
-    """Return what the block "answer" of every page shows: the table, and the sentence about the bar where there is one."""
+    """Return what the block "answer" of every page shows: the table, and the sentences about the bar where there is one."""
     return {
         "answer": answer_table(comparison, suite, words=words),
-        "bar": bar_sentence(comparison, suite.metrics),
+        "bar": bar_sentences(comparison, suite.bar, suite.metrics),
     }
 
 
 def answer_table(comparison: Mapping[str, Any], suite: MetricSuite, *, words: Wording) -> Table:
-    """Return what one would try instead x (role, how it chooses; of each judged metric its value and own − rule)."""
+    """Return the other arms and rules x (role, how it chooses; of each judged metric its value and own − it)."""
     arm, bar = comparison["baseline_arm"], suite.bar
     metrics = {name: suite.metrics[name] for name in suite.judged}
     heads = [
@@ -104,18 +105,36 @@ def answer_table(comparison: Mapping[str, Any], suite: MetricSuite, *, words: Wo
     # The policy itself.
     first = [cell for name in metrics for cell in (value_cell(own[name]), Cell(""), Cell(""))]
     rows = [[Cell(f"{arm}, its own policy"), Cell(""), *first]]
+    for other, gaps in comparison["own_minus_arms"].items():
+        role = "control" if other == comparison["control"] else "arm"
+        values, told = comparison["arms"][other]["metrics"], comparison["arm_verdicts"][other]
+        cells = answer_cells(metrics, values, gaps, told)
+        rows.append([Cell(other, note=words.choices.get(other, "")), Cell(role), *cells])
     for rule, gaps in comparison["own_minus_baseline"].items():
         role = "instead" if bar is None else bar.role(rule)
-        cells = [Cell(rule, note=words.choices.get(rule, "")), Cell(role)]
-        for name, metric in metrics.items():
-            value = comparison["baselines"][rule]["metrics"][name]
-            if value["value"] is None:
-                cells += [Cell("–"), Cell(""), Cell("")]
-                continue
-            verdict = comparison["verdicts"][rule][name]
-            cells += [value_cell(value), difference_cell(gaps[name], metric), Cell(verdict)]
-        rows.append(cells)
-    return Table(f"{arm}, and what one would try instead", ["", "role", *heads], rows)
+        values, told = comparison["baselines"][rule]["metrics"], comparison["verdicts"][rule]
+        cells = answer_cells(metrics, values, gaps, told)
+        rows.append([Cell(rule, note=words.choices.get(rule, "")), Cell(role), *cells])
+    return Table(
+        f"{arm}, the other arms, and what one would try instead", ["", "role", *heads], rows
+    )
+
+
+def answer_cells(
+    metrics: Mapping[str, Metric],
+    values: Mapping[str, Entry],
+    gaps: Mapping[str, Entry],
+    told: Mapping[str, str],
+) -> list[Cell]:
+    """Return of each metric the value, own − this and the verdict; a dash where it is not defined."""
+    cells: list[Cell] = []
+    for name, metric in metrics.items():
+        if values[name]["value"] is None:
+            cells += [Cell("–"), Cell(""), Cell("")]
+        else:
+            cells += [value_cell(values[name]), difference_cell(gaps[name], metric)]
+            cells.append(Cell(told[name]))
+    return cells
 
 
 def metric_cell(metric: Metric) -> Cell:
@@ -131,30 +150,30 @@ def value_cell(entry: Entry) -> Cell:
 
 
 def difference_cell(entry: Entry, metric: Metric) -> Cell:
-    """Return a signed difference; it is coloured only where its interval leaves out 0 and the metric has a good side."""
+    """Return a signed difference; it is marked only where it is shown and the metric has a good side."""
     if entry["value"] is None:
         return Cell("undefined", note=entry["reason"].removeprefix("undefined: "))
     return Cell(
-        f"{entry['value']:+.3f}", note=interval_text(entry, sign="+"), tone=tone_of(entry, metric)
+        f"{entry['value']:+.3f}",
+        note=interval_text(entry, sign="+"),
+        tone=mark_of(entry, metric.better),
     )
 
 
-def tone_of(entry: Entry, metric: Metric) -> str:
-    """Say whether an interval lies on the good or the bad side of 0."""
-    if entry["ci95"] is None or metric.better == "none":
-        return ""
-    low, high = (
-        entry["ci95"] if metric.better == "higher" else (-entry["ci95"][1], -entry["ci95"][0])
-    )
-    return "better" if low > 0 else "worse" if high < 0 else ""
+def mark_of(entry: Entry, better: Direction, *, neutral: float = 0.0) -> str:
+    """Return the tone of a difference: "better", "worse" or "", by the decision that every verdict rests on."""
+    tone = tone_of(entry, better, neutral=neutral)
+    return "" if tone == "same" else tone
 
 
 def interval_text(entry: Entry, *, sign: str) -> str:
-    """Return ``[low, high]``, or why there is no interval."""
+    """Return ``[low, high]``, how it was found where resamples say nothing, or why there is no interval."""
     if entry["ci95"] is None:
         return str(entry["reason"])
     low, high = entry["ci95"]
-    return f"[{low:{sign}.3f}, {high:{sign}.3f}]"
+    alike = "note" in entry
+    how = "" if not alike else " exact" if low < high else " no variation"
+    return f"[{low:{sign}.3f}, {high:{sign}.3f}]{how}"
 
 
 def facts_table(caption: str, facts: Mapping[str, Any]) -> Table:

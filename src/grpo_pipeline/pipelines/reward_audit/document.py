@@ -1,7 +1,8 @@
 """Build the document of the reward audit from scored samples (docs/reward_audit.md)."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from grpo_pipeline.tasks.defaults import AuditPlan
 # Measure how a reward differs between the samples of one example (advantages see no more), and which component causes it.
 
 Bools = NDArray[np.bool_]
+Names = NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,9 @@ WITHIN_REASON = "reward and metric never both differ inside a group"
 BETWEEN_REASON = "needs at least three examples, with different values of both"
 
 
-def agree_within(reward: Floats, metric: Floats, weights: Floats) -> dict[str, Estimate]:
+def agree_within(
+    reward: Floats, metric: Floats, weights: Floats, *, clusters: Names
+) -> dict[str, Estimate]:
     """Correlate inside groups: each group's mean (of values, or of ranks inside the group) is taken off, then all are pooled.
 
         sum_p sum_g (x - mean_p x)(y - mean_p y) / sqrt(sum (x - mean_p x)^2 * sum (y - mean_p y)^2)
@@ -115,6 +119,7 @@ def agree_within(reward: Floats, metric: Floats, weights: Floats) -> dict[str, E
         reward: x, [n, E], NaN where not scored.
         metric: y, [n, E], NaN where undefined.
         weights: how often each resample holds each example, [B, n]; the first row is the sample itself.
+        clusters: of each example, [n].
 
     Returns:
         ``pearson`` of the values, ``spearman`` of the ranks; n counts the groups.
@@ -122,10 +127,13 @@ def agree_within(reward: Floats, metric: Floats, weights: Floats) -> dict[str, E
     is_known = np.isfinite(reward) & np.isfinite(metric)
     x, y = (np.where(is_known, values, np.nan) for values in (reward, metric))
     keep = (is_known.sum(axis=1) > 1) & ~find_constant(x) & ~find_constant(y)
-    return _both_kinds(x[keep], y[keep], weights[:, keep], _pooled, reason=WITHIN_REASON)
+    found = _both_kinds(x[keep], y[keep], weights[:, keep], _pooled, reason=WITHIN_REASON)
+    return _resting_on(clusters[keep], found)
 
 
-def agree_between(reward: Floats, metric: Floats, weights: Floats) -> dict[str, Estimate]:
+def agree_between(
+    reward: Floats, metric: Floats, weights: Floats, *, clusters: Names
+) -> dict[str, Estimate]:
     """Correlate the means of the examples; arguments and result as ``agree_within``, n counts the examples.
 
     The ranks are those of the sample, also in the resamples.
@@ -137,7 +145,13 @@ def agree_between(reward: Floats, metric: Floats, weights: Floats) -> dict[str, 
     x, y = (np.where(is_known, v, 0.0)[keep].sum(axis=1) / counts for v in (reward, metric))
     if len(x) < 3 or find_constant(x[None])[0] or find_constant(y[None])[0]:
         x, y, keep = x[:0], y[:0], np.zeros_like(keep)
-    return _both_kinds(x[None], y[None], weights[:, keep], _between, reason=BETWEEN_REASON)
+    found = _both_kinds(x[None], y[None], weights[:, keep], _between, reason=BETWEEN_REASON)
+    return _resting_on(clusters[keep], found)
+
+
+def _resting_on(clusters: Names, found: Mapping[str, Estimate]) -> dict[str, Estimate]:
+    """Return the estimates with the number of clusters that they rest on."""
+    return {name: replace(one, clusters=len(set(clusters))) for name, one in found.items()}
 
 
 def _both_kinds(
@@ -152,7 +166,14 @@ def _both_kinds(
     kinds = {"pearson": (x, y), "spearman": (_ranks(x), _ranks(y))}
     found = {name: correlate(a, b, weights) for name, (a, b) in kinds.items()}
     return {
-        name: Estimate(float(r[0]), r[1:], n=weights.shape[1], reason=reason)
+        name: Estimate(
+            float(r[0]),
+            r[1:],
+            n=weights.shape[1],
+            reason=reason,
+            clusters=0,
+            bounds=(-1.0, 1.0),
+        )
         for name, r in found.items()
     }
 
@@ -213,7 +234,7 @@ class RewardDocument:
         self._samples, self._plan = samples, plan
         drawn = cluster_weights(samples.clusters, resamples=resamples, seed=seed)
         self._weights = np.vstack([np.ones(drawn.shape[1]), drawn])
-        self._clusters = int(samples.clusters.nunique())
+        self._clusters = samples.clusters.to_numpy()
 
     def build(self) -> dict[str, Any]:
         """Return ``n``, ``policies``, ``agreement`` and the components that have no weight and no values as JSON values."""
@@ -224,7 +245,7 @@ class RewardDocument:
         return {
             "n": {
                 "examples": len(self._samples.clusters),
-                "clusters": self._clusters,
+                "clusters": len(set(self._clusters)),
                 "cluster": self._plan.cluster,
             },
             "start": self._plan.start,
@@ -287,8 +308,10 @@ class RewardDocument:
 
     def _agreement(self, samples: PolicySamples) -> dict[str, Any]:
         """Correlate the reward and each component with each metric."""
-        kinds: dict[str, Callable[[Floats, Floats, Floats], Mapping[str, Estimate]]]
-        kinds = {"within": agree_within, "between": agree_between}
+        kinds = {
+            "within": partial(agree_within, clusters=self._clusters),
+            "between": partial(agree_between, clusters=self._clusters),
+        }
         return {
             scored: {
                 metric: {
@@ -314,12 +337,22 @@ class RewardDocument:
     def _over_examples(self, values: Floats, *, reason: str) -> Estimate:
         keep = np.isfinite(values)
         means = weighted.mean(values[keep], self._weights[:, keep])
-        return Estimate(float(means[0]), means[1:], n=int(keep.sum()), reason=reason)
+        return Estimate(
+            float(means[0]),
+            means[1:],
+            n=int(keep.sum()),
+            reason=reason,
+            clusters=len(set(self._clusters[keep])),
+        )
 
     def _ratio(self, numerators: Floats, denominators: Floats) -> Estimate:
         ratios: Floats = np.asarray(weighted.mean_ratio(numerators, denominators, self._weights))
         return Estimate(
-            float(ratios[0]), ratios[1:], n=len(numerators), reason="no group's samples differ"
+            float(ratios[0]),
+            ratios[1:],
+            n=len(numerators),
+            reason="no group's samples differ",
+            clusters=len(set(self._clusters)),
         )
 
     def _gap(self, values: Floats, start: Floats) -> Entry:
@@ -331,4 +364,4 @@ class RewardDocument:
         return self._entry(paired_difference(treated, control))
 
     def _entry(self, estimate: Estimate) -> Entry:
-        return describe(estimate, clusters=self._clusters, max_undefined=MAX_UNDEFINED)
+        return describe(estimate, max_undefined=MAX_UNDEFINED)

@@ -7,15 +7,25 @@ import pandas as pd
 
 from grpo_pipeline.pipelines.params import WarningLimits
 from grpo_pipeline.runs.moved import moved_names
+from grpo_pipeline.statistics.wording import few_clusters_sentences, side_of, tone_of
 
 Document = Mapping[str, Any]
 Entry = Mapping[str, Any]
 
 
 def find_warnings(document: Document, limits: WarningLimits) -> list[str]:
-    """Return the warnings of a document, those about the whole reward first."""
-    finders = (_unscored, _trivial, _ceilings, _ties, _parts, _disagreements)
+    """Return the warnings of a document, those about the whole reward first.
+
+    What needs an interval (``side_of``) is not said where there are too few clusters for one; the first sentence says so.
+    """
+    finders = (_few, _unscored, _trivial, _ceilings, _ties, _parts, _disagreements)
     return [sentence for find in finders for sentence in find(document, limits)]
+
+
+def _few(document: Document, limits: WarningLimits) -> Iterator[str]:
+    del limits
+    for sentence in few_clusters_sentences(document["n"], "scored"):
+        yield sentence.rstrip(".")
 
 
 def _unscored(document: Document, limits: WarningLimits) -> Iterator[str]:
@@ -30,7 +40,7 @@ def _trivial(document: Document, limits: WarningLimits) -> Iterator[str]:
     """Name the trivial policies that are paid more than the start, and the metrics by which they are worse."""
     start = document["start"]
     for name, policy in document["policies"].items():
-        if policy["role"] != "trivial" or not is_above(policy["more_than_start"]):
+        if policy["role"] != "trivial" or side_of(policy["more_than_start"]) != 1:
             continue
         share = way_to_ceiling(document, name)
         if share is not None and share < limits.trivial_share:
@@ -50,17 +60,20 @@ def _trivial(document: Document, limits: WarningLimits) -> Iterator[str]:
 
 
 def find_no_ceiling(document: Document) -> list[str]:
-    """Return a sentence for each policy that knows the answer and is not shown to be paid more than the start."""
+    """Return a sentence for each policy that knows the answer and is not shown to be paid more than the start.
+
+    Where there is no interval the difference itself decides: too few clusters are no reason to stop.
+    """
     start, found = document["policies"][document["start"]], []
     for name, policy in document["policies"].items():
         gap = policy["more_than_start"]
-        if policy["role"] != "ceiling" or is_above(gap):
+        if policy["role"] != "ceiling" or _is_above(gap):
             continue
         if gap["value"] is None:
             lost = policy["not_scored"]
             said = f"could not be compared with {_start(document)}: {lost} of its samples have no reward"
         else:
-            less = "less" if _is_below(gap) else "not shown to be more"
+            less = "less" if side_of(gap) == -1 else "not shown to be more"
             said = (
                 f"is paid {_value(policy['reward'])}, {less} than {_start(document)} {_value(start['reward'])} "
                 f"(difference {_signed(gap)}): nothing shows that the reward asks for what is wanted"
@@ -100,7 +113,7 @@ def _parts(document: Document, limits: WarningLimits) -> Iterator[str]:
         elif (
             explained is not None
             and explained < -limits.explained_share
-            and _is_below(component["explained"])
+            and side_of(component["explained"]) == -1
         ):
             yield (
                 f"component {name} pulls against the others within groups "
@@ -115,12 +128,7 @@ def _disagreements(document: Document, limits: WarningLimits) -> Iterator[str]:
     for metric, found in document["agreement"][document["start"]]["reward"].items():
         rho = found["within"]["spearman"]
         better = document["metrics"][metric]
-        # Without an interval there are too few groups to say anything.
-        if (
-            rho["ci95"] is not None
-            and _is_worse(document, metric, rho)
-            and abs(rho["value"]) >= limits.disagreement
-        ):
+        if _is_worse(document, metric, rho) and abs(rho["value"]) >= limits.disagreement:
             yield (
                 f"reward and {metric} disagree within groups: rho = {_signed(rho)} over {rho['n']} groups, where {better} "
                 f"{metric} is better"
@@ -136,25 +144,14 @@ def way_to_ceiling(document: Document, policy: str) -> float | None:
     return None if highest <= 0 or gain is None else gain / highest
 
 
-def is_above(gap: Entry) -> bool:
-    """Say whether a difference is above 0 with its interval, or by its value where there is no interval."""
-    return gap["value"] is not None and bool(
-        (gap["value"] if gap["ci95"] is None else gap["ci95"][0]) > 0
-    )
-
-
-def _is_below(entry: Entry) -> bool:
-    """Say whether a value is below 0 with its interval, or alone where it has none."""
-    return bool((entry["value"] if entry["ci95"] is None else entry["ci95"][1]) < 0)
+def _is_above(gap: Entry) -> bool:
+    """Say whether a difference is shown to be above 0, or is, where it has a value and no interval."""
+    side = side_of(gap)
+    return side == 1 if side is not None else bool((gap["value"] or 0.0) > 0)
 
 
 def _is_worse(document: Document, metric: str, gap: Entry) -> bool:
-    better = document["metrics"][metric]
-    if better == "none" or gap["value"] is None:
-        return False
-    sign = -1.0 if better == "higher" else 1.0
-    ends = [gap["value"]] if gap["ci95"] is None else gap["ci95"]
-    return bool(min(sign * end for end in ends) > 0)
+    return tone_of(gap, document["metrics"][metric]) == "worse"
 
 
 def _start(document: Document) -> str:
@@ -175,7 +172,9 @@ def _signed(entry: Entry) -> str:
     if entry["value"] is None:
         return str(entry["reason"])
     return f"{entry['value']:+.3f}" + (
-        "" if entry["ci95"] is None else " [{:+.3f}, {:+.3f}]".format(*entry["ci95"])
+        f", {entry['reason']}"
+        if entry["ci95"] is None
+        else " [{:+.3f}, {:+.3f}]".format(*entry["ci95"])
     )
 
 

@@ -96,7 +96,7 @@ def attach_micro_batch(
     if update_epoch > 0:
         return micro_batch
     with network_precision(state):
-        context = task.encode(state.policy, micro_batch.batch)
+        context = task.encode(state.policy, micro_batch.prompts)
         outcomes = task.decode(state.policy, context, micro_batch.rollouts, micro_batch.batch)
         uniform = micro_batch.uniform
         if uniform.rollouts is not None:

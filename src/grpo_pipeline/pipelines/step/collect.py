@@ -90,6 +90,7 @@ class Experience:
 
     Attributes:
         batch: the task's batch, targets replicated to [P, G].
+        prompts: the batch as it was made, without the axis G: what is encoded again.
         context: encoding of the batch, still attached to the encoder's graph.
         rollouts: the stored actions with the log-probabilities that the ratio is taken to.
         outcomes: what the samples led to, attached to the decoders' graph.
@@ -117,6 +118,7 @@ class Experience:
     resampling: Mapping[str, float] = field(default_factory=dict)
     share: StepShare | None = None
     uniform: UniformSamples = UniformSamples()
+    prompts: Any = None
 
 
 @dataclass(frozen=True)
@@ -436,8 +438,9 @@ def collect_experience(
     resampled: Resampled,
     importance: Tensor,
     uniform: UniformSamples = UniformSamples(),
+    batch: Any = None,
 ) -> Experience:
-    """Bundle what the update epochs replay."""
+    """Bundle what the update epochs replay; without the batch as it was made, the replicated one is encoded again."""
     return Experience(
         batch=replicated,
         context=context,
@@ -451,6 +454,7 @@ def collect_experience(
         resampling=resampled.report,
         importance=importance,
         uniform=uniform,
+        prompts=replicated if batch is None else batch,
     )
 
 

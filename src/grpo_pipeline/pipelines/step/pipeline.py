@@ -233,7 +233,7 @@ def _judging() -> Pipeline:
             ),
             Node(
                 collect.collect_experience,
-                [*bundle, "resampled", "importance", "uniform"],
+                [*bundle, "resampled", "importance", "uniform", "batch"],
                 "experience",
                 name="collect_experience",
             ),

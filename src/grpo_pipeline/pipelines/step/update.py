@@ -427,7 +427,7 @@ def _context_of_epoch(
     if update_epoch == 0:
         return experience.context
     if training.encoder_refresh == "every_epoch":
-        return task.encode(state.policy, experience.batch)
+        return task.encode(state.policy, experience.prompts)
     return task.detach(experience.context)
 
 

@@ -22,6 +22,7 @@ from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
 from grpo_pipeline.core.rng import Stream, numpy_generator
 from grpo_pipeline.core.training.optim import advance
 from grpo_pipeline.core.training.state import TrainState
+from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.pipelines.step.accumulate import InMicroBatches
 from grpo_pipeline.pipelines.step.collect import Experience, Replayed, nothing_replayed
 from grpo_pipeline.pipelines.step.pipeline import (
@@ -31,6 +32,7 @@ from grpo_pipeline.pipelines.step.pipeline import (
     create_collect_pipeline,
     create_update_pipeline,
 )
+from grpo_pipeline.rewards.workers import LATE
 from grpo_pipeline.tasks.base import Task
 
 Metrics = dict[str, float]
@@ -53,9 +55,9 @@ class StepRunner:
     def __init__(self, task: Task, algorithm: AlgorithmParams, training: TrainingParams) -> None:
         self._constants: dict[str, Any] = {"task": task, ALGORITHM: algorithm, TRAINING: training}
         self._collect, self._update, self._cut, self._part, self._apply = _loop_nodes()
+        self._algorithm, self._training = algorithm, training
         self._size = training.micro_batch_size
         self._epochs_at = algorithm.update_epochs_at
-        self._draws = algorithm.proposal != "none"
 
     def __call__(self, state: TrainState, batch: Any) -> tuple[TrainState, Metrics]:
         """Collect experience from one batch and update ``update_epochs`` times; returns the next state and its metrics."""
@@ -64,7 +66,7 @@ class StepRunner:
 
     def run(self, state: TrainState, batch: Any, replayed: Replayed) -> StepResult:
         """Do the same with stored groups at some places of the batch, and return the experience, too."""
-        start = time.perf_counter()
+        start, late = time.perf_counter(), LATE.total
         values: dict[str, Any] = self._constants | {
             "state": state,
             "batch": batch,
@@ -77,15 +79,23 @@ class StepRunner:
             self._improve(values)
             values["state"] = values["next_state"]
             measured.append(values["step_metrics"])
+            if update_epoch == 0:
+                check_first_ratio(
+                    measured[0], self._algorithm, self._training, values["task"], step=state.step
+                )
+        cost = count_cost(self._algorithm, values["rollouts"], values["resampled"].report)
         prompts, group_size = values["rollouts"].actions.shape[:2]
         # An arm that draws nothing reads each prompt once.
-        samples = prompts * (group_size if self._draws else 1)
+        read = prompts * (group_size if cost["samples"] else 1)
         seconds = time.perf_counter() - start
         metrics = merge_metrics(measured) | {
+            **cost,
             "step_seconds": seconds,
-            "samples_per_second": samples / seconds,
+            "samples_per_second": read / seconds,
             "peak_memory_mb": _peak_memory_mb(values["rollouts"].actions.device),
         }
+        if LATE.total > late:
+            metrics["reward/late_calls"] = float(LATE.total - late)
         return StepResult(advance(values["state"]), metrics, values["experience"])
 
     def _gather(self, values: dict[str, Any]) -> None:
@@ -113,6 +123,34 @@ class StepRunner:
             del inner
         values["micro_batch_reports"] = tuple(reports)
         _run(self._apply, values)
+
+
+def count_cost(
+    algorithm: AlgorithmParams, rollouts: Rollouts, resampling: Mapping[str, float]
+) -> Metrics:
+    """Count the samples that a step has drawn, and those and the parts of those whose reward it has measured.
+
+    Groups that were drawn again count each time, and so does each part of a sample that credit per decision asks for. An arm
+    that draws nothing costs nothing.
+
+    Args:
+        algorithm: of the arm.
+        rollouts: of the step, [P, G, L].
+        resampling: what drawing tied groups again has cost; empty where that is off.
+    """
+    prompts, group_size, length = rollouts.actions.shape
+    if algorithm.proposal == "none":
+        return {"samples": 0.0, "reward_calls": 0.0}
+    retries = resampling.get("reward/retries", 0.0)
+    drawn = prompts * group_size
+    # Each decision is left out, or taken in, once: L parts beside the whole sample.
+    parts = 1 + (length if algorithm.credits_decisions else 0)
+    # To find the tied groups, all are measured as they are drawn, and the final ones once more.
+    measured = 1 if algorithm.dynamic_sampling is None else 2 + retries
+    return {
+        "samples": float(drawn * (1 + retries) + prompts * algorithm.uniform_samples),
+        "reward_calls": float(drawn * parts * measured),
+    }
 
 
 FRAME_ROWS = 6
@@ -157,6 +195,50 @@ class Film:
                 state.policy, self._data, self._rows, seed=state.generator_seed
             )
         self.frames |= {f"{state.step:09d}/{name}": shown for name, shown in frame.items()}
+
+
+# How far the mean ratio of a batch's first update may be from 1: by rounding alone, in float32 and where products are coarser.
+RATIO_ROUNDING, COARSE_ROUNDING = 1e-5, 2e-2
+# Decisions whose rounding a joint ratio may add up.
+JOINT_DECISIONS = 10
+
+
+def check_first_ratio(
+    metrics: Mapping[str, Tensor | float],
+    algorithm: AlgorithmParams,
+    training: TrainingParams,
+    task: Task,
+    *,
+    step: int,
+) -> None:
+    """Stop where the first update of a batch does not begin at the policy that drew the batch.
+
+    The ratio is 1 there in every arm that has one: stored groups are scored anew before it, and no other proposal has a ratio.
+
+    Args:
+        metrics: of the first update epoch.
+        algorithm: a ``joint`` ratio multiplies those of all decisions, and their rounding.
+        training: bfloat16, and TF32 on CUDA, round more.
+        task: named in the error.
+        step: number of the batch.
+
+    Raises:
+        ValueError: naming the ratio, the limit and where to look.
+    """
+    ratio = float(metrics.get("policy/ratio_mean", 1.0))
+    is_coarse = training.precision == "bf16" or (
+        training.float32_products == "tf32" and task.device.type == "cuda"
+    )
+    limit = COARSE_ROUNDING if is_coarse else RATIO_ROUNDING
+    if algorithm.policy_loss is not None and algorithm.policy_loss.ratio_level == "joint":
+        limit *= JOINT_DECISIONS
+    if not abs(ratio - 1.0) <= limit:
+        kind = type(task).__name__
+        raise ValueError(
+            f"policy/ratio_first must be 1 within {limit:g} at step {step} of {task.name}, got {ratio:.6f}; {kind}.score must "
+            f"give the log-probabilities that {kind}.sample drew with (temperature, mask, no dropout): call "
+            "grpo_pipeline.testing.check_task(task, data)"
+        )
 
 
 @contextmanager

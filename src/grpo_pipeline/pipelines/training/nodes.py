@@ -37,6 +37,7 @@ from grpo_pipeline.pipelines.training.loader import (
 from grpo_pipeline.pipelines.training.loop import (
     Film,
     StepRunner,
+    check_first_ratio,
     quiet_nodes,
     rows_of_step,
     steps_per_epoch,
@@ -49,6 +50,7 @@ from grpo_pipeline.runs.process import code_version
 from grpo_pipeline.runs.progress import progress
 from grpo_pipeline.tasks.base import HasFolders, KnowsInputs, ShowsRewards, Task
 from grpo_pipeline.tasks.familiarity import INPUTS
+from grpo_pipeline.testing import check_quickly
 
 # Sampled rollouts of held-out examples with the rewards and advantages that training would have given them.
 
@@ -137,8 +139,8 @@ def build_state(
     task.check_algorithm(algorithm)
     if algorithm.replay is not None and not task.repeats_prompts:
         raise ValueError(
-            f"replay must be null where {task.name}.augmentation moves the images, got a value; stored points belong to the "
-            "place that an image had: keep to gain, gamma, speckle and blackout, or leave replay out"
+            f"replay must be null where a row of {task.name} is not the same prompt in every batch (repeats_prompts), got a "
+            "value; stored actions belong to the prompt that they were drawn for: leave replay out"
         )
     policy = task.build_policy(seed)
     groups = task.parameter_groups(policy)
@@ -183,6 +185,27 @@ def build_state(
     )
 
 
+def build_probe_state(
+    algorithm: AlgorithmParams, training: TrainingParams, seed: int, task: Task, data: Any
+) -> TrainState:
+    """Return the start of an arm for its probe, once the task has kept the cheap half of its contract with it.
+
+    The start is not changed, nor any random stream (``testing.check_quickly``).
+
+    Raises:
+        TaskContractError: naming the method, what must hold, what was got, and the remedy.
+    """
+    state, shown = (
+        build_state(algorithm, training, seed, task, data),
+        data_of_arm(algorithm, task, data),
+    )
+    rows = rows_of_step(task.rows(shown, "train"), 0, batch_size=training.batch_size, seed=seed)
+    with network_precision(state):
+        learns = algorithm.policy_loss is not None
+        check_quickly(task, shown, state.policy, rows=rows, learns=learns)
+    return state
+
+
 def pick_probe_batch(
     algorithm: AlgorithmParams, training: TrainingParams, seed: int, task: Task, data: Any
 ) -> Any:
@@ -222,14 +245,14 @@ def train(
         data: its data.
         state: the start; its modules are trained in place.
         resume_from: the arm's last checkpoint.
-        probe_metrics: only orders this node after the probe, so that a wrong shape fails before the long part.
+        probe_metrics: of the probe, which so comes before the long part; its ratio must be 1.
         sections: "algorithm", "training" and "task" -> their names in the configuration, for what is said about them.
 
     Raises:
-        ValueError: if ``resume`` is unknown.
+        ValueError: if ``resume`` is unknown, or the first ratio of a batch is not 1.
         CheckpointError: if the checkpoint belongs to other parameters.
     """
-    del probe_metrics
+    check_first_ratio(probe_metrics or {}, algorithm, training, task, step=0)
     sections = sections or {name: f"{task.name}.{name}" for name in ("algorithm", "training")} | {
         "task": task.name
     }
@@ -259,12 +282,13 @@ def train(
             data = task.with_reference(data, state.reference)
     loop = _Loop(task, data, algorithm, training)
     pending: list[Row] = []
+    late = 0.0
     batches = BatchLoader(task, data, algorithm, training, state)
     # <task>.<arm or stage>.algorithm; two arms may have one algorithm.
     arm = sections["algorithm"].split(".")[1:-1] or [algorithm.name]
     with (
         quiet_nodes(),
-        progress(state.total_steps - state.step, f"train {arm[0]}") as shown,
+        progress(state.total_steps - state.step, f"train {task.name}.{arm[0]}") as shown,
         batches,
     ):
         # A generator node must yield at least once, also when a resumed arm has nothing left to do.
@@ -274,12 +298,13 @@ def train(
             pending += rows
             film.take(state)
             # The reward, or the loss of an arm whose samples nobody scored.
-            shown.update(
-                1,
-                **{"reward": rows[0]["reward/mean"]}
+            values = (
+                {"reward": rows[0]["reward/mean"]}
                 if np.isfinite(rows[0]["reward/mean"])
-                else {"loss": rows[0]["supervised/loss"]},
+                else {"loss": rows[0]["supervised/loss"]}
             )
+            late += rows[0].get("reward/late_calls", 0.0)
+            shown.update(1, **values, **({"reward calls out of time": late} if late else {}))
             saves = (
                 state.step == state.total_steps or state.step % training.checkpoint_every_steps == 0
             )

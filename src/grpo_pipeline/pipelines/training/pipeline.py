@@ -87,7 +87,7 @@ def _training(sections: Mapping[str, str]) -> Pipeline:
         ),
         # Built a second time: the probe updates its weights, training must start from the untouched ones.
         Node(
-            nodes.build_state,
+            nodes.build_probe_state,
             [ALGORITHM, TRAINING, "params:seed", "task", "data"],
             "probe_state",
             name="copy_state",

@@ -131,6 +131,8 @@ def _key(policy: AttentionModel, examples: Examples, dtype: str) -> str:
 
 
 CHECKED_AT_ONCE = 64
+# Of what a heatmap's losses ask for on average: data of one class do not put its level at infinity.
+LEAST_SHARE = 0.01
 HEATMAP_LOSSES = (
     "heatmap_weight",
     "needle_weight",
@@ -205,6 +207,7 @@ def build_task(
         execution=execution,
         augmentation=augmentation,
         classes=examples.classes,
+        heatmap_level=heatmap_level(model, supervised, examples),
     )
     _check_cells(examples, task.grid, model.points)
     # Sides of the default stay: on a small grid one of them covers it, and says once what the image is like.
@@ -231,6 +234,35 @@ def build_task(
             "attention.data.spacing_mm, or use formats that tell it, and run the pipeline attention_data again"
         )
     return task
+
+
+def heatmap_level(model: ModelParams, supervised: SupervisedParams, examples: Examples) -> float:
+    """Return the log-odds of what the heatmap's losses ask for on average over the training cores; 0 where none asks.
+
+        log m / (1 - m),   m = sum_i w_i m_i / sum_i w_i
+
+    m_i is the mean target of loss i with weight w_i: the clamped involvement (where unknown the label), the label, and in
+    outlines the label inside and 0 outside. SAM's mask output has no bias: an untrained heatmap is at 1/2, and the first thing
+    that its losses teach is the level. Without a bias they teach it by making the image features of all cells alike
+    (docs/decisions/0072). Source: Lin et al. 2017, "Focal loss for dense object detection", section 4.1, where the bias starts
+    at the prior of the rare class.
+    """
+    table = examples.table.iloc[examples.rows("train")]
+    label = table["label"].to_numpy(np.float64)
+    involvement = table["involvement"].to_numpy(np.float64)
+    share = np.where(np.isnan(involvement), label, involvement)
+    share = share.clip(supervised.involvement_clamp, 1 - supervised.involvement_clamp)
+    asked = [
+        (supervised.heatmap_weight, share.mean()),
+        (supervised.needle_weight + supervised.mil_weight, label.mean()),
+        (supervised.heatmap_outline_weight, label.mean() / 2),
+    ]
+    total = sum(weight for weight, _ in asked)
+    if model.heatmap == "evidence" or not total or not len(table):
+        return 0.0
+    mean = float(sum(weight * target for weight, target in asked)) / total
+    mean = min(max(mean, LEAST_SHARE), 1 - LEAST_SHARE)
+    return float(np.log(mean / (1 - mean)))
 
 
 def knows_spacing(examples: Examples) -> bool:

@@ -10,7 +10,6 @@ import io
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -248,8 +247,8 @@ def answer_row(prediction: CorePrediction, *, with_heatmap: bool) -> dict[str, A
     """Return the answer to one row."""
     judgement, heatmap = prediction.judgement, prediction.heatmap
     answered = {
-        "prob": known(prediction.probs[0]),
-        "prob_calibrated": known(prediction.calibrated[0]),
+        "prob": known(prediction.prob),
+        "prob_calibrated": known(prediction.calibrated),
         "involvement": known(prediction.involvement),
         "outside": None if judgement is None else judgement.is_outside,
         "outside_why": None if judgement is None else judgement.why,
@@ -356,7 +355,7 @@ def example() -> pd.DataFrame:
 
 
 SERVING = Serving(
-    load=partial(build_predictor, name="in MLflow"),
+    load=read_exported,
     answer=answer_request,
     inputs=request_columns,
     outputs=answer_columns,

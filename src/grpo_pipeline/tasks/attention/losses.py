@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from grpo_pipeline.core.training.execution import exact_region
 from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.tasks.attention.batch import (
     AttentionBatch,
@@ -390,10 +391,12 @@ def mean_over_bags(values: Tensor, is_member: Tensor) -> Tensor:
 def proportion_bce(bag_probs: Tensor, involvement: Tensor, *, clamp: float = PROB_CLAMP) -> Tensor:
     """Return ``BCE(mean probability in the bag, involvement)`` elementwise; probabilities clamped to [clamp, 1 - clamp].
 
-    The mean over a bag can round to exactly 0 or 1 in float32, where the logarithm is infinite.
+    The mean over a bag can round to exactly 0 or 1 in float32, where the logarithm is infinite. CUDA refuses this loss inside
+    mixed precision, where credit per decision asks for it.
     """
     probs = bag_probs.clamp(clamp, 1 - clamp)
-    return F.binary_cross_entropy(probs, involvement, reduction="none")
+    with exact_region(probs):
+        return F.binary_cross_entropy(probs, involvement, reduction="none")
 
 
 def _clamped_involvement(batch: AttentionBatch, params: SupervisedParams) -> Tensor:

@@ -14,6 +14,7 @@ from torch.nn.functional import adaptive_avg_pool2d
 
 from grpo_pipeline.core.agreement import decisive
 from grpo_pipeline.core.params import AlgorithmParams, ExecutionParams
+from grpo_pipeline.core.ranking import first_largest
 from grpo_pipeline.core.rewards import combine_rewards
 from grpo_pipeline.core.storage.weights import ModelWeights, digest_of_tensors
 from grpo_pipeline.core.types import ReferenceScores, Rollouts, Scores, replicate
@@ -90,7 +91,8 @@ class AttentionTask(BaseTask):
 
     ``clinical`` names the columns that become prompts, normalised by the training rows of one split; None without them.
     ``start`` are the weights of a pretraining, of the encoders or the pixels; None for fresh ones or those of a checkpoint.
-    ``classes`` are those that the class decoder tells apart; None for a label.
+    ``classes`` are those that the class decoder tells apart; None for a label. ``heatmap_level`` is where an untrained heatmap
+    starts, in log-odds (``build.heatmap_level``).
     """
 
     model: ModelParams
@@ -115,6 +117,7 @@ class AttentionTask(BaseTask):
     augmentation: AugmentationParams | None = None
     start: ModelWeights | None = field(default=None, repr=False)
     classes: Classes | None = None
+    heatmap_level: float = 0.0
 
     @property
     def grid(self) -> int:
@@ -129,8 +132,14 @@ class AttentionTask(BaseTask):
     def check_algorithm(self, algorithm: AlgorithmParams) -> None:
         """Refuse credit per point beside a reward of whole sets, and a projection where no component has both losses.
 
-        Refused are uniform samples, too, where the supervised loss is no mean over all samples of a group.
+        Refused are uniform samples, too, where the supervised loss is no mean over all samples of a group, and replay where
+        augmentation moves the images.
         """
+        if algorithm.replay is not None and not self.repeats_prompts:
+            raise ValueError(
+                "replay must be null where attention.augmentation moves the images, got a value; stored points belong to the "
+                "place that an image had: keep to gain, gamma, speckle and blackout, or leave replay out"
+            )
         chosen = self.supervised.samples
         if algorithm.uniform_samples and (chosen != "all" or self.model.looks > 1):
             raise ValueError(
@@ -138,7 +147,7 @@ class AttentionTask(BaseTask):
                 f"{self.model.looks}, got {algorithm.uniform_samples}; uniform sets are placed in one look, and the loss must "
                 "be a mean over all sets: use samples: all and looks: 1"
             )
-        separate = self.model.policy_encoder == "own" or self.model.encoder == "frozen"
+        separate = self.model.copies_encoder or self.model.encoder == "frozen"
         if (
             algorithm.gradient_projection != "none"
             and separate
@@ -160,7 +169,11 @@ class AttentionTask(BaseTask):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             policy = AttentionModel(
-                self.model, self.image_size, clinical=self.clinical, classes=self.classes
+                self.model,
+                self.image_size,
+                clinical=self.clinical,
+                classes=self.classes,
+                heatmap_level=self.heatmap_level,
             ).to(self.device)
         if self.start is not None:
             begin_with_pretraining(policy, self.start)
@@ -628,11 +641,14 @@ class AttentionTask(BaseTask):
         if not isinstance(policy.class_decoder, PointDecoder):
             return None
         coverage = adaptive_avg_pool2d(batch.bag, self.grid).flatten(1)
-        most = coverage.topk(min(self.supervised.glimpse_bag_cells, coverage.shape[1]))
+        # Many cells are covered wholly: of equal ones the first, on every device.
+        covered, most = first_largest(
+            coverage, min(self.supervised.glimpse_bag_cells, coverage.shape[1])
+        )
         return policy.class_decoder.estimate_involvement(
             batch.images if context.statistics is None else context.statistics,
-            cell_centres(most.indices, self.grid),
-            most.values > 0,
+            cell_centres(most, self.grid),
+            covered > 0,
             context.folds,
         )
 
@@ -706,7 +722,7 @@ class AttentionTask(BaseTask):
     def calibrate(
         self, policy: AttentionModel, data: AttentionData, rows: np.ndarray, *, seed: int
     ) -> dict[str, Any]:
-        """Fit slope and intercept of the class logit on these rows, one set of the policy's points each."""
+        """Fit slope and intercept of the class logit on these rows, the mean probability of some sets of points of each."""
         return calibrate(self, policy, data, rows, seed=seed)
 
     def describe_inputs(self, policy: AttentionModel, data: AttentionData) -> Familiarity:
@@ -726,6 +742,7 @@ class AttentionTask(BaseTask):
         described |= (
             {} if self.classes is None else {"classes": self.classes.model_dump(mode="json")}
         )
+        described |= {"heatmap_level": self.heatmap_level} if self.heatmap_level else {}
         described |= (
             {}
             if self.preprocessing is None
@@ -761,6 +778,8 @@ class AttentionTask(BaseTask):
             dumped["start"] = {"weights": digest_of_tensors(self.start.tensors)}
         if self.classes is not None:
             dumped["classes"] = decisive(self.classes)
+        if self.heatmap_level:  # a checkpoint of before had none
+            dumped["heatmap_level"] = {"log_odds": self.heatmap_level}
         return (
             dumped
             | {"examples": data.examples.digest, "split": digest}

@@ -14,7 +14,11 @@ from numpy.typing import NDArray
 
 from grpo_pipeline.statistics import weighted
 from grpo_pipeline.statistics.metric import (
+    NOT_NEGATIVE,
+    SHARE,
+    UNBOUNDED,
     Bar,
+    Bounds,
     Direction,
     Metric,
     MetricSuite,
@@ -258,32 +262,43 @@ def distinct_metric(n: int) -> Metric:
         reason=f"needs a reply of at least {n} {'word' if n == 1 else 'words'}, and more than one persona with such replies",
         usable=all_rows,
         compute=partial(distinct, n=n),
+        bounds=SHARE,
     )
 
 
-def reward_metric(name: str, *, title: str, better: Direction = "higher") -> Metric:
+def reward_metric(
+    name: str, *, title: str, better: Direction = "higher", bounds: Bounds = UNBOUNDED
+) -> Metric:
     """Build the mean of the reward or of one of its parts."""
     return mean_metric(
         name,
         title=title,
         better=better,
         reason="needs at least one reply that this reward was measured of",
+        bounds=bounds,
     )
 
 
 # Every metric of the task by name, in the order of the report.
 METRICS: dict[str, Metric] = {
-    "f1": mean_metric("f1", title="F1", better="higher", reason=NO_ROWS),
+    "f1": mean_metric("f1", title="F1", better="higher", reason=NO_ROWS, bounds=SHARE),
     "bleu": Metric(
         title="BLEU of all replies",
         better="higher",
         reason=NO_ROWS,
         usable=all_rows,
         compute=corpus_bleu,
+        bounds=SHARE,
     ),
-    "rouge_1": mean_metric("rouge_1", title="ROUGE-1", better="higher", reason=NO_ROWS),
-    "rouge_2": mean_metric("rouge_2", title="ROUGE-2", better="higher", reason=NO_ROWS),
-    "rouge_l": mean_metric("rouge_l", title="ROUGE-L", better="higher", reason=NO_ROWS),
+    "rouge_1": mean_metric(
+        "rouge_1", title="ROUGE-1", better="higher", reason=NO_ROWS, bounds=SHARE
+    ),
+    "rouge_2": mean_metric(
+        "rouge_2", title="ROUGE-2", better="higher", reason=NO_ROWS, bounds=SHARE
+    ),
+    "rouge_l": mean_metric(
+        "rouge_l", title="ROUGE-L", better="higher", reason=NO_ROWS, bounds=SHARE
+    ),
     "distinct_1": distinct_metric(1),
     "distinct_2": distinct_metric(2),
     "self_bleu": mean_metric(
@@ -291,10 +306,13 @@ METRICS: dict[str, Metric] = {
         title="Self-BLEU inside groups",
         better="lower",
         reason="needs several sampled replies per example",
+        bounds=SHARE,
     ),
-    "length": mean_metric("length", title="Words in a reply", better="none", reason=NO_ROWS),
+    "length": mean_metric(
+        "length", title="Words in a reply", better="none", reason=NO_ROWS, bounds=NOT_NEGATIVE
+    ),
     "ended": mean_metric(
-        "ended", title="Share of replies that end", better="none", reason=NO_MODEL
+        "ended", title="Share of replies that end", better="none", reason=NO_MODEL, bounds=SHARE
     ),
     "perplexity": Metric(
         title="Perplexity of the references",
@@ -303,17 +321,21 @@ METRICS: dict[str, Metric] = {
         usable=lambda rows: has_value("reference_nll", rows) & has_value("reference_tokens", rows),
         compute=perplexity,
         mass=lambda rows, weights: weights @ column(rows, "reference_tokens"),
+        bounds=(1.0, np.inf),
     ),
     "kl_start": mean_metric(
         "kl_start",
         title="KL from the start, nats per reply",
         better="none",
         reason="needs replies that a model has sampled",
+        bounds=NOT_NEGATIVE,
     ),
     "reward": reward_metric("reward", title="Reward"),
-    "reward_f1": reward_metric("reward_f1", title="Reward, F1 component"),
-    "reward_rouge_l": reward_metric("reward_rouge_l", title="Reward, ROUGE-L component"),
-    "reward_bleu": reward_metric("reward_bleu", title="Reward, BLEU component"),
+    "reward_f1": reward_metric("reward_f1", title="Reward, F1 component", bounds=SHARE),
+    "reward_rouge_l": reward_metric(
+        "reward_rouge_l", title="Reward, ROUGE-L component", bounds=SHARE
+    ),
+    "reward_bleu": reward_metric("reward_bleu", title="Reward, BLEU component", bounds=SHARE),
 }
 
 
@@ -345,7 +367,6 @@ def build_suite(options: Mapping[str, float]) -> MetricSuite:
         headline=("f1", "bleu", "distinct_2", "reward"),
         bar=Bar(
             metrics=("f1",),
-            control="start",
             fixed=tuple(rule for rule in TRIVIAL_RULES if rule != "reference"),
             ceilings=("reference",),
         ),

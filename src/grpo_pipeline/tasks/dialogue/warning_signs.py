@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from grpo_pipeline.statistics.wording import side_of
 from grpo_pipeline.tasks.dialogue.scores import words
 
 # Replies that need no model: a score means something only beside theirs.
@@ -268,8 +269,5 @@ def trivial_warning(arm: str, now: Mapping[str, float], comparison: Mapping[str,
 
 
 def direction(entry: Entry) -> int:
-    """Return 1 or -1 where the interval lies above or below 0, else 0, also without an interval."""
-    if entry["ci95"] is None:
-        return 0
-    low, high = entry["ci95"]
-    return int(low > 0) - int(high < 0)
+    """Return 1 or -1 where an entry is shown to be above or below 0, else 0."""
+    return side_of(entry) or 0

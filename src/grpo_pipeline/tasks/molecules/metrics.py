@@ -14,6 +14,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from grpo_pipeline.statistics import weighted
 from grpo_pipeline.statistics.metric import (
+    NOT_NEGATIVE,
+    SHARE,
+    Bar,
     Direction,
     Metric,
     MetricSuite,
@@ -178,12 +181,8 @@ def share_of_different(
             (held == 1).astype(np.float64),
         )
     value = float(weighted.divide(np.asarray([part]), np.asarray([whole]))[0])
-    # These rows may be some of the table's, of which a resample holds now more, now fewer: a share depends on their proportions.
-    total = weights.sum(axis=1, keepdims=True)  # [B, 1]
-    proportions = weighted.divide(weights * len(rows), np.broadcast_to(total, weights.shape))
-    # They add up to their number, so that a constant makes no difference; with this one equal shares vary by exactly 0.
-    without_each = weighted.divide(part - own_part, whole - own_whole) - value
-    return linear_resamples(value, without_each, proportions)
+    without_each = weighted.divide(part - own_part, whole - own_whole)
+    return linear_resamples(value, without_each, weights)
 
 
 def atom_stability(rows: pd.DataFrame, weights: np.ndarray) -> np.ndarray:
@@ -197,13 +196,21 @@ def atoms(rows: pd.DataFrame, weights: np.ndarray) -> np.ndarray:
 
 
 def distance(rows: pd.DataFrame, weights: np.ndarray, *, columns: str) -> np.ndarray:
-    """Return the Wasserstein-1 distance to the training molecules, the mean over the columns that are meant, [B]."""
-    found = compared(rows, columns)
-    distances = [
-        wasserstein_1(column(rows, name), weights, values) for name, values in found.items()
-    ]
+    """Return the Wasserstein-1 distance to the training molecules, the mean over the columns that are meant, [B].
+
+    It varies as the jackknife over rows says: a resample is further from the training molecules than the sample is.
+    """
+    distances = []
+    for name, reference in compared(rows, columns).items():
+        values = column(rows, name)
+        statistic = partial(_distance_of, values, reference)
+        distances.append(weighted.linear(statistic, values, weights, highest=np.inf))
     # [columns, B] -> [B].
     return np.asarray(np.mean(distances, axis=0))
+
+
+def _distance_of(values: np.ndarray, reference: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    return wasserstein_1(values, weights, reference)
 
 
 def has_training(rows: pd.DataFrame, *, columns: str) -> np.ndarray:
@@ -261,7 +268,7 @@ def build_metrics() -> dict[str, Metric]:
 
 
 def _validity_metrics() -> dict[str, Metric]:
-    mean = partial(mean_metric, better="higher", reason=NO_ROWS)
+    mean = partial(mean_metric, better="higher", reason=NO_ROWS, bounds=SHARE)
     return {
         "validity": mean("is_valid", title="Validity"),
         "validity_fragment": mean("fragment_is_valid", title="Validity of the largest fragment"),
@@ -273,13 +280,14 @@ def _validity_metrics() -> dict[str, Metric]:
             usable=all_rows,
             compute=atom_stability,
             mass=atoms,
+            bounds=SHARE,
         ),
         "molecule_stability": mean("is_stable", title="Share of molecules of stable atoms"),
     }
 
 
 def _variety_metrics() -> dict[str, Metric]:
-    share = partial(Metric, better="higher")
+    share = partial(Metric, better="higher", bounds=SHARE)
     new = partial(share_of_different, must_be_new=True)
     return {
         "uniqueness": share(
@@ -306,14 +314,21 @@ def _variety_metrics() -> dict[str, Metric]:
 def _property_metrics() -> dict[str, Metric]:
     mean = partial(mean_metric, reason=NO_VALID)
     return {
-        "qed": mean("qed", title="QED of valid molecules", better="higher"),
+        "qed": mean("qed", title="QED of valid molecules", better="higher", bounds=SHARE),
         "logp": mean("logp", title="logP of valid molecules", better="none"),
         "sa": mean(
             "sa",
             title="Synthetic accessibility of valid molecules, 1 easy to 10 hard",
             better="lower",
+            bounds=(1.0, 10.0),
         ),
-        "size": mean_metric("n_atoms", title="Heavy atoms", better="none", reason=NO_ROWS),
+        "size": mean_metric(
+            "n_atoms",
+            title="Heavy atoms",
+            better="none",
+            reason=NO_ROWS,
+            bounds=NOT_NEGATIVE,
+        ),
     }
 
 
@@ -336,6 +351,7 @@ def _distance_metrics() -> dict[str, Metric]:
             else f"needs {TO_COMPARE}",
             usable=partial(has_training, columns=name),
             compute=partial(distance, columns=name),
+            bounds=NOT_NEGATIVE,
         )
         for name, title in titles.items()
     }
@@ -380,4 +396,5 @@ def build_suite(options: Mapping[str, float]) -> MetricSuite:
         ),
         discover=reward_components,
         headline=("validity", "uniqueness", "vun", "logp", "reward"),
+        bar=Bar(metrics=("vun",)),
     )

@@ -14,6 +14,7 @@ from grpo_pipeline.tasks.molecules.diffusion.params import (
 from grpo_pipeline.tasks.molecules.params import (
     GraphPromptParams,
     MoleculeRewardParams,
+    PredictParams,
     SamplingParams,
 )
 from grpo_pipeline.tasks.spec import TaskSpec, Wording
@@ -44,6 +45,7 @@ SPEC = TaskSpec(
         choices={"start": "the weights that it began with"},
         clusters="molecule",
     ),
+    outputs={"smiles": "molecule"},
     shown_arm="grpo",
     reward_section="rewards",
     sections={
@@ -57,5 +59,6 @@ SPEC = TaskSpec(
         "rewards": MoleculeRewardParams,
         "supervised_loss": X0LossParams,
         "sampling": SamplingParams,
+        "predict": PredictParams,
     },
 )

@@ -89,9 +89,12 @@ def test_the_share_in_the_window_and_its_ratio_to_the_start():
     arms = {arm: rows.assign(logp=np.where(rows["is_valid"] == 1, 1.0, np.nan)) for arm, rows in all_arms().items()}
     at_the_end = figures.window_document(gather(arms), name="logp", window=WINDOW, start="start")
     assert at_the_end["shares"]["grpo"]["value"] == rows_of("policy")["is_valid"].mean()
-    never = figures.ratio_entry(np.ones(4), np.zeros(4), resamples=(np.ones(8), np.zeros(8)))
+    never = figures.ratio_entry(np.ones(4), np.zeros(4), resamples=(np.ones(8), np.zeros(8)), clusters=10)
     half = np.r_[np.zeros(4), np.full(4, 0.5)]
-    rarely = figures.ratio_entry(np.ones(4), np.array([1.0, 0, 0, 0]), resamples=(np.ones(8), half))
+    rarely = figures.ratio_entry(np.ones(4), np.array([1.0, 0, 0, 0]), resamples=(np.ones(8), half), clusters=10)
+    few = figures.ratio_entry(np.ones(4), np.array([1.0, 0, 0, 0]), resamples=(np.ones(8), half), clusters=9)
+    assert few == {"value": 4.0, "ci95": None, "reason": "no interval: 9 clusters, fewer than 10"}
+    assert figures.ratio_cell(few).tone == ""
     ratios = {"supervised": never, "grpo": rarely, "eager": rarely | {"ci95": [0.5, 0.9]}}
     cells = [row[2] for row in figures.window_table(document | {"ratios": ratios}, title="logP").rows]
     assert [(cell.text, cell.note, cell.tone) for cell in cells] == [

@@ -2,11 +2,13 @@
 
 import copy
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import t as student
 from sklearn.metrics import roc_auc_score
 from tiny_folds import EVALUATION
 from tiny_grid import SHORT, Memory, tiny_parameters, tiny_plan
@@ -17,7 +19,7 @@ from grpo_pipeline.pipelines.experiments.compare.document import compare_trials,
 from grpo_pipeline.pipelines.experiments.compare.nodes import arrange_trials, score_rows
 from grpo_pipeline.pipelines.experiments.trials.arms import CompareParams
 from grpo_pipeline.pipelines.experiments.trials.records import CompareError, TrialHeader, TrialRecord
-from grpo_pipeline.statistics.bootstrap import cluster_weights, holm
+from grpo_pipeline.statistics.bootstrap import NOT_COVERED, cluster_weights, holm
 
 PRIMARY = ("auroc", "lesion_hit_ratio", "reward")
 SKILL = {"supervised": 0.0, "grpo": 1.0, "copy": 0.0, "blind": 0.0}
@@ -89,9 +91,21 @@ def test_a_difference_resamples_patients_for_both_arms_and_all_seeds_alike(store
         repeated = {key: rows.loc[rows.index.repeat(count)] for key, rows in tables_.items()}
         areas = {key: roc_auc_score(rows["label"], rows["prob"]) for key, rows in repeated.items()}
         resampled.append(np.mean([areas["grpo", seed] - areas["supervised", seed] for seed in (0, 1)]))
-    assert found["ci95"] == pytest.approx(np.quantile(resampled, [0.025, 0.975]))
+    clusters = np.quantile(resampled, [0.025, 0.975])
+    assert found["ci95_clusters"] == pytest.approx(clusters)
+    # Seeds and clusters: V = s^2 / 2 + B, the degrees of freedom of both, on the scale of the logit of (d + 1) / 2.
+    mean, (one, other) = found["value"], found["seeds"]["values"].values()
+    luck, drawn = (one - other) ** 2 / 4, np.var(resampled, ddof=1)
+    assert mean == pytest.approx((one + other) / 2)
+    rows = tables_["grpo", 0]
+    rarer_class = min(rows[rows["label"] == label]["patient_id"].nunique() for label in (0, 1))
+    degrees = (luck + drawn) ** 2 / (luck**2 + drawn**2 / (rarer_class - 1))
+    error = np.sqrt(luck + drawn) * 2 / (1 - mean**2)  # of ln((1 + d) / (1 - d))
+    ends = np.tanh((np.log((1 + mean) / (1 - mean)) + student.ppf(0.975, degrees) * error * np.array([-1, 1])) / 2)
+    assert found["ci95"] == pytest.approx([min(ends[0], clusters[0]), max(ends[1], clusters[1])])
     rarer = min(np.sum(np.less_equal(resampled, 0)), np.sum(np.greater_equal(resampled, 0)))
-    assert found["p"] == pytest.approx(min(1.0, 2 * (1 + rarer) / 41))
+    with_seeds = 2 * student.sf(np.log((1 + mean) / (1 - mean)) / error, degrees)
+    assert found["p"] == pytest.approx(max(min(1.0, 2 * (1 + rarer) / 41), with_seeds))
 
 
 def test_a_real_effect_survives_the_correction_of_the_whole_family_and_a_copy_differs_by_nothing(document):
@@ -99,11 +113,16 @@ def test_a_real_effect_survives_the_correction_of_the_whole_family_and_a_copy_di
     strong, copied = gaps["grpo"]["auroc"], gaps["copy"]["auroc"]
     (wide_low, wide_high), (low, high) = strong["ci95_simultaneous"], strong["ci95"]
     assert 0 < wide_low < low < strong["value"] < high < wide_high
-    assert [copied[name] for name in ("value", "ci95", "p", "p_holm", "ci95_simultaneous")] == [0, [0, 0], 1, 1, [0, 0]]
+    assert [copied[name] for name in ("value", "p", "p_holm")] == [0, 1, 1]
+    # Nothing differs in any of 40 patients, or the 26 with cancer or without: another kind may be among those not seen.
+    patients = 26
+    assert copied["ci95"] == pytest.approx([-1 + 0.025 ** (1 / patients), 1 - 0.025 ** (1 / patients)])
+    assert copied["ci95_simultaneous"][1] > copied["ci95"][1]
     assert any("AUROC against supervised" in sentence and "better in grpo" in sentence for sentence in document["summary"])
-    # grpo and copy: 3 metrics each; blind has no points and so no hit ratio
+    # What has an interval: blind has no hit ratio, and some of the two seeds lie too far apart.
     pairs = {(arm, name): entry["p"] for arm, found in gaps.items() for name, entry in found.items() if "p" in entry}
-    assert len(pairs) == document["correction"]["comparisons"] == 8
+    assert pairs.keys() == {(arm, name) for arm, found in gaps.items() for name in PRIMARY if found[name]["ci95"]}
+    assert len(pairs) == document["correction"]["comparisons"] == 6
     assert {(arm, name): gaps[arm][name]["p_holm"] for arm, name in pairs} == pytest.approx(holm(pairs))
     assert pairs["grpo", "auroc"] < strong["p_holm"] < 0.05
     undefined = gaps["blind"]["lesion_hit_ratio"]
@@ -113,13 +132,101 @@ def test_a_real_effect_survives_the_correction_of_the_whole_family_and_a_copy_di
     assert any("no statement about blind" in sentence for sentence in document["summary"])
 
 
+def trials_of(predictions, shifts):
+    """Trials of seeds 0, 1, 2 of two arms; grpo's reward is the control's plus a shift of its seed."""
+    found, plan = Memory(), tiny_plan(seeds=(0, 1, 2))
+    for trial in plan.trials:
+        rows = predictions(seed=trial.seed)
+        if trial.arm == "grpo":
+            rows["reward"] += shifts[trial.seed] + 0.001 * (np.arange(len(rows)) % 7)
+        header = TrialHeader(
+            trial.key, "attention", trial.arm, trial.seed, None, "finished", 2.0, "d", plan.arms[trial.arm].parameters, {}
+        )
+        found.keep(TrialRecord(header, rows, ()))
+    return plan, found
+
+
+@pytest.mark.parametrize(
+    ("shifts", "verdict"), [((0.1, 0.11, 0.12), "better in grpo"), ((0.02, 0.1, 0.3), "no difference shown")]
+)
+def test_the_luck_of_the_seeds_decides_in_every_sentence_mark_and_p_value(predictions, shifts, verdict):
+    """Every patient gains in every seed, so the clusters alone would show a gain; how much, the seed decides."""
+    grid = CompareParams(**GRID.model_dump() | {
+        "seeds": (0, 1, 2), "arms": {name: {"base": name} for name in ("supervised", "grpo")}, "primary_metrics": ("reward",),
+    })  # fmt: skip
+    found = compare_trials(*trials_of(predictions, shifts), grid, evaluation(), suite=SUITE)
+    gap = found["differences"]["grpo"]["reward"]
+    assert gap["ci95_clusters"][0] > 0.02
+    is_shown = verdict.startswith("better")
+    assert (gap["ci95"][0] > 0, gap["p"] < 0.05, gap["p_holm"] < 0.05, gap["ci95_simultaneous"][0] > 0) == (is_shown,) * 4
+    [corrected] = [said for said in found["summary"] if said.startswith("Reward against supervised")]
+    assert verdict in corrected
+    [told] = [said for said in found["summary"] if said.startswith("grpo, better than supervised")]
+    assert ("Reward +" in told) == is_shown
+    row = tables.metric_table(found, "reward", SUITE.metrics["reward"]).rows[1]
+    assert row[3].tone == ("better" if is_shown else "")
+
+
+def test_one_seed_is_said_to_leave_out_its_luck_and_two_far_apart_show_nothing(predictions):
+    grid = GRID.model_dump() | {"arms": {name: {"base": name} for name in ("supervised", "grpo")}, "primary_metrics": ("reward",)}
+    plan, store = trials_of(predictions, (0.02, 0.3, 0.0))
+    for seeds in ((0,), (0, 1)):
+        kept = replace(plan, trials=tuple(trial for trial in plan.trials if trial.seed in seeds))
+        found = compare_trials(kept, store, CompareParams(**grid | {"seeds": seeds}), evaluation(), suite=SUITE)
+        gap = found["differences"]["grpo"]["reward"]
+        assert gap["ci95_clusters"][0] > 0
+        assert (found["summary"][0] == NOT_COVERED) == (len(seeds) == 1)
+        said = next(said for said in found["summary"] if said.startswith("Reward against supervised"))
+        if len(seeds) == 1:
+            assert gap["ci95"] == gap["ci95_clusters"]
+            assert "better in grpo" in said
+        else:
+            assert gap["ci95"] is None
+            assert "p" not in gap
+            assert gap["reason"] == "no interval: too few seeds, 2 that differ by more than the clusters explain"
+            assert "no statement about grpo" in said
+
+
+def test_of_few_clusters_no_arm_is_called_better(store):
+    few = Memory()
+    for record in store.records.values():
+        rows = record.predictions
+        few.keep(replace(record, predictions=rows[rows["patient_id"].isin([f"patient{n:03d}" for n in range(9)])]))
+    found = compare_trials(PLAN, few, GRID, evaluation(), suite=SUITE)
+    assert found["summary"][0].startswith("Only 9 clusters by patient_id are held out, fewer than 10")
+    text = tables.summary(found, SUITE.metrics)
+    assert not re.findall(r"better (in|than)|worse (in|than)|\[[+-]?\d\.", text)
+    assert "no statement about grpo" in text
+    assert found["correction"]["comparisons"] == 0
+
+
+def steps(count, calls=32.0):
+    return [{"step": step, "split": "train", "samples": 32.0, "reward_calls": calls} for step in range(count)]
+
+
+def test_an_arm_that_trained_longer_than_the_control_is_said_first(store, document):
+    """Seed 1 of grpo has 130 steps, seed 0 110: 120 on average, where the control has 30."""
+    assert not document["summary"][0].startswith("Unequal")
+    found = Memory()
+    for key, record in store.records.items():
+        longer = 110 + 20 * record.header.seed
+        found.keep(replace(record, metric_rows=steps(longer, calls=64.0) if key.startswith("grpo") else steps(30)))
+    said = compare_trials(PLAN, found, GRID, evaluation(), suite=SUITE)
+    assert said["training"]["grpo"] == {"steps": 120, "samples": 3840, "reward_calls": 7680, "learns_from_reward": False}
+    assert said["summary"] == [
+        "Unequal training: grpo had 120 steps against 30, 3,840 samples against 960, 7,680 reward calls against 960 of the "
+        "control supervised: more steps alone may explain a difference.",
+        *document["summary"],
+    ]
+
+
 def test_what_got_worse_is_said_of_every_metric_by_the_interval_that_holds_the_seeds(document):
     found = copy.deepcopy(document)
-    for name, (value, narrow, wide) in {
-        "brier": (0.1, [0.05, 0.15], [0.02, 0.18]), "ece": (-0.1, [-0.15, -0.05], None),
+    for name, (value, clusters, decides) in {
+        "brier": (0.1, [0.05, 0.15], [0.02, 0.18]), "ece": (-0.1, [-0.15, -0.05], [-0.15, -0.05]),
         "average_precision": (-0.1, [-0.15, -0.05], [-0.3, 0.1]), "auroc": (-0.2, [-0.3, -0.1], [-0.35, -0.05]),
     }.items():  # fmt: skip
-        found["differences"]["grpo"][name] |= {"value": value, "ci95": narrow, "ci95_with_seeds": wide}
+        found["differences"]["grpo"][name] |= {"value": value, "ci95": decides, "ci95_clusters": clusters}
     said = summary(found, SUITE.metrics, chance_rule="uniform")
     assert "worse in grpo" in next(sentence for sentence in said if sentence.startswith("AUROC against supervised"))
     worse, better = (next(s for s in said if s.startswith(f"grpo, {kind} than supervised")) for kind in ("worse", "better"))
@@ -129,7 +236,12 @@ def test_what_got_worse_is_said_of_every_metric_by_the_interval_that_holds_the_s
     assert f"{titles['auroc']} -0.200" in worse
     assert f"{titles['ece']} -0.100 (95% interval -0.150 to -0.050)" in better
     assert f"{titles['average_precision']} -" not in worse + better
-    gap = {"grpo": {"catch": {"value": -1.0, "p_holm": 0.01}}}
+    # What was corrected is not called worse in one sentence and not in the other.
+    found["differences"]["grpo"]["auroc"]["p_holm"] = 0.05
+    said = summary(found, SUITE.metrics, chance_rule="uniform")
+    assert "worse in grpo" not in next(sentence for sentence in said if sentence.startswith("AUROC against supervised"))
+    assert titles["auroc"] + " -" not in next(s for s in said if s.startswith("grpo, worse than supervised"))
+    gap = {"grpo": {"catch": {"value": -1.0, "ci95": [-1.5, -0.5], "p_holm": 0.01}}}
     found = {"control": "supervised", "correction": {"comparisons": 1}, "differences": gap}
     for side, word in (("higher", "worse"), ("lower", "better"), ("none", "lower")):
         text = metric_sentence(found, "catch", replace(SUITE.metrics["auroc"], title="Catch", better=side))
@@ -178,9 +290,13 @@ def test_the_document_is_json_and_the_long_table_holds_its_numbers(document):
     table = tables.long_table(document).set_index(["arm", "rule", "metric"])
     row, gap = table.loc["grpo", "policy", "reward"], document["differences"]["grpo"]["reward"]
     assert row["value"] == document["arms"]["grpo"]["metrics"]["reward"]["value"]
-    assert [row["difference_ci95_low"], row["difference_ci95_high"]] == gap["ci95"]
+    for ends in ("ci95", "ci95_clusters"):
+        found = [row[f"difference_{ends}_{end}"] for end in ("low", "high")]
+        np.testing.assert_array_equal(np.array(found, float), np.array(gap[ends] or [None, None], float))
+    assert row["difference_seeds_n"] == 2
+    row, gap = table.loc["grpo", "policy", "auroc"], document["differences"]["grpo"]["auroc"]
     assert [row["difference_ci95_simultaneous_low"], row["difference_ci95_simultaneous_high"]] == gap["ci95_simultaneous"]
-    assert (row["p"], row["p_holm"], row["difference_seeds_n"]) == (gap["p"], gap["p_holm"], 2)
+    assert (row["p"], row["p_holm"]) == (gap["p"], gap["p_holm"])
     assert pd.isna(table.loc["supervised", "policy", "reward"]["difference"])
     assert pd.isna(table.loc["grpo", "oracle", "reward"]["difference"])
     # "blind" has none as its own rule, and so two others
@@ -233,7 +349,9 @@ def test_a_primary_metric_that_no_trial_measured_is_refused_and_one_that_some_di
     assert (found["exact_match"]["value"], found["auroc_finding_cyst"]["value"]) == (1.0, None)
     gap = compare_trials(PLAN, drawn, grid, evaluation(), suite=SUITE)["differences"]["grpo"]["dice"]
     assert gap["value"] == pytest.approx(0.1)
-    assert gap["ci95"] == pytest.approx([0.1, 0.1])
+    # The same in all 40 patients: the exact bound of a difference in [-1, 1].
+    unseen = 1 - 0.025 ** (1 / 40)
+    assert gap["ci95"] == pytest.approx([0.1 - 1.1 * unseen, 0.1 + 0.9 * unseen])
 
 
 def test_scores_are_those_of_one_rule_without_the_undefined(predictions):

@@ -9,7 +9,7 @@ from grpo_pipeline.pipelines.reporting.tables import Cell
 
 METRICS = build_suite("attention", {}).metrics
 SEEDS = {"n": 2, "sd": 0.1, "min": 0.6, "max": 0.7, "values": {"0": 0.6, "1": 0.7}}
-SHOWN = {"value": 0.65, "ci95": [0.5, 0.8], "ci95_with_seeds": [0.4, 0.9], "n": 9, "seeds": SEEDS}
+SHOWN = {"value": 0.65, "ci95": [0.5, 0.8], "ci95_clusters": [0.6, 0.7], "n": 9, "seeds": SEEDS}
 GAP = {"value": 0.15, "ci95": [0.1, 0.2], "seeds": SEEDS, "p": 0.004, "p_holm": 0.012, "ci95_simultaneous": [0.05, 0.25]}
 WEAK = GAP | {"p_holm": 0.2}
 NOTHING = {"value": None, "ci95": None, "n": 0, "reason": "undefined: no lesion", "seeds": {**SEEDS, "n": 0, "values": {}}}
@@ -46,8 +46,8 @@ def test_the_summary_is_markdown_with_even_columns_that_fit_a_terminal():
     blocks = [block.splitlines() for block in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE)]
     assert len(blocks) == 3
     assert all({len(line) for line in lines} == {min(len(lines[0]), 120)} for lines in blocks)
-    assert "| no_kl      | 0.650 [0.500, 0.800] | 0.600 to 0.700 (2) [0.400, 0.900] | +0.150 [+0.100, +0.200] | 0.012   |" in text
-    assert "| supervised | 0.650 [0.500, 0.800] | 0.600 to 0.700 (2) [0.400, 0.900] | control " in text
+    assert "| no_kl      | 0.650 [0.500, 0.800] | 0.600 to 0.700 (2) [0.600, 0.700] | +0.150 [+0.100, +0.200] | 0.012   |" in text
+    assert "| supervised | 0.650 [0.500, 0.800] | 0.600 to 0.700 (2) [0.600, 0.700] | control " in text
     assert "| no_kl | oracle | 0.650 [0.500, 0.800] | -" in text
     assert text.endswith("- One & two.\n")
 

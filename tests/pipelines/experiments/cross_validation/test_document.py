@@ -1,6 +1,7 @@
 """Out-of-fold rows -> the result: against scikit-learn fold by fold, and what happens when something is missing."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -100,7 +101,11 @@ def test_differences_are_paired(result):
     assert gap["reward"]["stratified"]["value"] == pytest.approx(1.0)
     assert gap["reward"]["stratified"]["ci95"] == pytest.approx([1.0, 1.0])
     same = score(stored(grpo=1.0))["differences"]["grpo"]["auroc"]["stratified"]
-    assert (same["value"], same["ci95"]) == (0.0, [0.0, 0.0])
+    # No patient differs, of the rarer class C: those that were not seen may, and the exact bound reaches as far.
+    tested = CORES[CORES["patient_id"] < "p20"]
+    count = min(tested[tested["label"] == label]["patient_id"].nunique() for label in (0, 1))
+    reach = 1 - 0.025 ** (1 / count)
+    assert (same["value"], same["ci95"]) == (0.0, pytest.approx([-reach, reach]))
 
 
 def test_the_held_out_cores_are_read_from_the_mean_probability_and_model_by_model(result):
@@ -134,7 +139,7 @@ def test_a_metric_that_only_the_rows_have_is_judged_like_any_other():
     found = nodes.score_predictions(params, EVALUATION, PLAN.document(), [], collect(store), "unknown")
     means = [pd.concat(by_fold(store, "grpo", seed))["dice"].mean() for seed in (0, 1)]
     assert found["arms"]["grpo"]["metrics"]["dice"]["pooled"]["value"] == pytest.approx(np.mean(means))
-    text = nodes.write_tables(EVALUATION, found, collect(store))[1]
+    text = nodes.write_summary(EVALUATION, found)
     assert f"| grpo | {tables.text(found['arms']['grpo']['metrics']['dice']['stratified'])} |" in text
     assert [axes.get_title() for axes in nodes.draw_folds(EVALUATION, found).axes]
     said = (
@@ -184,3 +189,42 @@ def test_result_table_summary_and_figure_say_the_same(result):
     assert drawn["pooled"][0] == found["pooled"]["value"]
     assert drawn["interval"] == found["stratified"]["ci95"]
     assert drawn["folds"] == list(folds["grpo"].values())
+
+
+def test_why_a_value_has_no_interval_is_said_of_held_out_cores_too_and_the_luck_of_seeds_is_held(result):
+    """Of the 10 held-out patients fewer than 10 have a core of each class: their AUROC has no interval, the reward has one."""
+    held_out = CORES[CORES["patient_id"] >= "p20"]
+    patients = min(held_out[held_out["label"] == label]["patient_id"].nunique() for label in (0, 1))
+    assert patients < 10
+    text = tables.summary(result, METRICS)
+    assert f"- auroc of grpo, held out: no interval: {patients} clusters, fewer than 10" in text
+    assert "- reward of grpo, held out" not in text
+    assert "Only" not in text
+    few = result | {"n": result["n"] | {"clusters": 9}}
+    assert "- Only 9 clusters by patient_id are tested out of fold, fewer than 10" in tables.summary(few, METRICS)
+    for entry in (
+        result["arms"]["grpo"]["metrics"]["reward"]["stratified"],
+        result["differences"]["grpo"]["auroc"]["stratified"],
+    ):
+        assert entry["seeds"]["n"] == 2
+        if entry["ci95"] is not None:
+            (low, high), (inner, outer) = entry["ci95"], entry["ci95_clusters"]
+            assert low <= inner <= outer <= high
+        else:
+            assert "too few seeds" in entry["reason"]
+
+
+def test_an_arm_that_trained_longer_than_the_control_is_said_first(result):
+    assert result["summary"] == []
+    store = stored()
+    for key, record in list(store.records.items()):
+        count = 120 if key.startswith("grpo") else 30
+        rows = [{"step": step, "split": "train", "samples": 8.0, "reward_calls": 8.0} for step in range(count)]
+        store.keep(replace(record, metric_rows=rows))
+    found = score(store)
+    [sentence] = found["summary"]
+    assert sentence.startswith("Unequal training: grpo had 120 steps against 30, 960 samples against 240, ")
+    assert found["training"]["supervised"]["steps"] == 30
+    lines = [line for line in nodes.write_summary(EVALUATION, found).splitlines() if line]
+    assert lines[1] == sentence
+    assert lines[0].startswith("# Cross-validation of attention")

@@ -17,6 +17,7 @@ CANDIDATES = {"plain": {}, "global_decoder": {"model": {"class_decoder": "global
 class Seen:
     """One trial as it was trained: its splits, the cores that it learned from and watched, its normalisation."""
 
+    key: str
     split: dict[str, str]
     clinical_mean: tuple[float, ...]
     trained: set[str] = field(default_factory=set)
@@ -27,7 +28,7 @@ class Seen:
 def traced(request):
     """A whole cross-validation and what each of its trials has looked at; batches to train on have a generator."""
     seen: list[Seen] = []
-    make_batch, validate, train_trial = AttentionTask.make_batch, AttentionTask.validate, engine.train_trial
+    make_batch, validate, open_trial = AttentionTask.make_batch, AttentionTask.validate, engine.open_trial
 
     def spy_batch(self, data, rows, *, generator=None):
         if generator is not None:
@@ -38,15 +39,16 @@ def traced(request):
         seen[-1].watched.update(data.examples.table["core_id"].iloc[np.asarray(rows)])
         return validate(self, policy, data, rows, **options)
 
-    def spy_trial(setup, arm, opened, *, seed):
+    def spy_trial(setup, arm, trial, *rest):
+        opened = open_trial(setup, arm, trial, *rest)
         table = opened.data.examples.table
-        seen.append(Seen(dict(zip(table["core_id"], table["split"], strict=True)), opened.task.clinical.mean))
-        return train_trial(setup, arm, opened, seed=seed)
+        seen.append(Seen(trial.key, dict(zip(table["core_id"], table["split"], strict=True)), opened.task.clinical.mean))
+        return opened
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(AttentionTask, "make_batch", spy_batch)
         patch.setattr(AttentionTask, "validate", spy_validate)
-        patch.setattr(engine, "train_trial", spy_trial)
+        patch.setattr(engine, "open_trial", spy_trial)
         candidates = CANDIDATES if request.param == "nested" else None
         return cross_validate(make_params(request.param, candidates=candidates)), seen
 
@@ -56,11 +58,11 @@ def patients(found, cores):
     return set(table.loc[table["core_id"].isin(cores), "patient_id"])
 
 
-def outer_fold(found, one):
-    """The outer fold that a trial belongs to, by the cores that it tests."""
-    tested = {core for core, part in one.split.items() if part == "test"} - set(found.folds["held_out"])
-    every = [(outer, fold) for outer in found.folds["folds"] for fold in (outer, *outer["inner"])]
-    return next((outer, fold) for outer, fold in every if set(fold["test"]) == tested)
+def outer_fold(found, key):
+    """The outer fold of a trial and the one that it trains on, by its name: ``grpo.plain.seed0.fold1.inner0``."""
+    number, _, inner = key.partition(".fold")[2].partition(".inner")
+    outer = found.folds["folds"][int(number)]
+    return outer, outer["inner"][int(inner)] if inner else outer
 
 
 def test_a_cell_learns_from_its_own_training_part_alone(traced):
@@ -70,7 +72,12 @@ def test_a_cell_learns_from_its_own_training_part_alone(traced):
     assert len(seen) == 2 * per_fold == len(found.trials.records) + len(found.inner.records)
     table = found.examples.table.set_index("core_id")
     for one in seen:
-        outer, fold = outer_fold(found, one)
+        outer, fold = outer_fold(found, one.key)
+        held_out = [] if fold is not outer else found.folds["held_out"]
+        expected = {part: sorted(fold[part]) for part in ("train", "val")} | {"test": sorted([*fold["test"], *held_out])}
+        assert {part: sorted(c for c, of in one.split.items() if of == part) for part in expected} == expected
+        store = found.trials if fold is outer else found.inner
+        assert sorted(set(store.predictions(one.key)["core_id"])) == expected["test"]
         forbidden = patients(found, [*fold["test"], *outer["test"], *found.folds["held_out"]])
         assert not forbidden & patients(found, one.trained | one.watched)
         # What remains of a shuffled pass after the last whole batch is left out.

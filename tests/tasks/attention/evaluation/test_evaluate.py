@@ -69,7 +69,7 @@ def test_each_rule_has_a_row_per_core_from_exactly_one_set(seen: list[tuple[Tens
     table, batch = table.set_index(["rule", "core_id"]), task.make_batch(data, ROWS)
     context = task.encode(policy, batch)
     for rule, actions in list(chosen(seen).items()):
-        assert actions.shape[1] == (SETS if rule in ("policy", "uniform", "oracle", "pooled") else 1), rule
+        assert actions.shape[1] == (SETS if rule in ("policy", "start", "uniform", "oracle", "pooled") else 1), rule
         read = AttentionTask.decode(task, policy, context, as_rollouts(actions), batch).class_logits.sigmoid().detach()
         alone = AttentionTask.decode(task, policy, context, as_rollouts(actions[:, :1]), batch)
         expected = read.mean(1) if rule == "pooled" else alone.class_logits[:, 0].sigmoid().detach()
@@ -82,6 +82,26 @@ def test_each_rule_has_a_row_per_core_from_exactly_one_set(seen: list[tuple[Tens
     for row in range(5):
         ranked = [v for v in logits[row].argsort(descending=True).tolist() if context.cells[row, v]]
         assert greedy[row, 0].tolist() == ranked[:3]
+
+
+@pytest.mark.parametrize("model", [{}, {"looks": 3}, {"stop": {"min_points": 1}}], ids=["one look", "looks", "stops"])
+def test_the_start_is_the_untrained_policy_under_the_decoder_of_the_arm(
+    seen: list[tuple[Tensor, Outcomes]], model: dict[str, Any]
+):
+    """A policy that has not moved chooses the same points as its start; one that has does not, and its own decoder reads both."""
+    task, data = make_task(**model), make_data()
+    table = task.evaluate(task.build_policy(3), data, ROWS, seed=3, n_samples=SETS).set_index("rule")
+    own, start = (table.loc[rule].reset_index(drop=True) for rule in ("policy", "start"))
+    pd.testing.assert_frame_equal(own, start)
+    unmoved = chosen(seen)["policy"]
+    seen.clear()
+    policy = make_policy(task, seed=5)
+    table = task.evaluate(policy, data, ROWS, seed=3, n_samples=SETS).set_index(["rule", "core_id"])
+    assert torch.equal(chosen(seen)["start"], unmoved)
+    assert not torch.equal(chosen(seen)["policy"], unmoved)
+    batch = task.make_batch(data, ROWS)
+    read = AttentionTask.decode(task, policy, task.encode(policy, batch), as_rollouts(unmoved[:, :1]), batch)
+    np.testing.assert_allclose(table.loc["start", "prob"], read.class_logits[:, 0].sigmoid().detach(), atol=1e-6)
 
 
 def test_arms_share_the_uniform_and_the_oracle_points(seen: list[tuple[Tensor, Outcomes]]):

@@ -10,6 +10,7 @@ from scipy.special import expit, logit
 from tiny_attention import make_data, make_examples, make_task
 
 from grpo_pipeline.tasks.attention.inference.calibration import (
+    POINT_SETS,
     Calibration,
     calibrate,
     combine_logits,
@@ -99,7 +100,7 @@ def test_only_the_given_rows_count_and_each_has_its_verdict():
     assert np.isfinite(logit(expit(logits))).all()
 
 
-def test_a_core_counts_once_with_the_mean_of_its_frames():
+def test_the_mean_probability_of_the_point_sets_is_calibrated_and_a_core_counts_once():
     data, task = make_data(), make_task()
     table = data.examples.table
     cores = table["core_id"].where(np.arange(len(table)) % 3 == 0).ffill()  # three frames each
@@ -109,10 +110,12 @@ def test_a_core_counts_once_with_the_mean_of_its_frames():
     rows = np.flatnonzero(np.arange(len(table)) < 12)
     policy = task.build_policy(0)
     logits = prediction_logits(task, policy, data, rows, seed=0)
-    together = logit(expit(logits).reshape(4, 3).mean(1))
+    assert logits.shape == (12, POINT_SETS) == (12, 8)
+    assert (np.ptp(logits, axis=1) > 0).all()
+    together = logit(expit(logits).reshape(4, 3, 8).mean((1, 2)))  # over frames and sets
     expected = fit_calibration(together, label.to_numpy()[rows][::3] == 1)
     found = Calibration.model_validate(calibrate(task, policy, data, rows, seed=0))
-    assert (found.n, found.method) == (4, expected.method)
+    assert (found.n, found.method, found.n_samples) == (4, expected.method, 8)
     np.testing.assert_allclose(
         [found.slope or 0, found.intercept or 0], [expected.slope or 0, expected.intercept or 0], rtol=1e-6
     )
@@ -124,6 +127,20 @@ def test_combined_logits_are_those_of_the_combined_probabilities(how):
     logits, codes = rng.normal(0, 3, (20, 4)), np.repeat([2, 0, 1, 0], 5)
     wanted = [getattr(np, how)(expit(logits[codes == group]), axis=0) for group in range(3)]
     np.testing.assert_allclose(combine_logits(logits, codes, how), logit(np.stack(wanted)), rtol=1e-10)
+
+
+def test_a_core_is_calibrated_by_its_mean_and_one_of_before_by_single_sets():
+    """Slope 2, intercept 1, probabilities 0.2 and 0.6: by hand sigmoid(2 logit(0.4) + 1), or the mean of both after it."""
+    logits = logit(np.array([0.2, 0.6]))
+    fitted = Calibration(method="platt", reason="", slope=2.0, intercept=1.0, n=30, positives=10, bins=10, n_samples=8)
+    # odds 0.4 / 0.6 = 2 / 3, squared 4 / 9, times e: 1.2081 -> 1.2081 / 2.2081
+    assert fitted.of_sets(logits) == pytest.approx(0.54712, abs=1e-5)
+    before = Calibration.model_validate(fitted.model_dump(exclude={"n_samples"}))
+    assert before.n_samples == 1
+    # odds 1 / 16 e = 0.16989 and 9 / 4 e = 6.11613: 0.14522 and 0.85947, their mean
+    assert before.of_sets(logits) == pytest.approx(0.50235, abs=1e-5)
+    none = Calibration(method="none", reason="one class", n=3, positives=0, bins=10, n_samples=8)
+    assert np.isnan(none.of_sets(logits))
 
 
 def test_a_mean_of_sure_frames_stays_finite():

@@ -18,6 +18,7 @@ from grpo_pipeline.tasks.attention.data.grey import Frame
 from grpo_pipeline.tasks.attention.data.params import Classes
 from grpo_pipeline.tasks.attention.evaluation.point_rules import as_rollouts
 from grpo_pipeline.tasks.attention.exported import answer_columns, answer_row
+from grpo_pipeline.tasks.attention.inference.appearance import FEATURES, look, pooled_features
 from grpo_pipeline.tasks.attention.inference.predictor import build_predictor
 from grpo_pipeline.tasks.attention.inference.score_tables import score_row, score_table
 
@@ -45,13 +46,14 @@ def test_scores_are_those_of_the_task_with_the_same_points(data_set):
     with torch.no_grad():
         outcomes = PREDICTOR.policy.decode(context.features, context.images, square, batch.bag)
     np.testing.assert_allclose(found.probs, outcomes.class_logits[0].sigmoid().numpy(), atol=1e-6)
-    assert found.involvement == pytest.approx(float(outcomes.bag_probs[0, 0]), abs=1e-6)
+    assert found.prob == pytest.approx(float(outcomes.class_logits[0].sigmoid().mean()), abs=1e-6)
+    assert found.involvement == pytest.approx(float(outcomes.bag_probs[0].mean()), abs=1e-6)
     assert replicate(batch.label, 4).isnan().all()
-    np.testing.assert_allclose(found.calibrated, expit(0.5 * logit(found.probs) - 0.25), atol=1e-6)
+    assert found.calibrated == pytest.approx(expit(0.5 * logit(found.probs.mean()) - 0.25), abs=1e-6)
     assert (found.heatmap.shape, found.image.shape, found.points.shape) == ((24, 32), (24, 32), (4, 3, 2))
-    first, last = (outcomes.mask_logits[0, number].sigmoid().numpy() for number in (0, -1))
-    np.testing.assert_allclose(found.heatmap, frame.map_to_image(first), atol=1e-5)  # probabilities, with the first set
-    assert not np.allclose(found.heatmap, frame.map_to_image(last), atol=1e-4)
+    heatmaps = outcomes.mask_logits[0].sigmoid().numpy()
+    np.testing.assert_allclose(found.heatmap, frame.map_to_image(heatmaps.mean(0)), atol=1e-5)  # of probabilities
+    assert not np.allclose(found.heatmap, frame.map_to_image(heatmaps[0]), atol=1e-4)
 
 
 @pytest.mark.parametrize("reads_mask", ["none", "seeded"])
@@ -79,6 +81,7 @@ def test_points_follow_from_pixels_region_and_seed_and_not_from_names(data_set):
     np.testing.assert_array_equal(one.points[0], first.points[0])  # nor on how many sets are drawn
     assert one.probs[0] == pytest.approx(first.probs[0], abs=1e-6)
     assert len({tuple(points.ravel()) for points in first.points}) > 1
+    assert first.prob == pytest.approx(first.probs.mean())
     renamed = PREDICTOR.predict(raw, core(0, core_id="other", patient_id="q"), seed=0, n_samples=8)
     np.testing.assert_array_equal(first.points, renamed.points)
     for other in (PREDICTOR.predict(raw, core(0), seed=1, n_samples=8), PREDICTOR.predict(raw, core(1), seed=0, n_samples=8)):
@@ -93,6 +96,30 @@ def test_points_follow_from_pixels_region_and_seed_and_not_from_names(data_set):
     points = PREDICTOR.predict(data_set.open(), core(), seed=0, n_samples=8).points
     # Cells are 8 pixels wide: centres of the right half at 20 and 28.
     assert set(np.unique(points[..., 0])) <= {20.0, 28.0}
+
+
+def test_the_share_of_a_region_is_judged_only_where_somebody_has_drawn_one(data_set):
+    """The model was trained with regions of three quarters of the image; a mask of all of it is unusual, none says nothing."""
+    predictor = make_predictor(knows_inputs=True)
+    data_set.save("region/all.png", np.ones((24, 32), bool))
+    raw = data_set.open()
+    drawn, none = (
+        predictor.predict(raw, core(region_mask=mask), seed=0, n_samples=1).judgement for mask in ("region/all.png", "")
+    )
+    examples = [predictor._examples(raw, {**core(region_mask=mask), "lesion_mask": ""}) for mask in ("region/all.png", "")]
+    assert np.array_equal(examples[0].region, examples[1].region)  # the points may fall in the same cells
+    shares = [look(examples[0], 0, knows_region=knows)["size and region"][1] for knows in (True, False)]
+    assert (shares[0], np.isnan(shares[1])) == (1.0, True)
+    shape = predictor.familiarity.shapes["size and region"]
+    alone = replace(predictor.familiarity, shapes={"size and region": shape})
+    looks = [{"size and region": look(examples[0], 0, knows_region=knows)["size and region"][None]} for knows in (True, False)]
+    assert "region's share" in alone.judge(looks[0]).why
+    assert alone.judge(looks[1]).distance < alone.judge(looks[0]).distance
+    vectors = {name: value[None] for name, value in look(examples[1], 0, knows_region=False).items()}
+    batch = predictor.task.make_batch(AttentionData(examples[1], None), np.arange(1))
+    vectors[FEATURES] = pooled_features(predictor.task.encode(predictor.policy, batch).features.detach())
+    assert none.distance == pytest.approx(predictor.familiarity.judge(vectors).distance)
+    assert drawn.distance >= none.distance
 
 
 def test_what_is_not_known_has_no_number_and_preprocessing_is_the_models_own(data_set):
@@ -117,7 +144,7 @@ def test_a_model_of_classes_says_the_probability_of_each(data_set):
     found = build_predictor(told, name="grades").predict(data_set.open(), core(), seed=0, n_samples=3)
     zero, one, two = (found.classes[f"prob_{name}"] for name in GRADES.names)
     assert zero + one + two == pytest.approx(1)
-    assert one + two == pytest.approx(found.probs[0], abs=1e-6)  # the first set's, as the prediction
+    assert one + two == pytest.approx(found.prob, abs=1e-6)  # the mean over the sets, as the prediction
     assert found.classes["expected_class"] == pytest.approx(one + 2 * two)
     columns = ["prob_gg0", "prob_gg1", "prob_gg2", "expected_class"]
     table = score_table([score_row(found, heatmap="a"), score_row(found.withheld(), heatmap="b")])
@@ -135,8 +162,11 @@ def test_a_model_of_findings_says_the_probability_of_each(data_set):
     found = build_predictor(told, name="findings").predict(data_set.open(), core(), seed=0, n_samples=3)
     columns = [f"prob_{name}" for name in findings.names]
     cyst, calcified, mass = (found.classes[name] for name in columns)
-    assert 1 - (1 - calcified) * (1 - mass) == pytest.approx(found.probs[0], abs=1e-6)
     assert 0 < cyst < 1
+    one = build_predictor(told, name="findings").predict(data_set.open(), core(), seed=0, n_samples=1)
+    first = [one.classes[name] for name in columns]
+    assert 1 - (1 - first[1]) * (1 - first[2]) == pytest.approx(found.probs[0], abs=1e-6)
+    assert (cyst, calcified, mass) != tuple(first)  # the mean over the sets
     assert list(score_table([score_row(found, heatmap="a")]).columns[-3:]) == columns
     assert [column.name for column in answer_columns(told.config)][4:7] == columns
     assert set(answer_row(found, with_heatmap=True)) == {column.name for column in answer_columns(told.config)}

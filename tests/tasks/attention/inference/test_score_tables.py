@@ -22,15 +22,14 @@ from grpo_pipeline.tasks.familiarity import Judgement
 
 def prediction(core_id="a", patient_id="p", probs=(0.2, 0.6), spacing=None, judgement=None) -> CorePrediction:
     points = np.array([[[1.0, 2.0], [3.0, 4.0]], [[5.0, 6.0], [7.0, 8.0]]])
-    return CorePrediction(core_id, patient_id, np.array(probs), np.array(probs) / 2, 0.3, points, np.zeros((8, 16), np.float32),
-                          np.zeros((8, 16), np.uint8), judgement, spacing)  # fmt: skip
+    return CorePrediction(core_id, patient_id, np.array(probs), sum(probs) / len(probs) / 2, 0.3, points,
+                          np.zeros((8, 16), np.float32), np.zeros((8, 16), np.uint8), judgement, spacing)  # fmt: skip
 
 
-def test_a_score_is_that_of_the_first_set_its_spread_that_of_all_and_points_are_in_pixels_and_millimetres():
+def test_a_score_is_the_mean_of_the_sets_and_points_are_in_pixels_and_millimetres():
     row = score_row(prediction(spacing=(0.5, 0.25)), heatmap="a-file")
-    assert (row["prob"], row["prob_calibrated"]) == (0.2, 0.1)
     # Mean (0.2 + 0.6) / 2 = 0.4, deviations of 0.2 on both sides.
-    assert (row["prob_mean"], row["prob_std"]) == (pytest.approx(0.4), pytest.approx(0.2))
+    assert (row["prob"], row["prob_std"], row["prob_calibrated"]) == pytest.approx((0.4, 0.2, 0.2))
     assert (row["n_points"], row["n_sets"], row["height"], row["width"]) == (2, 2, 8, 16)
     assert (row["spacing_row_mm"], row["spacing_column_mm"], row["heatmap"]) == (0.5, 0.25, "a-file")
     rows = point_rows(prediction(spacing=(0.5, 0.25)))
@@ -53,7 +52,7 @@ def test_points_of_both_labels_are_told_with_their_label():
 
 def test_a_patient_has_the_score_of_its_highest_core():
     cores = [("a", "p", 0.2), ("b", "p", 0.7), ("c", "q", 0.4), ("d", "", 0.9)]
-    rows = [score_row(prediction(core, patient, (prob, 0.0)), heatmap=core) for core, patient, prob in cores]
+    rows = [score_row(prediction(core, patient, (prob, prob)), heatmap=core) for core, patient, prob in cores]
     table = patient_table(score_table(rows))
     assert table.drop(columns="outside").values.tolist() == [["p", 2, 0.7, 0.35, "b"], ["q", 1, 0.4, 0.2, "c"]]
     assert table["outside"].isna().all()
@@ -74,7 +73,7 @@ def test_a_core_without_a_score_counts_and_a_patient_without_any_has_none():
     cores = [(prediction(core, patient, (0.6, 0.2), judgement=judgement), held) for core, patient, judgement, held in given]
     rows = [score_row(core.withheld() if held else core, heatmap="") for core, held in cores]
     assert [(row["outside"], row["outside_why"], row["distance"]) for row in rows[:2]] == [(True, far.why, 2.5), (False, "", 0.5)]
-    empty = ["prob", "prob_calibrated", "prob_mean", "prob_std", "involvement"]
+    empty = ["prob", "prob_calibrated", "prob_std", "involvement"]
     assert [bool(np.isnan([row[name] for name in empty]).all()) for row in rows] == [True, False, False, True, False]
     assert rows[0]["n_points"] == 2
     table = patient_table(score_table(rows)).set_index("patient_id")
@@ -87,7 +86,7 @@ def test_a_core_without_a_score_counts_and_a_patient_without_any_has_none():
 @pytest.mark.parametrize("how", ["mean", "max"])
 def test_a_core_is_combined_from_the_point_sets_of_its_frames(how):
     far, near = Judgement(2.5, "texture"), Judgement(0.5, "")
-    calibration = Calibration(method="platt", reason="", slope=0.5, intercept=0.1, n=1, positives=1, bins=10)
+    calibration = Calibration(method="platt", reason="", slope=0.5, intercept=0.1, n=1, positives=1, bins=10, n_samples=2)
     given = [("a", (0.2, 0.6), near), ("b", (0.5, 0.1), near), ("a", (0.4, 0.3), far), ("a", (0.9, 0.9), far)]
     frames = [
         replace(prediction(core, "p", probs, judgement=judgement), frame=str(i))
@@ -101,13 +100,12 @@ def test_a_core_is_combined_from_the_point_sets_of_its_frames(how):
     cores = core_scores(rows, [frame.probs for frame in frames], calibration, AggregateParams(core=how))
     table = score_table(cores).set_index("core_id")
     sets = getattr(np, how)([[0.2, 0.6], [0.4, 0.3]], axis=0)
-    assert table.loc["a", "prob"] == pytest.approx(sets[0])
-    assert (table.loc["a", "prob_mean"], table.loc["a", "prob_std"]) == (pytest.approx(sets.mean()), pytest.approx(sets.std()))
-    assert table.loc["a", "prob_calibrated"] == pytest.approx(expit(0.5 * logit(sets[0]) + 0.1))
-    assert table.loc["b", "prob"] == pytest.approx(0.5)
-    assert table["heatmap"].tolist() == ["h2", "h1"]
+    assert (table.loc["a", "prob"], table.loc["a", "prob_std"]) == (pytest.approx(sets.mean()), pytest.approx(sets.std()))
+    assert table.loc["a", "prob_calibrated"] == pytest.approx(expit(0.5 * logit(sets.mean()) + 0.1))
+    assert table.loc["b", "prob"] == pytest.approx(0.3)
+    assert table["heatmap"].tolist() == ["h0", "h1"]  # of the higher mean, 0.4 against 0.35
     # By max those of the frame that counts; the withheld one has none.
-    assert table.loc["a", ["prob_x", "prob_y"]].tolist() == pytest.approx([0.4, 0.6] if how == "mean" else [0.1, 0.9])
+    assert table.loc["a", ["prob_x", "prob_y"]].tolist() == pytest.approx([0.4, 0.6] if how == "mean" else [0.7, 0.3])
     assert frame_table(rows)["prob_x"].tolist()[:3] == [0.7, 0.5, 0.1]
     # Of findings each its own highest.
     findings, probs = Classes(names=("x", "y"), positive=("y",), several=True), [frame.probs for frame in frames]
@@ -117,8 +115,8 @@ def test_a_core_is_combined_from_the_point_sets_of_its_frames(how):
     assert table["outside"].tolist() == [True, False]
     assert table.loc["a", ["outside_why", "distance", "n_points"]].tolist() == ["texture", 2.5, 6]
     patients = patient_table(score_table(cores), calibration)
-    assert patients["prob"][0] == pytest.approx((sets[0] + 0.5) / 2)
-    assert patients["prob_calibrated"][0] == pytest.approx(expit(0.5 * logit((sets[0] + 0.5) / 2) + 0.1))
-    assert patients["core_id"][0] == "b"
+    assert patients["prob"][0] == pytest.approx((sets.mean() + 0.3) / 2)
+    assert patients["prob_calibrated"][0] == pytest.approx(expit(0.5 * logit((sets.mean() + 0.3) / 2) + 0.1))
+    assert patients["core_id"][0] == "a"
     assert core_scores(rows[:0], [], calibration, AggregateParams()) == []
     assert list(point_rows(frames[0]).columns[:2]) == ["core_id", "frame"]

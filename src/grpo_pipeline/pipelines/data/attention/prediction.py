@@ -212,15 +212,32 @@ def check_cores(
         if predictor.familiarity is None
         else predictor.familiarity.told.model_dump(mode="json"),
         "abstain": predict.abstain,
-        "notes": [*notes(data, predictor), *spacing_notes(checked, predictor)],
+        "notes": [
+            *notes(data, predictor, n_samples=predict.n_samples),
+            *spacing_notes(checked, predictor),
+        ],
     }
     return checked, quarantine, reading
 
 
-def notes(data: DataParams, predictor: Predictor) -> Iterator[str]:
-    """Yield what a reader of the scores must know: no calibration, and preprocessing that is not that of the parameters."""
+def notes(data: DataParams, predictor: Predictor, *, n_samples: int) -> Iterator[str]:
+    """Yield what a reader of the scores must know.
+
+    That is no calibration, or one of another number of point sets; and preprocessing that is not that of the parameters.
+    """
+    fitted = predictor.calibration.n_samples
     if predictor.calibration.method == "none":
         yield f"prob_calibrated is empty: the model has no calibration ({predictor.calibration.reason})"
+    elif fitted == 1:
+        yield (
+            "prob_calibrated is the mean over the point sets, since the model's calibration was fitted on single ones; train "
+            "again for one of the mean"
+        )
+    elif fitted != n_samples:
+        yield (
+            f"prob is the mean of {n_samples} point sets, and the model's calibration was fitted on that of {fitted}: set "
+            f"attention.predict.n_samples to {fitted}"
+        )
     yield from doubt_notes(predictor)
     for name in Preprocessing.model_fields:
         own, configured = getattr(predictor.preprocessing, name), getattr(data, name)

@@ -31,6 +31,7 @@ from grpo_pipeline.statistics.bootstrap import (
 )
 from grpo_pipeline.statistics.metric import MetricSuite
 from grpo_pipeline.tasks import find_task
+from grpo_pipeline.tasks.attention.evaluation.metrics import METRICS
 
 # Predictions of all arms -> ROC curves with clustered-bootstrap bands.
 
@@ -52,7 +53,7 @@ LEVELS = np.linspace(1.0, 0.0, 101)
 def roc(
     arms: Mapping[str, pd.DataFrame], params: EvaluationParams, *, suite: MetricSuite
 ) -> go.Figure:
-    """Draw sensitivity against 1 - specificity for the headline rule of each arm, with pointwise 95% bands.
+    """Draw sensitivity against 1 - specificity for the own rule of each arm, with pointwise 95% bands.
 
     Every arm is read on the same resamples of whole clusters as in the comparison. An arm whose split holds a single
     class has no curve and says so.
@@ -70,7 +71,7 @@ def roc(
     )
     colours = colour_of(tables)
     for arm, rules in tables.items():
-        rows = rules[params.headline_rule]
+        rows = rules[params.rule_of(arm)]
         weights = cluster_weights(
             rows[params.cluster], resamples=params.resamples, seed=params.seed
         )
@@ -98,15 +99,18 @@ def arm_traces(
             )
         ]
     estimate = Estimate(
-        value=float(areas[0]), resamples=areas[1:], n=len(rows), reason="a single class"
+        value=float(areas[0]),
+        resamples=areas[1:],
+        n=len(rows),
+        reason="a single class",
+        clusters=METRICS["auroc"].count_clusters(rows, params.cluster),
+        bounds=METRICS["auroc"].bounds,
     )
-    entry = describe(
-        estimate, clusters=rows[params.cluster].nunique(), max_undefined=params.max_undefined
-    )
+    entry = describe(estimate, max_undefined=params.max_undefined)
     levels = curves(scores, is_positive, weights)
     if entry["ci95"] is None:
         return [curve_trace(levels[0], name=f"{arm}: AUROC {areas[0]:.3f}", arm=arm, colour=colour)]
-    low, high = percentile_interval(areas[1:])
+    low, high = entry["ci95"]
     name = f"{arm}: AUROC {areas[0]:.3f} [{low:.3f}, {high:.3f}]"
     # The pointwise 95% band, low and high, over the resamples that hold both classes.
     resampled = levels[1:]

@@ -11,6 +11,7 @@ from kedro.pipeline import Node
 from plotly import graph_objects as go
 from plotly.subplots import make_subplots
 
+from grpo_pipeline.pipelines.evaluation.comparison import estimate
 from grpo_pipeline.pipelines.evaluation.nodes import build_suite
 from grpo_pipeline.pipelines.params import EvaluationParams
 from grpo_pipeline.pipelines.reporting import tables
@@ -19,7 +20,7 @@ from grpo_pipeline.pipelines.reporting.page import Page, configuration_text, ren
 from grpo_pipeline.pipelines.reporting.reward_section import reward_section
 from grpo_pipeline.pipelines.reporting.tables import Cell, Table, shorten
 from grpo_pipeline.statistics.alignment import align_arms
-from grpo_pipeline.statistics.bootstrap import cluster_weights, percentile_interval
+from grpo_pipeline.statistics.bootstrap import cluster_weights, describe
 from grpo_pipeline.statistics.metric import Metric, MetricSuite
 from grpo_pipeline.tasks import find_task
 
@@ -143,12 +144,9 @@ def measure(
     metric: Metric, rows: pd.DataFrame, weights: np.ndarray, is_in: np.ndarray
 ) -> tuple[float, float, float]:
     """Return a metric of some of the rows with its 95% interval; the interval is the value where there is none."""
-    part = rows[is_in]
-    value = float(metric(part, np.ones((1, len(part))))[0])
-    if part["persona_id"].nunique() < 2:
-        return value, value, value
-    low, high = percentile_interval(metric(part, weights[:, is_in]))
-    return value, low, high
+    found = estimate(metric, rows[is_in], weights[:, is_in], cluster="persona_id")
+    low, high = describe(found, max_undefined=1.0)["ci95"] or (found.value, found.value)
+    return found.value, low, high
 
 
 # Nodes of the dialogue task's report.

@@ -12,10 +12,16 @@ from matplotlib.patches import Patch
 
 from grpo_pipeline.pipelines.params import EvaluationParams
 from grpo_pipeline.pipelines.reporting.figures import GRID, YELLOW, colour_of
-from grpo_pipeline.pipelines.reporting.tables import Cell, Table
+from grpo_pipeline.pipelines.reporting.tables import Cell, Table, mark_of, value_cell
+from grpo_pipeline.statistics import weighted
 from grpo_pipeline.statistics.alignment import align_arms
-from grpo_pipeline.statistics.bootstrap import cluster_weights, percentile_interval
-from grpo_pipeline.statistics.metric import MetricSuite, column
+from grpo_pipeline.statistics.bootstrap import (
+    Estimate,
+    cluster_weights,
+    describe,
+    few_clusters_reason,
+)
+from grpo_pipeline.statistics.metric import SHARE, UNBOUNDED, Bounds, MetricSuite, column
 from grpo_pipeline.tasks.molecules.metrics import TRAINING
 from grpo_pipeline.tasks.molecules.params import WindowParams
 
@@ -33,17 +39,19 @@ class SampledMolecules:
         colours: of each of these.
         training: column -> its values over the training molecules; empty where the predictions hold none.
         weights: how often each resample holds each row, [B, n]; the same resamples as in the comparison.
+        cluster: column of the clusters that are resampled.
     """
 
     rows: dict[str, pd.DataFrame]
     colours: dict[str, str]
     training: Mapping[str, np.ndarray]
     weights: np.ndarray
+    cluster: str
 
     def mean(
         self, who: str, values: np.ndarray, *, is_in: np.ndarray
     ) -> tuple[float, float, float]:
-        """Return the mean of some of the rows with its 95% interval; the interval is the mean where it has no width.
+        """Return the mean of some of the rows with its 95% interval; the interval is the mean where there is none.
 
         Args:
             who: whose rows.
@@ -54,11 +62,26 @@ class SampledMolecules:
             raise ValueError(
                 f"values must be one per row of {who}, got {len(values)} for {len(self.rows[who])}; take its rows"
             )
+        entry = self.describe(who, values, is_in=is_in)
+        value = entry["value"]
+        low, high = entry["ci95"] or (value, value)
+        return value, low, high
+
+    def describe(
+        self, who: str, values: np.ndarray, *, is_in: np.ndarray, bounds: Bounds = UNBOUNDED
+    ) -> dict[str, Any]:
+        """Return the mean of some of the rows as an entry of a document; arguments as ``mean``, and the range of the mean."""
         weights, part = self.weights[:, is_in], values[is_in]
-        value, mass = float(part.mean()), weights.sum(axis=1)
-        if not (mass > 0).any():
-            return value, value, value
-        return value, *percentile_interval((weights @ part)[mass > 0] / mass[mass > 0])
+        resamples = weighted.mean(part, weights)
+        found = Estimate(
+            float(part.mean()),
+            resamples,
+            n=len(part),
+            reason="no such graph",
+            clusters=len(set(self.rows[who][self.cluster][is_in])),
+            bounds=bounds,
+        )
+        return describe(found, max_undefined=1.0)
 
 
 def gather_molecules(
@@ -85,6 +108,7 @@ def gather_molecules(
         weights=cluster_weights(
             first[params.cluster], resamples=params.resamples, seed=params.seed
         ),
+        cluster=params.cluster,
     )
 
 
@@ -243,16 +267,18 @@ def window_document(
     }
     document["window"] = {"low": window.low, "high": window.high}
     document["shares"] = {
-        who: {
-            "value": float(inside.mean()),
-            "ci95": list(percentile_interval(resamples[who])),
-            "n": len(inside),
-        }
+        who: molecules.describe(who, inside, is_in=np.ones(len(inside), bool), bounds=SHARE)
         for who, inside in hits.items()
     }
+    clusters = molecules.rows[next(iter(hits))][molecules.cluster].nunique()
     if start in hits:
         document["ratios"] = {
-            who: ratio_entry(hits[who], hits[start], resamples=(resamples[who], resamples[start]))
+            who: ratio_entry(
+                hits[who],
+                hits[start],
+                resamples=(resamples[who], resamples[start]),
+                clusters=clusters,
+            )
             for who in hits
             if who != start
         }
@@ -266,16 +292,23 @@ def is_inside(rows: pd.DataFrame, name: str, window: WindowParams) -> np.ndarray
 
 
 def ratio_entry(
-    hits: np.ndarray, before: np.ndarray, *, resamples: tuple[np.ndarray, np.ndarray]
+    hits: np.ndarray,
+    before: np.ndarray,
+    *,
+    resamples: tuple[np.ndarray, np.ndarray],
+    clusters: int,
 ) -> dict[str, Any]:
     """Return mean(hits) / mean(before) with the interval of the same ratio of the resamples, ours and the start's, both [B]."""
     if not before.any():
         return {"value": None, "ci95": None, "reason": NEVER}
+    value = float(hits.mean() / before.mean())
+    if reason := few_clusters_reason(clusters):
+        return {"value": value, "ci95": None, "reason": reason}
     ours, theirs = resamples
     ratios = np.divide(ours, theirs, out=np.full(len(ours), np.inf), where=theirs > 0)
     ends = np.quantile(ratios, TAILS, method="inverted_cdf")
     return {
-        "value": float(hits.mean() / before.mean()),
+        "value": value,
         "ci95": [float(end) if np.isfinite(end) else None for end in ends],
     }
 
@@ -288,7 +321,7 @@ def window_table(document: Mapping[str, Any], *, title: str) -> Table | None:
     rows = [
         [
             Cell(who),
-            Cell(f"{share['value']:.3f}", note=ends_text(share["ci95"])),
+            value_cell(share),
             *([ratio_cell(ratios.get(who))] if ratios else []),
         ]
         for who, share in document["shares"].items()
@@ -308,14 +341,9 @@ def ratio_cell(entry: Entry | None) -> Cell:
         return Cell("")
     if entry["value"] is None:
         return Cell("undefined", note=entry["reason"])
-    low, high = entry["ci95"]
-    tone = "better" if low is None or low > 1 else "worse" if high is not None and high < 1 else ""
-    return Cell(f"{entry['value']:.2f}", note=ends_text(entry["ci95"]), tone=tone)
-
-
-def ends_text(ends: list[float | None]) -> str:
-    """Return an interval as text."""
-    return "[" + ", ".join("∞" if end is None else f"{end:.3f}" for end in ends) + "]"
+    ends = ["∞" if end is None else f"{end:.3f}" for end in entry["ci95"] or ()]
+    note = f"[{', '.join(ends)}]" if ends else entry["reason"]
+    return Cell(f"{entry['value']:.2f}", note=note, tone=mark_of(entry, "higher", neutral=1.0))
 
 
 # Sampled molecules -> the share of valid ones by size, with intervals.

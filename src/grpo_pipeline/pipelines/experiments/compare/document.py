@@ -1,12 +1,19 @@
 """Build the document ``<task>.compare.result`` from the estimates of all arms (docs/compare.md)."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from grpo_pipeline.pipelines.evaluation.budget import (
+    Budget,
+    budget_sentences,
+    mean_budget,
+    read_budget,
+)
 from grpo_pipeline.pipelines.evaluation.comparison import estimate
 from grpo_pipeline.pipelines.experiments.trials.arms import CompareParams
 from grpo_pipeline.pipelines.experiments.trials.records import (
@@ -19,20 +26,22 @@ from grpo_pipeline.pipelines.params import EvaluationParams
 from grpo_pipeline.statistics.alignment import Rules, check_same_units, split_rules
 from grpo_pipeline.statistics.bootstrap import (
     LEVEL,
+    METHOD,
+    NOT_COVERED,
     BySeed,
     Estimate,
     cluster_weights,
-    describe,
+    correct_for_number,
+    describe_seeds,
     differences_by_seed,
-    holm,
-    interval_with_seeds,
-    mean_over_seeds,
-    simultaneous_intervals,
-    spread,
-    two_sided_p,
 )
 from grpo_pipeline.statistics.metric import Metric, MetricSuite
-from grpo_pipeline.statistics.wording import change_sentences
+from grpo_pipeline.statistics.wording import (
+    ALPHA,
+    change_sentences,
+    few_clusters_sentences,
+    side_of,
+)
 
 # Finished trials -> estimates of every arm, seed, rule and metric, all on the same resamples of patients.
 
@@ -109,7 +118,7 @@ def score_trials(
             scores = arms.setdefault(trial.arm, {}).setdefault(rule, {})
             for name in names:
                 scores.setdefault(name, {})[trial.seed] = estimate(
-                    suite.metrics[name], tables[rule], weights
+                    suite.metrics[name], tables[rule], weights, cluster=params.cluster
                 )
     return Scores({arm: arms[arm] for arm in plan.arms if arm in arms}, cores)
 
@@ -172,9 +181,6 @@ def aligned(
 
 # Plain sentences about the document: what was shown for each primary metric, and what is missing.
 
-SHOWN_ALPHA = 0.05
-
-
 # (lower, higher) than the control, in words, by which is better.
 SIDES = {"higher": ("worse", "better"), "lower": ("better", "worse"), "none": ("lower", "higher")}
 
@@ -191,86 +197,43 @@ def summary(
         metrics: the task's metrics.
         chance_rule: of the task's evaluation.
     """
-    sentences = [
+    sentences = few_clusters_sentences(document["n"])
+    if len(document["seeds"]) == 1:
+        sentences.append(NOT_COVERED)
+    sentences += [
         metric_sentence(document, name, metrics[name]) for name in document["primary_metrics"]
     ]
     if note := document["correction"].get("note"):
         sentences.append(f"{note[0].upper()}{note[1:]}.")
-    sentences += change_sentences(with_seeds(document), metrics, chance_rule=chance_rule)
+    sentences += change_sentences(document, metrics, chance_rule=chance_rule)
     lost = [
         f"{key} ({trial['reason']})" for key, trial in document["trials"].items() if trial["reason"]
     ]
     return sentences + ([f"Not in the table: {'; '.join(lost)}."] if lost else [])
 
 
-def with_seeds(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the document with differences whose ``ci95`` is that over seeds and clusters, where there is one."""
-
-    def widest(entry: Mapping[str, Any]) -> dict[str, Any]:
-        return dict(entry) | {"ci95": entry["ci95_with_seeds"] or entry["ci95"]}
-
-    differences = {
-        arm: {name: widest(entry) for name, entry in found.items()}
-        for arm, found in document["differences"].items()
-    }
-    return dict(document) | {"differences": differences}
-
-
 def metric_sentence(document: Mapping[str, Any], name: str, metric: Metric) -> str:
-    """Return which arms are worse and better than the control (lower and higher, where neither is better), by the corrected p."""
-    entries = {arm: found[name] for arm, found in document["differences"].items() if name in found}
-    shown = {
-        arm: entry["value"]
-        for arm, entry in entries.items()
-        if entry.get("p_holm", 1.0) < SHOWN_ALPHA
+    """Return which arms are worse and better than the control (lower and higher, where neither is better)."""
+    lower, higher = SIDES[metric.better]
+    words: dict[int | None, str] = {
+        -1: f"{lower} in",
+        1: f"{higher} in",
+        0: "no difference shown in",
+        None: "no statement about",
     }
-    sides = {
-        word: [arm for arm, value in shown.items() if sign * value > 0]
-        for sign, word in zip((-1, 1), SIDES[metric.better], strict=True)
-    }
-    parts = [
-        f"{word} in {', '.join(sides[word])}" for word in sorted(sides, reverse=True) if sides[word]
-    ]  # worse before better
-    text = "; ".join(parts) or "no difference shown in any arm"
-    rest = [arm for arm, entry in entries.items() if arm not in shown and "p_holm" in entry]
-    text += f"; no difference shown in {', '.join(rest)}" if parts and rest else ""
-    unknown = [arm for arm, entry in entries.items() if "p_holm" not in entry]
-    text += f"; no statement about {', '.join(unknown)}" if unknown else ""
+    arms: dict[int | None, list[str]] = {side: [] for side in words}
+    for arm, found in document["differences"].items():
+        arms[side_of(found.get(name))].append(arm)
+    # Worse before better, and what is not shown last.
+    order = sorted((-1, 1), key=lambda side: words[side], reverse=True)
+    parts = [f"{words[side]} {', '.join(arms[side])}" for side in (*order, 0, None) if arms[side]]
+    text = "; ".join(parts) or "no arm to compare"
     corrected = document["correction"]["comparisons"]
     return f"{metric.title} against {document['control']}, corrected for {corrected} comparisons: {text}."
 
 
 Pair = tuple[str, str]  # arm, metric
-ALPHA = 1 - LEVEL
-
-
-class Writer:
-    """Turns estimates into entries: what every entry of one document shares."""
-
-    def __init__(self, evaluation: EvaluationParams, *, clusters: int) -> None:
-        self._evaluation, self._clusters = evaluation, clusters
-
-    @property
-    def resamples(self) -> int:
-        """Number of resamples behind each interval."""
-        return self._evaluation.resamples
-
-    def entry(self, by_seed: BySeed) -> dict[str, Any]:
-        """Return the mean over the seeds, its intervals without and with the luck of training, and the spread of the seeds."""
-        mean = mean_over_seeds(by_seed, resamples=self.resamples)
-        described = self.describe(mean)
-        with_seeds = (
-            interval_with_seeds(by_seed, mean, clusters=self._clusters)
-            if described["ci95"]
-            else None
-        )
-        return described | {"ci95_with_seeds": with_seeds, "seeds": spread(by_seed)}
-
-    def describe(self, estimate: Estimate) -> dict[str, Any]:
-        """Return value, interval and n, or the reason why there is none."""
-        return describe(
-            estimate, clusters=self._clusters, max_undefined=self._evaluation.max_undefined
-        )
+Write = Callable[[BySeed], dict[str, Any]]  # the estimates of single seeds -> their mean for JSON
 
 
 def compare_trials(
@@ -300,12 +263,16 @@ def compare_trials(
     shown = RuleMetrics(list(suite.metrics), params.primary_metrics, params.baseline_rules)
     scores = score_trials(plan, trials, evaluation, suite, rules=shown)
     clusters = int(scores.cores[evaluation.cluster].nunique())
-    writer = Writer(evaluation, clusters=clusters)
-    differences, correction = compare_with_control(plan, scores, params.primary_metrics, writer)
+    write = partial(
+        describe_seeds, resamples=evaluation.resamples, max_undefined=evaluation.max_undefined
+    )
+    differences, correction = compare_with_control(
+        plan, scores, params.primary_metrics, write, resamples=evaluation.resamples
+    )
     arms: dict[str, Any] = {}  # each described, with the metrics of its own rule
     for arm, rules in scores.arms.items():
         described = plan.arms[arm].description
-        metrics = {name: writer.entry(seeds) for name, seeds in rules[described.rule].items()}
+        metrics = {name: write(seeds) for name, seeds in rules[described.rule].items()}
         arms[arm] = described.model_dump(mode="json") | {"metrics": metrics}
     document = {
         "task": plan.task,
@@ -315,19 +282,33 @@ def compare_trials(
         "seeds": list(params.seeds),
         "primary_metrics": list(params.primary_metrics),
         "interval": {
-            "method": "percentile bootstrap of whole clusters",
+            "method": METHOD if len(params.seeds) > 1 else "percentile bootstrap of whole clusters",
             "level": LEVEL,
             "resamples": evaluation.resamples,
         },
         "correction": correction,
         "arms": arms,
         "differences": differences,
-        "baselines": baseline_section(plan, scores, writer),
+        "baselines": baseline_section(plan, scores, write),
         "trials": {trial.key: trial_section(plan, trials, trial.key) for trial in plan.trials},
     }
+    budgets = budgets_of(plan, trials)
+    document["training"] = {arm: budget.document() for arm, budget in budgets.items()}
     return document | {
-        "summary": summary(document, suite.metrics, chance_rule=evaluation.chance_rule)
+        "summary": [
+            *budget_sentences(budgets, control=params.control),
+            *summary(document, suite.metrics, chance_rule=evaluation.chance_rule),
+        ]
     }
+
+
+def budgets_of(plan: Plan, trials: StoredTrials) -> dict[str, Budget]:
+    """Return what a training of each arm has cost on average over its seeds; nothing of what is not trained step by step."""
+    found: dict[str, list[Budget]] = {}
+    for trial in usable(plan, trials):
+        if plan.arms[trial.arm].description.baseline is None:
+            found.setdefault(trial.arm, []).append(read_budget(trials.metric_rows(trial.key)))
+    return {arm: mean_budget(budgets) for arm, budgets in found.items()}
 
 
 def check_measured(primary: Sequence[str], suite: MetricSuite, *, where: str) -> None:
@@ -341,7 +322,7 @@ def check_measured(primary: Sequence[str], suite: MetricSuite, *, where: str) ->
 
 
 def compare_with_control(
-    plan: Plan, scores: Scores, primary: tuple[str, ...], writer: Writer
+    plan: Plan, scores: Scores, primary: tuple[str, ...], write: Write, *, resamples: int
 ) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
     """Return arm -> metric -> difference to the control, and how the primary ones were corrected together."""
     control = next(iter(plan.arms))
@@ -353,29 +334,23 @@ def compare_with_control(
         for name, by_seed in headline.items()
     }
     entries = {
-        pair: {key: value for key, value in writer.entry(gap).items() if key != "n"}
+        pair: {key: value for key, value in write(gap).items() if key != "n"}
         for pair, gap in gaps.items()
     }
     family = {
-        pair: mean_over_seeds(gap, resamples=writer.resamples)
+        pair: gap
         for pair, gap in gaps.items()
         if pair[1] in primary and entries[pair]["ci95"] is not None
     }
-    p_values = {pair: two_sided_p(one.resamples) for pair, one in family.items()}
-    adjusted, together = holm(p_values), simultaneous_intervals(family)
-    for pair in family:
-        bounds = list(together.intervals[pair])
-        entries[pair] |= {
-            "p": p_values[pair],
-            "p_holm": adjusted[pair],
-            "ci95_simultaneous": bounds,
-        }
+    corrected, critical = correct_for_number(family, resamples=resamples)
+    for pair, added in corrected.items():
+        entries[pair] |= added
     found = {
         arm: {name: entries[arm, name] for name in headline}
         for arm, headline in headlines.items()
         if arm != control
     }
-    return found, describe_correction(len(family), together.critical, resamples=writer.resamples)
+    return found, describe_correction(len(family), critical, resamples=resamples)
 
 
 def describe_correction(comparisons: int, critical: float, *, resamples: int) -> dict[str, Any]:
@@ -397,11 +372,11 @@ def describe_correction(comparisons: int, critical: float, *, resamples: int) ->
     return described
 
 
-def baseline_section(plan: Plan, scores: Scores, writer: Writer) -> dict[str, dict[str, Any]]:
+def baseline_section(plan: Plan, scores: Scores, write: Write) -> dict[str, dict[str, Any]]:
     """Return arm -> rule -> the primary metrics of other points with that arm's decoder."""
     return {
         arm: {
-            rule: {"metrics": {name: writer.entry(by_seed) for name, by_seed in found.items()}}
+            rule: {"metrics": {name: write(by_seed) for name, by_seed in found.items()}}
             for rule, found in rules.items()
             if rule != plan.arms[arm].description.rule
         }

@@ -23,12 +23,11 @@ from grpo_pipeline.tasks import find_task
 
 Document = Mapping[str, Any]
 Metrics = Mapping[str, Metric]
-ALPHA = 0.05
-HEADS = ("arm", "mean", "seeds [95% with them]", "difference", "simultaneous", "p", "p, Holm")
+HEADS = ("arm", "mean", "seeds [95% without them]", "difference", "simultaneous", "p", "p, Holm")
 IN_SUMMARY = (
     "arm",
     "mean",
-    "seeds [95% with them]",
+    "seeds [95% without them]",
     "difference",
     "p, Holm",
 )  # as wide as a terminal; the page and the document have all
@@ -57,11 +56,8 @@ def gap_cells(document: Document, arm: str, name: str, metric: Metric) -> list[C
     if "p_holm" not in entry:
         return [difference_cell(entry, metric), Cell(""), Cell(""), Cell("")]
     together = interval_text({"ci95": entry["ci95_simultaneous"]}, sign="+")
-    # Only what survives the correction is coloured.
-    shown = difference_cell(entry, metric)
-    tone = shown.tone if entry["p_holm"] < ALPHA else ""
     return [
-        Cell(shown.text, shown.note, tone),
+        difference_cell(entry, metric),
         Cell(together),
         Cell(p_text(entry["p"])),
         Cell(p_text(entry["p_holm"])),
@@ -69,13 +65,13 @@ def gap_cells(document: Document, arm: str, name: str, metric: Metric) -> list[C
 
 
 def seeds_cell(entry: Mapping[str, Any]) -> Cell:
-    """Return the least and the largest value of the seeds, their number, and the interval that holds their luck, too."""
+    """Return the least and the largest value of the seeds, their number, and the interval that does not hold their luck."""
     spread = entry["seeds"]
     if not spread["n"]:
         return Cell("none")
     note = (
-        interval_text({"ci95": entry["ci95_with_seeds"]}, sign="")
-        if entry.get("ci95_with_seeds")
+        interval_text({"ci95": entry["ci95_clusters"]}, sign="")
+        if entry["ci95_clusters"] and spread["n"] > 1
         else ""
     )
     return Cell(f"{spread['min']:.3f} to {spread['max']:.3f} ({spread['n']})", note=note)
@@ -212,14 +208,14 @@ def flat(entry: Mapping[str, Any], gap: Mapping[str, Any] | None) -> dict[str, A
     row = {
         "value": entry["value"],
         **ends("ci95", entry),
-        **ends("ci95_with_seeds", entry),
+        **ends("ci95_clusters", entry),
         "n": entry["n"],
     }
     row |= {f"seeds_{key}": entry["seeds"][key] for key in ("n", "sd", "min", "max")}
     gap = gap or {}
     row["difference"] = gap.get("value")
     row |= ends("ci95", gap, prefix="difference_") | ends(
-        "ci95_with_seeds", gap, prefix="difference_"
+        "ci95_clusters", gap, prefix="difference_"
     )
     row |= ends("ci95_simultaneous", gap, prefix="difference_")
     row |= {

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from grpo_pipeline.pipelines.evaluation.budget import budget_sentences
 from grpo_pipeline.pipelines.evaluation.comparison import estimate
 from grpo_pipeline.pipelines.experiments.compare.document import check_measured
 from grpo_pipeline.pipelines.experiments.cross_validation.choice import Choice, documents
@@ -21,7 +22,7 @@ from grpo_pipeline.statistics.alignment import FOLD, average_folds, spread_over_
 from grpo_pipeline.statistics.bootstrap import (
     Estimate,
     cluster_weights,
-    describe,
+    describe_seeds,
     differences_by_seed,
     mean_over_seeds,
 )
@@ -73,7 +74,10 @@ def score_tested(rows: pd.DataFrame, metrics: Mapping[str, Metric], resamples: R
     """Return the three kinds of value of out-of-fold rows."""
     weights = resamples.of(rows)
     return {
-        name: {kind: estimate(change(metric), rows, weights) for kind, change in KINDS.items()}
+        name: {
+            kind: estimate(change(metric), rows, weights, cluster=resamples.cluster)
+            for kind, change in KINDS.items()
+        }
         for name, metric in metrics.items()
     }
 
@@ -88,7 +92,7 @@ def score_held_out(
     found: Kinds = {}
     for name, metric in metrics.items():
         whole, *singles = [
-            estimate(metric, table, of_table)
+            estimate(metric, table, of_table, cluster=resamples.cluster)
             for table, of_table in zip(tables, weights, strict=True)
         ]
         mean = mean_over_seeds(dict(enumerate(singles)), resamples=len(resamples.counts))
@@ -111,14 +115,13 @@ def score_arms(
     return found
 
 
-def sections(
-    scores: Scores, control: str, params: EvaluationParams, *, clusters: int
-) -> dict[str, Any]:
+def sections(scores: Scores, control: str, params: EvaluationParams) -> dict[str, Any]:
     """Return ``arms`` and ``differences``: metric -> kind -> value, interval and n, each the mean over the seeds."""
 
     def entry(by_seed: Mapping[int, Estimate]) -> dict[str, Any]:
-        mean = mean_over_seeds(by_seed, resamples=params.resamples)
-        return describe(mean, clusters=clusters, max_undefined=params.max_undefined)
+        return describe_seeds(
+            by_seed, resamples=params.resamples, max_undefined=params.max_undefined
+        )
 
     def gap(name: str, kind: str, kinds: Mapping[str, dict[int, Estimate]]) -> dict[str, Any]:
         found = entry(differences_by_seed(kinds[kind], scores[control][name][kind]))
@@ -198,6 +201,8 @@ def build_document(
         "held_out": held_out(rows, control, evaluation, suite=suite),
         "choices": documents(choices),
         "missing": dict(rows.missing),
+        "training": {arm: budget.document() for arm, budget in rows.budgets.items()},
+        "summary": budget_sentences(rows.budgets, control=control),
     }
 
 
@@ -213,7 +218,7 @@ def section(
     complete = {arm: by_seed for arm, by_seed in arms.items() if by_seed}
     resamples = Resamples.draw(first_rows(complete), evaluation)
     scores = score_arms(complete, suite, resamples, score)
-    return sections(scores, control, evaluation, clusters=len(resamples.positions))
+    return sections(scores, control, evaluation)
 
 
 def held_out(
@@ -250,11 +255,13 @@ def describe_fold(
     """Return the size of a fold's parts; a test part with a single class says nothing about a ranking."""
     tested = examples[examples["fold"] == name]
     labels = tested.get("label")
+    # A label may be anything; two classes are 0 and 1.
+    is_binary = labels is not None and set(labels.dropna()) <= {0, 1}
     return {
         "name": name,
         "train": len(train),
         "val": len(val),
         "test": len(tested),
-        "test_positives": None if labels is None else int(labels.sum()),
-        "single_class": labels is not None and bool(labels.nunique() < 2),
+        "test_positives": int(labels.sum()) if labels is not None and is_binary else None,
+        "single_class": labels is not None and is_binary and bool(labels.nunique() < 2),
     }

@@ -192,11 +192,14 @@ def score_predictions(
     return document | {"commit": commit, "run": run_identity()}
 
 
-def write_tables(
-    evaluation: EvaluationParams, result: Document, rows: OutOfFold
-) -> tuple[pd.DataFrame, str]:
-    """Return the out-of-fold predictions as one table, and the summary as Markdown."""
-    return tables.long_predictions(rows), tables.summary(result, metrics_of(evaluation, result))
+def write_predictions(rows: OutOfFold) -> pd.DataFrame:
+    """Write the out-of-fold predictions as one table."""
+    return tables.long_predictions(rows)
+
+
+def write_summary(evaluation: EvaluationParams, result: Document) -> str:
+    """Write the summary as Markdown."""
+    return tables.summary(result, metrics_of(evaluation, result))
 
 
 def draw_folds(evaluation: EvaluationParams, result: Document) -> Figure:

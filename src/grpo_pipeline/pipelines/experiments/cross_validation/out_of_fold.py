@@ -1,10 +1,11 @@
 """Collect the predictions of all folds' models in one table per arm and seed, and those of the held-out examples in another."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pandas as pd
 
+from grpo_pipeline.pipelines.evaluation.budget import Budget, mean_budget, read_budget
 from grpo_pipeline.pipelines.experiments.cross_validation.choice import Choices, Settings, trial_arm
 from grpo_pipeline.pipelines.experiments.trials.records import CompareError, StoredTrials
 from grpo_pipeline.statistics.alignment import FOLD, split_rules
@@ -22,11 +23,13 @@ class OutOfFold:
         tested: arm -> seed -> each example once, predicted by the model of the fold that tests it.
         held_out: arm -> seed -> each held-out example once per fold's model; empty without held-out examples.
         missing: key of a trial that did not finish -> why; the arm's rows of that seed are absent.
+        budgets: arm -> what a training has cost, on average over seeds and folds; of what is trained step by step.
     """
 
     tested: Mapping[str, BySeed]
     held_out: Mapping[str, BySeed]
     missing: Mapping[str, str]
+    budgets: Mapping[str, Budget] = field(default_factory=dict)
 
 
 def collect(
@@ -49,8 +52,10 @@ def collect(
     tested: dict[str, dict[int, pd.DataFrame]] = {arm: {} for arm in settings.arms}
     held_out: dict[str, dict[int, pd.DataFrame]] = {arm: {} for arm in settings.arms}
     missing: dict[str, str] = {}
+    budgets: dict[str, list[Budget]] = {}
     for arm in settings.arms:
-        rule = next(iter(settings.arms[arm].values())).description.rule
+        description = next(iter(settings.arms[arm].values())).description
+        rule = description.rule
         for seed in seeds:
             keys = {
                 fold.name: f"{trial_arm(arm, choices[fold.name][arm])}.seed{seed}.fold{number}"
@@ -67,6 +72,9 @@ def collect(
                 check_rows(rows, plan, keys, unit=suite.unit, key=key_of_examples)
                 own, others = divide(rows, plan, rule, suite=suite, cluster=cluster)
                 tested[arm][seed], held_out[arm][seed] = own, others
+                if description.baseline is None:
+                    counted = [read_budget(trials.metric_rows(key)) for key in keys.values()]
+                    budgets.setdefault(arm, []).extend(counted)
     control = next(iter(settings.arms))
     if not tested[control]:
         key, reason = next(
@@ -75,7 +83,8 @@ def collect(
         raise CompareError(
             f"the control {control} must have a seed whose folds all finished, got none ({key}: {reason})"
         )
-    return OutOfFold(tested, held_out if plan.held_out else {}, missing)
+    means = {arm: mean_budget(found) for arm, found in budgets.items()}
+    return OutOfFold(tested, held_out if plan.held_out else {}, missing, means)
 
 
 def why_missing(trials: StoredTrials, key: str) -> str | None:

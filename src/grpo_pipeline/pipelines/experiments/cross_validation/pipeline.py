@@ -79,10 +79,17 @@ def create_pipeline(task: str) -> Pipeline:
             namespace=f"{task}.cross_validation",
         ),
         Node(
-            nodes.write_tables,
-            [evaluation, f"{name}.result", f"{name}.out_of_fold"],
-            [f"{name}.predictions", f"{name}.summary"],
-            name="write_tables",
+            nodes.write_predictions,
+            f"{name}.out_of_fold",
+            f"{name}.predictions",
+            name="write_predictions",
+            namespace=f"{task}.cross_validation",
+        ),
+        Node(
+            nodes.write_summary,
+            [evaluation, f"{name}.result"],
+            f"{name}.summary",
+            name="write_summary",
             namespace=f"{task}.cross_validation",
         ),
         Node(

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from grpo_pipeline.pipelines.experiments.cross_validation.out_of_fold import OutOfFold
 from grpo_pipeline.pipelines.reporting.figures import BLUE, GRID, INK, ORANGE, VERMILLION
 from grpo_pipeline.statistics.metric import Metric
+from grpo_pipeline.statistics.wording import few_clusters_sentences
 from grpo_pipeline.tasks import find_task
 
 Entry = Mapping[str, Any]
@@ -37,6 +38,7 @@ def summary(result: Mapping[str, Any], metrics: Mapping[str, Metric]) -> str:
     lines = [
         f"# Cross-validation of {result['task']}: {SCHEMES[result['scheme']]}",
         "",
+        *(line for sentence in result["summary"] for line in (sentence, "")),
         f"{n['folds']} folds, {count(n, spec.noun)}; each {spec.noun} is predicted once per seed by a model that never saw its "
         f"{spec.words.clusters}. Inside folds: only {spec.noun}s of one fold are ranked against each other.",
         "",
@@ -89,7 +91,7 @@ def folds_table(result: Mapping[str, Any], metrics: Mapping[str, Metric]) -> Ite
             "fold",
             "train",
             "val",
-            "test (positive)",
+            "test" if result["folds"][0]["test_positives"] is None else "test (label 1)",
             *(f"{metrics[first].title}, {arm}" for arm in arms),
         ]
     )
@@ -101,7 +103,7 @@ def folds_table(result: Mapping[str, Any], metrics: Mapping[str, Metric]) -> Ite
 
 
 def tested(fold: Mapping[str, Any]) -> str:
-    """Return how many examples a fold tests, and how many of them are positive where there are classes."""
+    """Return how many examples a fold tests, and how many of them have the label 1 where it is 0 or 1."""
     return (
         str(fold["test"])
         if fold["test_positives"] is None
@@ -120,7 +122,7 @@ def held_out_table(result: Mapping[str, Any], metrics: Mapping[str, Metric]) -> 
         [
             "metric",
             "arm",
-            "mean probability of the folds' models",
+            "folds' models together",
             f"- {control}",
             "mean of single models",
         ]
@@ -153,18 +155,25 @@ def choices_table(result: Mapping[str, Any]) -> Iterator[str]:
 
 
 def remarks(result: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what is missing or undefined."""
+    """Yield what is missing, undefined or without an interval, and where there are too few clusters for any."""
+    held_out = result["held_out"] or {"arms": {}}
+    few = few_clusters_sentences(result["n"], "tested out of fold")
+    if "n" in held_out:
+        few += few_clusters_sentences(held_out["n"])
+    yield from (f"- {sentence}" for sentence in few)
     single = [fold["name"] for fold in result["folds"] if fold["single_class"]]
     if single:
         share = f"{len(single)} of {len(result['folds'])} folds"
         yield f"- {share} test a single class and say nothing about a ranking: {', '.join(single)}"
     for key, reason in result["missing"].items():
         yield f"- {key} is missing, and with it the other folds of its arm and seed: {reason}"
+    parts = (("", result, result["headline"]), (", held out", held_out, "ensemble"))
     reasons = {
-        f"{name} of {arm}: {entry[result['headline']]['reason']}"
-        for arm, found in result["arms"].items()
-        for name, entry in found["metrics"].items()
-        if name in result["primary_metrics"] and "reason" in entry[result["headline"]]
+        f"{name} of {arm}{where}: {kinds[kind]['reason']}"
+        for where, part, kind in parts
+        for arm, found in part["arms"].items()
+        for name, kinds in found["metrics"].items()
+        if name in result["primary_metrics"] and "reason" in kinds[kind]
     }
     yield from (f"- {reason}" for reason in sorted(reasons))
 

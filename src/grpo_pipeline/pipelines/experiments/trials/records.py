@@ -115,6 +115,10 @@ class StoredTrials(Protocol):
         """Read the prediction rows of a finished trial."""
         ...
 
+    def metric_rows(self, key: str) -> pd.DataFrame:
+        """Read the metrics by step of a finished trial."""
+        ...
+
 
 def plan_grid(task: str, arms: Mapping[str, ResolvedArm], seeds: Sequence[int]) -> Plan:
     """Return every arm with every seed; seed by seed, so that a grid that is stopped holds whole comparisons."""

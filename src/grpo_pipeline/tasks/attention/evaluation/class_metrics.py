@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from grpo_pipeline.statistics import weighted
-from grpo_pipeline.statistics.metric import Metric, column, has_value
+from grpo_pipeline.statistics.metric import SHARE, Metric, column, has_value
 from grpo_pipeline.statistics.weighted import Mass, Ranking
 from grpo_pipeline.tasks.attention.data.params import CLASS_COLUMN, FINDINGS_COLUMN, NO_CLASS_NAMES
 
@@ -64,13 +64,17 @@ def class_metrics(classes: Sequence[str], *, ordinal: bool) -> dict[str, Metric]
     def pairs(name: str, rows: pd.DataFrame, weights: np.ndarray) -> np.ndarray:
         return weighted.count_pairs(is_of(name, rows), weights)
 
-    metric = partial(Metric, better="higher", usable=usable)
+    def right_class(rows: pd.DataFrame) -> np.ndarray:
+        return column(rows, CLASS_COLUMN)
+
+    metric = partial(Metric, better="higher", usable=usable, bounds=SHARE)
     found = {
         f"{CLASS_AUROC}{name}": metric(
             title=f"AUROC, {name} against the other classes",
             reason=f"needs a core of the class {name} and one of another",
             compute=partial(auroc, name),
             mass=partial(pairs, name),
+            sides=partial(is_of, name),
         )
         for name in classes
     }
@@ -78,6 +82,7 @@ def class_metrics(classes: Sequence[str], *, ordinal: bool) -> dict[str, Metric]
         title="AUROC, mean over the classes",
         reason=every,
         compute=lambda rows, weights: np.mean([auroc(c, rows, weights) for c in classes], axis=0),
+        sides=right_class,
     )
     found["accuracy"] = metric(
         title="Accuracy of the likeliest class",
@@ -92,6 +97,7 @@ def class_metrics(classes: Sequence[str], *, ordinal: bool) -> dict[str, Metric]
         compute=lambda rows, weights: weighted.balanced_accuracy(
             *numbers(rows), weights, classes=count
         ),
+        sides=right_class,
     )
     if ordinal:
         found[KAPPA] = metric(
@@ -100,6 +106,7 @@ def class_metrics(classes: Sequence[str], *, ordinal: bool) -> dict[str, Metric]
             compute=lambda rows, weights: weighted.quadratic_kappa(
                 *numbers(rows), weights, classes=count
             ),
+            bounds=(-1.0, 1.0),
         )
     return found
 
@@ -130,7 +137,9 @@ def finding_metrics(findings: Sequence[str]) -> dict[str, Metric]:
         Metric,
         usable=partial(has_all_findings, findings),
         reason="needs a core with a probability of each finding",
+        bounds=SHARE,
     )
+    some_wrong = (0.0, float(len(findings) or np.inf))  # range of their number in a core
     every = f"needs a core with and one without each of the findings {', '.join(findings)}"
     constant = "of the best answer that is the same for all"
     found = {
@@ -140,6 +149,7 @@ def finding_metrics(findings: Sequence[str]) -> dict[str, Metric]:
             reason=f"needs a core with the finding {name} and one without it",
             compute=partial(rank_finding, statistic, name),
             mass=partial(weigh_finding, mass, name),
+            sides=partial(has_finding, name),
         )
         for kind, title, statistic, mass in OF_A_FINDING
         for name in findings
@@ -150,6 +160,7 @@ def finding_metrics(findings: Sequence[str]) -> dict[str, Metric]:
             better="higher",
             reason=every,
             compute=partial(rank_findings, statistic, findings),
+            sides=partial(held_findings, findings),
         )
 
     wrong = partial(count_wrong, findings)
@@ -174,13 +185,13 @@ def finding_metrics(findings: Sequence[str]) -> dict[str, Metric]:
             title="Findings called wrong, mean per core",
             better="lower",
             compute=lambda rows, weights: weighted.mean(wrong(rows), weights),
+            bounds=some_wrong,
         ),
         "wrong_findings_constant": metric(
             title=f"Findings called wrong, mean per core, {constant}",
             better="none",
-            compute=lambda rows, weights: np.minimum(
-                shares(rows, weights), 1 - shares(rows, weights)
-            ).sum(0),
+            compute=partial(rarer_shares, findings),
+            bounds=some_wrong,
         ),
     }
 
@@ -195,6 +206,11 @@ def has_finding(name: str, rows: pd.DataFrame) -> np.ndarray:
     """Return which cores have the finding, bool [n]."""
     bit = 1 << class_names(rows.columns).index(name)
     return np.asarray((column(rows, FINDINGS_COLUMN).astype(np.int64) & bit) > 0)
+
+
+def held_findings(findings: Sequence[str], rows: pd.DataFrame) -> np.ndarray:
+    """Return which cores have each finding, bool [C, n]."""
+    return np.stack([has_finding(name, rows) for name in findings])
 
 
 def rank_finding(
@@ -220,7 +236,7 @@ def weigh_finding(mass: Mass, name: str, rows: pd.DataFrame, weights: np.ndarray
 def count_wrong(findings: Sequence[str], rows: pd.DataFrame) -> np.ndarray:
     """Return how many findings of each core are called wrong, [n]."""
     called = np.stack([column(rows, f"{CLASS_PROB}{name}") > 0.5 for name in findings])
-    return np.asarray((called != np.stack([has_finding(name, rows) for name in findings])).sum(0))
+    return np.asarray((called != held_findings(findings, rows)).sum(0))
 
 
 def finding_shares(findings: Sequence[str], rows: pd.DataFrame, weights: np.ndarray) -> np.ndarray:
@@ -231,7 +247,22 @@ def finding_shares(findings: Sequence[str], rows: pd.DataFrame, weights: np.ndar
 
 
 def commonest_share(rows: pd.DataFrame, weights: np.ndarray) -> np.ndarray:
-    """Return the share of the cores with the commonest set of findings, [B]."""
+    """Return the share of the cores with the commonest set of findings, [B]; it varies as the jackknife over rows says."""
     _, which = np.unique(column(rows, FINDINGS_COLUMN), return_inverse=True)
     is_set = which[:, None] == np.arange(which.max() + 1)  # [n, sets]
-    return weighted.divide((weights @ is_set).max(1), weights.sum(1))
+
+    def commonest(weights: np.ndarray) -> np.ndarray:
+        return weighted.divide((weights @ is_set).max(1), weights.sum(1))
+
+    return weighted.linear(commonest, which, weights)
+
+
+def rarer_shares(findings: Sequence[str], rows: pd.DataFrame, weights: np.ndarray) -> np.ndarray:
+    """Return the sum over the findings of the share with or without it, whichever is rarer, [B]; it varies as the last."""
+
+    def rarer(weights: np.ndarray) -> np.ndarray:
+        shares = finding_shares(findings, rows, weights)
+        return np.asarray(np.minimum(shares, 1 - shares).sum(0))
+
+    sets = column(rows, FINDINGS_COLUMN)
+    return weighted.linear(rarer, sets, weights, highest=len(findings) / 2)

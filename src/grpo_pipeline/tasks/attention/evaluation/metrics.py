@@ -13,6 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from grpo_pipeline.statistics import weighted
 from grpo_pipeline.statistics.metric import (
+    NOT_NEGATIVE,
+    SHARE,
     Bar,
     Metric,
     MetricSuite,
@@ -53,7 +55,18 @@ REQUIRED = (
 
 
 RULES = (
-    *("policy", "greedy", "uniform", "centre", "fixed", "constant", "blobs", "none", "oracle"),
+    *(
+        "policy",
+        "start",
+        "greedy",
+        "uniform",
+        "centre",
+        "fixed",
+        "constant",
+        "blobs",
+        "none",
+        "oracle",
+    ),
     *("shuffled", "pooled", "heatmap", "picture", "texture", "cnn", "attention_cnn", "unet"),
 )
 
@@ -115,6 +128,8 @@ def ranking_metric(
         usable=lambda rows: has_value(score, rows) & np.isfinite(target(rows)),
         compute=lambda rows, weights: statistic(column(rows, score), target(rows) == 1, weights),
         mass=lambda rows, weights: mass(target(rows) == 1, weights),
+        bounds=SHARE,
+        sides=lambda rows: target(rows) == 1,
     )
 
 
@@ -193,6 +208,8 @@ def _ranking_metrics(options: MetricOptions) -> dict[str, Metric]:
             # Pairs of a patient with cancer and one without.
             mass=lambda rows, weights: weighted.count_pairs(*_patients(rows, weights)[1:]),
             size=lambda rows: rows["patient_id"].nunique(),
+            bounds=SHARE,
+            sides=lambda rows: rows.groupby("patient_id")["label"].transform("max").to_numpy(),
         ),
         "auroc_gg2": auroc(
             partial(grade_target, grade=2),
@@ -230,20 +247,26 @@ def _probability_metrics(options: MetricOptions) -> dict[str, Metric]:
             compute=lambda rows, weights: weighted.mean(
                 (column(rows, "prob") - label_target(rows)) ** 2, weights
             ),
+            bounds=SHARE,
         ),
         "ece": Metric(
             title=f"Calibration error, {options.calibration_bins} bins",
             better="lower",
             reason=no_rows,
             usable=_has_prob,
-            compute=lambda rows, weights: weighted.calibration_error(
-                column(rows, "prob"),
-                label_target(rows) == 1,
-                weights,
-                bins=options.calibration_bins,
-            ),
+            compute=partial(_calibration_error, bins=options.calibration_bins),
+            bounds=SHARE,
         ),
     }
+
+
+def _calibration_error(rows: pd.DataFrame, weights: np.ndarray, *, bins: int) -> np.ndarray:
+    """Return the calibration error, made to vary as the jackknife over rows says, [B]: it is larger in a resample."""
+    probs, is_positive = column(rows, "prob"), label_target(rows) == 1
+    kinds = np.where(is_positive, 2.0 + probs, probs)  # in [2, 3] and [0, 1]
+    return weighted.linear(
+        partial(weighted.calibration_error, probs, is_positive, bins=bins), kinds, weights
+    )
 
 
 def _attention_metrics() -> dict[str, Metric]:
@@ -254,6 +277,7 @@ def _attention_metrics() -> dict[str, Metric]:
             title=f"Share of points in the lesion{OUTLINE}",
             better="higher",
             reason=no_lesion,
+            bounds=SHARE,
         ),
         "lesion_hit_ratio": Metric(
             title=f"Points in the lesion, ratio to uniform points{OUTLINE}",
@@ -264,13 +288,16 @@ def _attention_metrics() -> dict[str, Metric]:
                 column(rows, "lesion_hit"), column(rows, "lesion_coverage"), weights
             ),
             mass=lambda rows, weights: weights @ column(rows, "lesion_coverage"),
+            bounds=NOT_NEGATIVE,
         ),
         "pointing_hit": mean_metric(
             "pointing_hit",
             title=f"Heatmaps whose highest cell is in the lesion{OUTLINE}",
             better="higher",
             reason=no_lesion,
+            bounds=SHARE,
         ),
+        # A fact of the training and no sample of cores: it has no interval, and so no bounds.
         "outlined_share": mean_metric(
             "outlined_share",
             title="Training cores whose lesion outline was shown to the losses",
@@ -278,25 +305,32 @@ def _attention_metrics() -> dict[str, Metric]:
             reason="needs a training core",
         ),
         "points_used": mean_metric(
-            "points_used", title="Points in a set", better="none", reason="needs at least one core"
+            "points_used",
+            title="Points in a set",
+            better="none",
+            reason="needs at least one core",
+            bounds=NOT_NEGATIVE,
         ),
         "lesion_distance_mm": mean_metric(
             "lesion_distance_mm",
             title=f"Distance of the points to the lesion, mm{OUTLINE}",
             better="lower",
             reason="needs a core with a lesion outline and a known pixel spacing",
+            bounds=NOT_NEGATIVE,
         ),
         "prompt_sensitivity_samples": mean_metric(
             "prob_std",
             title="Spread of the probability over point sets",
             better="none",
             reason="needs several point sets per core",
+            bounds=SHARE,
         ),
         "prompt_sensitivity_images": mean_metric(
             "prob_shift",
             title="Change of the probability with another core's points",
             better="none",
             reason="is measured for the rule policy and needs the rule shuffled",
+            bounds=SHARE,
         ),
     }
 
@@ -345,6 +379,7 @@ def reader_metrics() -> dict[str, Metric]:
             compute=lambda rows, weights: (
                 own.compute(rows, weights) - reader.compute(rows, weights)
             ),
+            bounds=(-1.0, 1.0),
         ),
     }
 
@@ -380,23 +415,40 @@ def mask_metrics() -> dict[str, Metric]:
     )
     clicks = "Points until the mask has a Dice of {}, one more than there are if never" + OUTLINE
     return {
-        "dice": mean("dice", title=f"Dice of the prompted mask{OUTLINE}", better="higher"),
+        "dice": mean(
+            "dice",
+            title=f"Dice of the prompted mask{OUTLINE}",
+            better="higher",
+            bounds=SHARE,
+        ),
         "iou": mean(
-            "iou", title=f"Intersection over union of the prompted mask{OUTLINE}", better="higher"
+            "iou",
+            title=f"Intersection over union of the prompted mask{OUTLINE}",
+            better="higher",
+            bounds=SHARE,
         ),
         "hausdorff95_px": mean(
             "hausdorff95_px",
             title=f"Hausdorff distance of the prompted mask, 95 %, pixels of the model image{OUTLINE}",
             better="lower",
+            bounds=NOT_NEGATIVE,
         ),
         "hausdorff95_mm": mean_metric(
             "hausdorff95_mm",
             title=f"Hausdorff distance of the prompted mask, 95 %, mm{OUTLINE}",
             better="lower",
             reason="needs a core with a lesion outline and a known pixel spacing",
+            bounds=NOT_NEGATIVE,
         ),
-        "clicks_to_80": mean("clicks_to_80", title=clicks.format(0.8), better="lower"),
-        "clicks_to_90": mean("clicks_to_90", title=clicks.format(0.9), better="lower"),
+        **{
+            f"clicks_to_{level}": mean(
+                f"clicks_to_{level}",
+                title=clicks.format(level / 100),
+                better="lower",
+                bounds=(1.0, np.inf),
+            )
+            for level in (80, 90)
+        },
     }
 
 
@@ -429,8 +481,9 @@ def build_suite(options: Mapping[str, float]) -> MetricSuite:
         ),
         bar=Bar(
             metrics=("auroc", "lesion_hit"),
-            control="shuffled",
+            shuffled="shuffled",
             fixed=("centre", "fixed", "constant", "blobs"),
             ceilings=("oracle",),
+            unmoved="a fixed detector, not learned",
         ),
     )

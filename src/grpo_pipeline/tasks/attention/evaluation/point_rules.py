@@ -4,6 +4,7 @@ Every rule goes through the same decoders afterwards (``evaluate.py``, ``audit.p
 """
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -21,6 +22,7 @@ from grpo_pipeline.tasks.attention.batch import (
 )
 from grpo_pipeline.tasks.attention.data.params import AggregateParams, Classes
 from grpo_pipeline.tasks.attention.model.baselines import (
+    START,
     highest_points,
     nearest_cells,
     oracle_logits,
@@ -58,6 +60,10 @@ class PointTask(Task, Protocol):
     @property
     def segments(self) -> bool:
         """Whether the model draws the lesion at the points."""
+        ...
+
+    def build_policy(self, seed: int) -> AttentionModel:
+        """Return a model with the weights that training begins with."""
         ...
 
     def look(
@@ -150,13 +156,15 @@ def choose_points(
     context: AttentionContext,
     lesion: Tensor,
     *,
+    begun: tuple[AttentionModel, AttentionContext] | None = None,
     n_samples: int,
     generator: Generator,
 ) -> dict[str, Tensor]:
     """Return the cells [P, E, k] that each rule chooses, V where it stops; the order of the draws is part of the seed's meaning.
 
-    Only ``policy``, ``greedy`` and ``shuffled`` stop, and only ``policy`` and ``greedy`` look more than once: the other rules
-    place k points.
+    Only ``policy``, ``start``, ``greedy`` and ``shuffled`` stop, and only the first three look more than once: the other rules
+    place k points. ``begun`` is the policy that training began with, and its own encoding of the images: it draws with the same
+    noise as ``policy``, so that one that has not moved chooses the same points. Without it there is no ``start``.
     """
     k, cells = task.model.points, context.cells
     logits, _ = policy.propose(context)
@@ -168,18 +176,18 @@ def choose_points(
         oracle_logits(lesion, cells), k, n_samples, generator=generator, is_allowed=cells
     )
     middle = torch.tensor(FIXED_TARGET, device=cells.device).expand(len(cells), 2)
+    same_noise = torch.Generator(generator.device)
+    same_noise.set_state(generator.get_state())
+    draw = partial(_draw_own, task, n_samples=n_samples)
+    own = {"policy": draw(policy, context, generator=generator)}
+    if begun is not None:
+        own[START] = draw(*begun, generator=same_noise)
     if task.model.looks > 1:
-        sampled, greedy = (
-            task.look(policy, context, n, temperature=1.0, generator=random).actions
-            for n, random in ((n_samples, generator), (1, None))
-        )
+        greedy = task.look(policy, context, 1, temperature=1.0, generator=None).actions
     else:
-        sampled = draw_sets(
-            task.model, logits, cells, n_samples, temperature=1.0, generator=generator
-        ).actions
         greedy = likeliest_sets(task.model, logits, cells)
     return {
-        "policy": sampled,
+        **own,
         "greedy": greedy,
         "uniform": uniform,
         "centre": nearest_cells(region_centroids(cells, task.grid), cells, task.grid, k),
@@ -187,6 +195,23 @@ def choose_points(
         "none": torch.empty(len(cells), 1, 0, dtype=torch.int64, device=cells.device),
         "oracle": oracle,
     }
+
+
+def _draw_own(
+    task: PointTask,
+    policy: AttentionModel,
+    context: AttentionContext,
+    *,
+    n_samples: int,
+    generator: Generator,
+) -> Tensor:
+    """Draw sets of a policy's own points, [P, E, k]."""
+    if task.model.looks > 1:
+        return task.look(policy, context, n_samples, temperature=1.0, generator=generator).actions
+    logits, _ = policy.propose(context)
+    return draw_sets(
+        task.model, logits, context.cells, n_samples, temperature=1.0, generator=generator
+    ).actions
 
 
 def heatmap_points(

@@ -5,30 +5,86 @@ from typing import Any
 
 from grpo_pipeline.statistics.wording import Entry, judge, signed
 
+WITHOUT_POINTS = "none"
+"""The rule of an arm that has no points at all, in training and in evaluation."""
+
 
 def summary(comparison: Mapping[str, Any]) -> list[str]:
-    """Say for every arm whether its points beat uniform ones, fall into lesions, matter, and change the AUROC.
+    """Say for every arm whether its points beat those of its start, fall into lesions, matter, and change the AUROC.
 
     Args:
         comparison: the document of docs/metrics.md, without its summary.
     """
     control = comparison["control"]
-    sentences = [
-        sentence
-        for arm, scores in comparison["arms"].items()
-        if arm != control
-        for sentence in (
-            reward_sentence(arm, comparison["policy_gain"].get(arm, {}).get("reward")),
-            lesion_sentence(arm, scores["metrics"]["lesion_hit_ratio"]),
-            sensitivity_sentence(arm, scores["metrics"]["prompt_sensitivity_images"]),
-            auroc_sentence(arm, comparison["differences"][arm]["auroc"], control=control),
+    sentences: list[str] = []
+    for arm, scores in comparison["arms"].items():
+        if arm == control:
+            continue
+        if comparison["rules"][arm] != WITHOUT_POINTS:
+            sentences += point_sentences(arm, scores["metrics"], comparison)
+        sentences.append(
+            auroc_sentence(arm, comparison["differences"][arm]["auroc"], control=control)
         )
-    ]
     return [
         *sentences,
+        *pointless_sentences(comparison),
         *reader_sentences(comparison),
         *oracle_sentences(comparison),
         *outline_sentences(comparison),
+    ]
+
+
+def point_sentences(
+    arm: str, metrics: Mapping[str, Entry], comparison: Mapping[str, Any]
+) -> list[str]:
+    """Say what the points of one arm are worth, where they fall, and whether any prediction reads them."""
+    shift = metrics["prompt_sensitivity_images"]
+    gains = comparison["policy_gain"].get(arm, {})
+    lesions = lesion_sentence(
+        arm,
+        metrics["lesion_hit_ratio"],
+        gain=gains.get("lesion_hit_ratio"),
+        has_moved=comparison.get("moved", {}).get(arm, True),
+        is_read=not is_zero(shift),
+    )
+    return [reward_sentence(arm, gains.get("reward")), lesions, sensitivity_sentence(arm, shift)]
+
+
+def is_zero(shift: Entry) -> bool:
+    """Decide whether no prediction moves by more than rounding when the points of another core are used."""
+    return shift["value"] is not None and shift["value"] < 1e-6
+
+
+def pointless_sentences(comparison: Mapping[str, Any]) -> list[str]:
+    """Say what points are worth: beside an arm without any, or beside a decoder that says nothing without them.
+
+    Where neither is known, say how it can be.
+    """
+    arm = comparison["baseline_arm"]
+    without = [name for name, rule in comparison["rules"].items() if rule == WITHOUT_POINTS]
+    if comparison["rules"][arm] == WITHOUT_POINTS:
+        return []
+    sentences = []
+    for name in without:
+        difference = comparison["own_minus_arms"][name]["auroc"]
+        if difference["ci95"] is None:
+            said = f"no statement ({difference['reason']})"
+        else:
+            above, below = "points help", "points harm"
+            said = f"{signed(difference)}: {judge(difference, above=above, below=below)}"
+        sentences.append(f"{arm}: AUROC minus that of {name}, an arm without any points: {said}.")
+    if without:
+        return sentences
+    withheld = comparison["baselines"].get(WITHOUT_POINTS, {}).get("metrics", {}).get("auroc")
+    if withheld is None or withheld["value"] is None:
+        return []
+    if withheld["value"] == 0.5 and withheld.get("se", 0.0) == 0:
+        return [
+            f"{arm}: without points its decoder says the same of every core, as an arm trained without points would."
+        ]
+    return [
+        "No arm without points was trained: whether points help is not known "
+        "(attention.arms with nothing among them trains one)."
     ]
 
 
@@ -58,38 +114,52 @@ def reader_sentences(comparison: Mapping[str, Any]) -> list[str]:
 
 
 def reward_sentence(arm: str, gain: Entry | None) -> str:
-    """Say whether the learned policy earns more reward than uniform points with the same decoder."""
+    """Say whether the policy's points earn more reward than those that it began with, under the same decoder."""
     if gain is None:
-        return f"{arm}: reward against uniform points: not measured."
+        return f"{arm}: reward against the points of its start: not measured."
     if gain["ci95"] is None:
-        return f"{arm}: reward against uniform points: no statement ({gain['reason']})."
-    ending = judge(
-        gain, above="its points are better than chance", below="its points are worse than chance"
-    )
-    return f"{arm}: with the same decoder, the policy's points earn {signed(gain)} reward over uniform points: {ending}."
+        return f"{arm}: reward against the points of its start: no statement ({gain['reason']})."
+    ending = judge(gain, above="its points are better", below="its points are worse")
+    return f"{arm}: with the same decoder, its points earn {signed(gain)} reward over those that it began with: {ending}."
 
 
-def lesion_sentence(arm: str, ratio: Entry) -> str:
-    """Say how often points fall into lesions compared with uniform points (ratio 1)."""
+def lesion_sentence(
+    arm: str, ratio: Entry, *, gain: Entry | None, has_moved: bool, is_read: bool
+) -> str:
+    """Say how often points fall into lesions compared with uniform points (ratio 1), and whether that was learned.
+
+    Args:
+        arm: its name.
+        ratio: of its policy's points.
+        gain: that ratio minus the ratio of the points that it began with; None where it is not measured.
+        has_moved: whether its policy chooses otherwise than at its start.
+        is_read: whether any prediction reads the points.
+    """
     if ratio["ci95"] is None:
         return f"{arm}: points in lesions against uniform points: no statement ({ratio['reason']})."
     low, high = ratio["ci95"]
-    ending = judge(
-        ratio,
-        above="the attention finds lesions",
-        below="the attention avoids lesions",
-        neutral=1.0,
-    )
-    return (
-        f"{arm}: points fall into lesions {ratio['value']:.1f} times as often as uniform points "
-        f"(95% interval {low:.1f} to {high:.1f}): {ending}."
-    )
+    times = f"{ratio['value']:.1f} times as often as uniform points (95% interval {low:.1f} to {high:.1f})"
+    if not has_moved:
+        ending = "a fixed detector, not learned"
+    elif gain is None or gain["ci95"] is None:
+        ending = "beside its start: no statement"
+    else:
+        start = ratio["value"] - gain["value"]
+        than = f"those of its start {start:.1f} times"
+        told = judge(gain, above="more often than those", below="less often than those")
+        ending = f"{than}: {told}"
+    unread = "" if is_read else " No prediction reads them."
+    return f"{arm}: points fall into lesions {times}; {ending}.{unread}"
 
 
 def sensitivity_sentence(arm: str, shift: Entry) -> str:
     """Say how far the probability moves when the points of another core are used."""
     if shift["value"] is None:
         return f"{arm}: effect of another core's points: no statement ({shift['reason']})."
+    if is_zero(shift):
+        return (
+            f"{arm}: its decoder reads no point: with another core's points no probability moves."
+        )
     return f"{arm}: with another core's points the predicted probability moves by {shift['value']:.3f} on average."
 
 

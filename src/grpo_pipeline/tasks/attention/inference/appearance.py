@@ -90,8 +90,12 @@ def pooled_features(features: Tensor) -> np.ndarray:
     return features.double().mean(dim=(2, 3)).cpu().numpy()
 
 
-def look(examples: Examples, row: int) -> dict[str, np.ndarray]:
-    """Return the statistics of one image by group, without the encoder's features."""
+def look(examples: Examples, row: int, *, knows_region: bool = True) -> dict[str, np.ndarray]:
+    """Return the statistics of one image by group, without the encoder's features.
+
+    Where nobody has drawn a region (``knows_region``) its share of the image is not known, NaN: that all of the image is allowed
+    says nothing about the image.
+    """
     stored, region = examples.images[row], np.asarray(examples.region[row])
     box = content_box((stored > 0) | region)
     image = stored[box].astype(np.float64)
@@ -100,7 +104,8 @@ def look(examples: Examples, row: int) -> dict[str, np.ndarray]:
         "texture": texture(image),
         "layout": layout(image),
     }
-    size = np.array([np.log2(image.shape[0] / image.shape[1]), region[box].mean()])
+    share = region[box].mean() if knows_region else np.nan
+    size = np.array([np.log2(image.shape[0] / image.shape[1]), share])
     return {**looks, TOGETHER: np.concatenate(list(looks.values())), "size and region": size}
 
 

@@ -35,7 +35,7 @@ class Calibration(BaseModel):
     Attributes:
         split: on whose cores it was fitted.
         rule: who chose their points.
-        n_samples: point sets per core.
+        n_samples: point sets per core, whose mean probability was calibrated; models of before have 1.
         seed: of the points.
         method: ``platt`` has both numbers, ``temperature`` the slope 1 / T alone, ``none`` neither: there is no calibration.
         reason: why this method.
@@ -52,7 +52,7 @@ class Calibration(BaseModel):
 
     split: Literal["val"] = "val"
     rule: Literal["policy"] = "policy"
-    n_samples: Literal[1] = 1
+    n_samples: int = Field(default=1, ge=1)
     seed: int = 0
     method: Literal["platt", "temperature", "none"]
     reason: str
@@ -70,6 +70,15 @@ class Calibration(BaseModel):
             return np.full(np.shape(logits), np.nan)
         return np.asarray(expit(self.slope * np.asarray(logits, np.float64) + self.intercept))
 
+    def of_sets(self, logits: np.ndarray) -> float:
+        """Return the calibrated probability of a core by the logits of its point sets, [E]; NaN where there is no calibration.
+
+        It is that of their mean probability; of a model whose calibration was fitted on single sets, the mean of theirs.
+        """
+        if self.n_samples == 1:
+            return float(self.apply(logits).mean())
+        return float(self.apply(mean_logits(logits)))
+
 
 # Fit the calibration of a model's prediction on the validation split; nothing here sees a test core.
 #
@@ -78,6 +87,8 @@ class Calibration(BaseModel):
 # fitted to Platt's smoothed targets too, so that both are finite where the validation split is perfectly separated.
 
 BATCH_SIZE, BINS = 64, 10
+POINT_SETS = 8
+"""Of each core: their mean probability is calibrated, as a prediction gives it (``attention.predict.n_samples``)."""
 MIN_PER_CLASS = 10
 """Cores of each class below which two numbers are too many to fit."""
 CONSTANT = 1e-6
@@ -87,33 +98,36 @@ CONSTANT = 1e-6
 def calibrate(
     task: PointTask, policy: AttentionModel, data: AttentionData, rows: np.ndarray, *, seed: int
 ) -> dict[str, Any]:
-    """Fit the calibration on these rows and return it as JSON values, with what it was fitted on; a core counts once."""
-    logits = prediction_logits(task, policy, data, rows, seed=seed)
+    """Fit the calibration of the mean probability of point sets; returns it as JSON values, with what it was fitted on.
+
+    A core counts once: the probability of each set is combined over its frames first.
+    """
+    logits = prediction_logits(task, policy, data, rows, seed=seed)  # [n, E]
     table = data.examples.table.iloc[rows]
     label = core_rows(table)["label"].to_numpy()
     if FRAME_COLUMN in table:
         codes = pd.factorize(table["core_id"])[0]  # in the order of the cores' first rows
         logits = combine_logits(logits, codes, task.aggregate.core)
-    fitted = fit_calibration(logits, label == 1)
-    return fitted.model_copy(update={"seed": seed}).model_dump(mode="json")
+    fitted = fit_calibration(mean_logits(logits), label == 1)
+    told = {"seed": seed, "n_samples": POINT_SETS}
+    return fitted.model_copy(update=told).model_dump(mode="json")
 
 
 @torch.no_grad()
 def prediction_logits(
     task: Task, policy: AttentionModel, data: AttentionData, rows: np.ndarray, *, seed: int
 ) -> np.ndarray:
-    """Return the class logit of every core with one set of k points of the policy, float64 [n]."""
-    logits = [np.empty(0)]
+    """Return the class logits of every row with ``POINT_SETS`` sets of k points of the policy, float64 [n, E]."""
+    logits = [np.empty((0, POINT_SETS))]
     for number, start in enumerate(range(0, len(rows), BATCH_SIZE)):
         batch = task.make_batch(data, rows[start : start + BATCH_SIZE])
         context = task.encode(policy, batch)
         generator = step_generator(seed, number, stream=Stream.CALIBRATION, device=task.device)
         rollouts = task.sample(
-            policy, context, 1, temperature=1.0, proposal="policy", generator=generator
+            policy, context, POINT_SETS, temperature=1.0, proposal="policy", generator=generator
         )
-        logits.append(
-            task.decode(policy, context, rollouts, batch).class_logits[:, 0].double().cpu().numpy()
-        )
+        outcomes = task.decode(policy, context, rollouts, batch)
+        logits.append(outcomes.class_logits.double().cpu().numpy())
     return np.concatenate(logits)
 
 
@@ -197,6 +211,13 @@ def calibration_error(probs: np.ndarray, is_positive: np.ndarray) -> float:
     return float(
         weighted.calibration_error(probs, is_positive, np.ones((1, len(probs))), bins=BINS)[0]
     )
+
+
+def mean_logits(logits: np.ndarray) -> np.ndarray:
+    """Return the logit of the mean probability of point sets: [..., E] -> [...]."""
+    sets = np.moveaxis(np.asarray(logits, np.float64), -1, 0)
+    combined: np.ndarray = combine_logits(sets, np.zeros(len(sets), np.int64), "mean")[0]
+    return combined
 
 
 def combine_logits(

@@ -58,7 +58,7 @@ class PredictParams(BaseModel):
         workers: threads that check files; null = one per core of the machine, at most 8.
         on_bad_row: ``fail`` stops before anything is scored; ``quarantine`` goes on without the bad rows and lists them.
         seed: of the points.
-        n_samples: point sets per core; the first one gives the score, all of them its spread.
+        n_samples: point sets per core; their mean is the score, the first one is drawn.
         abstain: whether an image unlike those of the training gets no probability, beside being marked.
     """
 

@@ -40,7 +40,7 @@ from grpo_pipeline.tasks.attention.task import AttentionTask
 from grpo_pipeline.tasks.familiarity import Familiarity, Judgement
 
 LABELS = ("label", "involvement", "grade_group")
-REMEDY = "train again: kedro run --pipelines attention_data,attention_train"
+REMEDY = "train again: .venv/bin/kedro run --pipelines attention_data,attention_train"
 
 
 @dataclass(frozen=True)
@@ -50,26 +50,26 @@ class CorePrediction:
     Attributes:
         core_id: its name.
         patient_id: "" where unknown.
-        probs: P(cancer) of each point set, float64 [E]; the first one is the prediction.
-        calibrated: the same after calibration; NaN without one.
-        involvement: mean heatmap probability in the bag; NaN without a bag.
+        probs: P(cancer) of each point set, float64 [E]; their mean is the prediction.
+        calibrated: the prediction after calibration; NaN without one.
+        involvement: mean probability of the heatmap in the bag; NaN without a bag.
         points: (x, y) of each set in pixels of ``image``, float64 [E, k, 2]; frame of ``grey.py``. NaN where a policy that may
             stop placed fewer.
-        heatmap: probability per pixel of ``image`` with the first set, float32 [H, W]; None where it is withheld.
+        heatmap: probability per pixel of ``image``, the mean over the sets, float32 [H, W]; None where it is withheld.
         image: grey levels as they were read, uint8 [H, W].
         judgement: how far the image is from the training images; None of a model that does not know them.
         spacing_mm: row and column spacing, None where unknown.
         frame: name of the picture, "" of a core with one.
         labels: of the points of each set, float64 [E, k]: 1 foreground, 0 background, NaN where there is no point; None of a
             model whose points are all of the foreground.
-        classes: ``prob_<class>`` of the first set, and with grades ``expected_class``; empty of a model of a label. They are not
-            calibrated. Of findings each is a probability of its own.
+        classes: ``prob_<class>``, the mean over the sets, and with grades ``expected_class``; empty of a model of a label. They
+            are not calibrated. Of findings each is a probability of its own.
     """
 
     core_id: str
     patient_id: str
     probs: np.ndarray
-    calibrated: np.ndarray
+    calibrated: float
     involvement: float
     points: np.ndarray
     heatmap: np.ndarray | None
@@ -80,13 +80,17 @@ class CorePrediction:
     labels: np.ndarray | None = None
     classes: Mapping[str, float] = field(default_factory=dict)
 
+    @property
+    def prob(self) -> float:
+        """P(cancer): the mean over the point sets, so that it hardly depends on which were drawn."""
+        return float(self.probs.mean())
+
     def withheld(self) -> "CorePrediction":
         """Return the same without any probability: the points and the judgement stay."""
-        nothing = np.full_like(self.probs, np.nan)
         return replace(
             self,
-            probs=nothing,
-            calibrated=nothing,
+            probs=np.full_like(self.probs, np.nan),
+            calibrated=float("nan"),
             involvement=float("nan"),
             heatmap=None,
             classes=dict.fromkeys(self.classes, float("nan")),
@@ -136,7 +140,7 @@ class Predictor:
             raw: the data root.
             row: of the table of ``check_predict_manifest``.
             seed: of the points.
-            n_samples: number of point sets E; more of them leave the first one as it is.
+            n_samples: number of point sets E; more of them leave the points of the first one as they are.
             abstain: whether an image unlike the training images gets no probability.
 
         Raises:
@@ -164,17 +168,20 @@ class Predictor:
         values = [float(part) for part in text.split()]
         judgement = None
         if self.familiarity is not None:
-            vectors = {name: value[None] for name, value in look(examples, 0).items()}
+            looks = look(examples, 0, knows_region=bool(row["region_mask"]))
+            vectors = {name: value[None] for name, value in looks.items()}
             vectors[FEATURES] = pooled_features(context.features)
             judgement = self.familiarity.judge(vectors)
         prediction = CorePrediction(
             core_id=str(row["core_id"]),
             patient_id=str(row["patient_id"]),
             probs=logits.sigmoid().numpy(),
-            calibrated=self.calibration.apply(logits.numpy()),
-            involvement=float(outcomes.bag_probs[0, 0]) if has_bag(row, batch) else float("nan"),
+            calibrated=self.calibration.of_sets(logits.numpy()),
+            involvement=float(outcomes.bag_probs[0].mean())
+            if has_bag(row, batch)
+            else float("nan"),
             points=frame.to_image(point_coordinates(rollouts, self.task.grid)[0].cpu().numpy()),
-            heatmap=frame.map_to_image(outcomes.mask_logits[0, 0].sigmoid().cpu().numpy()),
+            heatmap=frame.map_to_image(outcomes.mask_logits[0].sigmoid().mean(0).cpu().numpy()),
             image=grey,
             judgement=judgement,
             spacing_mm=(values[0], values[1]) if values else None,
@@ -185,10 +192,8 @@ class Predictor:
             classes={}
             if self.task.classes is None or outcomes.class_scores is None
             else {
-                name: float(value[0])
-                for name, value in class_probs(
-                    outcomes.class_scores[:, 0], self.task.classes
-                ).items()
+                name: float(values.mean())
+                for name, values in class_probs(outcomes.class_scores[0], self.task.classes).items()
             },
         )
         doubts = judgement is not None and judgement.is_outside
@@ -214,7 +219,7 @@ class Predictor:
     def _sample(
         self, context: AttentionContext, *, content: int, seed: int, n_samples: int
     ) -> Rollouts:
-        """Draw the first set by itself, so that the prediction does not depend on how many others are drawn."""
+        """Draw the first set by itself, so that its points do not depend on how many others are drawn."""
         drawn = [
             self._draw(context, count, number, content, seed)
             for number, count in enumerate((1, n_samples - 1))

@@ -12,16 +12,17 @@ from grpo_pipeline.tasks.attention.inference.calibration import Calibration, com
 from grpo_pipeline.tasks.attention.inference.predictor import CorePrediction
 
 SCORE_COLUMNS = (
-    "core_id", "patient_id", "prob", "prob_calibrated", "prob_mean", "prob_std", "involvement", "outside",
-    "outside_why", "distance", "n_points", "n_sets", "height", "width", "spacing_row_mm", "spacing_column_mm", "heatmap",
+    "core_id", "patient_id", "prob", "prob_calibrated", "prob_std", "involvement", "outside", "outside_why", "distance",
+    "n_points", "n_sets", "height", "width", "spacing_row_mm", "spacing_column_mm", "heatmap",
 )  # fmt: skip
 POINT_COLUMNS = ("core_id", "set", "point", "x", "y", "x_mm", "y_mm")
 PATIENT_COLUMNS = ("patient_id", "cores", "outside", "prob", "prob_calibrated", "core_id")
 
 
 def score_row(prediction: CorePrediction, *, heatmap: str) -> dict[str, Any]:
-    """Return the row of one core: the prediction of the first set, mean and standard deviation (n in its denominator) of all.
+    """Return the row of one core: mean and standard deviation (n in its denominator) over the point sets, and their number.
 
+    ``n_points`` are those of the first set.
     ``outside``, ``outside_why`` and ``distance`` are empty for a model that cannot doubt.
 
     Args:
@@ -37,8 +38,8 @@ def score_row(prediction: CorePrediction, *, heatmap: str) -> dict[str, Any]:
         else (judgement.is_outside, judgement.why, judgement.distance)
     )
     values = (
-        prediction.core_id, prediction.patient_id, float(prediction.probs[0]), float(prediction.calibrated[0]),
-        float(prediction.probs.mean()), float(prediction.probs.std()), prediction.involvement, *doubt,
+        prediction.core_id, prediction.patient_id, prediction.prob, prediction.calibrated,
+        float(prediction.probs.std()), prediction.involvement, *doubt,
         n_points, n_sets, *prediction.image.shape, row_mm, column_mm, heatmap,
     )  # fmt: skip
     named = {FRAME_COLUMN: prediction.frame} if prediction.frame else {}
@@ -92,8 +93,8 @@ def _core_score(
     combined, calibrated = np.full(probs.shape[1], np.nan), np.nan
     if len(scored):
         logits = combine_logits(logit(probs[scored]), np.zeros(len(scored), int), rules.core)[0]
-        combined, calibrated = expit(logits), float(calibration.apply(logits)[0])
-    highest = int(scored[np.argmax(probs[scored, 0])]) if len(scored) else 0
+        combined, calibrated = expit(logits), calibration.of_sets(logits)
+    highest = int(scored[np.argmax(probs[scored].mean(axis=1))]) if len(scored) else 0
     far = 0 if table["distance"].isna().all() else int(np.nanargmax(table["distance"]))
     outside = table["outside"].dropna()
     of_each = classes is not None and classes.several
@@ -106,9 +107,8 @@ def _core_score(
         frames[0]
         | of_classes
         | {
-            "prob": float(combined[0]),
+            "prob": float(combined.mean()),
             "prob_calibrated": calibrated,
-            "prob_mean": float(combined.mean()),
             "prob_std": float(combined.std()),
             "involvement": float(table["involvement"].mean()),
             "outside": bool(outside.any()) if len(outside) else None,

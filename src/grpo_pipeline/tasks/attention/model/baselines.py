@@ -8,6 +8,7 @@ from scipy.ndimage import distance_transform_edt
 from torch import Tensor
 from torch.nn import functional as F
 
+from grpo_pipeline.core.ranking import first_largest
 from grpo_pipeline.core.training.execution import exact_region
 from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.tasks.attention.batch import centre_pixels
@@ -17,9 +18,9 @@ from grpo_pipeline.tasks.attention.model.point_sets import placed_points, split_
 from grpo_pipeline.tasks.attention.model.sam import cell_centres
 from grpo_pipeline.tasks.attention.params import BLOB_WIDTHS
 
-ORACLE, CONSTANT, HEATMAP, POOLED = "oracle", "constant", "heatmap", "pooled"
+ORACLE, CONSTANT, HEATMAP, POOLED, START = "oracle", "constant", "heatmap", "pooled", "start"
 RULES = (
-    *("policy", "greedy", "uniform", "centre", "fixed", CONSTANT, "blobs", "none"),
+    *("policy", START, "greedy", "uniform", "centre", "fixed", CONSTANT, "blobs", "none"),
     *(ORACLE, "shuffled", POOLED),
 )
 
@@ -38,7 +39,7 @@ def nearest_cells(targets: Tensor, cells: Tensor, grid: int, k: int) -> Tensor:
     """
     centres = cell_centres(torch.arange(grid * grid, device=cells.device), grid)
     distance = (centres[None] - targets[:, None]).square().sum(-1).masked_fill(~cells, torch.inf)
-    return distance.topk(k, largest=False).indices[:, None]
+    return first_largest(-distance, k)[1][:, None]
 
 
 def region_centroids(cells: Tensor, grid: int) -> Tensor:
@@ -123,7 +124,7 @@ def blob_prior(
 
 def highest_points(scores: Tensor, cells: Tensor, k: int) -> Tensor:
     """Return the k allowed cells of the highest scores, highest first: [P, V] and bool [P, V] -> int64 [P, 1, k]."""
-    return scores.masked_fill(~cells, -torch.inf).topk(k).indices[:, None]
+    return first_largest(scores.masked_fill(~cells, -torch.inf), k)[1][:, None]
 
 
 def point_coordinates(rollouts: Rollouts, grid: int) -> Tensor:

@@ -80,6 +80,7 @@ class AttentionModel(SetDecoder):
         *,
         clinical: ClinicalStatistics | None = None,
         classes: Classes | None = None,
+        heatmap_level: float = 0.0,
     ) -> None:
         """Build the model with random weights, or around a SAM that has some.
 
@@ -89,6 +90,7 @@ class AttentionModel(SetDecoder):
             net: a SAM to start from; None builds one, or reads the checkpoint of ``params``.
             clinical: columns and normalisation of the clinical prompts; None without ``params.clinical``.
             classes: that the class decoder tells apart; None for a label.
+            heatmap_level: log-odds that are added to every pixel of the decoder's heatmap.
 
         Raises:
             ValueError: if ``clinical`` is given without ``params.clinical``, or the other way round.
@@ -97,7 +99,7 @@ class AttentionModel(SetDecoder):
         check_clinical(params, clinical)
         self.checkpoint, self.box = params.checkpoint, params.box
         self.looks_at, self.mask_prompt = params.looks_at, params.mask_prompt
-        self.reads_mask = params.reads_mask
+        self.reads_mask, self.heatmap_level = params.reads_mask, heatmap_level
         self.points, self.points_per_look = params.points, params.points // params.looks
         if params.checkpoint is not None and net is None:
             net = load_net(params, image_size)
@@ -125,7 +127,7 @@ class AttentionModel(SetDecoder):
         tune_encoder(self.sam.net.vision_encoder, params)
         # A copy, so that both start from the same weights and nothing else is drawn in another way.
         self.policy_encoder = None
-        if params.policy_encoder == "own":
+        if params.copies_encoder:
             self.policy_encoder = copy.deepcopy(self.sam.net.vision_encoder)
         # Last, so that everything else starts as it does without them.
         self.clinical = self.clinical_read_out = None
@@ -167,7 +169,14 @@ class AttentionModel(SetDecoder):
         params = ModelParams.model_validate({"value_pool": "image"} | description["model"])
         told = description.get("classes")
         classes = None if told is None else Classes.model_validate(told)
-        return cls(params, description["image_size"], net, clinical=clinical, classes=classes)
+        return cls(
+            params,
+            description["image_size"],
+            net,
+            clinical=clinical,
+            classes=classes,
+            heatmap_level=description.get("heatmap_level", 0.0),  # models of before have none
+        )
 
     def components(self) -> dict[str, list[nn.Module]]:
         """Return the modules of each component, by the names of their learning rates."""

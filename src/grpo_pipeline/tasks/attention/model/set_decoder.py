@@ -56,6 +56,7 @@ class SetDecoder(nn.Module):
     mask_prompt: bool
     reads_mask: Literal["none", "prompted", "seeded"]
     points_per_look: int
+    heatmap_level: float
 
     def decode(
         self,
@@ -197,11 +198,12 @@ class SetDecoder(nn.Module):
                 with_segmentation=draws,
                 detail=self._prompted(detail, placed, is_there, is_behind) if draws else None,
             )
+            heatmap = decoded.mask_logits + self.heatmap_level
             if self.detail is None or detail is None:
-                return decoded
+                return replace(decoded, mask_logits=heatmap)
             with exact_region(detail):
                 heat = self.detail.heat(at_least_float32(detail))  # [P, 1, 4h, 4w], for all G sets
-            return replace(decoded, mask_logits=decoded.mask_logits + heat)
+            return replace(decoded, mask_logits=heatmap + heat)
 
         k, earlier = points.shape[2], None
         if self.mask_prompt:

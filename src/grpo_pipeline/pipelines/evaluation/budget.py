@@ -1,0 +1,91 @@
+"""Count what the training of an arm has cost, and say where an arm and its control had unequal budgets."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pandas as pd
+
+SAMPLES, REWARD_CALLS = "samples", "reward_calls"
+LEARNS = "policy/loss"  # is measured where, and only where, the policy learns from rewards
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The cost of one training.
+
+    Attributes:
+        steps: batches that it learned from.
+        samples: that were drawn for them; None where it was not counted.
+        reward_calls: samples, and parts of samples, whose reward was measured; None where it was not counted.
+        learns_from_reward: whether a loss of the policy read the rewards at any step.
+    """
+
+    steps: int
+    samples: int | None
+    reward_calls: int | None
+    learns_from_reward: bool
+
+    def document(self) -> dict[str, Any]:
+        """Return the fields, for JSON."""
+        return asdict(self)
+
+
+def read_budget(rows: pd.DataFrame) -> Budget:
+    """Count the budget of a training from its metric rows (docs/metrics.md)."""
+    train = rows[rows["split"] == "train"] if "split" in rows else rows.iloc[:0]
+
+    def total(name: str) -> int | None:
+        if name not in train or train[name].isna().any():
+            return None
+        return int(train[name].sum())
+
+    is_taught = LEARNS in train and bool(train[LEARNS].notna().any())
+    return Budget(len(train), total(SAMPLES), total(REWARD_CALLS), is_taught)
+
+
+def mean_budget(budgets: Collection[Budget]) -> Budget:
+    """Return the budget of a training on average over seeds and folds, in whole numbers."""
+
+    def mean(counts: Iterable[int | None]) -> int | None:
+        known = [count for count in counts if count is not None]
+        return round(sum(known) / len(known)) if len(known) == len(budgets) else None
+
+    return Budget(
+        mean(one.steps for one in budgets) or 0,
+        mean(one.samples for one in budgets),
+        mean(one.reward_calls for one in budgets),
+        any(one.learns_from_reward for one in budgets),
+    )
+
+
+def longer_than(training: Mapping[str, Mapping[str, Any]], control: str) -> list[str]:
+    """Return the arms that were trained for more steps than the control, of a document's section ``training``."""
+    if control not in training:
+        return []
+    steps = training[control]["steps"]
+    return [arm for arm, budget in training.items() if budget["steps"] > steps]
+
+
+def budget_sentences(budgets: Mapping[str, Budget], *, control: str) -> list[str]:
+    """Say in one sentence which arms had another budget than the control; nothing where all are equal or none is known."""
+    if control not in budgets:
+        return []
+    theirs, unequal = budgets[control], []
+    for arm, budget in budgets.items():
+        parts = [
+            f"{count:,} {what} against {other:,}"
+            for what, count, other in (
+                ("steps", budget.steps, theirs.steps),
+                ("samples", budget.samples, theirs.samples),
+                ("reward calls", budget.reward_calls, theirs.reward_calls),
+            )
+            if count is not None and other is not None and count != other
+        ]
+        if parts:
+            unequal.append(f"{arm} had {', '.join(parts)}")
+    if not unequal:
+        return []
+    longer = any(budget.steps > theirs.steps for budget in budgets.values())
+    ending = ": more steps alone may explain a difference" if longer else ""
+    return [f"Unequal training: {'; '.join(unequal)} of the control {control}{ending}."]

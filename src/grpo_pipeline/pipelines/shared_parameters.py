@@ -1,0 +1,53 @@
+"""Parameters that every task has and few set: a task's own section says what differs (``conf/base/parameters/tasks.yml``)."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from grpo_pipeline.pipelines.arms import ALGORITHM, BASE, merge
+from grpo_pipeline.tasks import TASKS, find_task
+
+TASK = "{task}"
+# Named whole where a task names them at all: a default arm or component beside its own would be another experiment.
+WHOLE = (("compare", "arms"), ("cross_validation", "arms"), ("gradient_flow", "expected"))
+
+
+def with_shared(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters without the section ``{task}``, which every task's own section is merged onto.
+
+    A section that a task has a model of its own for (``TaskSpec.sections``) has no shared part, nor has an arm that names its
+    algorithm.
+
+    Args:
+        parameters: of the run; they stay as they are. Without ``{task}`` they come back equal.
+    """
+    found = {name: value for name, value in parameters.items() if name != TASK}
+    shared = parameters.get(TASK)
+    if not isinstance(shared, Mapping):
+        return found
+    for task in TASKS:
+        if isinstance(own := found.get(task), Mapping):
+            begun = {name: x for name, x in shared.items() if name not in find_task(task).sections}
+            for section, key in WHOLE:
+                if isinstance(own.get(section), Mapping) and key in own[section]:
+                    kept = {name: x for name, x in begun.get(section, {}).items() if name != key}
+                    begun[section] = kept
+            begun = {name: x for name, x in begun.items() if not _is_described(own.get(name))}
+            found[task] = merge(_named(begun, task), own)
+    return found
+
+
+def _is_described(arm: Any) -> bool:
+    """Say whether an arm says by itself what it is: by the name of its algorithm, or another arm that it goes out from."""
+    if not isinstance(arm, Mapping):
+        return False
+    algorithm = arm.get(ALGORITHM)
+    return BASE in arm or (isinstance(algorithm, Mapping) and "name" in algorithm)
+
+
+def _named(value: Any, task: str) -> Any:
+    """Return a tree with the task's name in the place of ``{task}``."""
+    if isinstance(value, str):
+        return value.replace(TASK, task)
+    if isinstance(value, Mapping):
+        return {name: _named(part, task) for name, part in value.items()}
+    return [_named(part, task) for part in value] if isinstance(value, list) else value

@@ -1,0 +1,218 @@
+"""What decides a trial and a stage, each ingredient alone; what is said and kept of trials, worked out by hand."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from tiny_attention import algorithm_params, training_params
+
+from grpo_pipeline.core.storage.checkpoint import Checkpoint
+from grpo_pipeline.pipelines.experiments.trials import engine, setup, setups
+from grpo_pipeline.pipelines.experiments.trials.engine import Bench, Pace, reason_of, run_trial, shortened
+from grpo_pipeline.pipelines.experiments.trials.records import Trial
+from grpo_pipeline.pipelines.experiments.trials.setups import InitialWeights, StageParams
+
+
+def arm(*, rule: str = "policy", **parameters: Any) -> Any:
+    return SimpleNamespace(
+        parameters=parameters, algorithm="algorithm", training="training", description=SimpleNamespace(rule=rule, baseline=None)
+    )
+
+
+@pytest.fixture
+def digest(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """``digest(arm, seed=…, …)``: the digest of a trial whose examples, task and code are what is given."""
+
+    def of(one: Any, *, seed: int = 0, examples: str = "e", run: str = "r", source: str = "s", split: Any = None) -> str:
+        monkeypatch.setattr(engine, "examples_of", lambda setup, trial, given: f"{given} {trial.split}")
+        monkeypatch.setattr(engine, "open_task", lambda setup, arm, there: f"task of {there}")
+        monkeypatch.setattr(engine, "data_of", lambda setup, arm, there: f"data of {there}")
+        monkeypatch.setattr(engine, "run_digest", lambda *given, seed: f"{run} {given} {seed}")
+        monkeypatch.setattr(engine, "source_digest", lambda task: f"{source} of {task}")
+        return engine.trial_digest(SimpleNamespace(task="t"), one, Trial("a", seed, split=split), examples)
+
+    return of
+
+
+def test_each_ingredient_of_a_trial_alone_changes_its_digest(digest: Any) -> None:
+    base = digest(arm(model={"points": 3, "width": 8}))
+    assert digest(arm(model={"width": 8, "points": 3})) == base  # the order of keys says nothing
+    changed = {"seed": 1}, {"examples": "f"}, {"run": "q"}, {"source": "c"}, {"split": {"a": "val"}}
+    others = [digest(arm(model={"points": 3, "width": 8}), **one) for one in changed]
+    others += [digest(arm(model={"points": 4, "width": 8})), digest(arm(model={"points": 3}))]
+    others += [digest(arm(rule="other", model={"points": 3, "width": 8}))]
+    assert len({base, *others}) == 9
+
+
+def test_the_code_of_a_trial_is_all_that_trains_and_the_versions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every folder by name; another version of this package or of torch is other code."""
+    asked: list[tuple[str, ...]] = []
+    monkeypatch.setattr(
+        engine, "digest_of_sources", lambda package, names, salt="": asked.append((salt, *names)) or f"{salt} {names}"
+    )
+    first = engine.source_digest.__wrapped__("dialogue")
+    _, *shared = asked[0]
+    expected = {
+        *(
+            "core",
+            "rewards",
+            "statistics",
+            "pipelines/step",
+            "pipelines/training",
+            "tasks/base.py",
+            "tasks/folds.py",
+            "tasks/shared.py",
+        ),
+        *("pipelines/experiments/trials/setup.py", "pipelines/experiments/trials/setups.py"),
+    }
+    assert expected <= set(shared)
+    assert {names for _, *own in asked[1:] for names in own} == {"dialogue"}  # tasks/dialogue and pipelines/data/dialogue
+    assert len(asked) == 3
+    for module, name in ((engine.grpo_pipeline, "__version__"), (torch, "__version__")):
+        with monkeypatch.context() as patch:
+            patch.setattr(module, name, "99.0")
+            assert engine.source_digest.__wrapped__("dialogue") != first
+
+
+class Known:
+    """A task that says of itself what it is given."""
+
+    def __init__(self, facts: str = "f", device: str = "cpu") -> None:
+        self.facts, self.device, self.asked = facts, device, list[Any]()
+
+    def fingerprint(self, data: Any, *, draws: bool) -> dict[str, Any]:
+        self.asked.append(draws)
+        return {"facts": self.facts, "data": data, "draws": draws}
+
+    def check_data(self, data: Any) -> None:
+        self.asked.append(("data", data))
+
+    def check_algorithm(self, algorithm: Any) -> None:
+        self.asked.append(algorithm)
+
+    def open_stage(self, name: str, sections: Any) -> "Known":
+        self.asked.append((name, sections))
+        return self
+
+    def begin_with(self, model: Any) -> Any:
+        return "begun", model
+
+
+def stage(arm_name: str = "supervised", epochs: int = 1, **changes: Any) -> StageParams:
+    return StageParams(algorithm=algorithm_params(arm_name, **changes), training=training_params(epochs=epochs))
+
+
+def test_a_stage_is_trained_again_for_whatever_decides_its_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    trained: list[Any] = []
+
+    def train(algorithm: Any, training: Any, task: Any, data: Any, *, seed: int) -> Any:
+        trained.append((algorithm.name, training.epochs, task.facts, data, seed))
+        return f"weights {len(trained)}", []
+
+    monkeypatch.setattr(setups, "train_weights", train)
+    first = setups.train_stage(stage(), 4, Known(), "data", InitialWeights())
+    assert (first.model, trained) == ("weights 1", [("supervised", 1, "f", "data", 4)])
+    assert setups.train_stage(stage(), 4, Known(), "data", first) is first
+    keys = {first.key}
+    for changed in (
+        (stage(epochs=2), 4, Known(), "data"), (stage(supervised_weight=0.3), 4, Known(), "data"), (stage(), 5, Known(), "data"),
+        (stage(), 4, Known("g"), "data"), (stage(), 4, Known(device="cuda"), "data"), (stage(), 4, Known(), "other"),
+        (stage("supervised", proposal="policy"), 4, Known(), "data"),
+    ):  # fmt: skip
+        found = setups.train_stage(*changed, first)
+        assert found.key not in keys
+        keys.add(found.key)
+    assert len(trained) == 8
+
+
+@pytest.mark.parametrize(("proposal", "draws"), [("none", False), ("uniform", True), ("policy", True)])
+def test_rewards_decide_a_stage_only_where_it_draws_samples(monkeypatch: pytest.MonkeyPatch, proposal: str, draws: bool) -> None:
+    monkeypatch.setattr(setups, "train_weights", lambda *given, seed: ("weights", []))
+    task = Known()
+    setups.train_stage(stage(proposal=proposal), 0, task, "data", InitialWeights())
+    assert task.asked == [draws]
+
+
+def test_what_an_arm_and_its_stage_ask_for_is_checked_before_the_stage_is_trained() -> None:
+    task = Known()
+    assert setups.check_arm("arm", stage(), task, "data") is task
+    assert task.asked == [("data", "data"), stage().algorithm, "arm"]
+    optional = setups.OptionalStageParams(
+        algorithm=algorithm_params("supervised"), training=training_params(), masking={"share": 0.5}
+    )
+    check, task = setups.optional_check("pre"), Known()
+    assert check("arm", optional, task, "data") is task
+    assert task.asked == [("data", "data"), "arm", ("pre", {"masking": {"share": 0.5}}), optional.algorithm]
+    plain = Known()
+    assert check("arm", None, plain, "data") is plain
+    assert plain.asked == [("data", "data"), "arm"]
+    known = InitialWeights("key", "model")
+    assert setups.train_optional(None, 0, task, "data", known) is known
+    assert setups.begin_with_optional(None, task, known) is task
+    assert setups.begin_with_optional(optional, task, known) == setups.begin_with(task, known) == ("begun", "model")
+
+
+def test_a_trial_keeps_all_rows_and_the_last_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, last = (Checkpoint({}, {}, None, {}, {"step": step}) for step in (1, 3))
+    asked: list[Any] = []
+
+    def train(algorithm: Any, training: Any, resume: str, task: Any, data: Any, state: Any, start: Any, probe: Any) -> Any:
+        asked.append((algorithm, training.animation_frames, training.epochs, resume, task, data, state))
+        yield [], False
+        yield [{"step": 0}], first
+        yield [{"step": 1}, {"step": 2}], last
+        yield [{"step": 3}], False
+
+    build = lambda algorithm, training, seed, task, data: f"state of {seed}"  # noqa: E731
+    exported = lambda task, checkpoint: (task, checkpoint)  # noqa: E731
+    monkeypatch.setattr(setup, "nodes", SimpleNamespace(train=train, build_state=build, export_model=exported))
+    weights, rows = setup.train_weights("algorithm", training_params(epochs=7, animation_frames=9), "task", "data", seed=6)
+    assert weights == ("task", last)
+    assert rows == [{"step": step} for step in range(4)]
+    assert asked == [("algorithm", 0, 7, "never", "task", "data", "state of 6")]
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+def test_the_record_of_a_trial_says_how_it_went(monkeypatch: pytest.MonkeyPatch, keeps: bool) -> None:
+    monkeypatch.setattr(engine, "open_trial", lambda *given: SimpleNamespace(memory="memory of this one"))
+    done = setup.Trained("predictions", [{"step": 0}], "weights")
+    monkeypatch.setattr(engine, "train_trial", lambda setup, arm, opened, *, seed: done)
+    clock = iter([10.0, 12.5])
+    monkeypatch.setattr(engine.time, "perf_counter", lambda: next(clock))
+    bench = Bench(SimpleNamespace(task="t"), "examples", lambda rows, rule: {f"{rows} {rule}": 0.5}, keeps_weights=keeps)
+    record, memory = run_trial(arm(rule="own", x=1), Trial("a", 3, "2"), bench, digest="d", memory="before")
+    header = record.header
+    assert (header.key, header.task, header.arm, header.seed, header.fold) == ("a.seed3.fold2", "t", "a", 3, "2")
+    assert (header.status, header.seconds, header.digest, header.parameters) == ("finished", 2.5, "d", {"x": 1})
+    assert (header.metrics, header.reason, record.traceback) == ({"predictions own": 0.5}, None, None)
+    assert (record.predictions, record.metric_rows) == ("predictions", [{"step": 0}])
+    assert (record.weights, memory) == ("weights" if keeps else None, "memory of this one")
+
+
+def test_a_trial_that_fails_leaves_the_memory_of_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> Any:
+        raise RuntimeError("no\n  data")
+
+    monkeypatch.setattr(engine, "open_trial", refuse)
+    record, memory = run_trial(arm(), Trial("a", 0), Bench(SimpleNamespace(task="t"), None, dict), digest="d", memory="before")
+    assert (record.header.status, record.header.reason, memory) == ("failed", "RuntimeError: no data", "before")
+    assert "refuse" in record.traceback
+
+
+def test_reasons_are_one_sentence() -> None:
+    errors = [ValueError("a  b\nc"), ValueError(), RuntimeError("x"), KeyError()]
+    assert [reason_of(error) for error in errors] == ["a b c", "ValueError", "RuntimeError: x", "KeyError"]
+
+
+def test_the_rest_takes_as_long_as_the_trials_of_this_run() -> None:
+    pace = Pace(4, [10.0, 20.0])
+    assert pace.left() == ", about 60 s left"  # the mean of earlier ones, 15 s
+    pace.count(30.0)
+    assert pace.left() == ", about 2 min left"  # 3 times 30 s
+    pace.count(20.0)
+    assert pace.left() == ", about 50 s left"  # 2 times 25 s
+    assert Pace(4, []).left() == ""
+    assert Pace(1, [89.9]).left() == ", about 90 s left"
+    assert shortened([*"abcdef"]) == "a, b, c, d, e, f"
+    assert shortened([*"abcdefgh"]) == "a, b, c, d, e, f and 2 more"

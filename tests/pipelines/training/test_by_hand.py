@@ -1,0 +1,326 @@
+"""Nodes beside the loop, on tasks that only note what they are asked: frames, tables of many batches, replayed groups, starts."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from tiny_attention import algorithm_params, section, training_params
+from tiny_choices import ChoicePolicy, TinyChoices, own_rates
+
+from grpo_pipeline.core.params import AlgorithmParams
+from grpo_pipeline.core.rng import Stream, numpy_generator, step_generator
+from grpo_pipeline.core.storage.checkpoint import NoCheckpoint
+from grpo_pipeline.core.storage.weights import ModelWeights
+from grpo_pipeline.core.training.replay import StoredGroup
+from grpo_pipeline.core.types import Rollouts
+from grpo_pipeline.pipelines.evaluation import nodes as evaluation
+from grpo_pipeline.pipelines.params import SamplingParams
+from grpo_pipeline.pipelines.step.collect import Replayed
+from grpo_pipeline.pipelines.training import loader, nodes, stages
+from grpo_pipeline.pipelines.training.loop import Film, StepRunner, merge_metrics, to_floats
+from grpo_pipeline.tasks.exported import TrainedArms
+
+TRAIN, VAL, TEST = np.arange(100, 123), np.arange(40, 60), np.arange(200, 333)  # 23, 20 and 133 rows
+
+
+class Asked(TinyChoices):
+    """Rows of unequal splits; notes frames, batches and samples that it is asked for."""
+
+    device = torch.device("cpu")
+
+    def __init__(self, **more: Any) -> None:
+        self.frames: list[tuple[int, ...]] = []
+        self.drawn: list[dict[str, Any]] = []
+        self.more = more
+
+    def rows(self, data: Any, split: str) -> np.ndarray:
+        return {"train": TRAIN, "val": VAL, "test": TEST, "none": TRAIN[:0]}[split]
+
+    def training_frame(self, policy: Any, data: Any, rows: np.ndarray, *, seed: int) -> dict[str, torch.Tensor]:
+        self.frames.append((seed, *rows.tolist()))
+        torch.rand(1)  # of no stream of training
+        return {"shown": torch.tensor([len(self.frames)])}
+
+    def make_batch(self, data: Any, rows: np.ndarray, *, generator: Any = None) -> Any:
+        return super().make_batch(data, rows % 8, generator=generator), rows
+
+    def encode(self, policy: Any, batch: Any) -> Any:
+        return super().encode(policy, batch[0])
+
+    def sample(self, policy: Any, context: Any, group: int, **options: Any) -> Rollouts:
+        drawn = super().sample(policy, context, group, **options)
+        seed = options.pop("generator").initial_seed()
+        self.drawn.append({"group": group, "seed": seed, "prompts": len(context.features), **options})
+        return drawn
+
+    def tabulate(self, data: Any, batch: Any, rollouts: Rollouts) -> pd.DataFrame:
+        group = rollouts.actions.shape[1]
+        first = rollouts.actions[:, :, 0].flatten().tolist()
+        return pd.DataFrame({"row": np.repeat(batch[1], group), "first": first})
+
+    def describe(self, policy: Any) -> dict[str, Any]:
+        return {"task": "tiny"}
+
+    def evaluate(self, policy: Any, data: Any, rows: np.ndarray, *, seed: int, n_samples: int) -> pd.DataFrame:
+        return pd.DataFrame({"row": rows, "seed": seed, "n": n_samples, "weight": policy.head[0, 0].item()})
+
+    def showcase(self, policy: Any, data: Any, rows: np.ndarray, *, seed: int) -> dict[str, np.ndarray]:
+        return {"rows": rows, "seed": np.array([seed]), "weight": np.array([policy.head[0, 0].item()])}
+
+
+def state_at(step: int, total: int, seed: int = 5) -> Any:
+    return SimpleNamespace(step=step, total_steps=total, generator_seed=seed, policy=ChoicePolicy(0))
+
+
+@pytest.mark.parametrize(
+    ("epochs", "count", "taken"),
+    [
+        # 23 rows in batches of 5: 4 steps an epoch.
+        (6, 4, [0, 8, 16, 24]),  # every 2 epochs
+        (7, 4, [0, 8, 16, 24, 28]),  # 7 / 3 rounds to 2; the last step in any case
+        (6, 2, [0, 24]),
+        (2, 9, [0, 4, 8]),  # not within an epoch
+        (3, 1, [0, 12]),
+        (3, 0, []),
+    ],
+)
+def test_frames_come_at_even_ends_of_epochs_of_six_rows_of_the_seed(epochs: int, count: int, taken: list[int]) -> None:
+    task, total = Asked(), 4 * epochs
+    film = Film(task, None, training_params(batch_size=5, animation_frames=count), state_at(0, total), {})
+    before = torch.get_rng_state()
+    for step in range(1, total + 1):
+        film.take(state_at(step, total))
+    assert [int(name.partition("/")[0]) for name in film.frames] == taken
+    assert all(name.partition("/")[2] == "shown" and len(name.partition("/")[0]) == 9 for name in film.frames)
+    rows = tuple(sorted(numpy_generator(5, Stream.FRAME_ROWS).permutation(VAL)[:6].tolist()))
+    assert set(task.frames) <= {(5, *rows)}
+    assert not taken or torch.equal(before, torch.get_rng_state())
+
+
+def test_a_film_that_goes_on_has_the_frames_before_and_none_of_its_first_step() -> None:
+    task = Asked()
+    film = Film(
+        task, None, training_params(batch_size=5, animation_frames=4), state_at(8, 24), {"000000000/shown": torch.tensor(7)}
+    )
+    assert list(film.frames) == ["000000000/shown"]
+    film.take(state_at(9, 24))
+    assert task.frames == []
+    film.take(state_at(16, 24))
+    assert list(film.frames) == ["000000000/shown", "000000016/shown"]
+
+
+def weights(seed: int) -> ModelWeights:
+    return ModelWeights(ChoicePolicy(seed).state_dict(), {"task": "tiny"})
+
+
+def test_a_table_of_samples_is_drawn_in_batches_of_64_with_noise_of_their_own() -> None:
+    """133 rows: 64, 64 and 5, each with the generator of its number."""
+    task, algorithm = Asked(), algorithm_params("supervised", proposal="uniform")
+    predictions, table, shown = nodes.predict(algorithm, training_params(group_size=3), 9, task, None, weights(4))
+    seeds = [step_generator(9, number, stream=Stream.SAMPLE_TABLE).initial_seed() for number in range(3)]
+    expected = {"group": 3, "temperature": 1.0, "proposal": "uniform"}
+    assert task.drawn == [{**expected, "seed": seed, "prompts": n} for seed, n in zip(seeds, (64, 64, 5), strict=True)]
+    assert table["row"].tolist() == np.repeat(TEST, 3).tolist()
+    assert table.index.tolist() == list(range(399))
+    weight = ChoicePolicy(4).head[0, 0].item()
+    assert predictions.drop_duplicates(["seed", "n", "weight"]).iloc[0].to_dict() == {
+        "row": 200,
+        "seed": 9,
+        "n": 3,
+        "weight": weight,
+    }
+    assert predictions["row"].tolist() == TEST.tolist()
+    few = sorted(numpy_generator(9, Stream.SHOWCASE_ROWS).permutation(TEST)[:12].tolist())
+    assert (shown["rows"].tolist(), shown["seed"][0], shown["weight"][0]) == (few, 9, weight)
+
+
+def test_a_prediction_draws_in_batches_at_its_own_temperature(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    task = Asked()
+    monkeypatch.setattr(TrainedArms, "load", lambda self, arm, *, parameter: weights({"own": 4}[arm]))
+    monkeypatch.setattr(TrainedArms, "find", lambda self, arm, *, parameter: tmp_path / arm)
+    params = SamplingParams(arm="own", split="test", samples=2, temperature=0.7, seed=3)
+    table, report = evaluation.sample_split(params, task, None, TrainedArms(tmp_path))
+    seeds = [step_generator(3, number, stream=Stream.PREDICTED_SAMPLES).initial_seed() for number in range(3)]
+    expected = {"group": 2, "temperature": 0.7, "proposal": "policy"}
+    assert task.drawn == [{**expected, "seed": seed, "prompts": n} for seed, n in zip(seeds, (64, 64, 5), strict=True)]
+    assert table["row"].tolist() == np.repeat(TEST, 2).tolist()
+    policy = ChoicePolicy(4)
+    last, _ = task.make_batch(None, TEST[128:])
+    generator = step_generator(3, 2, stream=Stream.PREDICTED_SAMPLES)
+    drawn = TinyChoices().sample(
+        policy, TinyChoices().encode(policy, last), 2, temperature=0.7, proposal="policy", generator=generator
+    )
+    assert table["first"].tolist()[-10:] == drawn.actions[:, :, 0].flatten().tolist()
+    counts = ("rows", "scored", "quarantined", "samples", "temperature", "seed", "split", "arm")
+    assert [report[name] for name in counts] == [133, 133, 0, 2, 0.7, 3, "test", "own"]
+
+
+def rollouts_of(prompts: int) -> Rollouts:
+    actions = torch.arange(prompts * 4).reshape(prompts, 2, 2)
+    return Rollouts(actions, actions / 10, torch.ones_like(actions, dtype=torch.bool))
+
+
+def group(row: int, step: int) -> StoredGroup:
+    one = rollouts_of(1)
+    return StoredGroup(row, one.actions[0], one.logprobs[0], one.is_valid[0], step, 0.5, 1.0)
+
+
+REPLAY = {"capacity": 20, "max_age_steps": 9, "share": 0.5, "importance_cap": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("prompts", "share", "stored", "replayed"), [(5, 0.5, 9, 2), (5, 0.7, 9, 3), (4, 0.9, 9, 3), (6, 0.5, 2, 2), (6, 0.1, 9, 0)]
+)
+def test_stored_groups_stand_at_the_last_places_of_a_batch(prompts: int, share: float, stored: int, replayed: int) -> None:
+    algorithm = algorithm_params(replay=REPLAY | {"share": share})
+    state = nodes.build_state(algorithm, own_rates(training_params(), 0.1), 2, TinyChoices(), None)
+    state.replay.add([group(900 + n, 3) for n in range(stored)])
+    fresh = np.arange(10, 10 + prompts)
+    given = fresh.copy()
+    planned, found = loader.plan_batch(algorithm, replace(state, step=6, total_steps=10), fresh)
+    assert len(found.groups) == replayed
+    assert found.positions == tuple(range(prompts - replayed, prompts))
+    assert planned.tolist() == [*given[: prompts - replayed].tolist(), *(one.row for one in found.groups)]
+    assert fresh.tolist() == given.tolist()  # not written into
+    assert all(one.row >= 900 for one in found.groups)
+
+
+def test_fresh_groups_are_remembered_with_what_they_taught() -> None:
+    algorithm = algorithm_params(replay=REPLAY)
+    state = nodes.build_state(algorithm, own_rates(training_params(), 0.1), 2, TinyChoices(), None)
+    rows = np.array([11, 12, 13, 14])
+    values = torch.tensor([[1.0, -3.0], [0.0, 0.0], [0.5, -0.5], [9.0, 9.0]])
+    experience = SimpleNamespace(rollouts=rollouts_of(4), advantages=SimpleNamespace(values=values), temperature=0.7)
+    loader.remember(replace(state, step=6), experience, rows, Replayed((group(14, 3),), (3,)))
+    found = {one.row: one for one in state.replay.groups}
+    assert {row: (one.signal, one.step, one.temperature) for row, one in found.items()} == {11: (2.0, 6, 0.7), 13: (0.5, 6, 0.7)}
+    assert found[13].actions.tolist() == [[8, 9], [10, 11]]
+    assert found[13].behaviour_logprobs.flatten().tolist() == pytest.approx([0.8, 0.9, 1.0, 1.1])
+    weights = SimpleNamespace(importance=torch.tensor([[1.0, 1.0], [0.5, 1.5], [0.2, 0.4]]))
+    metrics = loader.replay_metrics(9, weights, Replayed((group(1, 3), group(2, 8)), (1, 2)))
+    assert metrics == pytest.approx({"replay/groups": 2.0, "replay/importance_mean": 0.65, "replay/age_steps": 3.5})
+    assert loader.replay_metrics(9, weights, Replayed((), ())) == {}
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "epochs", "max_steps", "total"),
+    [(5, 3, None, 12), (5, 3, 7, 7), (5, 3, 12, 12), (5, 3, 99, 12), (50, 3, None, 3)],
+)
+def test_a_run_has_the_whole_batches_of_its_epochs_or_its_most_steps(
+    batch_size: int, epochs: int, max_steps: Any, total: int
+) -> None:
+    training = own_rates(training_params(batch_size=batch_size, epochs=epochs, max_steps=max_steps, precision="bf16"), 0.1)
+    state = nodes.build_state(algorithm_params(), training, 8, Asked(), None)
+    assert (state.total_steps, state.step, state.epoch, state.generator_seed, state.precision) == (total, 0, 0, 8, "bf16")
+    assert torch.equal(state.policy.head, ChoicePolicy(8).head)
+    assert torch.equal(state.reference.head, ChoicePolicy(8).head)
+    assert state.reference.head is not state.policy.head
+    assert state.replay is None
+    assert nodes.build_state(algorithm_params(kl_weight=0.0), training, 8, Asked(), None).reference is None
+    replay = nodes.build_state(algorithm_params(replay=REPLAY), training, 8, Asked(), None).replay
+    assert (replay.capacity, replay.max_age_steps) == (20, 9)
+
+
+def test_every_refusal_of_a_start_is_asked_for() -> None:
+    class Strict(Asked):
+        repeats_prompts = False
+
+        def check_algorithm(self, algorithm: AlgorithmParams) -> None:
+            if algorithm.update_epochs == 7:
+                raise ValueError("the task says no")
+
+    training = own_rates(training_params(), 0.1)
+    nodes.build_state(algorithm_params(), training, 0, Strict(), None)
+    for changes, said in (
+        ({"update_epochs": 7}, "the task says no"),
+        ({"replay": REPLAY}, "replay must be null where tiny.augment"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            nodes.build_state(algorithm_params(**changes), training, 0, Strict(), None)
+    rates = training.optimizer.model_copy(update={"learning_rates": {"encoder": 0.1}})
+    with pytest.raises(ValueError, match=r"learning_rates must name \['encoder', 'head'\], got nothing for \['head'\]; add them"):
+        nodes.build_state(algorithm_params(), training.model_copy(update={"optimizer": rates}), 0, Asked(), None)
+    state = nodes.build_state(algorithm_params(), training, 0, Asked(), None)
+    task = Asked()
+    task.fingerprint = lambda *args, **kwargs: {}
+    with pytest.raises(ValueError, match="resume must be never or auto, got 'yes'; use --params resume=auto to go on"):
+        next(nodes.train(algorithm_params(), training, "yes", task, None, state, NoCheckpoint("x"), {}))
+
+
+def test_metrics_become_numbers_and_the_first_ratio_is_that_of_the_first_epoch() -> None:
+    given = {"a": torch.tensor(0.1, dtype=torch.float64), "b": 2, "c": torch.tensor(0.5, requires_grad=True)}
+    assert to_floats(given) == {"b": 2.0, "a": 0.1, "c": 0.5}
+    assert to_floats({"b": 1}) == {"b": 1.0}
+    merged = merge_metrics([{"policy/ratio_max": 5.0, "x": 1.0}, {"policy/ratio_max": 2.0, "y": 3.0}])
+    assert merged == {"policy/ratio_max": 5.0, "x": 1.0, "y": 3.0}
+
+
+def test_update_epochs_follow_the_step() -> None:
+    """Before the policy learns, a batch is read once."""
+    training = own_rates(training_params(batch_size=8, group_size=4), 0.1)
+    algorithm = algorithm_params(update_epochs=3, policy_start_step=2)
+    task = TinyChoices()
+    state = nodes.build_state(algorithm, training.model_copy(update={"epochs": 5}), 0, task, None)
+    runner, counts = StepRunner(task, algorithm, training), []
+    improve = runner._improve
+    runner._improve = lambda values: counts[-1].append(values["update_epoch"]) or improve(values)
+    for _ in range(4):
+        counts.append([])
+        state, _ = runner(state, task.make_batch(None, np.arange(8)))
+    assert counts == [[0], [0], [0, 1, 2], [0, 1, 2]]
+
+
+class Staged:
+    """A task that notes which checks and changes were asked of it, in their order."""
+
+    name = "tiny"
+
+    def __init__(self, said: list[Any]) -> None:
+        self.said = said
+
+    def __getattr__(self, name: str) -> Any:
+        def note(*args: Any, **kwargs: Any) -> "Staged":
+            self.said.append((name, *args, *kwargs.values()))
+            return Staged(self.said)
+
+        return note
+
+
+def arm(name: str, **changes: Any) -> dict[str, Any]:
+    return section(name)["algorithm"] | changes
+
+
+def test_every_arm_is_checked_with_its_own_sections_before_a_stage_is_trained() -> None:
+    said: list[Any] = []
+    task = Staged(said)
+    sections = {"a__algorithm": arm("grpo", update_epochs=5), "a__model": {"points": 2}, "b__algorithm": arm("supervised")}
+    assert stages.check_arms(task, "data", **sections) is task
+    asked = [one if one[0] != "check_algorithm" else (one[0], one[1].name, one[1].update_epochs) for one in said]
+    assert asked == [
+        ("check_data", "data"),
+        ("with_sections", {"model": {"points": 2}}, "tiny.a"),
+        ("check_algorithm", "grpo", 5),
+        ("with_sections", {}, "tiny.b"),
+        ("check_algorithm", "supervised", arm("supervised")["update_epochs"]),
+    ]
+    with pytest.raises(ValueError, match="tiny.a.algorithm"):
+        stages.check_arms(task, "data", a__algorithm=arm("grpo", update_epoch=5))
+
+
+def test_an_optional_stage_gets_its_own_sections_and_its_algorithm_is_checked() -> None:
+    said: list[Any] = []
+    sections = {"pre__algorithm": arm("supervised"), "pre__masking": {"share": 0.5}, "a__algorithm": arm("grpo")}
+    stages.open_stage("pre", Staged(said), "data", **sections)
+    names = [one[0] for one in said]
+    assert names == ["check_data", "with_sections", "check_algorithm", "open_stage", "check_algorithm"]
+    assert said[3] == ("open_stage", "pre", {"masking": {"share": 0.5}})
+    assert [said[2][1].name, said[4][1].name] == ["grpo", "supervised"]
+    said.clear()
+    model = weights(0)
+    stages.begin_with(Staged(said), model)
+    stages.take_sections(Staged(said), reward={"x": 1})
+    assert said == [("begin_with", model), ("with_sections", {"reward": {"x": 1}}, "tiny")]

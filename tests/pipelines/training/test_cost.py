@@ -1,0 +1,67 @@
+"""The samples and reward calls of a step are those that the task was asked for, counted one by one."""
+
+from typing import Any
+
+import pytest
+from tiny_attention import algorithm_params, make_batch, make_data, make_state, make_task, training_params
+
+from grpo_pipeline.pipelines.evaluation.budget import Budget, budget_sentences, mean_budget
+from grpo_pipeline.pipelines.training.loop import StepRunner
+from grpo_pipeline.tasks.attention.task import AttentionTask
+
+CREDIT = {"advantage": {"method": "mean_only", "credit": "leave_one_out"}}
+# A tolerance that no spread exceeds: every group ties, and is drawn again as often as it may.
+TIED = {"dynamic_sampling": {"max_retries": 2}, "advantage": {"tie_tolerance": 100.0}}
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
+    "plain": ("grpo", {}),
+    "control": ("supervised", {}),
+    "no samples": ("supervised", {"proposal": "none"}),
+    "credit": ("grpo", CREDIT),
+    "uniform samples": ("grpo", {"uniform_samples": 3}),
+    "retries": ("grpo", TIED),
+    "several epochs": ("grpo", {"update_epochs": 3}),
+}
+
+
+@pytest.mark.parametrize("micro_batch_size", [None, 3], ids=["whole", "micro-batches"])
+@pytest.mark.parametrize("case", CASES)
+def test_the_cost_of_a_step_is_what_the_task_was_asked_for(
+    monkeypatch: pytest.MonkeyPatch, case: str, micro_batch_size: int | None
+) -> None:
+    counted = {"samples": 0, "reward_calls": 0}
+    sample, reward = AttentionTask.sample, AttentionTask.reward
+
+    def sampled(self: Any, *arguments: Any, **options: Any) -> Any:
+        found = sample(self, *arguments, **options)
+        if options["proposal"] != "none":
+            counted["samples"] += found.actions.shape[0] * found.actions.shape[1]
+        return found
+
+    def rewarded(self: Any, batch: Any, rollouts: Any, outcomes: Any) -> Any:
+        if case != "no samples":  # that nothing is worth something is no sample's reward
+            counted["reward_calls"] += rollouts.actions.shape[0] * rollouts.actions.shape[1]
+        return reward(self, batch, rollouts, outcomes)
+
+    monkeypatch.setattr(AttentionTask, "sample", sampled)
+    monkeypatch.setattr(AttentionTask, "reward", rewarded)
+    arm, options = CASES[case]
+    task, data = make_task(), make_data()
+    training = training_params(micro_batch_size=micro_batch_size)
+    _, metrics = StepRunner(task, algorithm_params(arm, **options), training)(make_state(task, data), make_batch(task))
+    assert {name: metrics[name] for name in counted} == counted
+    # 4 cores x 4 samples; each of 3 points left out; 3 further samples; drawn 3 times, measured then and once more.
+    known = {"plain": (16, 16), "no samples": (0, 0), "credit": (16, 64), "uniform samples": (28, 16), "retries": (48, 64)}
+    assert tuple(counted.values()) == known.get(case, (16, 16))
+
+
+def test_a_budget_that_was_not_counted_is_not_compared() -> None:
+    control, arm = Budget(30, None, 960, False), Budget(30, 960, 960, True)
+    assert budget_sentences({"supervised": control, "grpo": arm}, control="supervised") == []
+    assert budget_sentences({"grpo": arm}, control="supervised") == []
+    fewer = Budget(20, 640, 2560, True)
+    assert budget_sentences({"supervised": arm, "grpo": fewer}, control="supervised") == [
+        "Unequal training: grpo had 20 steps against 30, 640 samples against 960, 2,560 reward calls against 960 of the control "
+        "supervised."
+    ]
+    assert mean_budget([arm, fewer]) == Budget(25, 800, 1760, True)
+    assert mean_budget([arm, control]) == Budget(30, None, 960, True)

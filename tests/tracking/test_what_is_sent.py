@@ -1,0 +1,342 @@
+"""What goes to the store of a run, call by call, with times: a client and runs that only note what they are told."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pandas as pd
+import pytest
+from kedro.io import DataCatalog
+from kedro.pipeline import Node
+
+from grpo_pipeline.pipelines.experiments.trials.records import TrialHeader, TrialRecord
+from grpo_pipeline.tracking import experiment, runs, tracker
+from grpo_pipeline.tracking.experiment import RowBuffer, end_stale_runs, is_refusal, log_metrics, log_tags
+from grpo_pipeline.tracking.metrics import EndedRun, fold_scores
+from grpo_pipeline.tracking.runs import PARENT, Runs
+from grpo_pipeline.tracking.store import MlflowConfig
+from grpo_pipeline.tracking.tracker import Tracker
+
+NOW = 1_800_000_000.25  # seconds; MLflow counts whole milliseconds
+
+
+class Noted:
+    """Notes each call as (name, positional arguments, keyword arguments) and answers what it is told to."""
+
+    def __init__(self, **answers: Any) -> None:
+        self.calls: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []
+        self._answers = answers
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            self.calls.append((name, args, kwargs))
+            answer = self._answers.get(name)
+            return answer(*args) if callable(answer) else answer
+
+        return call
+
+    def of(self, *names: str) -> list[Any]:
+        return [(name, *args, *([kwargs] if kwargs else [])) for name, args, kwargs in self.calls if name in names]
+
+
+def points(client: Noted) -> list[tuple[str, str, float, int, int]]:
+    """Return (run, metric, value, time, step) of each point in its order."""
+    return [
+        (args[0], metric.key, metric.value, metric.timestamp, metric.step)
+        for _, args, kwargs in client.calls
+        for metric in kwargs.get("metrics", ())
+    ]
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (runs, experiment, tracker):
+        monkeypatch.setattr(module.time, "time", lambda: NOW)
+
+
+def run_of(parameters: dict[str, str] | None = None, *, end: int | None = None, status: str = "FINISHED") -> Any:
+    data = SimpleNamespace(params=parameters or {}, tags={})
+    return SimpleNamespace(info=SimpleNamespace(run_id="r1", end_time=end, status=status), data=data)
+
+
+def opened(client: Noted) -> Runs:
+    made = Runs("sqlite://", experiment="x", project=Path("/p"), on_lost=lambda error: pytest.fail(str(error)))
+    made._client, made._experiment_id, made.parent = client, "e1", "parent"
+    return made
+
+
+def test_a_run_that_has_ended_is_written_with_its_own_times(clock: None) -> None:
+    client = Noted(create_run=run_of(), get_run=run_of())
+    rows = ({"step": 3, "split": "train", "loss": 0.5}, {"step": 3, "split": "val", "loss": 0.25})
+    ended = EndedRun("grpo.seed1", "FAILED", 2.5, {"fold": "2"}, {"rate": "0.1"}, rows, {"test/auroc": 0.75})
+    made = opened(client)
+    made.log_ended(ended)
+    made.end({})
+    [(_, experiment_id, created)] = client.of("create_run")
+    now = 1_800_000_000_250
+    assert (experiment_id, created["start_time"], created["run_name"]) == ("e1", now - 2500, "grpo.seed1")
+    assert created["tags"].items() >= {"fold": "2", "project.path": "/p", "mlflow.parentRunId": "parent"}.items()
+    assert points(client) == [
+        ("r1", "loss", 0.5, now, 3), ("r1", "val/loss", 0.25, now, 3), ("r1", "test/auroc", 0.75, now, 0),
+    ]  # fmt: skip
+    assert [(p.key, p.value) for _, _, kwargs in client.calls for p in kwargs.get("params", ())] == [("rate", "0.1")]
+    assert client.of("set_terminated") == [("set_terminated", "r1", "FAILED")]
+
+
+@pytest.mark.parametrize(
+    ("status", "ends", "expected"),
+    [
+        ("FINISHED", {}, 77),  # nothing was left to do: it ended when it ended before
+        ("FINISHED", {"old": 99}, 99),
+        ("FAILED", {}, None),  # what fails now ends now
+        ("KILLED", {}, None),
+        ("FAILED", {"old": 99}, 99),
+    ],
+)
+def test_a_run_that_goes_on_ends_when_it_was_trained_last(status: str, ends: dict[str, int], expected: int | None) -> None:
+    client = Noted(get_run=run_of(end=77), create_run=run_of())
+    made = opened(client)
+    assert made.open_child("t.a", tags={"arm": "a"}, resumed="old") == "old"
+    assert made.open_child("t.b", tags={"arm": "b"}, resumed=None) == "r1"
+    assert made.children == {"t.a": "old", "t.b": "r1"}
+    made.end({"old": status, "r1": status, PARENT: "FINISHED"}, ends=ends)
+    assert client.of("update_run") == [("update_run", "old", {"status": "RUNNING"})]
+    assert client.of("set_terminated") == [
+        ("set_terminated", "old", status, expected), ("set_terminated", "r1", status, None),
+        ("set_terminated", "parent", "FINISHED", None),
+    ]  # fmt: skip
+    [(_, _, created)] = client.of("create_run")
+    assert "resumed.from" not in created["tags"]
+    tags = {tag.key: tag.value for name, args, kwargs in client.calls if args[0] == "old" for tag in kwargs.get("tags", ())}
+    assert (tags["arm"], tags["mlflow.parentRunId"], tags["project.path"]) == ("a", "parent", "/p")
+
+
+def test_scores_and_inputs_go_to_their_run(clock: None) -> None:
+    client = Noted()
+    made = opened(client)
+    made.log_scores("child", {"test/auroc": 0.5})
+    made.log_scores(PARENT, {"difference": -0.25})
+    made.log_input("child", "t.examples", digest="d" * 40, source="/data")
+    made.log_text(PARENT, "text", "config/x.yml")
+    made.end({})
+    now = 1_800_000_000_250
+    assert points(client) == [("child", "test/auroc", 0.5, now, 0), ("parent", "difference", -0.25, now, 0)]
+    [(_, run, [item])] = client.of("log_inputs")
+    found = item.dataset
+    assert (run, found.name, found.digest, found.source, item.tags[0].value) == (
+        "child",
+        "t.examples",
+        "d" * 36,
+        "/data",
+        "model_input",
+    )
+    assert [(t.key, t.value) for _, _, k in client.calls for t in k.get("tags", ())] == [("data.t.examples.digest", "d" * 40)]
+    assert client.of("log_text") == [("log_text", "parent", "text", "config/x.yml")]
+
+
+def test_rows_are_written_whole_and_within_the_limit_of_a_call() -> None:
+    """1000 points a call: of rows of 400 two fit; one of 1000 beside none."""
+    client, buffer = Noted(), RowBuffer()
+    buffer.add("r", [(5, {"step": step, **{f"m{i}": float(i) for i in range(400)}}) for step in range(5)])
+    buffer.add("other", [(6, {"step": 0, "x": 1.0})])
+    buffer.flush(client)
+    assert [(args[0], len(kwargs["metrics"])) for _, args, kwargs in client.calls] == [
+        ("r", 800),
+        ("r", 800),
+        ("r", 400),
+        ("other", 1),
+    ]
+    assert len(points(client)) == 2001
+    assert {point[3] for point in points(client)} == {5, 6}
+    buffer.flush(client)
+    assert len(client.calls) == 4  # nothing twice
+    exact = Noted()
+    buffer.add(
+        "r", [(5, {"step": 0, **{f"m{i}": 0.0 for i in range(500)}}), (5, {"step": 1, **{f"m{i}": 0.0 for i in range(500)}})]
+    )
+    buffer.flush(exact)
+    assert [len(kwargs["metrics"]) for _, _, kwargs in exact.calls] == [1000]
+    many = Noted()
+    log_metrics(many, "r", list(range(2001)))
+    assert [len(kwargs["metrics"]) for _, _, kwargs in many.calls] == [1000, 1000, 1]
+    log_tags(tagged := Noted(), "r", {f"t{i}": "x" * 6000 for i in range(101)})
+    assert [len(kwargs["tags"]) for _, _, kwargs in tagged.calls] == [100, 1]
+    assert {len(tag.value) for _, _, kwargs in tagged.calls for tag in kwargs["tags"]} == {5000}
+
+
+def test_what_the_store_refuses_is_told_from_one_that_is_gone() -> None:
+    from mlflow.exceptions import MlflowException, RestException
+
+    def rest(code: str) -> RestException:
+        return RestException({"error_code": code, "message": "x"})
+
+    assert [is_refusal(rest(code)) for code in ("INVALID_PARAMETER_VALUE", "RESOURCE_DOES_NOT_EXIST")] == [True, True]
+    assert [is_refusal(rest(code)) for code in ("REQUEST_LIMIT_EXCEEDED", "INTERNAL_ERROR", "TEMPORARILY_UNAVAILABLE")] == [
+        False
+    ] * 3
+    assert [is_refusal(error) for error in (LookupError(), TypeError(), ValueError(), AttributeError())] == [True] * 4
+    assert [is_refusal(error) for error in (OSError(), RuntimeError(), MlflowException("x"))] == [False] * 3
+
+
+def test_a_run_without_a_process_number_is_nobodys(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+    monkeypatch.setattr(experiment, "is_gone", lambda tags, *, is_local_store: asked.append(is_local_store) or True)
+    tags = {"project.path": "/p", "process.pid": "12"}
+    found = [
+        SimpleNamespace(info=SimpleNamespace(run_id=str(n)), data=SimpleNamespace(tags=tags | changed))
+        for n, changed in enumerate(({}, {"process.pid": ""}, {"project.path": "/q"}, {"process.pid": "x"}))
+    ]
+    client = Noted(search_runs=lambda *_: found)
+    end_stale_runs(client, "e1", project="/p", is_local_store=False)
+    assert client.of("set_terminated") == [("set_terminated", "0", "KILLED")]
+    assert asked == [False]
+    [(_, ids, query, _)] = client.of("search_runs")
+    assert (ids, query) == (["e1"], "attributes.status = 'RUNNING'")
+
+
+def test_fold_scores_are_those_of_the_headline() -> None:
+    kinds = {"pooled": {"value": 0.5, "ci95": [0.4, 0.6]}, "mean": {"value": 0.9, "ci95": None}}
+    document = {"headline": "pooled", "arms": {"a": {"metrics": {"auroc": kinds}}}, "differences": {"a": {"auroc": kinds}}}
+    ends = {"": 0.5, "_ci_low": 0.4, "_ci_high": 0.6}
+    assert fold_scores(document) == {f"{of}/a/auroc{end}": value for of in ("mean", "difference") for end, value in ends.items()}
+
+
+def nothing(*_: Any) -> Any:
+    return None
+
+
+def graph() -> list[Node]:
+    """Two arms that are trained, one that is only evaluated here."""
+    return [
+        Node(nothing, ["t.a.resume_from", "t.examples"], ["t.a.metric_rows", "t.a.checkpoint"], name="train", namespace="t.a"),
+        Node(nothing, ["t.a.checkpoint"], "t.a.model", name="export", namespace="t.a"),
+        Node(nothing, ["t.b.resume_from"], ["t.b.metric_rows", "t.b.checkpoint"], name="train", namespace="t.b"),
+        Node(nothing, ["t.c.model"], "t.c.predictions", name="predict", namespace="t.c"),
+        Node(nothing, ["t.a.model", "t.c.predictions"], "t.comparison", name="compare", namespace="t"),
+    ]
+
+
+class Told(Noted):
+    """Runs that note what they are told; children are named by their order."""
+
+    is_lost, parent = False, "p"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.children: dict[str, str] = {}
+
+    def open_child(self, name: str, *, tags: dict[str, str], resumed: str | None) -> str:
+        self.calls.append(("open_child", (name, tags, resumed), {}))
+        self.children[name] = resumed or f"c{len(self.children)}"
+        return self.children[name]
+
+
+def tracked(resume: str = "never", catalog: DataCatalog | None = None) -> tuple[Tracker, Told, list[Node]]:
+    nodes, told = graph(), Told()
+    made = Tracker(
+        MlflowConfig(), project=Path("/p"), parameters={"seed": 1, "resume": resume, "t": {"a": {"x": 1}, "b": {"x": 2}}}
+    )
+    made._arms = tracker.find_arms(nodes, resume=resume == "auto")
+    made._runs, made._catalog = told, catalog or DataCatalog()
+    return made, told, nodes
+
+
+def test_each_arm_has_its_child_and_ends_with_its_last_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter(range(100, 200))
+    monkeypatch.setattr(tracker, "_now", lambda: next(times))
+    made, told, (train, export, other, predict, compare) = tracked()
+    made.node_started(train)
+    made.saved("t.a.metric_rows", [])  # no rows yet: it has not begun
+    made.saved("t.a.checkpoint", False)
+    made.saved("t.a.metric_rows", [{"step": 0}])  # 100
+    made.saved("t.a.checkpoint", SimpleNamespace(extra={}))  # 101
+    made.node_ended(train)
+    made.node_started(export)
+    made.node_ended(export)
+    made.node_started(predict)
+    made.node_ended(predict)  # 102
+    made.node_started(other)
+    made.finish(ValueError("no")) or made.finish(None)
+    assert told.of("open_child") == [
+        ("open_child", "t.a", {"task": "t", "arm": "a"}, None), ("open_child", "t.c", {"task": "t", "arm": "c"}, None),
+        ("open_child", "t.b", {"task": "t", "arm": "b"}, None),
+    ]  # fmt: skip
+    assert told.of("log_rows") == [("log_rows", "c0", {"rows": [{"step": 0}]})]
+    statuses = {"c0": "FINISHED", "c1": "FINISHED", "c2": "FAILED", "": "FAILED"}
+    assert told.of("end") == [("end", statuses, {"ends": {"c0": 101, "c1": 102}})]
+    reason = {"error.type": "ValueError", "error.message": "no"}
+    assert sorted(told.of("set_tags")) == [("set_tags", "", reason), ("set_tags", "c2", reason)]
+    del compare
+
+
+def test_an_arm_that_goes_on_waits_for_its_checkpoint_and_has_its_rows_again(tmp_path: Path) -> None:
+    rows = pd.DataFrame({"step": [0, 1], "loss": [0.5, 0.25]})
+    catalog = DataCatalog.from_config({"t.a.metric_rows": {"type": "pandas.CSVDataset", "filepath": str(tmp_path / "a.csv")}})
+    made, told, (train, *_) = tracked("auto", catalog)
+    made.node_started(train)
+    assert told.of("open_child") == []
+    made.loaded("t.a.resume_from", SimpleNamespace(extra={"mlflow_run_id": "before"}), train)
+    assert told.of("open_child") == [("open_child", "t.a", {"task": "t", "arm": "a"}, "before")]
+    checkpoint = SimpleNamespace(extra={})
+    made.saving("t.a.checkpoint", checkpoint)
+    made.saving("t.a.model", other := SimpleNamespace(extra={}))
+    assert (checkpoint.extra, other.extra) == ({"mlflow_run_id": "before"}, {})
+    rows.to_csv(tmp_path / "a.csv", index=False)
+    made.finish(None)
+    assert told.of("log_rows") == [("log_rows", "before", rows.to_dict("records"))]
+    # Nothing was left to do: the run keeps the end that it had.
+    assert told.of("end") == [("end", {"before": "FINISHED", "": "FINISHED"}, {"ends": {}})]
+
+
+def test_a_stop_by_sigterm_has_its_seconds_and_ctrl_c_has_time() -> None:
+    for error, status, seconds in (
+        (SystemExit(143), "KILLED", {"seconds": MlflowConfig().sigterm_grace_seconds}),
+        (KeyboardInterrupt(), "KILLED", {}),
+    ):
+        made, told, _ = tracked()
+        made.finish(error)
+        assert told.of("end") == [("end", {"": status}, {"ends": {}} | seconds)]
+        [(_, _, tags)] = told.of("set_tags")
+        assert tags["error.message"] == (str(error) or type(error).__name__)
+
+
+def test_documents_and_trials_go_where_they_belong() -> None:
+    made, told, _ = tracked()
+    entry = {"value": 0.5, "ci95": [0.25, 0.75]}
+    grid = {"arms": {"a": {"metrics": {"auroc": entry}}}, "differences": {}}
+    made.saved("t.compare.result", grid)
+    kinds = {"arms": {"a": {"metrics": {"auroc": {"pooled": entry}}}}, "differences": {}, "headline": "pooled"}
+    made.saved("t.cross_validation.result", kinds)
+    means = {"mean/a/auroc": 0.5, "mean/a/auroc_ci_low": 0.25, "mean/a/auroc_ci_high": 0.75}
+    assert told.of("log_scores") == [("log_scores", "", means)] * 2
+    header = TrialHeader("a.seed0", "t", "a", 0, None, "finished", 1.0, "d", {})
+    made.saved("t.compare.trials", TrialRecord(header))
+    [(_, ended)] = told.of("log_ended")
+    assert (ended.name, ended.status) == ("a.seed0", "FINISHED")
+    comparison = {
+        "task": "t",
+        "split": "val",
+        "arms": {"b": {"metrics": {"auroc": entry}}},
+        "differences": {"b": {"auroc": entry}},
+    }
+    told.calls.clear()
+    made.saved("t.comparison", comparison)
+    of_arm = {"val/auroc": 0.5, "val/auroc_ci_low": 0.25, "val/auroc_ci_high": 0.75}
+    assert ("log_scores", "c0", {"scores": of_arm}) in told.of("log_scores")
+    assert told.of("log_scores")[0][1:] == ("", {name.replace("val", "difference/b"): v for name, v in of_arm.items()})
+
+
+def test_the_data_are_an_input_of_the_parent_and_of_each_arm_that_reads_them_once() -> None:
+    made, told, (train, export, other, *_) = tracked()
+    made._config = MlflowConfig(inputs=["*.examples"])
+    for node in (train, export, other):
+        made.node_started(node)
+    data = SimpleNamespace(digest="abc")
+    for node in (train, train, other):
+        made.loaded("t.examples", data, node)
+    made.loaded("t.other", data, train)
+    made.saved("t.examples", data)
+    assert sorted(call[1] for call in told.of("log_input")) == ["", "c0", "c1"]
+    assert {str(call[2:]) for call in told.of("log_input")} == {
+        str(({"name": "t.examples", "digest": "abc", "source": "memory"},))
+    }
