@@ -10,15 +10,15 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 from forked_kedro import KEDRO
-from kedro.config import MissingConfigException
-from kedro.io import DatasetError
+from kedro.config import BadConfigException, MissingConfigException
+from kedro.io import AbstractDataset, DataCatalog, DatasetError
 from kedro.io.core import Version
 from kedro.validation.exceptions import ParameterValidationError
 from kedro_datasets.json import JSONDataset
@@ -28,7 +28,7 @@ from PIL import Image
 
 from grpo_pipeline.datasets.json_lines import read_table
 from grpo_pipeline.errors import sentence
-from grpo_pipeline.runs.parameters import check_seed
+from grpo_pipeline.runs.parameters import ReplacingConfigLoader, check_seed
 
 TAIL = "  [GRPO_TRACEBACK=1 shows the traceback]\n"
 # Runs `kedro run` with a fault that no input can cause.
@@ -205,6 +205,47 @@ def test_an_error_of_the_disk_names_the_file_and_the_remedy() -> None:
     rights = "must be readable and writable for this user, got may not; change its rights, or write elsewhere with --params"
     for number in (errno.EROFS, errno.EACCES):
         assert sentence(raised(OSError(number, "may not", "/d/x"))) == f"/d/x {rights} data=<another folder>"
+
+
+class OnFullDisk(AbstractDataset[Any, Any]):
+    """A file on a disk that has no room."""
+
+    def __init__(self, filepath: str) -> None:
+        self._filepath = PurePosixPath(filepath)
+
+    def load(self) -> Any:
+        return None
+
+    def save(self, data: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def _describe(self) -> dict[str, Any]:
+        return {"filepath": self._filepath, "protocol": "file"}
+
+
+def test_a_full_disk_is_said_of_the_file_as_the_catalogue_raises_it() -> None:
+    """With the dataset's name, Kedro's sentence about it, and the system's inside."""
+    with pytest.raises(DatasetError) as caught:
+        DataCatalog({"x": OnFullDisk("/d/x.csv")}).save("x", 1)
+    wanted = "/d/x.csv must be writable, got No space left on device; free some space and run the command again: what was there "
+    assert sentence(caught.value) == f"{wanted}before is unchanged"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a: 1\nb: !!python/object/apply:os.system [ls]\n", "line 2 must be plain YAML, .* constructor for the tag .*os.system"),
+        ("a: !secret 3\n", "line 1 must be plain YAML, .* constructor for the tag '!secret'"),
+        ("a: 1\na: 2\n", "line 2 must be plain YAML, .* found duplicate key a"),
+    ],
+)
+def test_a_tag_in_yaml_names_its_file_and_line(tmp_path: Path, text: str, said: str) -> None:
+    for name in ("base", "local"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "base" / "parameters.yml").write_text("a: 1\n")
+    (tmp_path / "local" / "parameters_own.yml").write_text(text)
+    with pytest.raises(BadConfigException, match=f"local/parameters_own.yml {said}"):
+        ReplacingConfigLoader(str(tmp_path), base_env="base", default_run_env="local", env="local")["parameters"]
 
 
 def test_a_version_that_is_missing_is_one_sentence(tmp_path: Path) -> None:

@@ -20,9 +20,13 @@ import pytest
 from forked_kedro import kedro_command
 from kedro_processes import clean_environ
 from PIL import Image
+from tiny import tiny
+from tiny_attention import export
 from tiny_predictor import make_weights
 
 from grpo_pipeline.core.storage.weights import save_weights
+from grpo_pipeline.tasks.dialogue.exported import write_reply
+from grpo_pipeline.tasks.exported import load_exported
 
 FOLDER = "attention_smoke"
 SIZES = {"plain": (40, 56), "sp/ace": (64, 32), "nifti": (20, 30)}
@@ -223,6 +227,73 @@ def test_a_server_answers_with_the_same_numbers(project: Path, exported: Path, s
         os.killpg(server.pid, 9)
         server.wait(30)
         log.close()
+
+
+@pytest.fixture(scope="module")
+def writer(project: Path) -> Path:
+    """The project with a tiny dialogue model and a tiny molecule model that were never trained."""
+    for name in ("dialogue", "molecules"):
+        kit = tiny(name)
+        task = kit.make_task()
+        data = kit.make_data(task) if name == "dialogue" else kit.make_data()
+        export(project / f"data/06_models/{name}_smoke/grpo/model/2026-01-01T00.00.00.000Z/model", kit, task, data)
+    return project
+
+
+def run(project: Path, task: str, *params: str) -> subprocess.CompletedProcess[str]:
+    command = kedro_command("run", "--env", "smoke", "--pipelines", f"{task}_predict", "--params", ",".join(params))
+    return subprocess.run(command, cwd=project, env=environ(), capture_output=True, text=True, timeout=600, check=False)
+
+
+def test_a_file_of_new_prompts_gets_replies_and_the_command_says_where(writer: Path) -> None:
+    prompts = [{"question": "persona: i context: hello", "stories": [{"title": "A", "text": "b"}]}, {"question": "hi"}]
+    (writer / "new.jsonl").write_text("".join(f"{json.dumps(prompt)}\n" for prompt in prompts))
+    done = run(writer, "dialogue", "dialogue.predict.prompts=new.jsonl", "dialogue.predict.samples=2")
+    assert done.returncode == 0, done.stderr
+    assert "2 of 2 rows scored by grpo, model 2026-01-01T00.00.00.000Z" in done.stdout
+    assert "Samples data/07_model_output/dialogue_smoke/predict/samples.csv" in done.stdout
+    table = pd.read_csv(writer / "data/07_model_output/dialogue_smoke/predict/samples.csv", dtype=str, keep_default_na=False)
+    assert table["row"].tolist() == ["0"] * 3 + ["1"] * 3
+    assert table["sample"].tolist() == ["likeliest", "0", "1"] * 2
+    model = load_exported(writer / "data/06_models/dialogue_smoke/grpo/model/2026-01-01T00.00.00.000Z/model")
+    assert table["reply"][3] == write_reply(model, "hi", [])
+    (writer / "new.jsonl").write_text('{"question": "hi"}\n{oops\n')
+    done = run(writer, "dialogue", "dialogue.predict.prompts=new.jsonl")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "line 2 must be JSON" in done.stderr
+
+
+def test_sizes_and_a_count_get_molecules_and_the_command_says_where(writer: Path) -> None:
+    done = run(writer, "molecules", "molecules.predict.count=3", "molecules.predict.sizes=[3]")
+    assert done.returncode == 0, done.stderr
+    assert "Samples data/07_model_output/molecules_smoke/predict/samples.csv" in done.stdout
+    table = pd.read_csv(writer / "data/07_model_output/molecules_smoke/predict/samples.csv", keep_default_na=False)
+    assert table.groupby("size").size().to_dict() == dict.fromkeys(table["size"].unique(), 3)
+    assert list(table.columns) == ["sample", "size", "smiles", "is_valid", "cause"]
+
+
+@pytest.mark.parametrize(
+    ("task", "request_rows", "wanted"),
+    [
+        ("dialogue", [{"question": "hi"}], ["reply", "replies"]),
+        ("molecules", [{"size": 3, "count": 2}], ["row", "sample", "size", "smiles", "is_valid", "cause"]),
+    ],
+)
+def test_every_task_is_served_from_its_folder_alone(writer: Path, task: str, request_rows: list[Any], wanted: list[str]) -> None:
+    to = f"served_{task}"
+    command = kedro_command("export", "--task", task, "--arm", "grpo", "--to", to, "--env", "smoke", code=TRACKING)
+    done = subprocess.run(command, cwd=writer, env=environ(), capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr
+    (writer / "asked.json").write_text(json.dumps(request_rows))
+    code = FRESH.replace('{"sets": 3}', '{"seed": 3}')
+    command = [sys.executable, "-c", code, str(writer / to), str(writer / "asked.json"), str(writer / "told.json")]
+    env = environ()
+    env.pop("PYTHONPATH", None)
+    done = subprocess.run(command, cwd=writer / to, env=env, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr
+    answers = json.loads((writer / "told.json").read_text())["answers"]
+    assert [list(row) for row in answers] == [wanted] * len(answers)
+    assert len(answers) == sum(row.get("count", 1) for row in request_rows)
 
 
 def wait_until_alive(server: subprocess.Popen[bytes], url: str, *, log: Path) -> None:

@@ -37,7 +37,8 @@ OWN = (
     "grpo_pipeline.rewards.pool:RewardFailedError",
     "grpo_pipeline.runs.lock:HeldError",
 )
-WRAPPERS = ("Failed while loading data from dataset ", "Failed while saving data to dataset ")
+# Of Kedro around what a dataset raises; the catalogue puts the dataset's name before it.
+WRAPPER = re.compile(r"(?:\S+: )?Failed while (?:loading data from|saving data to) dataset ")
 ROOM = (
     "must be writable",
     "free some space and run the command again: what was there before is unchanged",
@@ -99,7 +100,7 @@ def sentence(error: BaseException, *, parameters: Mapping[str, Any] | None = Non
         )
         rule, remedy = DISK[relevant.errno]
         return f"{place} {rule}, got {relevant.strerror}; {remedy}"
-    if relevant is not error and not text.startswith(WRAPPERS) and is_library(relevant):
+    if relevant is not error and not WRAPPER.match(text) and is_library(relevant):
         text = f"{dataset_file(str(error))}: {text}"
     return text if len(text) <= LONGEST else f"{text[:LONGEST]} …"
 
@@ -114,7 +115,7 @@ def unwrap(error: BaseException) -> BaseException:
     """Return the error inside of Kedro's "failed while loading" and "failed while saving"."""
     while (
         isinstance(error, DatasetError)
-        and str(error).startswith(WRAPPERS)
+        and WRAPPER.match(str(error))
         and error.__cause__ is not None
     ):
         error = error.__cause__

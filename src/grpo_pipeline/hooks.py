@@ -238,8 +238,12 @@ class SummaryHooks:
             console.print(f"{name}\n{text}", markup=False, soft_wrap=True)
         self._audits.clear()
         for name, prediction in self._predictions.items():
-            scores = dataset_path(catalog.get(f"{name}.scores"))
-            console.print(prediction_text(prediction, scores=scores), markup=False, soft_wrap=True)
+            # A task has scores of rows, or samples for them.
+            written = {
+                what: dataset_path(catalog.get(f"{name}.{what}")) for what in ("scores", "samples")
+            }
+            where = {what: path for what, path in written.items() if path and path.is_file()}
+            console.print(prediction_text(prediction, where=where), markup=False, soft_wrap=True)
         self._predictions.clear()
 
     def _print_places(self, console: Console, catalog: DataCatalog, *, page: str) -> None:

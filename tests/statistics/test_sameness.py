@@ -15,9 +15,10 @@ def test_the_share_is_that_of_the_mean_map_by_hand():
     assert shared_variance(np.array([[0.0, 2.0], [2.0, 0.0]])) == pytest.approx(0.0)
 
 
-@pytest.mark.parametrize(
-    "kind", ["constant", "flat at other levels", "lattice", "lattice at other levels", "lattice of other size"]
-)
+KINDS = ["constant", "flat at other levels", "lattice", "lattice at other levels", "lattice of other size"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_map_without_a_place_is_the_same_everywhere(kind):
     levels, rng = np.linspace(0.1, 0.8, 12)[:, None, None], np.random.default_rng(0)
     maps = {
@@ -70,5 +71,6 @@ def test_the_sentence_names_arm_output_and_share():
     dead = {"share": 0.9981, "of": "variance", "n": 12, "is_same": True}
     said = sameness_sentences({"control": {"heatmap": dead | {"is_same": False}}, "grpo": {"heatmap": dead}})
     assert said == [
-        "grpo: the heatmap is the same everywhere: do not read it (99.8% of its variance is the same for all 12 inputs that are shown)."
+        "grpo: the heatmap is the same everywhere: do not read it (99.8% of its variance is the same for all 12 inputs that are "
+        "shown)."
     ]

@@ -32,7 +32,7 @@ section, training_params, algorithm_params = SECTIONS.section, SECTIONS.training
 
 
 def model_params(**changes: Any) -> ModelParams:
-    return ModelParams.model_validate(section("model", **changes))
+    return ModelParams.model_validate(section("model", **{"policy_encoder": "shared", **changes}))
 
 
 def make_examples(seed: int = 0) -> Examples:

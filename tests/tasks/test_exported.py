@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import tiny_chemist
 import tiny_predictor
@@ -13,10 +14,13 @@ import torch
 from tiny import tiny
 from tiny_attention import export
 
+from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.core.storage.weights import ModelWeights, save_weights
+from grpo_pipeline.pipelines.data.molecules.prediction import draw_sizes
 from grpo_pipeline.tasks.attention.data.params import ModelPreprocessing
 from grpo_pipeline.tasks.exported import TrainedArms, load_exported, version_of
-from grpo_pipeline.tasks.molecules.exported import draw_molecules
+from grpo_pipeline.tasks.molecules.exported import answer, answer_request, draw_molecules
+from grpo_pipeline.tasks.molecules.params import PredictParams
 
 
 @pytest.mark.parametrize("prompt", [{}, {"conditions": ["logp", "qed"]}], ids=["sizes", "properties"])
@@ -39,6 +43,54 @@ def test_a_denoiser_draws_the_same_molecules(tmp_path: Path, prompt: dict[str, A
     for wrong in ({"qed": [0.5] * 12}, {name: values[:1] for name, values in targets.items()} or {"logp": [1.0]}):
         with pytest.raises(ValueError, match=f"targets must be {said}"):
             draw_molecules(model, sizes, generator=torch.Generator(), targets=wrong)
+
+
+@pytest.mark.parametrize("prompt", [{}, {"conditions": ["logp"]}], ids=["sizes", "properties"])
+def test_sizes_and_counts_get_molecules_row_by_row(tmp_path: Path, prompt: dict[str, Any]) -> None:
+    export(tmp_path / "model", tiny_chemist, tiny_chemist.make_task(prompt=prompt), tiny_chemist.make_data(**prompt))
+    model, wanted = load_exported(tmp_path / "model"), dict.fromkeys(prompt.get("conditions", ()), 1.5)
+    asked = pd.DataFrame({"size": [3, 2], "count": [70, 2]}).assign(**wanted)
+    found = answer(model, asked, seed=4)
+    assert found["row"].tolist() == [0] * 70 + [1] * 2
+    assert found["sample"].tolist() == [*range(70), 0, 1]
+    assert found["size"].tolist() == [3] * 70 + [2] * 2
+    # The second part of the first row: six molecules with a generator of their own.
+    generator = step_generator(4, 0, 1, stream=Stream.PREDICTED_SAMPLES, device="cpu")
+    expected = draw_molecules(model, [3] * 6, generator=generator, targets={name: [1.5] * 6 for name in wanted})
+    assert found["smiles"].tolist()[64:70] == [one.smiles for one in expected]
+    assert found["is_valid"].tolist() == [bool(text) for text in found["smiles"]]
+    assert answer(model, asked.drop(columns="count"), seed=4)["sample"].tolist() == [0, 0]
+    assert not answer(model, asked, seed=5).equals(found)
+    table, report = draw_sizes(
+        PredictParams(arm="model", sizes=(3, 2), count=2, targets=wanted, seed=4), TrainedArms(put_under(tmp_path))
+    )
+    assert table["size"].tolist() == [3, 3, 2, 2]
+    said = f"{table['is_valid'].sum()} of 4 molecules are valid; cause says why the others are not"
+    assert (report["rows"], report["notes"]) == (4, [said])
+
+
+def put_under(path: Path) -> Path:
+    """Give the exported model the place that an arm's has."""
+    (path / "arms/model").mkdir(parents=True)
+    (path / "model").rename(path / "arms/model/model")
+    return path / "arms"
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({"atoms": [3]}, r"the prompts must have a column 'size', got \['atoms'\]; add it"),
+        ({"size": [3, 900]}, "row 1 of the prompts: size must be from 1 to [0-9]+, the largest molecule of the training, got"),
+        ({"size": ["3.5"]}, "row 0 of the prompts: size must be a whole number from 1, got '3.5'; correct it"),
+        ({"size": [3], "count": [0]}, "row 0 of the prompts: count must be a whole number from 1, got 0; correct it"),
+    ],
+)
+def test_a_size_that_cannot_be_drawn_is_named(tmp_path: Path, table: dict[str, Any], message: str) -> None:
+    export(tmp_path / "model", tiny_chemist, tiny_chemist.make_task(), tiny_chemist.make_data())
+    with pytest.raises(ValueError, match=message):
+        answer(load_exported(tmp_path / "model"), pd.DataFrame(table), seed=0)
+    with pytest.raises(ValueError, match="a request must ask for at most 1024 molecules, got 1025; send several"):
+        answer_request(load_exported(tmp_path / "model"), pd.DataFrame({"size": [3, 3], "count": [1024, 1]}), seed=0)
 
 
 SETTINGS: list[tuple[str, dict[str, Any]]] = [

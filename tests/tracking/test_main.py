@@ -52,8 +52,10 @@ def test_outside_a_project(tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("config", "says"),
     [
-        ({"task": "dialogue"}, "must be a model of a task that answers requests, got one of dialogue; use it in Python"),
-        ({"task": "attention"}, "must be a model with preprocessing and calibration, got one that cannot be used alone"),
+        ({"task": "digits"}, "must be a model of a task that answers requests, got one of digits; use it in Python"),
+        ({"task": "attention"}, "must be a model with calibration, preprocessing, got one that cannot be used alone"),
+        ({"task": "dialogue"}, "must be a model with language_model, prompt, replies, got one that cannot be used alone"),
+        ({"task": "molecules"}, "must be a model with denoiser, noise, prompt, vocabulary, got one that cannot be used alone"),
     ],
 )
 def test_a_model_that_cannot_be_served_is_refused(tmp_path, config, says):

@@ -149,7 +149,7 @@ def test_a_prediction_says_what_to_know_about_it(tmp_path):
         "absent_columns": ["bag_mask"],
         "notes": ["n"],
     }
-    text = prediction_text(report, scores=tmp_path / "scores.csv")
+    text = prediction_text(report, where={"scores": tmp_path / "scores.csv"})
     assert text.splitlines()[:-1] == [
         "9 of 12 rows scored by grpo, model v1",
         "- 3 rows were refused: quarantine.csv",
@@ -158,7 +158,7 @@ def test_a_prediction_says_what_to_know_about_it(tmp_path):
     ]
     assert text.splitlines()[-1].endswith("scores.csv")
     plain = report | {"quarantined": 0, "absent_columns": [], "notes": []}
-    assert prediction_text(plain, scores=None) == "9 of 12 rows scored by grpo, model v1"
+    assert prediction_text(plain, where={}) == "9 of 12 rows scored by grpo, model v1"
 
 
 def test_why_there_is_no_interval_has_a_line_and_every_metric_is_not_spelt_out():

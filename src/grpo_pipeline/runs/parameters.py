@@ -11,10 +11,11 @@ from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
-from kedro.config import MissingConfigException, OmegaConfigLoader
+from kedro.config import BadConfigException, MissingConfigException, OmegaConfigLoader
 from kedro.validation.parameter_validator import ParameterValidator
 from kedro.validation.type_extractor import TypeExtractor
 from omegaconf import DictConfig, OmegaConf
+from yaml import MarkedYAMLError
 
 from grpo_pipeline.pipeline_registry import SHORT
 from grpo_pipeline.pipelines.arms import arms_of, described_arms, merge, with_arms, without_replaced
@@ -70,6 +71,14 @@ class ReplacingConfigLoader(OmegaConfigLoader):
         yield from ((f"{task}_folder", task, task + suffix) for task in TASKS)
 
     def _read_raw_config(self, key: str) -> Any:
+        try:
+            return self._read_layers(key)
+        except MarkedYAMLError:
+            self._refuse_yaml(key)
+            raise
+
+    def _read_layers(self, key: str) -> Any:
+        """Read the base and the environment, which stands on what it extends."""
         base, own, base_path, path, files = super()._read_raw_config(key)
         if key == "parameters":
             self.base_parameters = [_plain(config) for config in base.values()]
@@ -88,6 +97,32 @@ class ReplacingConfigLoader(OmegaConfigLoader):
         if key == "globals":
             return without_results(layers, self.env)
         return reduce(operator.or_, layers)
+
+    def _refuse_yaml(self, key: str) -> None:
+        """Name the first file that is no plain YAML; a tag is refused by the reader, which does not know the file.
+
+        Raises:
+            BadConfigException: naming file, line and what stands there.
+        """
+        env = self.env or self.default_run_env
+        below = extended(self.conf_source, env) if env != self.base_env else []
+        folders = [Path(self.conf_source) / str(name) for name in (self.base_env, *below, env)]
+        files = {
+            path: None
+            for folder in folders
+            for pattern in self.config_patterns[key]
+            for path in sorted(folder.glob(pattern))
+            if path.suffix in (".yml", ".yaml")
+        }
+        for path in files:
+            try:
+                OmegaConf.load(path)
+            except MarkedYAMLError as error:
+                line = error.problem_mark.line + 1 if error.problem_mark else "?"
+                raise BadConfigException(
+                    f"{path} line {line} must be plain YAML, without tags and with each key once, got: {error.problem}; correct "
+                    "the line"
+                ) from error
 
     def _merge_and_resolve(self, key: str, config_per_file: dict[Path, Any]) -> Any:
         given = _plain(self.runtime_params)

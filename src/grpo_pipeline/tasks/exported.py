@@ -85,7 +85,7 @@ class Serving:
     """How exported models of a task answer requests: ``SERVING`` of its module ``exported``, where it has one.
 
     Attributes:
-        load: makes the model of its weights.
+        load: makes the model of the folder that an arm has written.
         answer: (model, table, options by keyword) -> table; raises ValueError for a request that cannot be answered.
         inputs: columns of a request to the model with this description.
         outputs: columns of an answer of the model with this description.
@@ -96,7 +96,7 @@ class Serving:
         optional: libraries that it needs for some requests alone.
     """
 
-    load: Callable[[ModelWeights], Any]
+    load: Callable[[Path], Any]
     answer: Callable[..., pd.DataFrame]
     inputs: Callable[[Mapping[str, Any]], Sequence[Column]]
     outputs: Callable[[Mapping[str, Any]], Sequence[Column]]

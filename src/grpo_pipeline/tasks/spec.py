@@ -62,8 +62,8 @@ class TaskSpec:
         own: arm -> the sections of parameters that it does not share with the others, beside its algorithm.
         words: how its report calls the samples.
         curves: metric of training rows -> title of its panel, of the metrics that this task alone has.
-        outputs: array of ``Task.showcase`` -> what it is called, of what the model puts out for each input: where that is the same
-            for every input the page and the terminal say so.
+        outputs: array of ``Task.showcase`` -> what it is called, of what the model puts out for each input: where that is the
+            same for every input the page and the terminal say so.
         shown_arm: the arm whose samples the report shows; empty for the last one.
         key: column of the examples' table that names an example.
         noun: what an example is called.

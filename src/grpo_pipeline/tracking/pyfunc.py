@@ -13,7 +13,8 @@ from mlflow.models import set_model
 from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE
 from mlflow.pyfunc.model import PythonModel
 
-from grpo_pipeline.core.storage.weights import load_weights
+from grpo_pipeline.core.storage.files import read_header
+from grpo_pipeline.core.storage.weights import HEADER
 from grpo_pipeline.tasks.exported import Serving, serving_of
 
 
@@ -26,13 +27,14 @@ class ServedModel(PythonModel):
     def load_context(self, context: Any) -> None:
         """Build the model from its folder; a server's log needs no progress of single requests."""
         os.environ.setdefault("GRPO_PROGRESS", "off")
-        weights = load_weights(Path(context.artifacts["model"]))
-        serving = serving_of(str(weights.config["task"]))
+        folder = Path(context.artifacts["model"])
+        task = str(read_header(folder / HEADER).get("config", {}).get("task"))
+        serving = serving_of(task)
         if serving is None:
             raise ValueError(
-                f"the task of a served model must answer requests, got {weights.config['task']}; export it anew"
+                f"the task of a served model must answer requests, got {task}; export it anew"
             )
-        self._serving, self._model = serving, serving.load(weights)
+        self._serving, self._model = serving, serving.load(folder)
 
     def predict(
         self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None

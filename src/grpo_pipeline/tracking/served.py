@@ -50,7 +50,8 @@ def save_served(model: Path, target: Path) -> None:
         )
     if serving is None or not serving.needs <= config.keys():
         raise ValueError(
-            f"{model} must be a model with preprocessing and calibration, got one that cannot be used alone; train again"
+            f"{model} must be a model with {', '.join(sorted(serving.needs if serving else ()))}, got one that cannot be used "
+            "alone; train again"
         )
     import mlflow.pyfunc
 

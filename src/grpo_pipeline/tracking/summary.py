@@ -250,8 +250,8 @@ def flow_table(norms: pd.DataFrame) -> str:
     return str(wide.map(lambda norm: "0" if norm == 0 else f"{norm:.1e}").to_string())
 
 
-def prediction_text(report: Mapping[str, Any], *, scores: Path | None) -> str:
-    """Return which model scored how many rows, what to know about the scores, and where they are."""
+def prediction_text(report: Mapping[str, Any], *, where: Mapping[str, Path]) -> str:
+    """Return which model scored how many rows, what to know about it, and where what was written is: name -> file."""
     first = f"{report['scored']} of {report['rows']} rows scored by {report['arm']}, model {report['model']}"
     refused = (
         [f"- {report['quarantined']} rows were refused: quarantine.csv"]
@@ -263,8 +263,10 @@ def prediction_text(report: Mapping[str, Any], *, scores: Path | None) -> str:
         if report["absent_columns"]
         else []
     )
-    where = [] if scores is None else [f"Scores  {_short(scores)}"]
-    return "\n".join([first, *refused, *absent, *(f"- {note}" for note in report["notes"]), *where])
+    places = [f"{what.capitalize():<8}{_short(path)}" for what, path in where.items()]
+    return "\n".join(
+        [first, *refused, *absent, *(f"- {note}" for note in report["notes"]), *places]
+    )
 
 
 # The reward audit on the terminal: what each policy is paid, how the start's groups differ, and the warnings.

@@ -101,7 +101,7 @@ def test_an_arm_that_learns_nothing_from_reward_gets_no_yes(predictions):
     assert document["moved"] == {"supervised": False, "prior": False, "grpo": True}
     assert document["arms"]["prior"]["metrics"]["lesion_hit_ratio"]["ci95"][0] > 2, "it does not look like a success"
     assert document["bar"]["prior"]["auroc"]["conditions"]["start"]["value"] == 0.0
-    said = [text for text in document["summary"] if text.startswith("prior: ") and "reward" in text and "AUROC" in text]
+    said = [text for text in document["summary"] if text.startswith("prior") and ("reward" in text or "the rule" in text)]
     assert said == []
     assert "prior: its policy chooses as it did at its start: a fixed detector, not learned." in document["summary"]
     [lesions] = [text for text in document["summary"] if text.startswith("prior: points fall into lesions")]
@@ -315,7 +315,8 @@ def test_bad_parameters_are_refused(arms):
 
 def test_the_pipeline_has_typed_parameters_and_the_commit_is_that_of_the_repository(tmp_path, monkeypatch):
     pipeline = create_pipeline("attention", ["supervised", "grpo"])
-    tables = {f"attention.{arm}.{table}" for arm in ("supervised", "grpo") for table in ("predictions", "metric_rows")}
+    names = ("predictions", "metric_rows", "showcase")
+    tables = {f"attention.{arm}.{table}" for arm in ("supervised", "grpo") for table in names}
     assert pipeline.inputs() == {"params:attention.evaluation", *tables}
     assert TypeExtractor({"x": pipeline}).extract_types_from_pipelines() == {"attention.evaluation": EvaluationParams}
     place = str(Path(inspect.getfile(read_commit)).parent)  # of the code that runs, which need not be where the tests are
@@ -363,3 +364,22 @@ def test_counts_and_shares_are_those_of_the_arm_and_what_was_lost_is_said():
     # What was not asked is not missing.
     columns = unscored_columns({"kind": np.array([[np.nan, 1.0], [np.nan, np.nan]])}, np.array([[False, True], [True, True]]))
     assert (columns["asked_kind"].tolist(), columns["unscored_kind"].tolist()) == ([1, 2], [0, 2])
+
+
+def test_what_is_the_same_for_every_input_is_in_the_document_and_its_summary(arms):
+    rng = np.random.default_rng(0)
+    alive, dead = rng.random((12, 8, 8)), np.broadcast_to(rng.random((8, 8)), (12, 8, 8))
+    shown = {"grpo__shown": {"heatmap": dead, "attention": alive}, "supervised__shown": {"heatmap": alive, "attention": alive}}
+    document = compare_arms(PARAMS, "abc", **arms, **shown)
+    found = {arm: {name: entry["is_same"] for name, entry in outputs.items()} for arm, outputs in document["sameness"].items()}
+    assert found["grpo"] == {"heatmap": True, "attention map": False}
+    assert not any(found["supervised"].values())
+    json.dumps(document, allow_nan=False)
+    said = [sentence for sentence in document["summary"] if "the same everywhere" in sentence]
+    assert said == [
+        "grpo: the heatmap is the same everywhere: do not read it (100.0% of its variance is the same for all 12 inputs that are "
+        "shown)."
+    ]
+    assert compare_arms(PARAMS, "abc", **arms) == {k: v for k, v in document.items() if k != "sameness"} | {
+        "summary": document["summary"][:-1]
+    }

@@ -92,6 +92,15 @@ def test_metrics_that_only_some_rows_ask_for_are_in_the_table(make_page, params,
     assert "kappa" not in words_of(make_page())
 
 
+def test_what_is_the_same_everywhere_is_said_beside_the_images(make_page, params, arms):
+    dead = {"heatmap": np.broadcast_to(np.eye(8), (12, 8, 8))}
+    html = make_page(comparison=compare_arms(params, "x", **arms, grpo__shown=dead))
+    sentence = "grpo: the heatmap is the same everywhere: do not read it"
+    assert words_of(html).count(sentence) == 2  # in the summary, and beside the images
+    assert sentence in words_of(html[html.index('id="images"') : html.index('id="reward"')])
+    assert sentence not in words_of(make_page())
+
+
 def test_the_animation_stands_on_the_page_with_a_still_picture_for_those_who_ask_for_less_motion(make_page):
     pictures, file = [Image.new("P", (3, 2), colour) for colour in (7, 1, 7)], io.BytesIO()
     pictures[0].save(file, "PNG", save_all=True, default_image=True, append_images=pictures[1:], duration=[1, 2])

@@ -1,11 +1,14 @@
+import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from tiny_attention import make_data, make_examples, make_task, shake
+from tiny_attention import make_batch, make_data, make_examples, make_task, shake
 
 from grpo_pipeline.tasks.attention.build import FeatureSet, encode_examples, join_features, stream_features
+from grpo_pipeline.tasks.attention.losses import proportion_bce
+from grpo_pipeline.tasks.attention.model.model import AttentionModel
 
 
 def test_refuses_a_core_with_fewer_cells_than_points_and_a_cost_per_point_without_a_stop():
@@ -136,3 +139,54 @@ def test_refuses_millimetres_where_no_spacing_is_known():
         make_task(field_cells=(3,))
     with pytest.raises(ValueError, match="attention.model.co_occurrence must be false with class_decoder: glimpse, got true"):
         make_task(co_occurrence=True)
+
+
+@pytest.mark.parametrize(
+    ("weights", "mean"),
+    [
+        # Eight training cores, odd ones with cancer; row 3 has no involvement, so that its label counts. The rest by hand below.
+        ({"heatmap_weight": 1.0}, "involvement"),
+        ({"heatmap_weight": 0.0, "needle_weight": 2.0}, "label"),
+        ({"heatmap_weight": 1.0, "needle_weight": 1.0, "mil_weight": 2.0}, "mixed"),
+        ({"heatmap_weight": 0.0}, "nothing"),
+    ],
+)
+def test_an_untrained_heatmap_starts_at_what_its_losses_ask_for(weights, mean):
+    examples = make_examples()
+    table = examples.table.iloc[:8]
+    involvement = [0.02 if x == 0 else x for x in table["involvement"].fillna(0.98)]  # clamped to 0.02 and 0.98
+    means = {"involvement": sum(involvement) / 8, "label": 0.5, "nothing": 0.5}
+    means["mixed"] = (means["involvement"] + 3 * 0.5) / 4
+    task = make_task(supervised=weights)
+    assert 1 / (1 + np.exp(-task.heatmap_level)) == pytest.approx(means[mean])
+    policy = task.build_policy(0)
+    plain = replace(task, heatmap_level=0.0).build_policy(0)
+    batch = make_batch(task)
+    points = torch.rand(4, 2, 3, 2, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        found, wanted = (
+            model.decode(model.encode(batch), batch.images, points, batch.bag, with_segmentation=True)
+            for model in (policy, plain)
+        )
+    torch.testing.assert_close(found.mask_logits, wanted.mask_logits + task.heatmap_level)
+    assert torch.equal(found.segmentation_logits, wanted.segmentation_logits)  # outlines teach that one
+    told = json.loads(json.dumps(task.describe(policy)))
+    assert AttentionModel.from_description(told).heatmap_level == task.heatmap_level
+    before = {name: value for name, value in told.items() if name != "heatmap_level"}  # an export of before
+    assert AttentionModel.from_description(before).heatmap_level == 0.0
+    assert ("heatmap_level" in task.fingerprint(make_data())) == ("heatmap_level" in told) == (mean not in ("label", "nothing"))
+
+
+def test_a_level_does_not_make_the_first_steps_flatten_the_image_features():
+    """The loss asks for the mean alone: at the level its gradient to the encoder is small, at one half it is not."""
+    task = make_task()
+    batch = make_batch(task)
+    points = torch.rand(4, 2, 3, 2, generator=torch.Generator().manual_seed(0))
+    norms = []
+    for level in (float(np.log(0.2 / 0.8)), 0.0):
+        policy = replace(task, heatmap_level=level).build_policy(0)
+        outcomes = policy.decode(policy.encode(batch), batch.images, points, batch.bag)
+        wanted = torch.full_like(outcomes.bag_probs, 0.2)
+        loss = proportion_bce(outcomes.bag_probs, wanted).mean()
+        norms.append(torch.autograd.grad(loss, policy.sam.net.vision_encoder.neck.conv2.weight)[0].norm())
+    assert norms[0] < 0.35 * norms[1]

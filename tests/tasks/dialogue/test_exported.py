@@ -1,11 +1,13 @@
 """An exported model is complete by itself: it writes the same replies without the folder that it was trained from."""
 
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import tiny_attention
 import tiny_talk as tiny
@@ -14,7 +16,14 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedTokenizerFast
 
 from grpo_pipeline.core.storage.weights import load_weights, save_weights
-from grpo_pipeline.tasks.dialogue.exported import FOLDER, plain_model, read_exported, write_reply
+from grpo_pipeline.tasks.dialogue.exported import (
+    FOLDER,
+    answer,
+    answer_request,
+    plain_model,
+    read_exported,
+    write_reply,
+)
 from grpo_pipeline.tasks.dialogue.language_model.base import story_text
 from grpo_pipeline.tasks.dialogue.language_model.build import build_language_model
 from grpo_pipeline.tasks.dialogue.language_model.params import FolderModelParams
@@ -129,3 +138,40 @@ def test_transformers_loads_every_key_and_says_the_same(tmp_path: Path, architec
         torch.testing.assert_close(ours[p, g, drawn], plain, rtol=0, atol=1e-5)
         compared += int(drawn.sum())
     assert compared > 10
+
+
+def test_new_prompts_get_the_likeliest_reply_and_samples_that_hang_on_nothing_else(tmp_path: Path) -> None:
+    exported(tmp_path / "model", {})
+    model = read_exported(tmp_path / "model")
+    told = [{"title": "A", "text": "b"}, "a story as it is read"]
+    texts = ["title: A story: b", "a story as it is read"]
+    table = pd.DataFrame({"question": ["persona: i context: hello", "persona: you context: hi"], "stories": [told, np.nan]})
+    found = answer(model, table, samples=3, seed=1)
+    assert found["reply"].tolist() == [
+        write_reply(model, "persona: i context: hello", texts), write_reply(model, "persona: you context: hi", [])
+    ]  # fmt: skip
+    assert [len(replies) for replies in found["replies"]] == [3, 3]
+    alone = answer(model, table.iloc[1:], samples=3, seed=1)
+    assert alone["replies"].tolist() == found["replies"].tolist()[1:]  # nor on the other rows
+    assert answer(model, table, samples=3, seed=2)["replies"].tolist() != found["replies"].tolist()
+    as_text = pd.DataFrame({"question": table["question"], "stories": [json.dumps(told), ""]})  # as a CSV file has it
+    pd.testing.assert_frame_equal(answer(model, as_text, samples=3, seed=1), found)
+    assert answer(model, table, samples=0, seed=1)["replies"].tolist() == [[], []]
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({"text": ["a"]}, r"the prompts must have a column 'question', got \['text'\]; add it"),
+        ({"question": ["a", " "]}, "row 1 of the prompts: question must be a text, got ' '; fill it in"),
+        ({"question": ["a"], "stories": ["[oops"]}, "row 0 of the prompts: stories must be a list in JSON, got"),
+        ({"question": ["a"], "stories": [3]}, "row 0 of the prompts: stories must be a list, got 3; correct it"),
+        ({"question": ["a"], "stories": [[{"title": "x"}]]}, "row 0 of the prompts: a story must be a text, or have title and"),
+    ],
+)
+def test_a_prompt_that_is_not_right_is_named(tmp_path: Path, table: Any, message: str) -> None:
+    exported(tmp_path / "model", {})
+    with pytest.raises(ValueError, match=message):
+        answer(read_exported(tmp_path / "model"), pd.DataFrame(table), samples=0, seed=0)
+    with pytest.raises(ValueError, match="a request must have at most 256 rows and 64 samples, got 1 and 65; send several"):
+        answer_request(read_exported(tmp_path / "model"), pd.DataFrame({"question": ["a"]}), samples=65, seed=0)

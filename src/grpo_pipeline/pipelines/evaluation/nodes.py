@@ -84,8 +84,10 @@ def compare_arms(params: EvaluationParams, commit: str, **tables: Any) -> dict[s
     )
     outputs = find_task(params.task).outputs
     sameness = {arm: measure_sameness(arrays, outputs) for arm, arrays in shown.items()}
-    said = [*document["summary"], *sameness_sentences(sameness)]
-    return document | {"sameness": sameness, "summary": said, "run": run_identity()}
+    if sameness:
+        document["sameness"] = sameness
+        document["summary"] = [*document["summary"], *sameness_sentences(sameness)]
+    return document | {"run": run_identity()}
 
 
 def read_commit() -> str:

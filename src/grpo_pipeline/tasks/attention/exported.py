@@ -10,7 +10,6 @@ import io
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -356,7 +355,7 @@ def example() -> pd.DataFrame:
 
 
 SERVING = Serving(
-    load=partial(build_predictor, name="in MLflow"),
+    load=read_exported,
     answer=answer_request,
     inputs=request_columns,
     outputs=answer_columns,

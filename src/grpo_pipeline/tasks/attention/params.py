@@ -117,7 +117,8 @@ class ModelParams(BaseModel):
             alone, so that points cannot become a code for what the image shows elsewhere; ``statistics``: these statistics
             alone, by one linear map, with class_decoder: statistics.
         policy_encoder: what encodes the image for policy and value: the decoders' encoder (``shared``), or a copy of it that the
-            terms of the policy alone train (``own``), as the component ``policy_encoder``.
+            terms of the policy alone train (``own``), as the component ``policy_encoder``. A frozen encoder, and a policy that
+            reads none, have no copy.
         prior: logits that the policy adds to its own, so that it does not start uniform: ``dark_blobs`` prefers the
             middles of dark blobs (a difference of Gaussians).
         prior_strength: nats per standard deviation of the blob map.
@@ -200,6 +201,15 @@ class ModelParams(BaseModel):
     looks_at: Literal["heatmap", "mask"] | None = None
     mask_prompt: bool = False
 
+    @property
+    def copies_encoder(self) -> bool:
+        """Whether the policy has an encoder of its own: where it reads one, and something trains it."""
+        return (
+            self.policy_encoder == "own"
+            and self.policy_reads == "image"
+            and self.encoder != "frozen"
+        )
+
     @model_validator(mode="after")
     def _check_features_are_stored(self) -> Self:
         if self.feature_dtype != "float32" and self.encoder == "train":
@@ -249,20 +259,6 @@ class ModelParams(BaseModel):
                     f"attention.model.{name} must be {rule} with class_decoder: {self.class_decoder}, got {shown}; "
                     "only class_decoder: statistics has it"
                 )
-        return self
-
-    @model_validator(mode="after")
-    def _check_policy_encoder(self) -> Self:
-        if self.policy_encoder == "own" and self.encoder == "frozen":
-            raise ValueError(
-                "attention.model.policy_encoder must be shared with encoder: frozen, got own; a copy that nothing trains is the "
-                "same encoder: use encoder: train, lora or adapter"
-            )
-        if self.policy_encoder == "own" and self.policy_reads != "image":
-            raise ValueError(
-                f"attention.model.policy_encoder must be shared with policy_reads: {self.policy_reads}, got own; such a policy "
-                "reads no features of an encoder: use policy_reads: image"
-            )
         return self
 
     @model_validator(mode="after")

@@ -147,7 +147,7 @@ class AttentionTask(BaseTask):
                 f"{self.model.looks}, got {algorithm.uniform_samples}; uniform sets are placed in one look, and the loss must "
                 "be a mean over all sets: use samples: all and looks: 1"
             )
-        separate = self.model.policy_encoder == "own" or self.model.encoder == "frozen"
+        separate = self.model.copies_encoder or self.model.encoder == "frozen"
         if (
             algorithm.gradient_projection != "none"
             and separate

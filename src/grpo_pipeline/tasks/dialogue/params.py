@@ -34,6 +34,24 @@ class PromptParams(BaseModel):
     too_long: Literal["refuse", "keep_end"]
 
 
+class PredictParams(BaseModel):
+    """Which model replies to which prompts (``dialogue.predict``).
+
+    Attributes:
+        arm: whose newest model it is.
+        prompts: file of the prompts, set on the command line.
+        samples: sampled replies of each prompt, beside the likeliest one.
+        seed: of these.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    arm: str
+    prompts: str
+    samples: int = Field(ge=0)
+    seed: int = Field(ge=0)
+
+
 class SupervisedParams(BaseModel):
     """The supervised loss: cross-entropy of a reference reply (``dialogue.supervised_loss``).
 

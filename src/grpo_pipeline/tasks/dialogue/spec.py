@@ -7,7 +7,12 @@ from grpo_pipeline.tasks.dialogue.data.params import (
     RetrievalParams,
 )
 from grpo_pipeline.tasks.dialogue.language_model.params import LanguageModelSection, ReplyParams
-from grpo_pipeline.tasks.dialogue.params import PromptParams, RewardParams, SupervisedParams
+from grpo_pipeline.tasks.dialogue.params import (
+    PredictParams,
+    PromptParams,
+    RewardParams,
+    SupervisedParams,
+)
 from grpo_pipeline.tasks.spec import TaskSpec, Wording
 
 SPEC = TaskSpec(
@@ -47,5 +52,6 @@ SPEC = TaskSpec(
         "replies": ReplyParams,
         "rewards": RewardParams,
         "supervised_loss": SupervisedParams,
+        "predict": PredictParams,
     },
 )

@@ -42,6 +42,26 @@ class GraphPromptParams(BaseModel):
         return self
 
 
+class PredictParams(BaseModel):
+    """Which model draws which molecules (``molecules.predict``).
+
+    Attributes:
+        arm: whose newest model it is.
+        sizes: numbers of heavy atoms.
+        count: molecules of each size.
+        targets: property -> wanted value, of a model whose prompts name properties.
+        seed: of the molecules.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    arm: str
+    sizes: tuple[Annotated[int, Field(ge=1)], ...] = Field(min_length=1)
+    count: int = Field(ge=1)
+    targets: Mapping[str, float] = Field(default_factory=dict)
+    seed: int = Field(ge=0)
+
+
 class SamplingParams(BaseModel):
     """How graphs are drawn for validation, audit and evaluation (``molecules.sampling``).
 

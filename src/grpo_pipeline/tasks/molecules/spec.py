@@ -14,6 +14,7 @@ from grpo_pipeline.tasks.molecules.diffusion.params import (
 from grpo_pipeline.tasks.molecules.params import (
     GraphPromptParams,
     MoleculeRewardParams,
+    PredictParams,
     SamplingParams,
 )
 from grpo_pipeline.tasks.spec import TaskSpec, Wording
@@ -58,5 +59,6 @@ SPEC = TaskSpec(
         "rewards": MoleculeRewardParams,
         "supervised_loss": X0LossParams,
         "sampling": SamplingParams,
+        "predict": PredictParams,
     },
 )

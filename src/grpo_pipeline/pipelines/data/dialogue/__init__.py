@@ -1,10 +1,17 @@
-"""The Kedro side of the dialogue task: data, preparation, report."""
+"""The Kedro side of the dialogue task: data, preparation, report, prediction."""
 
 from grpo_pipeline.pipelines.data.dialogue.pipeline import (
     adapt_setup,
     create_pipeline,
     create_preparation,
 )
+from grpo_pipeline.pipelines.data.dialogue.prediction import create_prediction
 from grpo_pipeline.pipelines.data.dialogue.report import create_report
 
-__all__ = ["adapt_setup", "create_pipeline", "create_preparation", "create_report"]
+__all__ = [
+    "adapt_setup",
+    "create_pipeline",
+    "create_prediction",
+    "create_preparation",
+    "create_report",
+]

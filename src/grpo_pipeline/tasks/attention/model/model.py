@@ -127,7 +127,7 @@ class AttentionModel(SetDecoder):
         tune_encoder(self.sam.net.vision_encoder, params)
         # A copy, so that both start from the same weights and nothing else is drawn in another way.
         self.policy_encoder = None
-        if params.policy_encoder == "own":
+        if params.copies_encoder:
             self.policy_encoder = copy.deepcopy(self.sam.net.vision_encoder)
         # Last, so that everything else starts as it does without them.
         self.clinical = self.clinical_read_out = None
