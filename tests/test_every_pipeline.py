@@ -100,5 +100,5 @@ def test_several_tasks_in_one_command_are_finished_one_after_the_other(project: 
     after = [page.stat().st_mtime_ns for page in pages]
     assert before[0] < after[0] < after[1]
     assert done.stdout.index("attention_smoke/report.html") < done.stdout.index("molecules_smoke/report.html")
-    raw = project / "data/03_primary/molecules_smoke/splits.json"
-    assert after[0] < raw.stat().st_mtime_ns  # nothing of the second was begun
+    splits = project / "data/03_primary/molecules_smoke/splits.json"
+    assert after[0] < splits.stat().st_mtime_ns  # nothing of the second was begun

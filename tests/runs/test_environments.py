@@ -89,6 +89,7 @@ def test_results_lie_apart_and_data_of_its_own_have_no_other_origin(conf: Path) 
         "data": "data",
         "attention_folder": "attention_plain",
         "dialogue_folder": "dialogue",
+        "molecules_folder": "molecules_plain",  # which base does not name
     }
 
 
