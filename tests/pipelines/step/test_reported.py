@@ -18,12 +18,12 @@ HIT = torch.tensor([[1.0, 3.0, NAN], [2.0, 2.0, 2.0]], dtype=F64)
 SAME = torch.tensor([[5.0, 5.0, 5.0], [7.0, 7.0, 7.0]], dtype=F64)
 
 
-def experience(credits: Any = None, **parts: torch.Tensor) -> Any:
+def experience(credits: Any = None, *, drawn: int = 4, **parts: torch.Tensor) -> Any:
     rewards = combine_rewards(parts, dict.fromkeys(parts, 1.0) | {"free": 0.0} if "free" in parts else dict.fromkeys(parts, 1.0))
     advantages = SimpleNamespace(values=torch.tensor([[-1.0, 3.0, 0.0], [0.0, 0.0, 0.0]]), is_tied=torch.tensor([False, True]))
     return SimpleNamespace(
         rewards=SimpleNamespace(**{**vars(rewards), "credits": credits}), advantages=advantages, temperature=0.7,
-        resampling={"reward/retries": 2.0},
+        resampling={"reward/retries": 2.0}, rollouts=SimpleNamespace(actions=torch.zeros(2, 3, drawn)),
     )  # fmt: skip
 
 
@@ -45,7 +45,7 @@ def test_rewards_are_reported_over_the_samples_that_were_scored() -> None:
 def test_a_part_is_dead_where_no_group_tells_its_samples_apart() -> None:
     assert update.silent_rewards(experience(hit=HIT, same=SAME)) == {"dead/reward_hit": 0.0, "dead/reward_same": 1.0}
     assert update.silent_rewards(experience(hit=HIT, free=SAME)) == {"dead/reward_hit": 0.0}  # without a weight
-    assert update.silent_rewards(experience(hit=HIT * NAN)) == {}
+    assert update.silent_rewards(experience(hit=HIT * NAN)) == update.silent_rewards(experience(drawn=0, hit=HIT)) == {}
 
 
 def test_credit_is_the_mean_over_the_decisions_that_were_taken() -> None:
