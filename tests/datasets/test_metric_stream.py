@@ -130,13 +130,8 @@ def test_a_row_of_another_shape_names_file_and_line(path, line):
 def test_a_file_that_was_cut_or_is_gone_is_said_on_resume(path, caplog, held, said):
     """Training goes on at step 4."""
     if held is not None:
-<<<<<<< HEAD
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("".join(json.dumps({"step": step, "x": 1.0}) + "\n" for step in held))
-=======
-        MetricStreamDataset(str(path)).save([{"step": step, "x": 1.0} for step in held])
-    caplog.clear()
->>>>>>> h/faults
     with caplog.at_level("WARNING", logger="grpo_pipeline.datasets.metric_stream"):
         MetricStreamDataset(str(path)).save([{"step": 4, "x": 2.0}])
     told = [f"{path} must hold the steps before 4, with which training goes on, got none for {said}; "] if said else []

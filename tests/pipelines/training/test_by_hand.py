@@ -237,11 +237,7 @@ def test_every_refusal_of_a_start_is_asked_for() -> None:
     nodes.build_state(algorithm_params(), training, 0, Strict(), None)
     for changes, said in (
         ({"update_epochs": 7}, "the task says no"),
-<<<<<<< HEAD
         ({"replay": REPLAY}, "replay must be null where a row of tiny is not the same prompt"),
-=======
-        ({"replay": REPLAY}, "replay must be null where "),
->>>>>>> h/faults
     ):
         with pytest.raises(ValueError, match=said):
             nodes.build_state(algorithm_params(**changes), training, 0, Strict(), None)
