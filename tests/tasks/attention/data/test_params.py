@@ -91,3 +91,7 @@ def test_a_switch_that_is_off_is_not_written(data_params):
 def test_values_that_are_the_same():
     for left, right in (("1", "1.0"), ("01", "1"), (" Yes", "yes"), ("True", "true")):
         assert canonical_value(left) == canonical_value(right)
+
+
+def test_numbers_that_differ_in_the_seventh_digit_are_two_values():
+    assert canonical_value("1.0000001") != canonical_value("1") == canonical_value("01.0") == canonical_value("1e0")

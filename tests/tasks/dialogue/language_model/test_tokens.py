@@ -11,6 +11,7 @@ from transformers import ByT5Tokenizer, PreTrainedTokenizerFast
 
 from grpo_pipeline.tasks.dialogue.language_model.tokens import (
     ByteTokenizer,
+    check_weights,
     decode_rows,
     encode_texts,
     pad_rows,
@@ -116,3 +117,10 @@ def test_every_configured_end_ends_a_reply_and_is_left_out_of_its_text(tmp_path:
     (tmp_path / "generation_config.json").write_text('{"eos_token_id": "<eos>"}')
     with pytest.raises(ValueError, match=r"eos_token_id of generation_config.json must be a token id or a list of them"):
         read_tokenizer(str(tmp_path))
+
+
+def test_an_adapter_is_told_to_be_merged(tmp_path: Path) -> None:
+    for name in ("adapter_config.json", "adapter_model.safetensors"):
+        (tmp_path / name).write_text("{}")
+    with pytest.raises(FileNotFoundError, match="must hold a whole model, got an adapter, .* merge them"):
+        check_weights(tmp_path)

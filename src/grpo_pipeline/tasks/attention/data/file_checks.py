@@ -275,7 +275,9 @@ def first_unreadable(raw: ImageFolder, row: Mapping[str, object]) -> str:
     """Return the path of the first file of a row that cannot be read; the image where only its values are refused."""
     for name in PATHS:
         try:
-            if row[name]:
+            if row[name] and name == "image":
+                raw.read_image(str(row[name]))
+            elif row[name]:
                 raw.read_mask(str(row[name]))
         except UnreadableFileError:
             return str(row[name])

@@ -561,7 +561,7 @@ def canonical_value(text: str) -> str:
     """Return the form in which label values are compared: without case and outer blanks; 1, 1.0 and 01 are one value."""
     folded = composed(text.strip()).casefold()
     try:
-        return f"{float(folded):g}"
+        return f"{float(folded):.15g}"
     except ValueError:
         return folded
 

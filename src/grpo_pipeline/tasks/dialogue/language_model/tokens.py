@@ -165,6 +165,11 @@ def check_weights(folder: Path) -> None:
     held = sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else []
     if "config.json" in held and any(name in held for name in WEIGHTS):
         return
+    if "adapter_config.json" in held:
+        raise FileNotFoundError(
+            f"{folder} must hold a whole model, got an adapter, low-rank updates of another model; merge them, "
+            "PeftModel.from_pretrained(base, folder).merge_and_unload().save_pretrained(another), and give that folder"
+        )
     pickles = (
         sorted(entry.name for pattern in PICKLES for entry in folder.glob(pattern)) if held else []
     )
