@@ -81,11 +81,11 @@ def build_site(
 
 def own_columns(project: Path, env: str) -> set[str]:
     """Return the columns, in small letters, that the parameters of ``env`` name as clinical or as telling patients apart."""
-    from kedro.config import OmegaConfigLoader
+    # The project's loader: it knows which other environment this one extends.
+    from grpo_pipeline.runs.parameters import ReplacingConfigLoader
+    from grpo_pipeline.settings import CONFIG_LOADER_ARGS
 
-    loader = OmegaConfigLoader(
-        str(project / "conf"), base_env="base", default_run_env="local", env=env or None
-    )
+    loader = ReplacingConfigLoader(str(project / "conf"), env=env or None, **CONFIG_LOADER_ARGS)
     sections = [section for section in loader["parameters"].values() if isinstance(section, dict)]
     parts = [part for section in sections for part in section.values() if isinstance(part, dict)]
     named = [part["columns"] for part in parts if isinstance(part.get("columns"), dict)]

@@ -10,13 +10,15 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from kedro.config import MissingConfigException
-from kedro.io import DatasetError
+from forked_kedro import KEDRO
+from kedro.config import BadConfigException, MissingConfigException
+from kedro.io import AbstractDataset, DataCatalog, DatasetError
 from kedro.io.core import Version
 from kedro.validation.exceptions import ParameterValidationError
 from kedro_datasets.json import JSONDataset
@@ -26,6 +28,7 @@ from PIL import Image
 
 from grpo_pipeline.datasets.json_lines import read_table
 from grpo_pipeline.errors import sentence
+from grpo_pipeline.runs.parameters import ReplacingConfigLoader, check_seed
 
 TAIL = "  [GRPO_TRACEBACK=1 shows the traceback]\n"
 # Runs `kedro run` with a fault that no input can cause.
@@ -65,7 +68,8 @@ update.mix_losses = poisoned
 def error_line(done: subprocess.CompletedProcess[str]) -> str:
     """The one sentence of a run that failed as it should."""
     assert (done.returncode, done.stdout) == (1, ""), done.stderr
-    assert re.fullmatch(r"error: [^\n]+\n(`kedro run [^\n]*resume=auto` goes on [^\n]+\n)?", done.stderr), done.stderr
+    said = rf"error: [^\n]+\n(`{re.escape(KEDRO)} run [^\n]*resume=auto` goes on [^\n]+\n)?"
+    assert re.fullmatch(said, done.stderr), done.stderr
     first = done.stderr.splitlines(keepends=True)[0]
     assert first.endswith(TAIL)
     return first.removeprefix("error: ").removesuffix(TAIL)
@@ -168,7 +172,7 @@ def test_a_parameter_with_a_wrong_name(project: Path) -> None:
 def test_a_fault_in_training_keeps_the_last_checkpoint(project: Path, fault: str, text: str) -> None:
     done = run(project, code=FAULTY.replace("{fault}", fault.replace("{{", "{").replace("}}", "}")))
     assert re.fullmatch(text, error_line(done))
-    assert done.stderr.endswith("\n`kedro run --env smoke --params resume=auto` goes on from the last checkpoint.\n")
+    assert done.stderr.endswith(f"\n`{KEDRO} run --env smoke --params resume=auto` goes on from the last checkpoint.\n")
     headers = list((project / "data/06_models").rglob("checkpoint.json"))
     assert [json.loads(path.read_text())["progress"]["step"] for path in headers] == [2]
     assert not list((project / "data").rglob("*partial*"))
@@ -201,6 +205,47 @@ def test_an_error_of_the_disk_names_the_file_and_the_remedy() -> None:
     rights = "must be readable and writable for this user, got may not; change its rights, or write elsewhere with --params"
     for number in (errno.EROFS, errno.EACCES):
         assert sentence(raised(OSError(number, "may not", "/d/x"))) == f"/d/x {rights} data=<another folder>"
+
+
+class OnFullDisk(AbstractDataset[Any, Any]):
+    """A file on a disk that has no room."""
+
+    def __init__(self, filepath: str) -> None:
+        self._filepath = PurePosixPath(filepath)
+
+    def load(self) -> Any:
+        return None
+
+    def save(self, data: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def _describe(self) -> dict[str, Any]:
+        return {"filepath": self._filepath, "protocol": "file"}
+
+
+def test_a_full_disk_is_said_of_the_file_as_the_catalogue_raises_it() -> None:
+    """With the dataset's name, Kedro's sentence about it, and the system's inside."""
+    with pytest.raises(DatasetError) as caught:
+        DataCatalog({"x": OnFullDisk("/d/x.csv")}).save("x", 1)
+    wanted = "/d/x.csv must be writable, got No space left on device; free some space and run the command again: what was there "
+    assert sentence(caught.value) == f"{wanted}before is unchanged"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a: 1\nb: !!python/object/apply:os.system [ls]\n", "line 2 must be plain YAML, .* constructor for the tag .*os.system"),
+        ("a: !secret 3\n", "line 1 must be plain YAML, .* constructor for the tag '!secret'"),
+        ("a: 1\na: 2\n", "line 2 must be plain YAML, .* found duplicate key a"),
+    ],
+)
+def test_a_tag_in_yaml_names_its_file_and_line(tmp_path: Path, text: str, said: str) -> None:
+    for name in ("base", "local"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "base" / "parameters.yml").write_text("a: 1\n")
+    (tmp_path / "local" / "parameters_own.yml").write_text(text)
+    with pytest.raises(BadConfigException, match=f"local/parameters_own.yml {said}"):
+        ReplacingConfigLoader(str(tmp_path), base_env="base", default_run_env="local", env="local")["parameters"]
 
 
 def test_a_version_that_is_missing_is_one_sentence(tmp_path: Path) -> None:
@@ -245,6 +290,32 @@ def test_all_refused_parameters_are_named() -> None:
         "leave it out for its default, or say what it is",
         "parameter d: something else",
     ]
+
+
+@pytest.mark.parametrize(
+    ("said", "kind", "value", "wanted"),
+    [
+        ("a valid integer, unable to parse string as an integer", "int_parsing", "'a'", "a whole number, got 'a'; correct it"),
+        ("a valid integer, got a number with a fractional part", "int_from_float", "1.5", "a whole number, got 1.5; correct it"),
+        ("a valid number, unable to parse string as a number", "float_parsing", "'x'", "a number, got 'x'; correct it"),
+        ("a valid boolean, unable to interpret input", "bool_parsing", "'maybe'", "true or false, got 'maybe'; correct it"),
+        ("a valid string", "string_type", "3", "a text, got 3; correct it"),
+        ("a dictionary or an instance of Schedule", "dataclass_type", "'high'", "a number, or a schedule such as {kind: linear, "
+         "start: 0.1, end: 0.0}, got 'high'; write it so"),
+        ("a valid dictionary or instance of Lora", "model_type", "8", "a section with names and values, got 8; write it so"),
+    ],
+)  # fmt: skip
+def test_a_value_of_another_kind_is_told_in_words_what_is_wanted(said: str, kind: str, value: str, wanted: str) -> None:
+    problem = f"weight\n  Input should be {said} [type={kind}, input_value={value}, input_type=str]\n    For further x"
+    message = f"Parameter validation failed:\n- Parameter 'a.b': Failed to instantiate B: 1 validation error for B\n{problem}"
+    assert sentence(ParameterValidationError(message)) == f"a.b.weight must be {wanted}"
+
+
+@pytest.mark.parametrize("seed", ["abc", 1.5, -1, None, True])
+def test_a_seed_that_is_none_is_one_sentence_about_the_seed(seed: Any) -> None:
+    with pytest.raises(ValueError, match=f"^seed must be a whole number of at least 0, got {seed!r}; 0 is the default$"):
+        check_seed(seed)
+    check_seed(0)
 
 
 def test_an_environment_without_a_folder_is_told_which_there_are(tmp_path: Path) -> None:

@@ -33,9 +33,6 @@ STAGED = {
     for task in BUILT_IN
     if find_task(task).optional_stages
 }
-# The body of the loop: run by `train`, which hands it its inputs, and in the main graph as the probe, which is checked below.
-BODIES = {name for name in PIPELINES if name.endswith("_step")}
-WHOLE = sorted(PIPELINES.keys() - BODIES)
 
 
 Opened = Callable[[str], KedroContext]
@@ -93,7 +90,7 @@ def test_every_dataset_has_an_entry(opened: Opened, env: str) -> None:
     """A dataset without an entry would silently become a memory dataset, and a parameter would be missing."""
     catalog = opened(env).catalog
     misspelt = Pipeline([Node(shutil.copy, ["attention.examples", "params:atention.data"], "attention.exmaples")])
-    known, of_stages = names_of(*(PIPELINES[name] for name in WHOLE)), names_of(*STAGED.values())
+    known, of_stages = names_of(*PIPELINES.values()), names_of(*STAGED.values())
     missing = {name for name in known | of_stages | names_of(misspelt) if name not in catalog}
     assert known & missing == set()
     assert {name for name in of_stages & missing if not name.startswith("params:")} == set()
@@ -145,8 +142,7 @@ def test_kedro_viz_shows_the_layers_of_every_pipeline_in_their_order(catalog: Da
     assert {name: sorted(order) for name, order in orders.items()} == {name: sorted(layers) for name, layers in drawn.items()}
     whole = {"__default__", "attention", "dialogue", "molecules"}
     assert {name: orders[name] for name in whole} == dict.fromkeys(whole, LAYERS)
-    no_layer = {"self_check", *BODIES}
-    assert {name for name, layers in drawn.items() if not layers} <= no_layer
+    assert {name for name, layers in drawn.items() if not layers} <= {"self_check"}
 
 
 def test_node_names_are_unique_and_readable() -> None:

@@ -163,7 +163,10 @@ def test_a_run_names_code_command_and_data_and_every_page_and_record_names_the_r
     assert comparison(project, 0)["commit"] == head
 
     digest = json.loads((project / "data/05_model_input" / FOLDER / "examples" / "meta.json").read_text())["digest"]
-    assert [entry.dataset.name for entry in parent.inputs.dataset_inputs] == ["attention.examples"]
+    inputs = {name: [item.dataset for item in run.inputs.dataset_inputs] for name, run in runs.items()}
+    digests = {name: [(dataset.name, dataset.digest) for dataset in found] for name, found in inputs.items()}
+    assert [name for name, _ in digests["__default__"]] == ["attention.examples"]
+    assert digests == dict.fromkeys(runs, digests["__default__"])  # each arm's run says, too, what it was trained on
     assert tags["data.attention.examples.digest"] == digest
     assert parent.data.params["attention.training.epochs"] == "2"
     record = json.loads((project / f"data/.runs/{FOLDER}.json").read_text())

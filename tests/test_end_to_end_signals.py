@@ -7,14 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from forked_kedro import KEDRO
 from kedro_processes import start, trained_steps
 from mlflow.tracking import MlflowClient
 
 # One checkpoint every third step; gradients are reported and held-out cores scored as usual.
 PARAMS = "attention.training.epochs=6,attention.training.checkpoint_every_steps=3"
 TRAINING = "attention_data,attention_train"
-HINT = f"`kedro run --env smoke --pipelines {TRAINING} --params {PARAMS},resume=auto` goes on from the last checkpoint."
-ARMS = ("grpo", "supervised")  # in the order in which they are trained
+HINT = f"`{KEDRO} run --env smoke --pipelines {TRAINING} --params {PARAMS},resume=auto` goes on from the last checkpoint."
+ARMS = ("supervised", "grpo")  # in the order in which they are trained
 TIMES = {"step_seconds", "samples_per_second", "peak_memory_mb"}
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -46,9 +47,9 @@ def stopped(tmp_path_factory: pytest.TempPathFactory, make_project):
     project = make_project(tmp_path_factory.mktemp("signals") / "project")
     again = f"{PARAMS},resume=auto"
     ends = [
-        stop_at(project, PARAMS, arm="grpo", step=3, number=signal.SIGINT),
-        stop_at(project, again, arm="grpo", step=9, number=signal.SIGTERM),
-        stop_at(project, again, arm="supervised", step=6, number=signal.SIGKILL),
+        stop_at(project, PARAMS, arm="supervised", step=3, number=signal.SIGINT),
+        stop_at(project, again, arm="supervised", step=9, number=signal.SIGTERM),
+        stop_at(project, again, arm="grpo", step=6, number=signal.SIGKILL),
     ]
     at_the_end = {arm: trained_steps(project, "attention", arm) for arm in ARMS}
     process = start(project, "--pipelines", TRAINING, "--params", again)
@@ -64,9 +65,10 @@ def test_each_end_has_its_code_and_one_line(stopped) -> None:
 
 def test_the_checkpoint_is_kept_and_nothing_half_written(stopped) -> None:
     project, _, steps = stopped
-    total = trained_steps(project, "attention", "grpo")
-    assert steps["grpo"] == total
-    assert 6 <= steps["supervised"] < total == trained_steps(project, "attention", "supervised")
+    first, second = ARMS
+    total = trained_steps(project, "attention", first)
+    assert steps[first] == total
+    assert 6 <= steps[second] < total == trained_steps(project, "attention", second)
     assert not list((project / "data").rglob("*partial*"))
 
 

@@ -42,6 +42,10 @@ def test_columns_that_the_parameters_name_are_columns_of_patients_in_this_projec
     assert document["drop_patient_tables"](tmp_path, columns) == 1
     assert {"age", "psa", "patient_id"} <= document["own_columns"](DOCUMENT.parents[1], "")
     assert "similarity_group" in document["own_columns"](DOCUMENT.parents[1], "busi")
+    (tmp_path / "conf" / "heirs").mkdir()
+    (tmp_path / "conf" / "heirs" / "globals.yml").write_text("extends: mine")
+    (tmp_path / "conf" / "mine" / "parameters.yml").write_text(json.dumps({"task": {"data": {"columns": {"patient_id": "NHS"}}}}))
+    assert document["own_columns"](tmp_path, "heirs") == {"nhs", "gleason", "prostate_ml"}
 
 
 def test_the_box_of_the_task_opens_unfolded_and_nothing_is_left_out(tmp_path: Path) -> None:

@@ -37,7 +37,8 @@ OWN = (
     "grpo_pipeline.rewards.pool:RewardFailedError",
     "grpo_pipeline.runs.lock:HeldError",
 )
-WRAPPERS = ("Failed while loading data from dataset ", "Failed while saving data to dataset ")
+# Of Kedro around what a dataset raises; the catalogue puts the dataset's name before it.
+WRAPPER = re.compile(r"(?:\S+: )?Failed while (?:loading data from|saving data to) dataset ")
 ROOM = (
     "must be writable",
     "free some space and run the command again: what was there before is unchanged",
@@ -60,6 +61,17 @@ PROBLEM = re.compile(
     r"  (?P<message>.*?) \[type=(?P<type>\w+), input_value=(?P<value>.*), input_type=(?P<kind>\w+)",
     re.MULTILINE,
 )
+# What pydantic's kinds of a wrong value would have been, in words.
+WHOLE, NUMBER, SWITCH = "a whole number", "a number", "true or false"
+WANTED = {
+    **dict.fromkeys(("int_parsing", "int_type", "int_from_float"), WHOLE),
+    **dict.fromkeys(("float_parsing", "float_type"), NUMBER),
+    **dict.fromkeys(("bool_parsing", "bool_type"), SWITCH),
+    "finite_number": "a finite number",
+    "string_type": "a text",
+}
+SECTION_TYPES = ("dataclass_type", "model_type", "model_attributes_type", "dict_type")
+SCHEDULE = "a number, or a schedule such as {kind: linear, start: 0.1, end: 0.0}"
 NO_ENVIRONMENT = "Given configuration path either does not exist"
 SCALARS = ("str", "int", "float", "bool")
 LONGEST = 1000
@@ -88,7 +100,7 @@ def sentence(error: BaseException, *, parameters: Mapping[str, Any] | None = Non
         )
         rule, remedy = DISK[relevant.errno]
         return f"{place} {rule}, got {relevant.strerror}; {remedy}"
-    if relevant is not error and not text.startswith(WRAPPERS) and is_library(relevant):
+    if relevant is not error and not WRAPPER.match(text) and is_library(relevant):
         text = f"{dataset_file(str(error))}: {text}"
     return text if len(text) <= LONGEST else f"{text[:LONGEST]} …"
 
@@ -103,7 +115,7 @@ def unwrap(error: BaseException) -> BaseException:
     """Return the error inside of Kedro's "failed while loading" and "failed while saving"."""
     while (
         isinstance(error, DatasetError)
-        and str(error).startswith(WRAPPERS)
+        and WRAPPER.match(str(error))
         and error.__cause__ is not None
     ):
         error = error.__cause__
@@ -177,8 +189,25 @@ def parameter_sentence(path: str, problem: re.Match[str], parameters: Mapping[st
         return f"{path} must be a list, got {problem['value']}; write [{inside}], further values after commas"
     if problem["type"] == "too_short" and (least := re.search(r"at least (\d+) item", text)):
         return f"{path} must have at least {least[1]}, got {problem['value']}; name what it should hold"
+    return value_sentence(path, problem["type"], text, value=problem["value"])
+
+
+def value_sentence(path: str, kind: str, text: str, *, value: str) -> str:
+    """Return what one wrong value should have been.
+
+    Args:
+        path: of the parameter.
+        kind: of problem, as pydantic calls it.
+        text: what pydantic says of it.
+        value: as it is shown.
+    """
+    if kind in WANTED:
+        return f"{path} must be {WANTED[kind]}, got {value}; correct it"
+    if kind in SECTION_TYPES:
+        wanted = SCHEDULE if text.endswith("Schedule") else "a section with names and values"
+        return f"{path} must be {wanted}, got {value}; write it so"
     text = re.sub(r"^Input should be", "must be", text)
-    return f"{path} {text[:1].lower() + text[1:]}, got {problem['value']}; correct it"
+    return f"{path} {text[:1].lower() + text[1:]}, got {value}; correct it"
 
 
 def suggestion(path: str, parameters: Mapping[str, Any]) -> str:

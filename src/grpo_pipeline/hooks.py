@@ -17,6 +17,7 @@ from kedro.pipeline import Pipeline
 from kedro.pipeline.node import Node
 from rich.console import Console
 
+from grpo_pipeline.runs.devices import check_devices
 from grpo_pipeline.runs.machine import DeadCoefficients, compute_in
 from grpo_pipeline.tracking.store import MlflowConfig, parse_config
 
@@ -140,6 +141,23 @@ class ThreadHooks:
     def after_catalog_created(self, parameters: Mapping[str, Any]) -> None:
         """Read the parameter ``threads``."""
         compute_in(parameters["parameters"].get("threads", 1))
+
+
+class DeviceHooks:
+    """Refuse a run on a device that is not there."""
+
+    def __init__(self) -> None:
+        self._parameters: Mapping[str, Any] = {}
+
+    @hook_impl
+    def after_catalog_created(self, parameters: Mapping[str, Any]) -> None:
+        """Keep the parameters."""
+        self._parameters = parameters["parameters"]
+
+    @hook_impl(tryfirst=True)
+    def before_pipeline_run(self, pipeline: Pipeline) -> None:
+        """Look for the device of each task, before anything is locked, read or tracked."""
+        check_devices(pipeline, self._parameters)
 
 
 class WatchHooks:

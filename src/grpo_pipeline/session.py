@@ -13,12 +13,16 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import click
 from kedro.framework.session import KedroSession
 
 from grpo_pipeline.errors import sentence
+from grpo_pipeline.pipeline_registry import register_pipelines
+from grpo_pipeline.runs.devices import check_devices
+from grpo_pipeline.runs.parameters import tasks_of
+from grpo_pipeline.runs.process import program
 
 FAILED, INTERRUPTED, TERMINATED = 1, 128 + signal.SIGINT, 128 + signal.SIGTERM
 SHOW_TRACEBACK = "GRPO_TRACEBACK"
@@ -61,6 +65,8 @@ class TrackedSession(KedroSession):
     ) -> dict[str, Any]:
         """Run a pipeline; see ``KedroSession.run``.
 
+        Pipelines of several tasks run task by task, so that a task is complete, page and all, before the next one begins.
+
         Raises:
             SystemExit: with code 143 after SIGTERM; if the command line started the run, with code 130 after Ctrl-C and with
                 code 1 after an error that one sentence explains (``GRPO_TRACEBACK=1`` leaves it as it is).
@@ -70,7 +76,14 @@ class TrackedSession(KedroSession):
         self._remedy = SAME_COMMAND if any(name.endswith(GRIDS) for name in chosen) else hint()
         try:
             with sigterm_raises():
-                return super().run(pipeline_name, pipeline_names, *args, **kwargs)
+                turns = by_task(chosen)
+                if (
+                    len(turns) == 1
+                    or args
+                    or any(kwargs[name] for name in kwargs.keys() - {RUNNER})
+                ):
+                    return super().run(pipeline_name, pipeline_names, *args, **kwargs)
+                self._check(chosen)
         except BaseException as error:
             for plugin in self._hook_manager.get_plugins():
                 if callable(tell := getattr(plugin, "on_run_ended", None)):
@@ -80,6 +93,29 @@ class TrackedSession(KedroSession):
             elif click.get_current_context(silent=True) is not None:
                 self._end_command(error)
             raise
+        found: dict[str, Any] = {}
+        for names in turns:
+            with self._again() as session:
+                found |= cast(KedroSession, session).run(pipeline_names=names, **kwargs)
+        return found
+
+    def _check(self, names: Sequence[str]) -> None:
+        """Refuse before the first task what only the last one would stumble on."""
+        from kedro.framework.project import pipelines
+
+        context = self.load_context()  # its hooks check all parameters
+        for name in names:
+            check_devices(pipelines[name], context.params)
+
+    def _again(self) -> KedroSession:
+        """Return another session with the same settings: one runs once."""
+        return type(self).create(
+            project_path=self._project_path,
+            save_on_close=self.save_on_close,
+            env=self.store.get("env"),
+            runtime_params=self.store.get("runtime_params"),
+            conf_source=self._conf_source,
+        )
 
     def _end_command(self, error: BaseException) -> None:
         """End the command in few words where they suffice."""
@@ -102,6 +138,22 @@ class TrackedSession(KedroSession):
             raise SystemExit(FAILED) from None
 
 
+def by_task(names: Sequence[str]) -> list[list[str]]:
+    """Return the pipelines of each task, in the order in which the tasks are named.
+
+    All of them are one where a name is no pipeline, or one of no task.
+    """
+    turns: dict[str, list[str]] = {}
+    known = register_pipelines()
+    for name in names:
+        tasks = tasks_of([name])
+        if name not in known or len(tasks) != 1:
+            return [list(names)]
+        turns.setdefault(tasks[0], []).append(name)
+    return list(turns.values()) or [[]]
+
+
+RUNNER = "runner"
 GRIDS = ("compare", "cross_validate")
 SAME_COMMAND = (
     "The same command goes on: finished trials are kept, and the one under way begins anew."
@@ -130,7 +182,7 @@ def resume_command(argv: Sequence[str]) -> str:
             break
     else:
         arguments += ["--params", RESUME]
-    return shlex.join(["kedro", "run", *arguments])
+    return shlex.join([*program(), "run", *arguments])
 
 
 def with_resume(parameters: str) -> str:

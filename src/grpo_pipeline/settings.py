@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 from kedro.framework.project import LOGGING, configure_logging
 
-from grpo_pipeline.hooks import MlflowHooks, SummaryHooks, ThreadHooks, WatchHooks
+from grpo_pipeline.hooks import DeviceHooks, MlflowHooks, SummaryHooks, ThreadHooks, WatchHooks
 from grpo_pipeline.runs.hook import RunEndHooks, RunHooks
 from grpo_pipeline.runs.machine import keep_freed_memory
 from grpo_pipeline.runs.parameters import RunConfigLoader
@@ -44,6 +44,7 @@ HOOKS = (
     RunEndHooks(_mlflow, _runs),
     WatchHooks(),
     SummaryHooks(_mlflow),
+    DeviceHooks(),  # the last one is asked first
 )
 DISABLE_HOOKS_FOR_PLUGINS = ("kedro-telemetry",)
 CONFIG_LOADER_ARGS: dict[str, Any] = {

@@ -210,3 +210,18 @@ def test_credit_and_its_advantages_agree_with_plain_loops(credit):
     best = keep_top(Advantages(found.values, found.is_tied), total, ratio=0.25)
     is_best = total.nan_to_num(-9) == total.nan_to_num(-9).amax(1, keepdim=True)
     torch.testing.assert_close(best.values, found.values * is_best[..., None], atol=0, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("components", "weights", "said"),
+    [
+        ({"f1": [0.5, 1.0], "own": [math.inf, 0.0]}, {"f1": 1.0, "own": 0.5}, "reward component 'own' must be finite"),
+        # 1e308 * 10 is beyond float64, and so is 1e308 + 1e308.
+        ({"f1": [0.5, 1.0], "own": [1e308, 0.0]}, {"f1": 1.0, "own": 10.0}, "reward component 'own' must be finite"),
+        ({"f1": [1e308, 1.0], "own": [1e308, 0.0]}, {"f1": 1.0, "own": 1.0}, r"sum of the reward components \['f1', 'own'\]"),
+    ],
+)
+def test_an_infinite_reward_names_its_component(components, weights, said):
+    given = {name: torch.tensor([values], dtype=torch.float64) for name, values in components.items()}
+    with pytest.raises(ValueError, match=said):
+        combine_rewards(given, weights)

@@ -106,3 +106,47 @@ def test_the_preview_draws_each_metric_and_split(path):
     stream.save([row(0, loss=1.0, kl=0.1), row(1, loss=0.5), row(1, "val", loss=0.75)])
     curves = {trace["name"]: (trace["x"], trace["y"]) for trace in stream.preview()["data"]}
     assert curves == {"train loss": ([0, 1], [1.0, 0.5]), "val loss": ([1], [0.75]), "train kl": ([0], [0.1])}
+
+
+@pytest.mark.parametrize("line", ['{"a": 1}', "123", "[1]", '{"step": "3"}', '{"step": true}', "null"])
+def test_a_row_of_another_shape_names_file_and_line(path, line):
+    MetricStreamDataset(str(path)).save([{"step": 0, "split": "train", "x": 1.0}])
+    with path.open("a") as file:
+        file.write(f"{line}\n")
+    with pytest.raises(DatasetError, match=r"metrics.jsonl line 2 must be a row with an integer 'step', got .*; remove the line"):
+        MetricStreamDataset(str(path)).load()
+
+
+@pytest.mark.parametrize(
+    ("held", "said"),
+    [
+        (None, "the steps 0 to 3"),
+        ([0, 1], "the steps 2 to 3"),
+        ([2, 3], "the steps 0 to 1"),
+        ([0, 2], "2 steps, the first of them 1"),
+        ([0, 1, 2, 3, 4, 5], None),
+    ],
+)
+def test_a_file_that_was_cut_or_is_gone_is_said_on_resume(path, caplog, held, said):
+    """Training goes on at step 4."""
+    if held is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(json.dumps({"step": step, "x": 1.0}) + "\n" for step in held))
+    with caplog.at_level("WARNING", logger="grpo_pipeline.datasets.metric_stream"):
+        MetricStreamDataset(str(path)).save([{"step": 4, "x": 2.0}])
+    told = [f"{path} must hold the steps before 4, with which training goes on, got none for {said}; "] if said else []
+    assert [record.getMessage().partition("put back")[0] for record in caplog.records] == told
+
+
+def test_a_run_goes_on_from_the_lowest_step_of_its_first_rows(path):
+    """A validation row of an earlier step may stand behind a training row."""
+    MetricStreamDataset(str(path)).save([row(step) for step in range(5)])
+    MetricStreamDataset(str(path)).save([row(3), row(2, "val"), row(4)])
+    table = MetricStreamDataset(str(path)).load()
+    assert list(zip(table["step"], table["split"], strict=True)) == [
+        (0, "train"),
+        (1, "train"),
+        (3, "train"),
+        (2, "val"),
+        (4, "train"),
+    ]

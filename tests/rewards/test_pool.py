@@ -21,6 +21,7 @@ from grpo_pipeline.rewards.functions import Measure, RewardPoolError
 from grpo_pipeline.rewards.params import PoolParams
 from grpo_pipeline.rewards.pool import RewardPool
 from grpo_pipeline.rewards.process import LIMIT_BYTES, WorkerHungError, WorkerProcess
+from grpo_pipeline.rewards.workers import LATE, LateCalls
 
 SCRIPTED = Measure("tiny_rewards:scripted")
 
@@ -235,3 +236,27 @@ print(*pool.pids, flush=True)
     # A program that ends by itself has waited for its processes; one that was killed could not.
     assert end_soon(pid) if "kill" in end else are_gone([pid])
     assert ("KeyError" in done.stderr) == ("raise" in end)
+
+
+def test_calls_that_run_out_of_time_are_counted_and_said_when_they_double(caplog):
+    late = LateCalls()
+    with caplog.at_level("WARNING", logger="grpo_pipeline.rewards.workers"):
+        for _ in range(5):
+            late.add("mine:slow", seconds=30.0)
+        late.add("other:slow", seconds=2.0)
+    assert late.total == 6
+    said = [record.getMessage().partition(";")[0] for record in caplog.records]
+    assert said == [
+        "The reward mine:slow has run out of time in 1 call so far, which cost 30 s",
+        "The reward mine:slow has run out of time in 2 calls so far, which cost 60 s",
+        "The reward mine:slow has run out of time in 4 calls so far, which cost 120 s",
+        "The reward other:slow has run out of time in 1 call so far, which cost 2 s",
+    ]
+
+
+def test_a_call_that_hangs_is_counted_twice_in_its_chunk_and_alone():
+    before = LATE.total
+    with RewardPool(params(chunk_size=2, timeout_seconds=2.0)) as pool:
+        pool.submit(SCRIPTED, ["warm"]).result(timeout=600)
+        pool.submit(SCRIPTED, ["a", "hang"]).result(timeout=600)
+    assert LATE.total - before == 2

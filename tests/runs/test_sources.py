@@ -351,6 +351,11 @@ def test_an_empty_value_is_saved_and_no_rows_or_no_checkpoint_are_not(tmp_path: 
     for name, nothing_new in (("other", []), ("page", False)):
         run.record.saving(name, nothing_new)
         run.record.saved(name, nothing_new)
+    written = run.file("splits").read_text()
+    run.file("splits").write_text('{"another": 1}')
+    with pytest.raises(ProvenanceError, match="splits must be what this run first saved"):
+        run.get("splits")
+    run.file("splits").write_text(written)
     run.finish()
     assert entries(tmp_path).keys() == {"splits"}
 
@@ -368,3 +373,19 @@ def test_an_empty_record_refuses_nothing(tmp_path: Path) -> None:
     Run(start(tmp_path), "first").finish(*MADE)
     save_record(tmp_path / ".runs/t.json", Record())
     assert Run(tmp_path, "second", "join", save="v2").get("model") == {"made": "model"}
+
+
+def test_what_is_written_in_place_is_unfinished_from_its_first_rows_on(tmp_path: Path) -> None:
+    kind = "grpo_pipeline.datasets.metric_stream.MetricStreamDataset"
+    catalog = DataCatalog.from_config({"rows": {"type": kind, "filepath": str(tmp_path / "07_out/t/rows.jsonl")}})
+    catalog["params:seed"] = 3
+    part = Pipeline([Node(nothing, "params:seed", "rows", name="train")])
+    record = Provenance(run="a", since="noon", data=tmp_path, pipeline=part, catalog=catalog)
+    record.begin(chosen=(), stages=True)
+    record.saving("rows", [])
+    assert load_record(tmp_path / ".runs/t.json") is None
+    record.saving("rows", [{"step": 0}])
+    assert load_record(tmp_path / ".runs/t.json") == Record({"rows": Entry("a", "noon")})
+    catalog.save("rows", [{"step": 0}])
+    record.commit()
+    assert entries(tmp_path)["rows"].sources == {"params:seed": sha("3")}

@@ -36,6 +36,7 @@ PRELOADED = (
     "transformers.models.sam.modeling_sam", "transformers.models.t5.modeling_t5",
 )  # fmt: skip
 SECONDS_TO_START = 120
+KEDRO = str(Path(sys.executable).with_name("kedro"))  # how messages call it where the environment lies outside of the project
 
 
 def kedro_command(*args: str, code: str = "") -> list[str]:

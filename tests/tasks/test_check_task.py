@@ -594,6 +594,24 @@ def test_the_cheap_half_is_asked_before_the_first_step(name: str) -> None:
     assert {*QUICK} <= {*CHECKS}
 
 
+class Empty(ReverseTask):
+    """Has no samples at all, as the task of a pretraining."""
+
+    def sample(self, *args: Any, proposal: str, **kwargs: Any) -> Rollouts:
+        return super().sample(*args, proposal="none", **kwargs)
+
+
+def test_a_task_without_samples_may_be_taught_by_its_supervised_loss_alone() -> None:
+    task = Empty(ModelParams(width=8))
+    algorithm, training = training_of("reverse")
+    rule = "Empty.sample of the task reverse must take at least one decision in every sample"
+    with pytest.raises(TaskContractError, match=rule):
+        build_probe_state(algorithm, training, 0, task, WORDS)
+    alone = {"name": "supervised", "proposal": "none", "policy_weight": 0.0, "policy_loss": None}
+    control = AlgorithmParams.model_validate(algorithm.model_dump() | alone)
+    assert build_probe_state(control, training, 0, task, WORDS).step == 0
+
+
 def test_a_probe_begins_where_the_training_begins() -> None:
     algorithm, training = training_of("reverse")
     before = torch.get_rng_state()

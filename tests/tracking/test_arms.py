@@ -65,10 +65,14 @@ def test_words_for_an_end(error, status):
 
 def test_an_arm_that_was_done_has_finished_whatever_came_later():
     arms = {
-        ("t", "done"): Arm("t", "done", nodes_left=0, run="1"),
-        ("t", "current"): Arm("t", "current", nodes_left=0, run="2"),
-        ("t", "half"): Arm("t", "half", nodes_left=1, run="3"),
+        ("t", "done"): Arm("t", "done", nodes_left=0, is_open=True),
+        ("t", "current"): Arm("t", "current", nodes_left=0, is_open=True),
+        ("t", "half"): Arm("t", "half", nodes_left=1, is_open=True),
         ("t", "never"): Arm("t", "never", nodes_left=3),
     }
-    assert end_statuses(arms, current=("t", "current"), error=ValueError()) == {"1": "FINISHED", "2": "FAILED", "3": "FAILED"}
+    assert end_statuses(arms, current=("t", "current"), error=ValueError()) == {
+        "t.done": "FINISHED",
+        "t.current": "FAILED",
+        "t.half": "FAILED",
+    }
     assert set(end_statuses(arms, current=None, error=None).values()) == {"FINISHED"}

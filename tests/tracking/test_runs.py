@@ -1,72 +1,19 @@
 """The runs against a server that speaks MLflow's protocol and can die, and against a database."""
 
 import json
-import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pandas as pd
 import pytest
 from mlflow.entities import RunStatus
 from mlflow.tracking import MlflowClient
+from mlflow_server import Server
 
 from grpo_pipeline.runs.process import process_tags
 from grpo_pipeline.tracking.experiment import find_experiment, log_params
 from grpo_pipeline.tracking.metrics import MAX_VALUE_LENGTH
 from grpo_pipeline.tracking.runs import PARENT, Runs
-
-
-class Server(ThreadingHTTPServer):
-    """Answers as MLflow does, until it has been sent a number of batches."""
-
-    def __init__(self, artifacts, batches=10**9):
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.artifacts, self.batches_left, self.runs, self.posted = str(artifacts), batches, 0, []
-        threading.Thread(target=self.serve_forever, daemon=True).start()
-        self.uri = f"http://127.0.0.1:{self.server_port}"
-
-    def die(self):
-        self.socket.close()
-        threading.Thread(target=self.shutdown, daemon=True).start()
-
-
-class Handler(BaseHTTPRequestHandler):
-    def do_GET(self):
-        if self.path.startswith("/health"):
-            return self.answer({})
-        if "get-by-name" in self.path:
-            return self.answer({"experiment": {"experiment_id": "1", "name": "tiny", "lifecycle_stage": "active"}})
-        return self.answer({"run": {"info": {"run_id": "r", "artifact_uri": self.server.artifacts}, "data": {}}})
-
-    def do_POST(self):
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self.server.posted.append((self.path.rpartition("mlflow/")[2], body))
-        if self.path.endswith("log-batch") and body.get("metrics"):
-            self.server.batches_left -= 1
-            if self.server.batches_left < 0:
-                self.server.die()
-                return self.close()
-        if self.path.endswith("runs/create"):
-            self.server.runs += 1
-            info = {"run_id": f"run{self.server.runs}", "status": "RUNNING", "artifact_uri": self.server.artifacts}
-            return self.answer({"run": {"info": info, "data": {}}})
-        return self.answer({})
-
-    def answer(self, content):
-        data = json.dumps(content).encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def close(self):
-        self.close_connection = True
-        self.connection.close()
-
-    def log_message(self, *args):
-        pass
 
 
 def test_a_server_that_dies_in_the_middle_costs_one_line(tiny, tmp_path, monkeypatch):
@@ -128,16 +75,25 @@ def open_runs(store, tmp_path, lost):
     assert lost == []
 
 
+CHILD = "task.arm"
+
+
+def open_child(runs, *, resumed):
+    """Open a child run and return its id."""
+    runs.open_child(CHILD, tags={}, resumed=resumed)
+    return runs.child_id(CHILD)
+
+
 def rows(first, last):
     return [{"step": step, "split": "train", "loss": step / 2} for step in range(first, last)]
 
 
 def test_a_thousand_rows_arrive_complete_and_in_order(open_runs, store):
     runs = open_runs()
-    child = runs.open_child("task.arm", tags={}, resumed=None)
+    child = open_child(runs, resumed=None)
     for step in range(1500):
-        runs.log_rows(child, [{"step": step, "split": "train", **{f"m{i}": step + i for i in range(7)}}])
-    runs.end({child: "FINISHED", PARENT: "FINISHED"})
+        runs.log_rows(CHILD, [{"step": step, "split": "train", **{f"m{i}": step + i for i in range(7)}}])
+    runs.end({CHILD: "FINISHED", PARENT: "FINISHED"})
     for name in ("m0", "m6"):
         history = MlflowClient(store).get_metric_history(child, name)
         assert [(m.step, m.value) for m in history] == [(step, step + int(name[1])) for step in range(1500)]
@@ -145,15 +101,15 @@ def test_a_thousand_rows_arrive_complete_and_in_order(open_runs, store):
 
 def test_a_continued_run_takes_no_row_twice(open_runs, store):
     first = open_runs()
-    child = first.open_child("task.arm", tags={}, resumed=None)
-    first.log_rows(child, rows(0, 5))
-    first.end({child: "KILLED", PARENT: "KILLED"})
+    child = open_child(first, resumed=None)
+    first.log_rows(CHILD, rows(0, 5))
+    first.end({CHILD: "KILLED", PARENT: "KILLED"})
     second = open_runs()
-    assert second.open_child("task.arm", tags={}, resumed=child) == child
+    assert open_child(second, resumed=child) == child
     assert MlflowClient(store).get_run(child).info.status == "RUNNING"
-    second.log_rows(child, rows(3, 8))
-    second.log_rows(child, [{"step": 2, "split": "val", "loss": 9.0}])
-    second.end({child: "FINISHED", PARENT: "FINISHED"})
+    second.log_rows(CHILD, rows(3, 8))
+    second.log_rows(CHILD, [{"step": 2, "split": "val", "loss": 9.0}])
+    second.end({CHILD: "FINISHED", PARENT: "FINISHED"})
     client = MlflowClient(store)
     assert [m.step for m in client.get_metric_history(child, "loss")] == list(range(8))
     assert [m.step for m in client.get_metric_history(child, "val/loss")] == [2]
@@ -162,9 +118,9 @@ def test_a_continued_run_takes_no_row_twice(open_runs, store):
 
 def test_a_run_that_is_gone_is_replaced(open_runs, store):
     runs = open_runs()
-    child = runs.open_child("task.arm", tags={}, resumed="0" * 32)
+    child = open_child(runs, resumed="0" * 32)
     assert child not in ("", "0" * 32)
-    runs.end({child: "FINISHED", PARENT: "FINISHED"})
+    runs.end({CHILD: "FINISHED", PARENT: "FINISHED"})
     assert MlflowClient(store).get_run(child).data.tags["resumed.from"] == "0" * 32
 
 
@@ -189,10 +145,10 @@ def test_only_what_died_is_ended(open_runs, store, tmp_path):
 
 def test_a_refused_name_costs_one_entry_not_the_run(open_runs, store):
     runs = open_runs()
-    child = runs.open_child("task.arm", tags={}, resumed=None)
-    runs.log_scores(child, {"bad name!": 1.0})
-    runs.log_scores(child, {"good": 1.0})
-    runs.end({child: "FINISHED", PARENT: "FINISHED"})
+    child = open_child(runs, resumed=None)
+    runs.log_scores(CHILD, {"bad name!": 1.0})
+    runs.log_scores(CHILD, {"good": 1.0})
+    runs.end({CHILD: "FINISHED", PARENT: "FINISHED"})
     assert MlflowClient(store).get_run(child).data.metrics == {"good": 1.0}
 
 
@@ -231,19 +187,19 @@ def test_a_table_is_cut_to_what_can_be_looked_at(open_runs, store):
 def test_what_a_kill_kept_from_a_continued_run_is_added_and_nothing_twice(open_runs, store):
     """Rows of two kinds share steps; of step 2 the one was written and the other not; a score that stays is written once."""
     first = open_runs()
-    child = first.open_child("task.arm", tags={}, resumed=None)
-    first.log_rows(child, rows(0, 3))
-    first.log_rows(child, [{"step": step, "split": "train", "grad": 0.5} for step in (0, 1)])
-    first.log_scores(child, {"test/auroc": 0.75, "test/f1": 0.25})
-    first.log_table(child, pd.DataFrame({"sample": [0, 1]}), "tables/probe.json")
-    first.end({child: "KILLED", PARENT: "KILLED"})
+    child = open_child(first, resumed=None)
+    first.log_rows(CHILD, rows(0, 3))
+    first.log_rows(CHILD, [{"step": step, "split": "train", "grad": 0.5} for step in (0, 1)])
+    first.log_scores(CHILD, {"test/auroc": 0.75, "test/f1": 0.25})
+    first.log_table(CHILD, pd.DataFrame({"sample": [0, 1]}), "tables/probe.json")
+    first.end({CHILD: "KILLED", PARENT: "KILLED"})
     second = open_runs()
-    second.open_child("task.arm", tags={}, resumed=child)
-    second.log_rows(child, rows(3, 4))
-    second.log_rows(child, [*rows(0, 4), *({"step": step, "split": "train", "grad": 0.5} for step in (0, 1, 2))])
-    second.log_scores(child, {"test/auroc": 0.75, "test/f1": 0.5})
-    second.log_table(child, pd.DataFrame({"sample": [0, 1]}), "tables/probe.json")
-    second.end({child: "FINISHED", PARENT: "FINISHED"}, ends={child: 1_900_000_000_000})
+    open_child(second, resumed=child)
+    second.log_rows(CHILD, rows(3, 4))
+    second.log_rows(CHILD, [*rows(0, 4), *({"step": step, "split": "train", "grad": 0.5} for step in (0, 1, 2))])
+    second.log_scores(CHILD, {"test/auroc": 0.75, "test/f1": 0.5})
+    second.log_table(CHILD, pd.DataFrame({"sample": [0, 1]}), "tables/probe.json")
+    second.end({CHILD: "FINISHED", PARENT: "FINISHED"}, ends={CHILD: 1_900_000_000_000})
     client = MlflowClient(store)
     assert [m.step for m in client.get_metric_history(child, "loss")] == [0, 1, 2, 3]
     assert sorted(m.step for m in client.get_metric_history(child, "grad")) == [0, 1, 2]

@@ -4,19 +4,20 @@ import os
 import shlex
 import signal
 import subprocess
+import sys
 import threading
 import time
 
 import pytest
-from forked_kedro import kedro_command
+from forked_kedro import KEDRO, kedro_command
 
-from grpo_pipeline.session import Terminated, resume_command, sigterm_raises
+from grpo_pipeline.session import Terminated, by_task, resume_command, sigterm_raises
 
 
 def test_ctrl_c_ends_the_run_as_killed_with_one_line(tiny):
     params = "attention.training.stop=SIGINT,attention.training.stop_at=4"
     done = tiny.run(params)
-    said = f"\nStopped by Ctrl-C. `kedro run --params {params},resume=auto` goes on from the last checkpoint.\n"
+    said = f"\nStopped by Ctrl-C. `{KEDRO} run --params {params},resume=auto` goes on from the last checkpoint.\n"
     assert (done.returncode, done.stderr, done.stdout) == (130, said, "")
     assert stopped_steps(tiny, "KeyboardInterrupt") == [0, 1, 2, 3]
 
@@ -30,7 +31,7 @@ def test_sigterm_from_outside_is_obeyed_at_once(tiny):
     while not list((tiny.path / "data").rglob("metrics.jsonl")) and time.monotonic() < deadline:
         time.sleep(0.05)
     process.send_signal(signal.SIGTERM)
-    said = f"\nStopped by SIGTERM. `kedro run --params {params},resume=auto` goes on from the last checkpoint.\n"
+    said = f"\nStopped by SIGTERM. `{KEDRO} run --params {params},resume=auto` goes on from the last checkpoint.\n"
     assert (process.communicate(timeout=600), process.returncode) == (("", said), 143)
     steps = stopped_steps(tiny, "SIGTERM")
     assert steps == list(range(len(steps)))
@@ -52,14 +53,14 @@ def test_sigterm_is_held_up_for_the_grace_period_only(tiny):
     lost, *rest = done.stderr.splitlines()
     assert lost.startswith("MLflow at sqlite:")
     assert "(not all was written within 0 s); the run goes on, metrics are kept in" in lost
-    command = "kedro run --params attention.training.stop=SIGTERM,attention.training.stop_at=4,resume=auto"
+    command = f"{KEDRO} run --params attention.training.stop=SIGTERM,attention.training.stop_at=4,resume=auto"
     assert rest == ["", f"Stopped by SIGTERM. `{command}` goes on from the last checkpoint."]
 
 
 @pytest.mark.parametrize(
     ("argv", "command"),
     [
-        ("kedro run", "kedro run --params resume=auto"),
+        ("kedro run", "run --params resume=auto"),
         (
             "/x/__main__.py run --env smoke --pipelines dialogue,molecules",
             "run --env smoke --pipelines dialogue,molecules --params resume=auto",
@@ -67,13 +68,26 @@ def test_sigterm_is_held_up_for_the_grace_period_only(tiny):
         ("kedro run --params seed=1,resume=never,a.b=2 -e gpu", "run --params seed=1,a.b=2,resume=auto -e gpu"),
         ("kedro run --params=resume:auto --async", "run --params=resume=auto --async"),
         ("kedro run --params 'run=my folder'", "run --params 'run=my folder,resume=auto'"),
-        ("pytest tests", "kedro run --params resume=auto"),
+        ("pytest tests", f"{KEDRO} run --params resume=auto"),
     ],
 )
-def test_the_hint_is_the_whole_command(argv, command):
+def test_the_hint_is_the_whole_command(argv, command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     said = resume_command(shlex.split(argv))
-    assert said.startswith("kedro run")
+    assert said.startswith(f"{KEDRO} run")
     assert said.endswith(command)
+
+
+def test_the_hint_begins_in_the_folder_as_a_new_shell_would(tmp_path, monkeypatch):
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / ".venv" / "bin" / "python"))
+    assert resume_command(["kedro", "run"]) == f"{tmp_path}/.venv/bin/python -m kedro run --params resume=auto"
+    (tmp_path / ".venv" / "bin" / "kedro").touch()
+    assert resume_command(["kedro", "run"]) == ".venv/bin/kedro run --params resume=auto"
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert resume_command(["kedro", "run"]) == f"{tmp_path}/.venv/bin/kedro run --params resume=auto"
 
 
 def test_sigterm_unwinds_what_runs_and_the_handler_goes_back():
@@ -124,3 +138,19 @@ def test_ctrl_c_in_a_notebook_stays_a_keyboard_interrupt(tiny):
     assert done.stdout.endswith("interrupted\n"), done.stderr
     assert done.stderr == ""
     assert {status for _, status in tiny.statuses()} == {"KILLED"}
+
+
+@pytest.mark.parametrize(
+    ("names", "turns"),
+    [
+        (["molecules", "attention"], [["molecules"], ["attention"]]),
+        (["attention_data", "dialogue", "compare"], [["attention_data", "compare"], ["dialogue"]]),
+        (["attention_data", "attention_train"], [["attention_data", "attention_train"]]),
+        (["dialogue", "self_check", "attention"], [["dialogue", "self_check", "attention"]]),
+        (["dialogue", "atention"], [["dialogue", "atention"]]),
+        (["dialogue", "__default__"], [["dialogue", "__default__"]]),
+        ([], [[]]),
+    ],
+)  # fmt: skip
+def test_pipelines_of_several_tasks_run_task_by_task(names, turns):
+    assert by_task(names) == turns

@@ -26,7 +26,7 @@ def test_work_is_done_in_order_and_results_come_back(writer):
     done = []
     for number in range(100):
         writer.post(lambda number=number: done.append(number))
-    assert writer.call(lambda: len(done), timeout=120) == 100
+    assert writer.post(lambda: len(done)).result(120) == 100
     assert done == list(range(100))
 
 
@@ -49,7 +49,7 @@ def test_a_store_that_is_gone_ends_tracking_once(writer, lost):
 
     for work in (fail, fail, lambda: done.append(1)):
         writer.post(work)
-    assert writer.call(lambda: 1, timeout=120) is None
+    assert writer.post(lambda: 1).result(120) is None
     assert [str(error) for error in lost] == ["gone"]
     assert done == []
 
@@ -66,7 +66,7 @@ def test_a_refused_entry_is_skipped_and_announced_three_times(writer, lost):
     try:
         for _ in range(5):
             writer.post(refuse)
-        assert writer.call(lambda: 1, timeout=120) == 1
+        assert writer.post(lambda: 1).result(120) == 1
     finally:
         logger.removeHandler(handler)
     assert lost == []
@@ -105,6 +105,44 @@ def test_a_second_ctrl_c_gives_up_what_is_left(lost):
     assert time.perf_counter() - start < 200
     assert [str(error) for error in lost] == ["not all was written before Ctrl-C"]
     gate.set()
+
+
+def test_a_slow_store_is_waited_for_as_long_as_it_takes_entries(lost, monkeypatch):
+    """Twenty entries of 0.05 s: the limit of 0.4 s is that of one entry, and all of them arrive."""
+    monkeypatch.setattr("grpo_pipeline.tracking.experiment.ENTRY_SECONDS", 0.4)
+    monkeypatch.setattr("grpo_pipeline.tracking.experiment.SAY_AFTER_SECONDS", 0.05)
+    done = []
+    writer = Writer(on_lost=lost.append, flush=lambda: None, is_refusal=lambda error: False)
+    for number in range(20):
+        writer.post(lambda number=number: (time.sleep(0.05), done.append(number)))
+    assert writer.close(timeout=None)
+    assert (done, lost) == (list(range(20)), [])
+
+
+def test_a_store_that_takes_no_entry_any_more_is_left(lost, monkeypatch):
+    monkeypatch.setattr("grpo_pipeline.tracking.experiment.ENTRY_SECONDS", 0.2)
+    monkeypatch.setattr("grpo_pipeline.tracking.experiment.SAY_AFTER_SECONDS", 0.05)
+    gate = threading.Event()
+    writer = Writer(on_lost=lost.append, flush=lambda: None, is_refusal=lambda error: False)
+    writer.post(lambda: gate.wait(600))
+    assert not writer.close(timeout=None)
+    assert [str(error) for error in lost] == ["no entry was taken within 0 s"]
+    gate.set()
+
+
+def test_with_a_limit_how_the_run_ended_is_sent_before_all_else(lost):
+    """Of a hundred entries of 0.1 s few fit into a second; the two that say how it ended are sent all the same."""
+    done = []
+    writer = Writer(on_lost=lost.append, flush=lambda: None, is_refusal=lambda error: False)
+    for number in range(100):
+        writer.post(lambda number=number: (time.sleep(0.1), done.append(number)))
+    ends = [writer.post(lambda word=word: done.append(word), is_last=True) for word in ("child", "parent")]
+    assert not writer.close(timeout=1.0)
+    for end in ends:
+        end.result(120)
+    assert done[-2:] == ["child", "parent"]
+    assert len(done) < 60
+    assert [str(error) for error in lost] == ["not all was written within 1 s"]
 
 
 def test_it_flushes_while_nothing_is_posted(lost, monkeypatch):

@@ -32,15 +32,18 @@ def combine_rewards(components: Mapping[str, Tensor], weights: Mapping[str, floa
     weighted = [
         weight * components[name].to(torch.float64) for name, weight in weights.items() if weight
     ]
-    return Rewards(
-        components=dict(components),
-        total=sum(weighted[1:], start=weighted[0]),
-        weights=dict(weights),
-    )
+    total = sum(weighted[1:], start=weighted[0])
+    _refuse_infinite(f"the weighted sum of the reward components {sorted(components)}", total)
+    return Rewards(components=dict(components), total=total, weights=dict(weights))
 
 
 def apply_failure_rule(
-    total: Tensor, is_failed: Tensor, *, rule: FailureRule, penalty: float = 0.0
+    total: Tensor,
+    is_failed: Tensor,
+    *,
+    rule: FailureRule,
+    penalty: float = 0.0,
+    name: str = "total",
 ) -> Tensor:
     """Give every failed sample a named outcome in place of whatever its reward happens to be.
 
@@ -54,6 +57,7 @@ def apply_failure_rule(
         is_failed: bool [P, G], True where the sample could not be made or measured.
         rule: what a failed sample counts as.
         penalty: reward of a failed sample under the rule "penalty", in units of the total.
+        name: of what is given, for the error.
 
     Returns:
         float64 [P, G], detached.
@@ -83,7 +87,7 @@ def apply_failure_rule(
     ruled = (
         total.detach().double().masked_fill(is_failed, math.nan if rule == "exclude" else penalty)
     )
-    _refuse_infinite("total", ruled)
+    _refuse_infinite(name, ruled)
     return ruled
 
 
@@ -222,7 +226,7 @@ def check_components(components: Mapping[str, Tensor], weights: Mapping[str, flo
         )
     for name, weight in weights.items():
         if weight:
-            _refuse_infinite(f"reward component {name!r}", components[name])
+            _refuse_infinite(f"reward component {name!r}", weight * components[name].double())
 
 
 def _check_total(total: Tensor) -> None:

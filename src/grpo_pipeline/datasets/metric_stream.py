@@ -5,9 +5,10 @@ cuts short is recognised as such.
 """
 
 import json
+import logging
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ import pandas as pd
 import plotly.graph_objects as go
 from kedro.io import AbstractDataset, DatasetError
 from kedro_datasets._typing import PlotlyPreview
+
+logger = logging.getLogger(__name__)
 
 LEADING = ("step", "epoch", "split")
 MAX_PREVIEW_CURVES = 40
@@ -56,6 +59,7 @@ class MetricStreamDataset(AbstractDataset[Sequence[Mapping[str, Any]], pd.DataFr
             path, step = self._filepath, min(int(row["step"]) for row in data)
             path.parent.mkdir(parents=True, exist_ok=True)
             before = _read(path) if path.is_file() and step > 0 else []
+            self._say_gaps({row["step"] for row in before}, step)
             kept = [json.dumps(row) + "\n" for row in before if row["step"] < step]
             draft = path.with_name(f".{path.name}.{os.getpid()}")
             draft.write_text("".join(kept), encoding="utf-8")
@@ -63,6 +67,17 @@ class MetricStreamDataset(AbstractDataset[Sequence[Mapping[str, Any]], pd.DataFr
             self._going_on = True
         with self._filepath.open("a", encoding="utf-8") as file:
             file.write("".join(lines))
+
+    def _say_gaps(self, held: Collection[int], step: int) -> None:
+        """Warn of a file that was cut or removed since: training goes on, and the curve lacks what it held."""
+        if gone := sorted(set(range(step)) - set(held)):
+            logger.warning(
+                "%s must hold the steps before %d, with which training goes on, got none for %s; put back the file, or the curve "
+                "stays without them",
+                self._filepath,
+                step,
+                _few(gone),
+            )
 
     def load(self) -> pd.DataFrame:
         """Read all rows as a table: ``step``, ``epoch``, ``split``, then the metrics as they first appeared; empty is NaN."""
@@ -149,4 +164,16 @@ def _parse(lines: Sequence[str], *, path: Path) -> Iterable[Row]:
                 return
             message = f"{path} line {number} must be a JSON object, got {line[:40]!r}; remove the line or train again"
             raise DatasetError(message) from error
+        if not isinstance(row, dict) or type(row.get("step")) is not int:
+            raise DatasetError(
+                f"{path} line {number} must be a row with an integer 'step', got {line[:40]!r}; remove the line or train again"
+            )
         yield row
+
+
+def _few(steps: Sequence[int]) -> str:
+    """Return sorted steps in words."""
+    is_run = steps[-1] - steps[0] == len(steps) - 1
+    if len(steps) > 1 and is_run:
+        return f"the steps {steps[0]} to {steps[-1]}"
+    return f"{len(steps)} steps, the first of them {steps[0]}"

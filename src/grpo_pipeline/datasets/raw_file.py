@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 from kedro.io.core import AbstractDataset, DatasetError
 
 from grpo_pipeline.core.storage.files import replacing_folder
+from grpo_pipeline.datasets.origin import where_to_get
 from grpo_pipeline.runs.moved import moved_names
 from grpo_pipeline.tasks.text_lines import TextFile
 
@@ -52,12 +53,14 @@ class RawFolderDataset(AbstractDataset[dict[str, bytes], Loaded]):
             raise DatasetError(
                 f"the data root must be an existing folder, got nothing at {self._root}; "
                 f"set {self._task}_root in globals.yml or run with --params {self._task}.data.root=<folder>"
+                f"{where_to_get(self.metadata)}"
             )
         path = self._root / file
         if not path.is_file():
             found = sorted(p.name for p in self._root.iterdir() if p.is_file()) or "no file"
             raise DatasetError(
                 f"{path} must hold {holds}, got {found} in that folder; set {setting} in globals.yml"
+                f"{where_to_get(self.metadata)}"
             )
         return TextFile(str(path))
 

@@ -13,10 +13,13 @@ from grpo_pipeline.pipelines.gradient_flow import create_pipeline as create_flow
 from grpo_pipeline.pipelines.reporting.pipeline import create_pipeline as create_reporting
 from grpo_pipeline.pipelines.reward_audit.pipeline import create_gate
 from grpo_pipeline.pipelines.reward_audit.pipeline import create_pipeline as create_reward_audit
-from grpo_pipeline.pipelines.step.pipeline import create_pipeline as create_step
 from grpo_pipeline.pipelines.training.pipeline import create_pipeline as create_arm
 from grpo_pipeline.pipelines.training.stages import create_stages
+from grpo_pipeline.pipelines.turns import with_turns
 from grpo_pipeline.tasks.spec import TaskSpec
+
+# What the first training step of an arm leaves: its worked example, and its metrics.
+PROBE = ("probe_table", "probe_step_metrics")
 
 
 def task_pipelines(spec: TaskSpec, own: Arms | None = None) -> dict[str, Pipeline]:
@@ -55,7 +58,9 @@ def task_pipelines(spec: TaskSpec, own: Arms | None = None) -> dict[str, Pipelin
         "data": data,
         "train": train,
         "evaluate": evaluate,
-        "step": create_step(),
+        "step": (data + train).to_outputs(
+            *(f"{task}.{arm}.{out}" for arm in arms for out in PROBE)
+        ),
         "gradient_flow": sum(
             (create_flow(task, arm, own=own[arm]) for arm in arms), start=data + prepare
         ),
@@ -65,9 +70,10 @@ def task_pipelines(spec: TaskSpec, own: Arms | None = None) -> dict[str, Pipelin
     }
     predict = getattr(wiring, "create_prediction", None)
     found["predict"] = predict() if predict else create_sampling(spec, data + built)
-    return {task: data + train + evaluate} | {
+    named = {task: data + train + evaluate} | {
         f"{task}_{name}": pipeline for name, pipeline in found.items()
     }
+    return {name: with_turns(pipeline, task, arms) for name, pipeline in named.items()}
 
 
 def check_leads_to_its_stages(spec: TaskSpec, built: Pipeline) -> None:

@@ -332,7 +332,11 @@ class PendingRewards:
         return GroupRewards(
             components={
                 name: apply_failure_rule(
-                    component, is_failed[name], rule=rule, penalty=self._failure.penalty or 0.0
+                    component,
+                    is_failed[name],
+                    rule=rule,
+                    penalty=self._failure.penalty or 0.0,
+                    name=f"reward component {name!r}",
                 )
                 for name, component in components.items()
             },

@@ -1,5 +1,6 @@
 """Keep a fixed number of reward processes busy: a thread feeds each one, and replaces it when it hangs or dies."""
 
+import logging
 import queue
 import threading
 from collections import Counter
@@ -23,6 +24,8 @@ from grpo_pipeline.rewards.process import (
     WorkerProcess,
 )
 
+logger = logging.getLogger(__name__)
+
 # Call a user's reward a second time on a few samples: one that gives another value for the same input cannot be learnt from.
 #
 # Values are kept, repeated samples are measured once and chunks are cut anyhow: all of that is right for a function of each
@@ -30,6 +33,39 @@ from grpo_pipeline.rewards.process import (
 
 # Of the first chunk that a reward gets, of every 20th later one.
 FIRST, LATER, EVERY = 4, 2, 20
+
+
+class LateCalls:
+    """Counts the calls of rewards that ran out of time, and says so when their number has doubled; any thread may ask."""
+
+    def __init__(self) -> None:
+        """Start with none."""
+        self._counts: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    @property
+    def total(self) -> int:
+        """How many there were in this process."""
+        return self._counts.total()
+
+    def add(self, function: str, *, seconds: float) -> None:
+        """Count one call of a reward that was ended after so many seconds."""
+        with self._lock:
+            self._counts[function] += 1
+            count = self._counts[function]
+        if count & (count - 1) == 0:  # 1, 2, 4, 8 …
+            logger.warning(
+                "The reward %s has run out of time in %d %s so far, which cost %.0f s; find what hangs, or lower "
+                "rewards.pool.timeout_seconds",
+                function,
+                count,
+                "call" if count == 1 else "calls",
+                count * seconds,
+            )
+
+
+LATE = LateCalls()
+"""Of all pools of this process."""
 
 
 class SecondCalls:
@@ -248,7 +284,11 @@ class WorkerPool:
             "subjects": [subject for subject, _ in samples],
             "references": [list(texts) for _, texts in samples],
         }
-        return list(worker.ask(request, seconds=self.timeout_seconds)["outcomes"])
+        try:
+            return list(worker.ask(request, seconds=self.timeout_seconds)["outcomes"])
+        except WorkerHungError:
+            LATE.add(measure.function, seconds=self.timeout_seconds)
+            raise
 
     def _ready(self, slot: "_Slot", measure: Measure) -> WorkerProcess:
         """Return a process that has imported the reward; one that does not start in time is tried again once."""

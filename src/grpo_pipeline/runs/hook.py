@@ -110,7 +110,8 @@ class RunHooks:
         """Refuse what cannot run, then take the locks of all folders that the run will write. Nothing is read or written yet.
 
         Raises:
-            ValueError: for a runner that runs several nodes at a time, a version that is not there, and for a part of a pipeline that begins behind values in memory.
+            ValueError: for a runner that runs several nodes at a time, a version that is not there, and a part of a pipeline that
+                begins behind values in memory.
             HeldError: if another run writes one of the folders.
         """
         refuse_runner(str(run_params.get("runner")), catalog)

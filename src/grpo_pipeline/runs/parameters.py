@@ -4,34 +4,37 @@ Kedro asks the functions of the nodes which model reads a section, and these imp
 at once (``pipelines.params.sections``), so that a wrong value or a misspelt name ends a command before torch is imported.
 """
 
+import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
-from kedro.config import MissingConfigException, OmegaConfigLoader
+from kedro.config import BadConfigException, MissingConfigException, OmegaConfigLoader
 from kedro.validation.parameter_validator import ParameterValidator
 from kedro.validation.type_extractor import TypeExtractor
 from omegaconf import DictConfig, OmegaConf
+from yaml import MarkedYAMLError
 
 from grpo_pipeline.pipeline_registry import SHORT
 from grpo_pipeline.pipelines.arms import arms_of, described_arms, merge, with_arms, without_replaced
 from grpo_pipeline.pipelines.params import sections
 from grpo_pipeline.pipelines.shared_parameters import with_shared
+from grpo_pipeline.runs.environments import PLAIN, extended, without_results
 from grpo_pipeline.runs.machine import check_threads
 from grpo_pipeline.runs.moved import RENAMED
 from grpo_pipeline.tasks import TASKS, find_task
 
 TASK, FOLDER = "{task}", "{folder}"
-PLAIN = (None, "base", "local")  # environments whose results lie in the task's own folder
 
 
 class ReplacingConfigLoader(OmegaConfigLoader):
     """Merges parameters as Kedro does, and takes reward weights exactly as the last place that names any has them.
 
-    The places are conf/base, the environment, and ``--params``, in this order. Parameters ``{task}`` are what each task's own
-    section is merged onto. In the catalogue an entry ``{task}.…`` stands for
-    one of each task: ``{task}`` and ``{folder}`` are filled in here, placeholders of arms by Kedro.
+    The places are conf/base, the environment, and ``--params``, in this order. Below an environment lie those that it
+    extends (``runs.environments``). Parameters ``{task}`` are what each task's own section is merged onto. In the catalogue an
+    entry ``{task}.…`` stands for one of each task: ``{task}`` and ``{folder}`` are filled in here, placeholders of arms by Kedro.
 
     Attributes:
         base_parameters: of each file of conf/base, interpolations not resolved; known once the parameters are read.
@@ -68,10 +71,58 @@ class ReplacingConfigLoader(OmegaConfigLoader):
         yield from ((f"{task}_folder", task, task + suffix) for task in TASKS)
 
     def _read_raw_config(self, key: str) -> Any:
-        found = super()._read_raw_config(key)
+        try:
+            return self._read_layers(key)
+        except MarkedYAMLError:
+            self._refuse_yaml(key)
+            raise
+
+    def _read_layers(self, key: str) -> Any:
+        """Read the base and the environment, which stands on what it extends."""
+        base, own, base_path, path, files = super()._read_raw_config(key)
         if key == "parameters":
-            self.base_parameters = [_plain(config) for config in found[0].values()]
-        return found
+            self.base_parameters = [_plain(config) for config in base.values()]
+        env = self.env or self.default_run_env
+        if below := extended(self.conf_source, env) if env != self.base_env else []:
+            patterns = self.config_patterns[key]
+            layers = [self._read_dir_configs(str(folder), patterns, key, files) for folder in below]
+            joined = self._join(key, [_joined(layer) for layer in (*layers, own)])
+            own = {Path(path) / f"{key}.yml": OmegaConf.create(joined)}
+        return base, own, base_path, path, files
+
+    def _join(self, key: str, layers: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """Merge what an environment extends, the lowest first, with what it says itself, which comes last."""
+        if self.merge_strategy.get(key) == "soft":
+            return reduce(partial(merge, depth=1), layers)
+        if key == "globals":
+            return without_results(layers, self.env)
+        return reduce(operator.or_, layers)
+
+    def _refuse_yaml(self, key: str) -> None:
+        """Name the first file that is no plain YAML; a tag is refused by the reader, which does not know the file.
+
+        Raises:
+            BadConfigException: naming file, line and what stands there.
+        """
+        env = self.env or self.default_run_env
+        below = extended(self.conf_source, env) if env != self.base_env else []
+        folders = [Path(self.conf_source) / str(name) for name in (self.base_env, *below, env)]
+        files = {
+            path: None
+            for folder in folders
+            for pattern in self.config_patterns[key]
+            for path in sorted(folder.glob(pattern))
+            if path.suffix in (".yml", ".yaml")
+        }
+        for path in files:
+            try:
+                OmegaConf.load(path)
+            except MarkedYAMLError as error:
+                line = error.problem_mark.line + 1 if error.problem_mark else "?"
+                raise BadConfigException(
+                    f"{path} line {line} must be plain YAML, without tags and with each key once, got: {error.problem}; correct "
+                    "the line"
+                ) from error
 
     def _merge_and_resolve(self, key: str, config_per_file: dict[Path, Any]) -> Any:
         given = _plain(self.runtime_params)
@@ -88,6 +139,11 @@ class ReplacingConfigLoader(OmegaConfigLoader):
         config: dict[str, Any], env_config: dict[str, Any], env_path: str | None = None
     ) -> Any:
         return merge(config, env_config, depth=1)
+
+
+def _joined(config_per_file: Mapping[Path, Any]) -> dict[str, Any]:
+    """Return the files of one environment as one, interpolations not resolved."""
+    return _plain(OmegaConf.unsafe_merge(*config_per_file.values())) if config_per_file else {}
 
 
 def _filled(value: Any, words: Mapping[str, str]) -> Any:
@@ -153,10 +209,6 @@ class RunConfigLoader(ReplacingConfigLoader):
 
 DEPTH = 2  # deeper names are refused by the model of their section
 CHOICES = ("never", "auto")
-OF_A_STEP = (
-    "algorithm",
-    "training",
-)  # a training step by itself has no task in front of its parameters
 
 
 def check_parameters(given: Mapping[str, Any], loader: Any, pipelines: Sequence[str]) -> None:
@@ -172,6 +224,7 @@ def check_parameters(given: Mapping[str, Any], loader: Any, pipelines: Sequence[
         ValueError: for a name that nothing reads, or a wrong value of what concerns the whole run.
     """
     check_renamed(given)
+    check_seed(given.get("seed", 0))
     specs = {task: find_task(task).with_stages_of(given.get(task)) for task in TASKS}
     models = {
         task: {
@@ -188,7 +241,6 @@ def check_parameters(given: Mapping[str, Any], loader: Any, pipelines: Sequence[
     except (KeyError, MissingConfigException):
         others = {}
     known = [
-        *OF_A_STEP,
         *(f"{task}.arms" for task in TASKS),
         *(f"{task}.{stage}" for task, spec in specs.items() for stage in spec.optional_stages),
         *(path for found in models.values() for path in found),
@@ -217,6 +269,18 @@ def check_renamed(given: Mapping[str, Any]) -> None:
     }
     for old, new in names.items():
         raise ValueError(f"{old} must be given by its new name, got its old one; write {new}")
+
+
+def check_seed(seed: Any) -> None:
+    """Refuse a ``seed`` that is none, under its own name: sections that take it over would name themselves.
+
+    Raises:
+        ValueError: if it is no whole number, or a negative one.
+    """
+    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+        raise ValueError(
+            f"seed must be a whole number of at least 0, got {seed!r}; 0 is the default"
+        )
 
 
 class DeclaredTypes(TypeExtractor):

@@ -78,7 +78,7 @@ def refuse_versions(chosen: Mapping[str, str], pipeline: Pipeline, catalog: Data
     versioned = {
         name: dataset
         for name in sorted(pipeline.inputs())
-        if is_versioned(dataset := catalog.get(name))
+        if (dataset := catalog.get(name)) is not None and is_versioned(dataset)
     }
     for name, version in chosen.items():
         if name not in versioned:

@@ -7,6 +7,7 @@ import os
 import shlex
 import socket
 import subprocess
+import sys
 import uuid
 from collections.abc import Mapping, MutableMapping, Sequence
 from functools import cache
@@ -24,7 +25,7 @@ MLFLOW_DEFAULTS = {
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
     "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1",
-    "MLFLOW_HTTP_REQUEST_TIMEOUT": "5",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",  # of each request, for each packet of its answer
 }
 
 
@@ -69,6 +70,14 @@ def command_line(argv: Sequence[str]) -> str:
         "__main__.py",
     )
     return shlex.join(["kedro" if is_kedro else first.name, *argv[1:]])
+
+
+def program() -> list[str]:
+    """Return how a new shell in the current folder starts the Kedro of this process: no environment need be activated."""
+    script, here = Path(sys.executable).with_name("kedro"), Path.cwd()
+    if not script.is_file():
+        return [sys.executable, "-m", "kedro"]
+    return [str(script.relative_to(here) if script.is_relative_to(here) else script)]
 
 
 def process_tags() -> dict[str, str]:

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.tasks.spec import TaskSpec
 from grpo_pipeline.testing import batches, policy, reports, rewards, sampling, scoring
 from grpo_pipeline.testing.subject import (
@@ -17,21 +18,26 @@ from grpo_pipeline.testing.subject import (
     subject_of,
 )
 
-# Without a reward, an evaluation or a second policy: a few samples, scored a few times.
-QUICK: tuple[Check, ...] = (
+# The cheap half, without a reward of a sample, an evaluation or a second policy: what is read, what is drawn, nothing drawn.
+READ: tuple[Check, ...] = (
     policy.check_name,
     policy.check_every_parameter_is_in_one_group,
     batches.check_a_batch_has_the_prompts_first,
     batches.check_targets_are_repeated_for_their_own_samples,
     batches.check_an_encoding_is_repeatable,
+)
+DRAWN: tuple[Check, ...] = (
     sampling.check_samples_have_their_shapes,
     sampling.check_nothing_counts_after_the_end,
     scoring.check_scores_have_their_shapes,
     scoring.check_a_ratio_begins_at_1,
     scoring.check_the_temperature_is_used,
+)
+NOTHING_DRAWN: tuple[Check, ...] = (
     sampling.check_nothing_is_drawn_where_nothing_is_asked_for,
     rewards.check_nothing_is_paid_for_nothing,
 )
+QUICK: tuple[Check, ...] = (*READ, *DRAWN, *NOTHING_DRAWN)
 # From what is built to what is reported: what a check reads, one before it has looked at.
 CHECKS: tuple[Check, ...] = (
     policy.check_name,
@@ -88,7 +94,9 @@ def check_task(task: Any, data: Any, *, spec: TaskSpec | None = None) -> None:
             check(subject)
 
 
-def check_quickly(task: Any, data: Any, weights: nn.Module, *, rows: np.ndarray) -> None:
+def check_quickly(
+    task: Any, data: Any, weights: nn.Module, *, rows: np.ndarray, learns: bool = True
+) -> None:
     """Check the cheap half of the promises with a policy of the caller's, which is afterwards as it was, to the bit.
 
     Args:
@@ -96,11 +104,16 @@ def check_quickly(task: Any, data: Any, weights: nn.Module, *, rows: np.ndarray)
         data: its data.
         weights: the policy.
         rows: row numbers of a batch; a few of them are read.
+        learns: whether the policy learns from its samples. If not, a task may have none at all, as that of a pretraining.
 
     Raises:
         TaskContractError: as ``check_task``.
     """
     with global_streams_kept(), torch.enable_grad(), moved_weights(weights):
         subject: Subject = subject_of(task, data, policy=weights, rows=rows[:PROMPTS])
-        for check in QUICK:
+        for check in READ:
+            check(subject)
+        drawn = subject.rollouts
+        is_empty = isinstance(drawn, Rollouts) and drawn.actions.shape[2:] == (0,)
+        for check in NOTHING_DRAWN if is_empty and not learns else (*DRAWN, *NOTHING_DRAWN):
             check(subject)

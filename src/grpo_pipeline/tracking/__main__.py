@@ -5,17 +5,21 @@
 
 import argparse
 import os
+import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from kedro.utils import find_kedro_project
 
 from grpo_pipeline.datasets.checkpoint import recorded_arms
 from grpo_pipeline.runs.parameters import ReplacingConfigLoader
+from grpo_pipeline.session import sigterm_raises
 from grpo_pipeline.settings import CONFIG_LOADER_ARGS
 from grpo_pipeline.tasks import TASKS
 from grpo_pipeline.tasks.exported import TrainedArms
@@ -113,7 +117,8 @@ def export(project: Path, options: argparse.Namespace, *, env: str | None) -> in
         return 1
     print(f"{model} is exported to {target}")
     print(
-        f"mlflow models serve -m {target} --env-manager local --port 5001   answers requests (docs/prediction.md)"
+        f". {shlex.quote(os.path.relpath(Path(sys.executable).with_name('activate')))}; mlflow models serve -m "
+        f"{shlex.quote(str(target))} --env-manager local --port 5001   answers requests (docs/prediction.md)"
     )
     return 0
 
@@ -137,10 +142,35 @@ def open_store(project: Path, *, env: str | None) -> int:
     ]
     command += ["--workers", "1"]
     print(f"http://{config.ui.host}:{config.ui.port} shows {uri}; Ctrl-C ends it")
-    try:
-        return subprocess.run([sys.executable, "-m", *command], check=False).returncode
-    except KeyboardInterrupt:
-        return 0
+    return serve([sys.executable, "-m", *command])
+
+
+def serve(command: Sequence[str], *, seconds: float = 10.0) -> int:
+    """Run a server until it ends, or until Ctrl-C or SIGTERM ends it with all processes that it has started.
+
+    Args:
+        command: program and arguments; it gets a process group of its own.
+        seconds: that it has for its end before it is killed.
+
+    Returns:
+        Its exit status; 0 after Ctrl-C.
+
+    Raises:
+        SystemExit: with code 143 after SIGTERM.
+    """
+    with sigterm_raises():
+        server = subprocess.Popen(command, start_new_session=True)
+        try:
+            return server.wait()
+        except KeyboardInterrupt:
+            return 0
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(server.pid, signal.SIGTERM)
+                with suppress(subprocess.TimeoutExpired):
+                    server.wait(timeout=seconds)
+                os.killpg(server.pid, signal.SIGKILL)
+            server.wait()
 
 
 if __name__ == "__main__":

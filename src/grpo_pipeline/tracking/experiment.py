@@ -6,6 +6,8 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from mlflow.entities import LifecycleStage, Metric, Param, Run, RunTag
@@ -18,7 +20,12 @@ from grpo_pipeline.tracking.metrics import batches, row_points, shorten
 MAX_METRICS_PER_CALL = 1000
 MAX_PER_CALL = 100
 MAX_TAG_LENGTH = 5000
-TOO_MANY_REQUESTS = 429
+# Of all 4xx those that speak of the client and not of the entry: no rights (any more), too many requests.
+NOT_OF_THE_ENTRY = (401, 403, 429)
+
+
+class NotOpenedError(RuntimeError):
+    """The store could not be opened, for whatever reason: nothing can be written."""
 
 
 def is_refusal(error: BaseException) -> bool:
@@ -26,7 +33,7 @@ def is_refusal(error: BaseException) -> bool:
     if not isinstance(error, MlflowException):
         return isinstance(error, LookupError | TypeError | ValueError | AttributeError)
     code = int(error.get_http_status_code())  # type: ignore[no-untyped-call]
-    return 400 <= code < 500 and code != TOO_MANY_REQUESTS
+    return 400 <= code < 500 and code not in NOT_OF_THE_ENTRY
 
 
 def find_experiment(client: MlflowClient, name: str, *, artifacts: str | None) -> str:
@@ -183,6 +190,29 @@ logger = logging.getLogger(__name__)
 
 FLUSH_SECONDS = 2.0
 MAX_REFUSALS_SHOWN = 3
+SAY_AFTER_SECONDS = 5.0
+HURRY_SECONDS = 5.0
+# A request has limits of its own (runs.process.MLFLOW_DEFAULTS), and an entry is a few requests.
+ENTRY_SECONDS = 600.0
+
+
+class UnsentError(RuntimeError):
+    """The store works, and not all was sent to it."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Work that waits for the thread.
+
+    Attributes:
+        work: what to do.
+        future: of its result.
+        is_last: whether it says how the run ended, which is sent even when the rest is left.
+    """
+
+    work: Callable[[], Any]
+    future: "Future[Any]" = field(default_factory=Future)
+    is_last: bool = False
 
 
 class Writer:
@@ -208,61 +238,87 @@ class Writer:
         """
         self.lost: BaseException | None = None
         self._on_lost, self._flush, self._is_refusal = on_lost, flush, is_refusal
-        self._queue: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = (
-            queue.SimpleQueue()
-        )
+        self._queue: queue.SimpleQueue[Entry | None] = queue.SimpleQueue()
         self._refusals, self._lock = 0, threading.Lock()
+        self._done, self._left, self._hurries = 0, 0, False
+        self._ended = (
+            threading.Event()
+        )  # a thread says of itself that it has ended after an interrupted join
         self._thread = threading.Thread(target=self._serve, name="mlflow-writer", daemon=True)
         self._thread.start()
 
-    def post(self, work: Callable[[], T]) -> "Future[T | None]":
+    def post(self, work: Callable[[], T], *, is_last: bool = False) -> "Future[T | None]":
         """Queue work and return at once; the future holds None where it was not done."""
-        future: Future[T | None] = Future()
-        self._queue.put((work, future))
-        return future
+        entry = Entry(work, is_last=is_last)
+        self._queue.put(entry)
+        return entry.future
 
-    def call(self, work: Callable[[], T], *, timeout: float) -> T | None:
-        """Do work after all that is queued and return its result; None where it was not done in time."""
-        try:
-            return self.post(work).result(timeout)
-        except TimeoutError:
-            self._give_up(TimeoutError(f"no answer within {timeout:.0f} s"))
-            return None
+    def close(self, *, timeout: float | None) -> bool:
+        """Finish what is queued; return whether all of it was written.
 
-    def close(self, *, timeout: float) -> bool:
-        """Finish what is queued; return whether all of it was written in time. Ctrl-C gives up what is left."""
+        Without a limit that takes as long as the store goes on taking entries. With one, and after Ctrl-C, what is still queued
+        is left after a while, except how the run ended.
+        """
         self.post(self._flush)
         self._queue.put(None)
         try:
-            self._thread.join(timeout)
+            if timeout is None:
+                self._wait_while_it_moves()
+            else:
+                self._ended.wait(timeout / 2)
+                self._hurry(timeout / 2, why=f"not all was written within {timeout:.0f} s")
         except KeyboardInterrupt:
-            self._give_up(InterruptedError("not all was written before Ctrl-C"))
-        if self._thread.is_alive():
-            self._give_up(TimeoutError(f"not all was written within {timeout:.0f} s"))
+            self._hurry(HURRY_SECONDS, why="not all was written before Ctrl-C")
         return self.lost is None
+
+    def _wait_while_it_moves(self) -> None:
+        self._ended.wait(SAY_AFTER_SECONDS)
+        if not self._ended.is_set():
+            logger.info(
+                "MLflow is slow: the run is done, and %d entries are still to be sent; Ctrl-C leaves them",
+                self._queue.qsize(),
+            )
+        while not self._ended.is_set():
+            before = self._done
+            self._ended.wait(ENTRY_SECONDS)
+            if not self._ended.is_set() and self._done == before:
+                self._give_up(UnsentError(f"no entry was taken within {ENTRY_SECONDS:.0f} s"))
+                return
+
+    def _hurry(self, seconds: float, *, why: str) -> None:
+        """Leave what is queued, except how the run ended."""
+        self._hurries = True
+        with suppress(KeyboardInterrupt):
+            self._ended.wait(seconds)
+        if not self._ended.is_set() or self._left:
+            self._give_up(UnsentError(why))
 
     def _serve(self) -> None:
         due = time.monotonic() + FLUSH_SECONDS
         while True:
             try:
-                item = self._queue.get(timeout=max(0.0, due - time.monotonic()))
+                entry = self._queue.get(timeout=max(0.0, due - time.monotonic()))
             except queue.Empty:
-                item = (self._flush, Future())
-            if item is None:
+                entry = Entry(self._flush)
+            if entry is None:
+                self._ended.set()
                 return
-            self._do(*item)
+            self._do(entry)
             if time.monotonic() >= due:
-                self._do(self._flush, Future())
+                self._do(Entry(self._flush))
                 due = time.monotonic() + FLUSH_SECONDS
 
-    def _do(self, work: Callable[[], Any], future: "Future[Any]") -> None:
+    def _do(self, entry: Entry) -> None:
         result = None
-        if self.lost is None:
+        if self._hurries and not entry.is_last:
+            self._left += 1
+        elif self.lost is None:
             try:
-                result = work()
+                result = entry.work()
             except Exception as error:  # noqa: BLE001 - whatever the tracker raises, training goes on
                 self._handle(error)
-        future.set_result(result)
+        self._done += 1
+        entry.future.set_result(result)
 
     def _handle(self, error: Exception) -> None:
         if not self._is_refusal(error):

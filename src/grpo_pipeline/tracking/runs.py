@@ -1,13 +1,15 @@
 """Manage the MLflow runs of one command, a parent and a child per arm, by explicit ids.
 
-Every method returns at once and leaves the work to the writer, except ``open_child``, which returns an id. Where a method asks
-for a run, ``PARENT`` means the parent: its id is not known before the store has answered.
+Every method returns at once and leaves the work to the writer, except ``child_id``, which waits a while. Where a method asks for
+a run, it is named: ``PARENT`` is the parent, any other name that of a child. Ids are known when the store has answered.
 """
 
 import json
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,6 +20,7 @@ from mlflow.tracking import MlflowClient
 
 from grpo_pipeline.runs.process import process_tags, run_identity
 from grpo_pipeline.tracking.experiment import (
+    NotOpenedError,
     RowBuffer,
     Writer,
     end_stale_runs,
@@ -35,10 +38,9 @@ from grpo_pipeline.tracking.store import create_database, is_server, root_cause
 logger = logging.getLogger(__name__)
 
 PARENT = ""
-CALL_SECONDS = {
-    True: 12.0,
-    False: 60.0,
-}  # a server answers at once; a new local database takes a while to create
+# How long the first checkpoint of an arm waits for the id of its run: a new local database takes a while to create, and a slow
+# server does not hold up training.
+ID_SECONDS = {"server": 10.0, "database": 60.0}
 MAX_DIGEST_LENGTH = 36  # of MLflow's own table; the tag holds all of it
 MAX_TABLE_ROWS = 500
 PARENT_TAG = "mlflow.parentRunId"
@@ -54,8 +56,8 @@ class Runs:
     Attributes:
         uri: of the store.
         experiment: name of the experiment.
-        parent: id of the parent run.
-        children: child's name -> run id.
+        parent: id of the parent run; empty until it is known.
+        children: child's name -> run id; empty until it is known.
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class Runs:
         self._rows, self._keeps_files = RowBuffer(), True
         self._tables: dict[str, set[str]] = {}
         self._ends: dict[str, int | None] = {}
+        self._opening: dict[str, Future[Any]] = {}
         self._client: MlflowClient | None = None
         self._writer = Writer(on_lost=on_lost, flush=self._flush, is_refusal=is_refusal)
 
@@ -89,10 +92,15 @@ class Runs:
         project, is_local = self._tags["project.path"], not is_server(self.uri)
 
         def work() -> None:
-            create_database(self.uri)
-            self._client = MlflowClient(self.uri)
-            self._experiment_id = find_experiment(self._live, self.experiment, artifacts=artifacts)
-            self.parent = self._create(name, tags)
+            try:
+                create_database(self.uri)
+                self._client = MlflowClient(self.uri)
+                self._experiment_id = find_experiment(
+                    self._live, self.experiment, artifacts=artifacts
+                )
+                self.parent = self._create(name, tags)
+            except Exception as error:
+                raise NotOpenedError(str(error)) from error
 
         self._writer.post(work)
         self._writer.post(
@@ -101,22 +109,30 @@ class Runs:
             )
         )
 
-    def open_child(self, name: str, *, tags: Mapping[str, str], resumed: str | None) -> str:
-        """Open a child run, or go on with the one of the id ``resumed``; return its id, empty where the store is lost."""
+    def open_child(self, name: str, *, tags: Mapping[str, str], resumed: str | None) -> None:
+        """Open a child run, or go on with the one of the id ``resumed``."""
 
-        def work() -> str:
+        def work() -> None:
             own = {**tags, PARENT_TAG: self.parent}
             if resumed and (before := reopen_run(self._live, resumed)):
                 self._ends[resumed] = before.info.end_time
                 self._rows.mark_continued(resumed)
                 log_tags(self._live, resumed, {**self._tags, **own})
-                return resumed
-            return self._create(name, {**own, "resumed.from": resumed} if resumed else own)
+                self.children[name] = resumed
+            else:
+                own |= {"resumed.from": resumed} if resumed else {}
+                self.children[name] = self._create(name, own)
 
-        self.children[name] = (
-            self._writer.call(work, timeout=CALL_SECONDS[is_server(self.uri)]) or ""
-        )
-        return self.children[name]
+        self.children[name] = ""
+        self._opening[name] = self._writer.post(work)
+
+    def child_id(self, name: str) -> str:
+        """Return the id of a child run; waits for it once, and returns nothing where the store has not answered by then."""
+        if opening := self._opening.pop(name, None):
+            kind = "server" if is_server(self.uri) else "database"
+            with suppress(TimeoutError):
+                opening.result(ID_SECONDS[kind])
+        return self.children.get(name, "")
 
     def log_ended(self, ended: EndedRun) -> None:
         """Write a child run that has ended already, as a whole."""
@@ -150,7 +166,8 @@ class Runs:
 
     def log_rows(self, run: str, rows: Sequence[Mapping[str, Any]]) -> None:
         """Log training rows of a child; they are written together every two seconds."""
-        self._writer.post(partial(self._rows.add, run, RowBuffer.stamp(rows)))
+        stamped = RowBuffer.stamp(rows)
+        self._writer.post(lambda: self._rows.add(self._id(run), stamped))
 
     def log_scores(self, run: str, scores: Mapping[str, float]) -> None:
         """Log single values; a run that goes on and holds one of them gets it again only if it is another."""
@@ -220,21 +237,29 @@ class Runs:
         self._writer.post(lambda: self._live.log_inputs(self._id(run), [item]))
         self.set_tags(run, {f"data.{name}.digest": digest})
 
-    def set_tags(self, run: str, tags: Mapping[str, str]) -> None:
-        """Set tags."""
-        self._writer.post(lambda: log_tags(self._live, self._id(run), tags))
+    def set_tags(self, run: str, tags: Mapping[str, str], *, is_last: bool = False) -> None:
+        """Set tags; ``is_last`` for those that say how a run ended."""
+        self._writer.post(lambda: log_tags(self._live, self._id(run), tags), is_last=is_last)
 
     def end(
         self,
         statuses: Mapping[str, str],
         *,
         ends: Mapping[str, int] | None = None,
-        seconds: float = 60.0,
+        seconds: float | None = None,
     ) -> None:
-        """Set the end status by run id, and when it ended (milliseconds; else now), and write, for so many seconds at most."""
+        """Set the end status of runs, and when they ended (milliseconds; else now), and write what is queued.
+
+        Args:
+            statuses: run -> status.
+            ends: run -> time.
+            seconds: the most that this may take; without it, as long as the store goes on taking entries.
+        """
         self._writer.post(self._flush)
         for run, status in statuses.items():
-            self._writer.post(partial(self._terminate, run, status, (ends or {}).get(run)))
+            self._writer.post(
+                partial(self._terminate, run, status, (ends or {}).get(run)), is_last=True
+            )
         self._writer.close(timeout=seconds)
 
     @property
@@ -261,7 +286,10 @@ class Runs:
         self._writer.post(guarded)
 
     def _id(self, run: str) -> str:
-        return run or self.parent
+        found = self.children[run] if run else self.parent
+        if not found:
+            raise LookupError(f"{run or 'the parent run'} was not opened")
+        return found
 
     def _create(self, name: str, tags: Mapping[str, str]) -> str:
         return str(
@@ -277,6 +305,6 @@ class Runs:
 
     def _terminate(self, run: str, status: str, end: int | None) -> None:
         # A run that went on without anything left to train ended when it ended before.
-        self._live.set_terminated(
-            self._id(run), status, end or (self._ends.get(run) if status == "FINISHED" else None)
-        )
+        found = self._id(run)
+        before = self._ends.get(found) if status == "FINISHED" else None
+        self._live.set_terminated(found, status, end or before)

@@ -129,8 +129,20 @@ def parse_config(raw: Mapping[str, Any]) -> MlflowConfig:
         raise ValueError(message) from error
 
 
-PROBE_SECONDS = 3.0
+PROBE_SECONDS = 10.0
 SQLITE = "sqlite:///"
+DATABASES = ("postgresql", "mysql", "mssql", "sqlite")
+ANY_EXPERIMENT = "/api/2.0/mlflow/experiments/search"
+CORRECT = "correct MLFLOW_TRACKING_URI, or server.mlflow_tracking_uri in mlflow.yml"
+NO_ADDRESS = (
+    "it is no address: write http://<host>:<port> or sqlite:///<file>.db in MLFLOW_TRACKING_URI, or in "
+    "server.mlflow_tracking_uri of mlflow.yml"
+)
+FOLDER = (
+    "MLflow has closed its stores in folders: write sqlite:///mlflow.db in MLFLOW_TRACKING_URI, or in "
+    "server.mlflow_tracking_uri of mlflow.yml"
+)
+RIGHTS = "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN"
 
 
 def tracking_uri(config: MlflowConfig, project: Path, *, environ: Mapping[str, str]) -> str:
@@ -174,29 +186,92 @@ def redact(uri: str) -> str:
     )
 
 
-def unreachable_reason(uri: str, *, timeout: float = PROBE_SECONDS) -> str | None:
-    """Return why the store cannot be used, in a few words, or None; takes about ``timeout`` seconds at most."""
+def unusable_reason(uri: str, *, timeout: float = PROBE_SECONDS) -> str | None:
+    """Return why the store cannot be used and what helps, or None; takes about ``timeout`` seconds at most.
+
+    A server is asked by MLflow's own request. It imports at its first one what it finds installed, IPython for instance, and
+    other libraries look at what is half imported: so the first request is made here, before any node runs.
+    """
+    if reason := _address_reason(uri):
+        return f"cannot be used ({reason})"
     if is_server(uri):
         return _http_reason(uri, timeout=timeout)
     if uri.startswith(SQLITE):
-        return _sqlite_reason(Path(uri.removeprefix(SQLITE).partition("?")[0]), timeout=timeout)
+        path = Path(uri.removeprefix(SQLITE).partition("?")[0])
+        found = _sqlite_reason(path, timeout=timeout)
+        return f"cannot be reached ({found})" if found else None
+    return None
+
+
+def lost_reason(error: BaseException) -> str:
+    """Return what became of a store that was in use: it does not answer, or not all was sent to it."""
+    from grpo_pipeline.tracking.experiment import NotOpenedError, UnsentError
+
+    if isinstance(error, UnsentError):
+        return f"holds a part of this run only ({error})"
+    if isinstance(error, NotOpenedError):
+        return f"cannot be used ({root_cause(error)})"
+    return f"cannot be reached ({root_cause(error)})"
+
+
+def _address_reason(uri: str) -> str | None:
+    """Return what is wrong with an address by itself, or None."""
+    try:
+        parts = urlsplit(uri)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        return NO_ADDRESS
+    if parts.scheme in ("http", "https"):
+        return None if host else NO_ADDRESS
+    if parts.scheme.startswith("databricks"):
+        return None
+    if parts.scheme in ("", "file"):
+        may_be = os.environ.get("MLFLOW_ALLOW_FILE_STORE", "").lower() in ("true", "1")
+        return None if may_be else FOLDER
+    is_known = parts.scheme.partition("+")[0] in DATABASES and "://" in uri
+    if not is_known or (parts.scheme == "sqlite" and not uri.startswith(SQLITE)):
+        return NO_ADDRESS
     return None
 
 
 def _http_reason(uri: str, *, timeout: float) -> str | None:
-    """Any HTTP answer will do: what the server says is for the first real call."""
-    import requests
+    from mlflow.utils.credentials import get_default_host_creds
+    from mlflow.utils.rest_utils import http_request
 
     try:
-        requests.get(
-            f"{uri.rstrip('/')}/health", timeout=timeout, allow_redirects=False, stream=True
-        ).close()
-    except requests.exceptions.SSLError:
-        return None
-    except requests.exceptions.Timeout:
-        return f"no answer within {timeout:.0f} s"
-    except (requests.exceptions.RequestException, ValueError) as error:
-        return root_cause(error)
+        answer = http_request(  # type: ignore[no-untyped-call]
+            get_default_host_creds(uri),  # type: ignore[no-untyped-call]
+            ANY_EXPERIMENT,
+            "GET",
+            params={"max_results": 1},
+            timeout=timeout,
+            max_retries=0,
+            raise_on_status=False,
+        )
+    except Exception as error:  # noqa: BLE001 - whatever stands between here and there
+        if "timed out" in str(error).lower() or "timeout" in str(error).lower():
+            return f"cannot be reached (no answer within {timeout:.0f} s)"
+        return f"cannot be reached ({root_cause(error)})"
+    return _answer_reason(answer)
+
+
+def _answer_reason(answer: Any) -> str | None:
+    """Return why an answer is none of MLflow's, or None."""
+    code, kind = answer.status_code, answer.headers.get("Content-Type", "").partition(";")[0]
+    said = f"it answers {code} {answer.reason or ''}".strip()
+    try:
+        is_document = isinstance(answer.json(), dict)
+    except ValueError:
+        is_document = False
+    if code in (401, 403):
+        return f"cannot be used ({said}; {RIGHTS})"
+    if code >= 500 or code == 429:
+        return f"cannot be used ({said}; see the server's log, or run again later)"
+    if code >= 400:
+        return f"cannot be used ({said}, as no MLflow server does; {CORRECT})"
+    if not is_document:
+        page = f"with {kind or 'text'}"
+        return f"cannot be used (it answers {page}, as a log-in page or another service does; {CORRECT})"
     return None
 
 

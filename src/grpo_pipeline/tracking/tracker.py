@@ -35,10 +35,10 @@ from grpo_pipeline.tracking.served import can_be_served
 from grpo_pipeline.tracking.store import (
     MlflowConfig,
     artifact_location,
+    lost_reason,
     redact,
-    root_cause,
     tracking_uri,
-    unreachable_reason,
+    unusable_reason,
 )
 
 # Which arm of which task a node or a dataset belongs to: both begin with ``<task>.<arm>``.
@@ -58,7 +58,7 @@ class Arm:
         resumed: id of that run.
         trainer: name of the node that trains it; empty where this command only evaluates it.
         ended: when it was trained last, or else its last node ended, in milliseconds; None before.
-        run: id of the child run; empty until it is opened.
+        is_open: whether the child run, which has the name ``label``, was asked for.
         pending: what is to be logged once it is.
     """
 
@@ -69,7 +69,7 @@ class Arm:
     resumed: str = ""
     trainer: str = ""
     ended: int | None = None
-    run: str = ""
+    is_open: bool = False
     pending: list[Callable[[str], None]] = field(default_factory=list)
 
     @property
@@ -113,10 +113,12 @@ def status_of(error: BaseException | None) -> str:
 def end_statuses(
     arms: Mapping[Key, Arm], *, current: Key | None, error: BaseException | None
 ) -> dict[str, str]:
-    """Return child run id -> status: an arm whose nodes were all done before the error has finished."""
+    """Return child run -> status: an arm whose nodes were all done before the error has finished."""
     done = {key: arm.nodes_left == 0 and key != current for key, arm in arms.items()}
     return {
-        arm.run: status_of(None if done[key] else error) for key, arm in arms.items() if arm.run
+        arm.label: status_of(None if done[key] else error)
+        for key, arm in arms.items()
+        if arm.is_open
     }
 
 
@@ -197,6 +199,7 @@ class Tracker:
         self._arms: dict[Key, Arm] = {}
         self._current: Key | None = None
         self._inputs: set[tuple[str, str]] = set()
+        self._served: list[tuple[Arm | None, Path]] = []
         self._catalog: DataCatalog | None = None
         self._runs: Any = None
         self._lock, self._is_over = threading.RLock(), False
@@ -218,7 +221,7 @@ class Tracker:
         self._arms = find_arms(pipeline.nodes, resume=self._parameters.get("resume") == "auto")
         if set(names) <= set(self._config.tracking.disable_tracking.pipelines):
             self.off = "not tracked, by mlflow.yml"
-        elif reason := unreachable_reason(self.uri):
+        elif reason := unusable_reason(self.uri):
             self._lose(reason)
         else:
             self._open(" ".join(names), tags=tags)
@@ -259,7 +262,7 @@ class Tracker:
             arm.resumed = str((getattr(data, "extra", None) or {}).get(RUN_ID, ""))
             arm.awaits_checkpoint = False
             self._open_child(arm)
-        self._log_input(name, data, arm=self._arms.get(node_key(node) or ("", "")))
+        self._log_input(name, data)
 
     def saving(self, name: str, data: Any) -> None:
         """Let a checkpoint remember its child run."""
@@ -269,7 +272,7 @@ class Tracker:
             arm
             and name == f"{arm.label}.checkpoint"
             and isinstance(extra, MutableMapping)
-            and (run := arm.run or arm.resumed)
+            and (run := self._child_id(arm) or arm.resumed)
         ):
             extra[RUN_ID] = run
 
@@ -291,7 +294,7 @@ class Tracker:
             self._runs.log_scores(PARENT, grid_scores(data))
         elif name.endswith(".cross_validation.result"):
             self._runs.log_scores(PARENT, fold_scores(data))
-        self._log_input(name, data, arm=None)
+        self._log_input(name, data)
         self._log_file(name, data, arm=arm)
 
     def finish(self, error: BaseException | None) -> None:
@@ -302,8 +305,13 @@ class Tracker:
         for arm in self._arms.values():
             if arm.pending and error is None:
                 self._open_child(arm)
-            if arm.resumed and arm.run and (rows := self._rows_on_disk(arm)):
-                self._runs.log_rows(arm.run, rows)
+            if arm.resumed and arm.is_open and (rows := self._rows_on_disk(arm)):
+                self._runs.log_rows(arm.label, rows)
+        # Packing a model imports what nobody else needs: now that no node runs.
+        for owner, model in (
+            self._served if not isinstance(error, SystemExit | KeyboardInterrupt) else ()
+        ):
+            self._with_run(owner, partial(self._runs.log_served, model=model))
         statuses = end_statuses(self._arms, current=self._current, error=error) | {
             PARENT: status_of(error)
         }
@@ -312,13 +320,15 @@ class Tracker:
             "error.message": str(error) or type(error).__name__,
         }
         for run in (run for run, status in statuses.items() if status != "FINISHED"):
-            self._runs.set_tags(run, reason)
+            self._runs.set_tags(run, reason, is_last=True)
         # Whoever sends SIGTERM kills soon after; a person who pressed Ctrl-C can press it again.
         patience = (
             {"seconds": self._config.sigterm_grace_seconds} if isinstance(error, SystemExit) else {}
         )
         ends = {
-            arm.run: arm.ended for arm in self._arms.values() if arm.run and arm.ended is not None
+            arm.label: arm.ended
+            for arm in self._arms.values()
+            if arm.is_open and arm.ended is not None
         }
         self._runs.end(statuses, ends=ends, **patience)
 
@@ -330,7 +340,7 @@ class Tracker:
             self.uri,
             experiment=self.experiment,
             project=self._project,
-            on_lost=lambda e: self._lose(root_cause(e)),
+            on_lost=lambda error: self._lose(lost_reason(error)),
         )
         tags = {**source_tags(self._project, sys.argv), **tags}
         location = artifact_location(self._config, self._project, uri=self.uri)
@@ -340,27 +350,30 @@ class Tracker:
 
     def _open_child(self, arm: Arm) -> None:
         with self._lock:
-            if self._runs is None or self._runs.is_lost or arm.run:
+            if self._runs is None or self._runs.is_lost or arm.is_open:
                 return
-            arm.run = self._runs.open_child(
+            self._runs.open_child(
                 arm.label, tags={"task": arm.task, "arm": arm.name}, resumed=arm.resumed or None
             )
-            if arm.run:
-                arms = [name for task, name in self._arms if task == arm.task]
-                self._log_params(
-                    arm.run,
-                    arm_parameters(self._parameters, task=arm.task, arm=arm.name, arms=arms),
-                )
-                for action in arm.pending:
-                    action(arm.run)
+            arm.is_open = True
+            arms = [name for task, name in self._arms if task == arm.task]
+            self._log_params(
+                arm.label,
+                arm_parameters(self._parameters, task=arm.task, arm=arm.name, arms=arms),
+            )
+            for action in arm.pending:
+                action(arm.label)
             arm.pending.clear()
+
+    def _child_id(self, arm: Arm) -> str:
+        return self._runs.child_id(arm.label) if self._runs and arm.is_open else ""
 
     def _with_run(self, arm: Arm | None, action: Callable[[str], None]) -> None:
         """Do something with the arm's child run, later if it is not open yet; without an arm, with the parent."""
         if arm is None:
             action(PARENT)
-        elif arm.run:
-            action(arm.run)
+        elif arm.is_open:
+            action(arm.label)
         else:
             arm.pending.append(action)
 
@@ -394,7 +407,8 @@ class Tracker:
                 self._open_child(arm)
             self._with_run(arm, partial(self._runs.log_scores, scores=scores))
 
-    def _log_input(self, name: str, data: Any, *, arm: Arm | None) -> None:
+    def _log_input(self, name: str, data: Any) -> None:
+        """Log the digest of input data to the parent and to each arm of its task, whose nodes read it through others."""
         digest = getattr(data, "digest", None)
         if (
             self._runs is None
@@ -403,7 +417,8 @@ class Tracker:
         ):
             return
         source = str(self._path(name) or "memory")
-        for owner in (None, arm) if arm else (None,):
+        task = name.partition(".")[0]
+        for owner in (None, *(arm for arm in self._arms.values() if arm.task == task)):
             if (seen := (owner.label if owner else "", name)) not in self._inputs:
                 self._inputs.add(seen)
                 self._with_run(
@@ -418,7 +433,7 @@ class Tracker:
             and (path := self._path(name))
             and can_be_served(path)
         ):
-            self._with_run(arm, partial(self._runs.log_served, model=path))
+            self._served.append((arm, path))
         if matches(name, self._config.tables) and isinstance(data, pd.DataFrame):
             self._with_run(
                 arm,
@@ -431,12 +446,11 @@ class Tracker:
         return dataset_path(self._catalog.get(name)) if self._catalog is not None else None
 
     def _lose(self, reason: str) -> None:
-        self.off = f"cannot be reached ({reason})"
-        where = redact(self.uri)
+        self.off = reason
         logger.warning(
             "MLflow at %s %s; the run goes on, metrics are kept in %s",
-            where,
-            self.off,
+            redact(self.uri),
+            reason,
             self._metric_folder(),
         )
 

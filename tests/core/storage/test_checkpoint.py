@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch import nn
 
 from grpo_pipeline.core.agreement import differences, summary
@@ -192,6 +193,70 @@ SPOILED = [
     (damage("checkpoint.json", lambda content: b"{"), "checkpoint.json must be a readable JSON file"),
     (damage("checkpoint.json"), "checkpoint.json must be a readable JSON file"),
 ]  # fmt: skip
+
+
+def put(part, **changes):
+    """Change tensors of a part in a checkpoint's folder, and seal it again; None removes one."""
+
+    def apply(folder):
+        path = folder / f"{part}.safetensors"
+        tensors = load_file(path)
+        for name, change in changes.items():
+            found = next(key for key in tensors if key.replace(".", "_").replace(":", "_").replace("#", "") == name)
+            tensor = tensors.pop(found)
+            if change is not None:
+                tensors[found] = change(tensor)
+        save_file(tensors, path)
+        header = json.loads((folder / "checkpoint.json").read_text())
+        header["crc32"][path.name] = files.checksum(path)
+        (folder / "checkpoint.json").write_text(json.dumps(header | {"sha256": files.seal_of(header)}))
+
+    return apply
+
+
+def with_entry(value):
+    """Put a value in the place of a tensor's first entry."""
+
+    def change(tensor):
+        tensor = tensor.clone()
+        tensor.view(-1)[0] = value
+        return tensor
+
+    return change
+
+
+SEALED_AGAIN = {
+    "nan weight": (put("policy", **{"0_weight": with_entry(math.nan)}), "policy's 0.weight must hold .*, got nan.* remove"),
+    "inf weight": (put("reference", **{"0_bias": with_entry(-math.inf)}), "reference's 0.bias must hold finite .*, got -inf"),
+    "missing": (put("policy", **{"0_bias": None}), "must fit the policy, got: .*Missing key.*0.bias"),
+    "other kind": (put("policy", **{"0_weight": torch.Tensor.double}), "0.weight must be of the kind torch.*, got torch.float64"),
+    "other shape": (put("policy", **{"0_bias": lambda t: t[:-1]}), "must fit the policy, got: .*size mismatch"),
+    "nan moment": (put("optimizer", **{"0_weight_exp_avg": with_entry(math.nan)}), "0.weight:exp_avg must hold finite numbers"),
+    "moment's shape": (put("optimizer", **{"0_weight_exp_avg": lambda t: t[:1]}), "must have the shape .* of its parameter"),
+    "a setting less": (sealed(FIRST, eps=None), r"settings of the run's, got a difference in \['eps'\]"),
+    "a setting more": (sealed(FIRST, speed=3), r"settings of the run's, got a difference in \['speed'\]"),
+    "parameters of a group": (sealed(FIRST, params=[1]), "must (hold the optimiser's parameters|be as a run wrote it)"),
+    "groups are none": (sealed("optimizer", groups=[]), "must hold the optimiser's parameters"),
+    "groups are a number": (sealed("optimizer", groups=3), "must be complete, got no usable"),
+    "extra is a list": (sealed("", extra=[1]), "extra must be of the kind that a run writes, got list"),
+    "rng is a text": (sealed("", rng="x"), "rng must be of the kind that a run writes, got str"),
+    "no torch stream": (sealed("rng", torch=None), "must be as a run wrote it, got KeyError"),
+    "a short torch stream": (sealed("rng", torch="AAAA"), "must be as a run wrote it, got RuntimeError"),
+    "no base64": (sealed("rng", torch="A"), "must be as a run wrote it, got Error"),
+    "numpy's stream": (sealed("rng numpy", state={"key": "AAAA", "pos": 3}), "must be as a run wrote it, got ValueError"),
+    "python's stream": (sealed("rng python", internal="AAAAAA=="), "must be as a run wrote it, got ValueError"),
+    "a counter as text": (sealed("progress", step="2"), "step must be a whole number of at least 0, got 2"),
+    "no epoch": (sealed("progress", epoch=None), "must be complete, got no usable 'epoch'"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("spoil", "message"), SEALED_AGAIN.values(), ids=SEALED_AGAIN)
+def test_what_was_edited_and_sealed_again_is_one_sentence(tmp_path, stored, spoil, message):
+    folder = shutil.copytree(stored, tmp_path / "c")
+    spoil(folder)
+    with pytest.raises(CheckpointError, match=message) as refused:
+        restore(dataclasses.replace(build(coefficients={"entropy": 0.5}), total_steps=4), load_checkpoint(folder))
+    assert "\n" not in str(refused.value)
 
 
 @pytest.fixture(scope="module")

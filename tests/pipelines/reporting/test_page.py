@@ -3,6 +3,8 @@ import json
 import re
 from base64 import b64decode
 from html import unescape
+from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -14,6 +16,7 @@ from tiny_audit import audit_document
 from tiny_replies import evaluation_params as reply_params
 from tiny_replies import make_predictions as make_replies
 
+from grpo_pipeline import pipelines
 from grpo_pipeline.core.params import AlgorithmParams
 from grpo_pipeline.pipelines.data.attention.report import outline_sentence, plot_roc, proposal_of, render_report
 from grpo_pipeline.pipelines.data.dialogue.report import plot_scores_by_need, render_replies
@@ -248,3 +251,15 @@ def test_the_molecule_page_holds_verdict_tables_drawings_data_and_configuration_
     assert html.count("<svg xmlns") == sum(drawn[name].count("<svg xmlns") for name in pictures)
     assert re.findall(r'(?:src|href)="(?!#|data:)[^"]*"', html) == []
     assert len(html.encode()) < 1_000_000
+
+
+TEMPLATES = sorted(Path(pipelines.__file__).parent.rglob("*.html"))
+
+
+@pytest.mark.parametrize("template", TEMPLATES, ids=lambda file: f"{file.parent.name}/{file.name}")
+def test_no_sentence_runs_into_the_next_line_of_a_template(template):
+    """A line break behind a tag such as endif is dropped, unless the tag says ``+%}``: "reward." + "All" would be one word."""
+    lines = template.read_text(encoding="utf-8").splitlines()
+    ends = re.compile(r"[^>\s}]\s*(\{%-?[^%]*[^+%-]%\})+$")
+    joined = [(one, after) for one, after in pairwise(lines) if ends.search(one) and re.match(r"\s*[^\s<{]", after)]
+    assert joined == []

@@ -77,6 +77,33 @@ def check_bounds(header: Mapping[str, Any]) -> None:
         )
 
 
+KINDS = {
+    "parameters": Mapping,
+    "extra": Mapping,
+    "rng": Mapping,
+    "coefficients": Mapping,
+    "code": Mapping,
+    "frozen_reference": str | None,
+    "replay": Mapping | None,
+}
+
+
+def check_kinds(header: Mapping[str, Any]) -> None:
+    """Refuse entries of a header that are of another kind than a run writes.
+
+    Raises:
+        ValueError: naming the first of them.
+        KeyError: if an entry is missing.
+    """
+    for name, kind in KINDS.items():
+        found = type(header[name]).__name__
+        _check(name, found, isinstance(header[name], kind), "of the kind that a run writes")
+    for name, values in header["optimizer"]["scalars"].items():
+        for key, value in values.items():
+            holds = value is None or isinstance(value, bool) or is_number(value)
+            _check(f"{key} of {name} in the optimiser", value, holds, "a finite number")
+
+
 def is_count(value: Any) -> bool:
     """Say whether a JSON value is a whole number of at least 0."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
@@ -94,6 +121,7 @@ def _check(name: str, value: Any, holds: bool, rule: str) -> None:
 
 HEADER = "checkpoint.json"
 FORMAT = 3
+DAMAGED = "it is damaged or edited: remove its folder and train anew, or put back a copy"
 
 
 class CheckpointError(RuntimeError):
@@ -229,33 +257,53 @@ def restore(
     Raises:
         CheckpointError: if the checkpoint was written under other parameters or for another model or optimiser.
     """
+    where = f"the checkpoint {checkpoint.folder}" if checkpoint.folder else "the checkpoint"
     if parameters is not None and (
         found := differences(parameters, checkpoint.parameters, names=names)
     ):
-        where = f"the checkpoint {checkpoint.folder}" if checkpoint.folder else "the checkpoint"
         raise CheckpointError(
             f"{where} must be of a run with these parameters, got {summary(found)}; go on with the checkpoint's values, or "
             "remove its folder to train this part anew"
         )
-    _check_fit(state, checkpoint, frozen_reference)
-    optimizer_state = _optimizer_state_dict(state, checkpoint.optimizer)
-    _load_module(state.policy, checkpoint.policy, "policy")
-    if state.reference is not None and checkpoint.reference is not None:
-        _load_module(state.reference, checkpoint.reference, "reference")
-    if state.replay is not None and checkpoint.replay is not None:
-        try:
-            state.replay.load(checkpoint.replay)
-        except ValueError as error:
-            raise CheckpointError(
-                f"the checkpoint must fit the replay buffer, got: {error}"
-            ) from error
-    state.optimizer.load_state_dict(optimizer_state)
-    restore_rng(checkpoint.rng, generators)
-    p = checkpoint.progress
-    coefficients = {**state.coefficients, **checkpoint.coefficients}
-    return replace(
-        state, step=p["step"], epoch=p["epoch"], generator_seed=p["seed"], coefficients=coefficients
-    )
+    try:
+        _check_fit(state, checkpoint, frozen_reference)
+        optimizer_state = _optimizer_state_dict(state, checkpoint.optimizer)
+        _load_module(state.policy, checkpoint.policy, "policy")
+        if state.reference is not None and checkpoint.reference is not None:
+            _load_module(state.reference, checkpoint.reference, "reference")
+        if state.replay is not None and checkpoint.replay is not None:
+            try:
+                state.replay.load(checkpoint.replay)
+            except ValueError as error:
+                raise CheckpointError(
+                    f"the checkpoint must fit the replay buffer, got: {error}"
+                ) from error
+        state.optimizer.load_state_dict(optimizer_state)
+        restore_rng(checkpoint.rng, generators)
+        p = checkpoint.progress
+        coefficients = {**state.coefficients, **checkpoint.coefficients}
+        return replace(
+            state,
+            step=p["step"],
+            epoch=p["epoch"],
+            generator_seed=p["seed"],
+            coefficients=coefficients,
+        )
+    except CheckpointError:
+        raise
+    # Whatever an edited file makes of the libraries that read it.
+    except (
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        TypeError,
+        ValueError,
+        RuntimeError,
+    ) as error:
+        said = " ".join(str(error).split())[:200]
+        raise CheckpointError(
+            f"{where} must be as a run wrote it, got {type(error).__name__}: {said}; {DAMAGED}"
+        ) from error
 
 
 def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
@@ -365,6 +413,7 @@ def _read_checked(found: Path) -> dict[str, Any]:
     if SEAL not in header:
         raise CorruptFolderError(f"{found / HEADER} must hold a check sum of its own, got none")
     try:
+        check_kinds(header)
         check_bounds(header)
     except ValueError as error:
         raise CorruptFolderError(f"{found / HEADER}: {error}") from error
@@ -456,10 +505,22 @@ def _optimizer_state_dict(state: TrainState, stored: Mapping[str, Any]) -> dict[
     entries: dict[int, dict[str, Any]] = {
         index[name]: dict(values) for name, values in stored["scalars"].items()
     }
+    shapes = [p.shape for group in state.optimizer.param_groups for p in group["params"]]
     for name, tensor in stored["tensors"].items():
         parameter, key = name.rsplit(":", 1)
+        _check_tensor(f"the optimiser's {name}", tensor, is_weight=True)
+        if tensor.ndim and tensor.shape != shapes[index[parameter]]:
+            raise CheckpointError(
+                f"the checkpoint's optimiser's {name} must have the shape {list(shapes[index[parameter]])} of its parameter, got "
+                f"{list(tensor.shape)}; {DAMAGED}"
+            )
         entries.setdefault(index[parameter], {})[key] = tensor.clone()
     groups = []
+    for group, present in zip(stored["groups"], state.optimizer.param_groups, strict=True):
+        if odd := sorted(group.keys() ^ present.keys()):
+            raise CheckpointError(
+                f"the checkpoint's optimiser must have the settings of the run's, got a difference in {odd}; {DAMAGED}"
+            )
     # JSON has lists for the optimiser's tuples, and names for its numbers.
     for group in stored["groups"]:
         settings = {
@@ -470,9 +531,33 @@ def _optimizer_state_dict(state: TrainState, stored: Mapping[str, Any]) -> dict[
 
 
 def _load_module(module: nn.Module, tensors: Mapping[str, Tensor], label: str) -> None:
+    weights = {name for name, _ in module.named_parameters()}
+    for name, present in module.state_dict().items():
+        if name not in tensors:
+            continue  # told with all that is missing, below
+        stored = tensors[name]
+        _check_tensor(f"{label}'s {name}", stored, is_weight=name in weights)
+        if stored.dtype != present.dtype:
+            raise CheckpointError(
+                f"the checkpoint's {label}'s {name} must be of the kind {present.dtype}, got {stored.dtype}; use the same "
+                f"parameters, or {DAMAGED}"
+            )
     try:
         module.load_state_dict(dict(tensors), strict=True)
     except RuntimeError as error:
+        said = " ".join(str(error).split())
         raise CheckpointError(
-            f"the checkpoint must fit the {label}, got: {error}; use the same parameters"
+            f"the checkpoint must fit the {label}, got: {said}; use the same parameters"
         ) from error
+
+
+def _check_tensor(name: str, tensor: Tensor, *, is_weight: bool) -> None:
+    """Refuse weights and moments that are no numbers; a buffer may hold an infinity."""
+    if is_weight and tensor.is_floating_point() and not bool(tensor.isfinite().all()):
+        raise CheckpointError(
+            f"the checkpoint's {name} must hold finite numbers, got {_first_odd(tensor)}; {DAMAGED}"
+        )
+
+
+def _first_odd(tensor: Tensor) -> str:
+    return str(float(tensor[~tensor.isfinite()].flatten()[0]))

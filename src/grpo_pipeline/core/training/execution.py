@@ -62,8 +62,8 @@ def at_least_float32(x: Tensor) -> Tensor:
     return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
 
 
-def choose_device(wanted: str) -> torch.device:
-    """Return the device of ``training.device``.
+def choose_device(wanted: str, *, path: str = "training.device") -> torch.device:
+    """Return the device of ``training.device``; ``path`` is its name in the configuration.
 
     Raises:
         ValueError: for a CUDA device that torch does not find.
@@ -72,8 +72,8 @@ def choose_device(wanted: str) -> torch.device:
     device = torch.device(("cuda" if found else "cpu") if wanted == "auto" else wanted)
     if device.type == "cuda" and (device.index or 0) >= found:
         raise ValueError(
-            f"training.device must be a device that torch finds, got {wanted} with {found} CUDA devices; use auto or cpu, or "
-            "install a torch with CUDA"
+            f"{path} must be a device that torch finds, got {wanted} with {found} CUDA devices; set it to cpu, which is slow for "
+            "large models, or install a torch with CUDA"
         )
     return device
 

@@ -9,6 +9,7 @@ import pandas as pd
 
 from grpo_pipeline.pipelines.evaluation.budget import budget_sentences, longer_than, read_budget
 from grpo_pipeline.pipelines.params import EvaluationParams
+from grpo_pipeline.runs.progress import track
 from grpo_pipeline.statistics.alignment import Rules, align_arms, check_same_units, split_rules
 from grpo_pipeline.statistics.bar import bar_sentences, has_moved, judge_bar
 from grpo_pipeline.statistics.bootstrap import (
@@ -119,9 +120,10 @@ def compare(
         tables[params.baseline_arm] |= align_baselines(
             instead, cores, suite, cluster=params.cluster
         )
+    shown = track(tables.items(), f"compare {params.task}", len(tables))
     scores = {
         arm: score_rules(rules, weights, suite.metrics, cluster=params.cluster)
-        for arm, rules in tables.items()
+        for arm, rules in shown
     }
     clusters = int(cores[params.cluster].nunique())
     # The section unscored of a comparison; none where no arm has a reward of the user's.
@@ -158,11 +160,23 @@ def compare(
             *budget_sentences(budgets, control=params.control),
             *opening_sentences(document, params),
             *bar_sentences(document, suite.bar, suite.metrics),
-            *change_sentences(document, suite.metrics, chance_rule=params.chance_rule),
+            *change_sentences(
+                document | {"policy_gain": gains_of_moved(document)},
+                suite.metrics,
+                chance_rule=params.chance_rule,
+            ),
             *suite.summary(document),
             *baseline_sentences(document, suite.metrics, suite.judged, suite.bar),
             *unscored_sentences(document.get("unscored", {})),
         ]
+    }
+
+
+def gains_of_moved(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the gains over the start of the arms that may have any: not of a policy that chooses as it did there."""
+    moved = document.get("moved", {})
+    return {
+        arm: gains for arm, gains in document["policy_gain"].items() if moved.get(arm) is not False
     }
 
 

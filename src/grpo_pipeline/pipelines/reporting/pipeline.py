@@ -16,10 +16,23 @@ from grpo_pipeline.pipelines.reporting.page import Page, configuration_text, ren
 from grpo_pipeline.pipelines.reporting.reward_section import reward_section
 from grpo_pipeline.tasks import find_task
 
+LATE_CALLS = "reward/late_calls"
+
 
 def plot_learning_curves(params: EvaluationParams, **metric_rows: pd.DataFrame) -> go.Figure:
     """Overlay the training metrics of the arms; one keyword argument per arm, its metric rows."""
-    return learning_curves(metric_rows, find_task(params.task).curves)
+    figure = learning_curves(metric_rows, find_task(params.task).curves)
+    if late := late_calls(metric_rows):
+        figure.update_layout(title_text=f"Reward calls that ran out of time: {late}")
+    return figure
+
+
+def late_calls(metric_rows: Mapping[str, pd.DataFrame]) -> str:
+    """Return how many calls of rewards ran out of time in the training of each arm; empty where none did."""
+    counts = {
+        arm: int(rows[LATE_CALLS].sum()) for arm, rows in metric_rows.items() if LATE_CALLS in rows
+    }
+    return ", ".join(f"{count} in {arm}" for arm, count in counts.items())
 
 
 def create_pipeline(task: str, arms: Sequence[str]) -> Pipeline:

@@ -200,7 +200,8 @@ def admit_training(params: RewardAuditParams, document: Document) -> None:
         name = document["task"]
         raise ValueError(
             f"the reward of {name} must pay a policy that knows the answer more than the start before it is trained on, got: "
-            f"{'; '.join(found)}; look at kedro run --pipelines {name}_reward_audit and change the reward, give the decoders "
+            f"{'; '.join(found)}; look at .venv/bin/kedro run --pipelines {name}_reward_audit and change the reward, give the "
+            "decoders "
             f"more {name}.reward_audit.warmup_steps, or set {name}.reward_audit.no_ceiling: warn to train all the same"
         )
 

@@ -32,6 +32,7 @@ from grpo_pipeline.pipelines.step.pipeline import (
     create_collect_pipeline,
     create_update_pipeline,
 )
+from grpo_pipeline.rewards.workers import LATE
 from grpo_pipeline.tasks.base import Task
 
 Metrics = dict[str, float]
@@ -65,7 +66,7 @@ class StepRunner:
 
     def run(self, state: TrainState, batch: Any, replayed: Replayed) -> StepResult:
         """Do the same with stored groups at some places of the batch, and return the experience, too."""
-        start = time.perf_counter()
+        start, late = time.perf_counter(), LATE.total
         values: dict[str, Any] = self._constants | {
             "state": state,
             "batch": batch,
@@ -93,6 +94,8 @@ class StepRunner:
             "samples_per_second": read / seconds,
             "peak_memory_mb": _peak_memory_mb(values["rollouts"].actions.device),
         }
+        if LATE.total > late:
+            metrics["reward/late_calls"] = float(LATE.total - late)
         return StepResult(advance(values["state"]), metrics, values["experience"])
 
     def _gather(self, values: dict[str, Any]) -> None:

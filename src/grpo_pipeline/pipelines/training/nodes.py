@@ -201,7 +201,8 @@ def build_probe_state(
     )
     rows = rows_of_step(task.rows(shown, "train"), 0, batch_size=training.batch_size, seed=seed)
     with network_precision(state):
-        check_quickly(task, shown, state.policy, rows=rows)
+        learns = algorithm.policy_loss is not None
+        check_quickly(task, shown, state.policy, rows=rows, learns=learns)
     return state
 
 
@@ -281,12 +282,13 @@ def train(
             data = task.with_reference(data, state.reference)
     loop = _Loop(task, data, algorithm, training)
     pending: list[Row] = []
+    late = 0.0
     batches = BatchLoader(task, data, algorithm, training, state)
     # <task>.<arm or stage>.algorithm; two arms may have one algorithm.
     arm = sections["algorithm"].split(".")[1:-1] or [algorithm.name]
     with (
         quiet_nodes(),
-        progress(state.total_steps - state.step, f"train {arm[0]}") as shown,
+        progress(state.total_steps - state.step, f"train {task.name}.{arm[0]}") as shown,
         batches,
     ):
         # A generator node must yield at least once, also when a resumed arm has nothing left to do.
@@ -296,12 +298,13 @@ def train(
             pending += rows
             film.take(state)
             # The reward, or the loss of an arm whose samples nobody scored.
-            shown.update(
-                1,
-                **{"reward": rows[0]["reward/mean"]}
+            values = (
+                {"reward": rows[0]["reward/mean"]}
                 if np.isfinite(rows[0]["reward/mean"])
-                else {"loss": rows[0]["supervised/loss"]},
+                else {"loss": rows[0]["supervised/loss"]}
             )
+            late += rows[0].get("reward/late_calls", 0.0)
+            shown.update(1, **values, **({"reward calls out of time": late} if late else {}))
             saves = (
                 state.step == state.total_steps or state.step % training.checkpoint_every_steps == 0
             )

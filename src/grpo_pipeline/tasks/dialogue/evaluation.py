@@ -20,6 +20,7 @@ from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.core.training.micro_batches import PerPrompt
 from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.rewards.pool import RewardPool
+from grpo_pipeline.runs.progress import track
 from grpo_pipeline.statistics.metric import unscored_columns
 from grpo_pipeline.tasks.base import Task
 from grpo_pipeline.tasks.dialogue.batch import DialogueBatch, DialogueData
@@ -181,7 +182,7 @@ def evaluate(
         text for answers in table.loc[table["split"] == "train", "answers"] for text in answers
     ]
     frames = []
-    for number, first in enumerate(range(0, len(rows), BATCH_PROMPTS)):
+    for number, first in enumerate(track(range(0, len(rows), BATCH_PROMPTS), "evaluate dialogue")):
         batch = task.make_batch(data, rows[first : first + BATCH_PROMPTS])
         examples = table.iloc[batch.rows.cpu().numpy()]
         trained, begun = (

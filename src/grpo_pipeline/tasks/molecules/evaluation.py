@@ -17,6 +17,7 @@ from grpo_pipeline.core.rng import Stream, numpy_generator, step_generator
 from grpo_pipeline.core.training.micro_batches import PerPrompt
 from grpo_pipeline.core.types import Rewards, Rollouts
 from grpo_pipeline.rewards.pool import RewardPool
+from grpo_pipeline.runs.progress import track
 from grpo_pipeline.statistics.metric import unscored_columns
 from grpo_pipeline.tasks.base import Task
 from grpo_pipeline.tasks.molecules.batch import MoleculeBatch, MoleculeData
@@ -228,7 +229,7 @@ def evaluate(
         )
         frames = [
             sample_rows(task, batch, draw(batch, number=number))
-            for number, batch in enumerate(batches)
+            for number, batch in enumerate(track(batches, f"evaluate molecules, {rule}"))
         ]
         return pd.concat(frames, ignore_index=True).assign(rule=rule)
 

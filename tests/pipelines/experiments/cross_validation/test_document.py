@@ -225,6 +225,6 @@ def test_an_arm_that_trained_longer_than_the_control_is_said_first(result):
     [sentence] = found["summary"]
     assert sentence.startswith("Unequal training: grpo had 120 steps against 30, 960 samples against 240, ")
     assert found["training"]["supervised"]["steps"] == 30
-    lines = [line for line in nodes.write_tables(EVALUATION, found, collect(store))[1].splitlines() if line]
+    lines = [line for line in nodes.write_summary(EVALUATION, found).splitlines() if line]
     assert lines[1] == sentence
     assert lines[0].startswith("# Cross-validation of attention")

@@ -50,7 +50,8 @@ def test_what_is_wrong_is_named_with_arm_and_path():
         ("grpo", {"data": {"image_size": 64}}, r"x\.set must name sections among .*got 'data'"),
         ("grppo", {}, r"^attention\.compare\.arms\.x\.base must be one of supervised, grpo, got 'grppo'"),
         ("grpo", {"training": {"epochs": 0}}, rf"{SET}training\.epochs must be greater than or equal to 1, got 0"),
-        ("grpo", {"training": {"epochs": None}}, rf"{SET}training\.epochs must be a valid integer, got None"),
+        ("grpo", {"training": {"epochs": None}}, rf"{SET}training\.epochs must be a whole number, got None"),
+        ("grpo", {"algorithm": {"kl_weight": "high"}}, rf"{SET}.*kl_weight must be a number, or a schedule such as {{kind"),
         ("grpo", {"algorithm": {"name": "ppo"}}, rf"{SET}algorithm: advantage\.baseline must be value for name = ppo"),
     ):
         with pytest.raises(ValueError, match=message):

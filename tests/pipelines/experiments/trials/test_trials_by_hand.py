@@ -51,7 +51,7 @@ def test_the_code_of_a_trial_is_all_that_trains_and_the_versions(monkeypatch: py
     monkeypatch.setattr(
         engine, "digest_of_sources", lambda package, names, salt="": asked.append((salt, *names)) or f"{salt} {names}"
     )
-    first = engine.source_digest.__wrapped__("dialogue")
+    first = engine.source_digest.__wrapped__("attention")
     _, *shared = asked[0]
     expected = {
         *(
@@ -67,12 +67,12 @@ def test_the_code_of_a_trial_is_all_that_trains_and_the_versions(monkeypatch: py
         *("pipelines/experiments/trials/setup.py", "pipelines/experiments/trials/setups.py"),
     }
     assert expected <= set(shared)
-    assert {names for _, *own in asked[1:] for names in own} == {"dialogue"}  # tasks/dialogue and pipelines/data/dialogue
+    assert {names for _, *own in asked[1:] for names in own} == {"attention"}  # tasks/attention and pipelines/data/attention
     assert len(asked) == 3
     for module, name in ((engine.grpo_pipeline, "__version__"), (torch, "__version__")):
         with monkeypatch.context() as patch:
             patch.setattr(module, name, "99.0")
-            assert engine.source_digest.__wrapped__("dialogue") != first
+            assert engine.source_digest.__wrapped__("attention") != first
 
 
 class Known:
@@ -82,6 +82,7 @@ class Known:
         self.facts, self.device, self.asked = facts, device, list[Any]()
 
     def fingerprint(self, data: Any, *, draws: bool) -> dict[str, Any]:
+        self.asked.append(draws)
         return {"facts": self.facts, "data": data, "draws": draws}
 
     def check_data(self, data: Any) -> None:
@@ -123,6 +124,14 @@ def test_a_stage_is_trained_again_for_whatever_decides_its_weights(monkeypatch: 
         assert found.key not in keys
         keys.add(found.key)
     assert len(trained) == 8
+
+
+@pytest.mark.parametrize(("proposal", "draws"), [("none", False), ("uniform", True), ("policy", True)])
+def test_rewards_decide_a_stage_only_where_it_draws_samples(monkeypatch: pytest.MonkeyPatch, proposal: str, draws: bool) -> None:
+    monkeypatch.setattr(setups, "train_weights", lambda *given, seed: ("weights", []))
+    task = Known()
+    setups.train_stage(stage(proposal=proposal), 0, task, "data", InitialWeights())
+    assert task.asked == [draws]
 
 
 def test_what_an_arm_and_its_stage_ask_for_is_checked_before_the_stage_is_trained() -> None:

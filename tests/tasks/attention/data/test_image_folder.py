@@ -15,9 +15,11 @@ from PIL import Image
 
 from grpo_pipeline.tasks.attention.data.image_folder import ImageFolder, UnreadableFileError, file_names, read_manifest
 from grpo_pipeline.tasks.attention.data.planes import with_values
+from grpo_pipeline.tasks.text_lines import TextFile, csv_records
 
 
 def picture(folder, name, array, **options):
+    (folder.root / name).parent.mkdir(exist_ok=True)
     Image.fromarray(array).save(folder.root / name, **options)
 
 
@@ -247,3 +249,55 @@ def test_different_names_stay_different_whatever_they_are(texts: list[str]):
     names = [name.casefold() for name in file_names(texts)]
     assert len(set(names)) == len(texts)
     assert not [name for name in names if not re.fullmatch(r"[a-z0-9_][a-z0-9._-]{0,90}", name) or name.endswith(".")]
+
+
+NAMES = {"composed": "M\u00fc/bild \u00e9.png", "decomposed": "Mu\u0308/bild e\u0301.png"}
+
+
+@pytest.mark.parametrize(("written", "named"), [("composed", "decomposed"), ("decomposed", "composed"), ("decomposed",) * 2])
+def test_a_file_is_found_in_either_unicode_form_of_its_name(folder, written, named):
+    picture(folder, NAMES[written], np.full((2, 3), 7, np.uint8))
+    np.testing.assert_array_equal(folder.read_image(NAMES[named]), np.full((2, 3), 7))
+
+
+def test_a_file_that_differs_in_case_is_named_and_one_of_two_is_not_guessed(folder):
+    picture(folder, "Bild.PNG", np.zeros((2, 3), np.uint8))
+    with pytest.raises(UnreadableFileError, match="got one whose name differs in case, 'Bild.PNG'; write it as it is"):
+        folder.read_image("bild.png")
+    picture(folder, "BILD.PNG", np.zeros((2, 3), np.uint8))
+    with pytest.raises(UnreadableFileError, match="got nothing there"):
+        folder.read_image("bild.png")
+
+
+def test_cells_of_a_manifest_have_one_unicode_form(tmp_path):
+    path = tmp_path / "m.csv"
+    path.write_text("id,Gro\u0308\u00dfe\nMu\u0308,1\nM\u00fc,2\n", encoding="utf-8")
+    manifest = read_manifest(path)
+    assert (list(manifest.columns), list(manifest["id"])) == (["id", "Gr\u00f6\u00dfe"], ["M\u00fc", "M\u00fc"])
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"id;label\n1;2,5\n", "must have commas between its columns, got semicolons"),
+        (b"id\tlabel\n1\t2\n", "got tabs in its first line"),
+        (b"sep=;\nid;label\n1;2\n", "must begin with the names of its columns, got 'sep=;'"),
+        ("id,label\n1,2\n".encode("utf-16"), "must be UTF-8 text, got UTF-16"),
+        ("id,label\n1,2\n".encode("utf-16-be"), "must be UTF-8 text, got bytes of 0"),
+        ("id,label\n\u00e9,2\n".encode("latin-1"), "export the table again, as CSV in UTF-8"),
+    ],
+)
+def test_another_separator_or_encoding_is_refused_by_name(tmp_path, content, message):
+    (tmp_path / "m.csv").write_bytes(content)
+    with pytest.raises(ValueError, match=message):
+        read_manifest(tmp_path / "m.csv")
+    if "export" not in message:  # bytes of one cell are judged with their row
+        with pytest.raises(ValueError, match=message):
+            list(csv_records(TextFile("m.csv", content), ["id"], section="s"))
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_a_table_is_read_with_every_line_end_and_a_byte_order_mark(tmp_path, end):
+    (tmp_path / "m.csv").write_bytes(b"\xef\xbb\xbf" + f"id,label{end}a,1{end}b,2{end}".encode())
+    manifest = read_manifest(tmp_path / "m.csv")
+    assert (list(manifest.columns), list(manifest["label"])) == (["id", "label"], ["1", "2"])

@@ -4,7 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from grpo_pipeline.pipelines.data.attention import nodes
 from grpo_pipeline.tasks.attention.data.manifest import check_manifest, describe_spacing, parse_checked
+from grpo_pipeline.tasks.attention.data.params import SplitParams
 
 OWN = {"source": "manifest", "cores": 0, "complete": True}
 CANONICAL = ["core_id", "patient_id", "center", "label", "involvement", "grade_group", "age", "psa", "psa_density",
@@ -286,3 +288,20 @@ def test_a_class_without_a_usable_row_is_refused(data_set, data_params):
     (data_set.root / "images/c03.png").unlink()
     with pytest.raises(ValueError, match=message):
         check_manifest(data_set.open(), OWN, data_params(label=CLASSES, on_bad_row="quarantine"))
+
+
+def test_bad_rows_are_listed_before_the_run_stops(data_set, data_params):
+    split = SplitParams.model_validate({"seed": 0, "fractions": {"train": 0.6, "val": 0.2, "test": 0.2}, "single_class": "error"})
+    for number in (3, 5):
+        data_set.rows[number]["involvement"] = "7"
+    raw = data_set.open()
+    for rule, said in (
+        ("fail", r"manifest.csv line 5 \(c03\): .* \(2 of 12 rows are bad: correct them"),
+        ("quarantine", r"^2 of 12 rows were refused, the first at .*manifest.csv line 5 \(c03\): .* With the others: split "),
+    ):
+        params = data_params(on_bad_row=rule)
+        checked, quarantine, report = nodes.check_manifest(params, raw, OWN)
+        assert (len(checked), list(quarantine["row"]), report["quarantined"]) == (10, [5, 7], 2)
+        alike = checked.assign(label=0) if rule == "quarantine" else checked
+        with pytest.raises(ValueError, match=said):
+            nodes.split_cores(split, params, raw, alike, quarantine)

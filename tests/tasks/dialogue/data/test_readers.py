@@ -1,9 +1,11 @@
 """JSON lines become examples, or entries that say what is wrong with which line."""
 
+import json
+
 import pytest
 from tiny_dialogue import conversation_params, csv_file, json_file, row
 
-from grpo_pipeline.tasks.dialogue.data.readers import persona_stories, read_conversations, read_rows
+from grpo_pipeline.tasks.dialogue.data.readers import persona_stories, read_conversations, read_rows, read_stories
 from grpo_pipeline.tasks.text_lines import TextFile
 
 
@@ -122,3 +124,57 @@ def test_bad_conversations_and_tables_are_named_by_their_line():
         file = TextFile("/data/talk/talk.csv", f"one,two,talk\n{text}".encode())
         with pytest.raises(ValueError, match=f"talk.csv line {line} must be a row of a CSV table, got {got}"):
             read_conversations(file, conversation_params())
+
+
+OPTIONAL = ("example_id", "persona_id", "needs", "story_id", "split")
+
+
+@pytest.mark.parametrize("value", ["null", "NaN"])
+@pytest.mark.parametrize("key", OPTIONAL)
+def test_an_optional_key_without_a_value_is_as_if_absent(key, value):
+    plain = read_rows(json_file([row()]), names_splits=False)
+    line = json.dumps(row())[:-1] + f', "{key}": {value}}}'
+    assert read_rows(json_file([line.encode()]), names_splits=False).drafts == plain.drafts
+
+
+def test_a_story_without_a_title_and_ids_that_are_numbers():
+    stories, refused, _ = read_stories(json_file([{"id": 3, "title": None, "text": "a b"}, {"id": 4.0, "text": "c"}]))
+    assert ([story["story_id"] for story in stories], stories[0]["title"], refused) == (["3", "4"], "", [])
+    reading = read_rows(json_file([row(needs="story", story_id=3.0, persona_id=7, example_id=5)]), names_splits=False)
+    (draft,) = reading.drafts
+    assert (draft.story_id, draft.given_id, draft.example_id) == ("3", "7", "5")
+
+
+def test_a_key_that_must_be_there_and_is_null_is_told_so():
+    reading = read_rows(json_file([row() | {"question": None}, row(), row(answers=["a", None])]), names_splits=False)
+    assert [entry["reason"] for entry in reading.refused] == [
+        "key 'question' must be there, got null; add it",
+        "answers[1] must be text, got nothing; fill it or drop the row",
+    ]
+
+
+def test_a_turn_keeps_a_line_separator_of_unicode():
+    (draft,) = read_rows(json_file([row(context="hi\u2028there\nyou\x0b?")]), names_splits=False).drafts
+    assert draft.turns == ("hi\u2028there", "you ?")
+    talk = "User 1: hi\u2028User 2: there\r\nUser 2: well\u2029done"
+    (draft,) = read_conversations(csv_file([("a.", "b.", talk)]), conversation_params()).drafts
+    assert (draft.turns, draft.answers) == (("hi\u2028User 2: there",), ("well\u2029done",))
+
+
+def test_texts_have_one_unicode_form():
+    reading = read_rows(
+        json_file([row("i am Zoe\u0308.", answers=["o\u0308"]), row("i am Zo\u00eb.", answers=["\u00f6"])]), names_splits=False
+    )
+    assert {(draft.persona, draft.answers) for draft in reading.drafts} == {("i am Zo\u00eb.", ("\u00f6",))}
+
+
+def test_conversations_without_an_example_and_rows_of_another_width_are_told():
+    content = (
+        csv_file([("a.", "b.", "User 1: hi"), ("a.", "b.", "User 1: hi\nUser 2: ho")]).content + b"c.,d.\ne.,f.,User 1: x,more\n"
+    )
+    reading = read_conversations(TextFile("t.csv", content), conversation_params())
+    assert reading.extras["conversations_without_an_example"] == 1
+    assert [entry["reason"] for entry in reading.refused] == [
+        "the row must have 3 cells as the header has, got 2; complete it or leave it out",
+        "the row must have 3 cells as the header has, got 4; put cells with commas in quotes",
+    ]

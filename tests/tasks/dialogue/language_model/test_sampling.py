@@ -150,3 +150,22 @@ def test_what_was_packed_bit_by_bit_comes_back(choices: int) -> None:
     assert torch.equal(sampling.unpack(packed, choices), is_kept)
     # choices 0, 3 and 7 -> 1 + 8 + 128 = 137; choice 9 -> bit 1 of the next byte = 2
     assert sampling.pack(torch.isin(torch.arange(10), torch.tensor([0, 3, 7, 9]))).tolist() == [137, 2]
+
+
+def test_a_reply_ends_at_any_of_several_ends() -> None:
+    language_model = tiny_reader("llama")
+    encoded, params = tiny_encoded(language_model), reply_params()
+    drawn = {}
+    for ends in ((EOS, PAD), (EOS, 7, 9, PAD)):
+        generator = torch.Generator().manual_seed(0)
+        drawn[ends] = sampling.sample_replies(language_model, encoded, 40, params=params, ends=ends, generator=generator)
+    plain, several = drawn.values()
+    # The same draws until one of the three is drawn, which is the last token of its reply.
+    for one, other, is_valid in zip(
+        plain.actions.flatten(0, 1).tolist(), several.actions.flatten(0, 1).tolist(), several.is_valid.flatten(0, 1), strict=True
+    ):
+        length = next((place + 1 for place, token in enumerate(one) if token in (EOS, 7, 9)), len(one))
+        assert other[:length] == one[:length]
+        assert is_valid.sum() == length
+    ended = (sampling.is_end(several.actions, (EOS, 7, 9, PAD)) & several.is_valid).any(dim=-1)
+    assert ended.float().mean() > (sampling.is_end(plain.actions, ENDS) & plain.is_valid).any(dim=-1).float().mean()

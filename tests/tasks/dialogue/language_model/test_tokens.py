@@ -1,3 +1,4 @@
+import json
 from pathlib import Path
 
 import numpy as np
@@ -100,4 +101,18 @@ def test_a_tokenizer_of_words_without_padding_and_what_is_missing_or_broken(tmp_
         read_tokenizer(str(tmp_path))
     (tmp_path / "tokenizer.json").write_text("{")
     with pytest.raises(ValueError, match=r"must hold a tokenizer that can be read, got .*; copy it again"):
+        read_tokenizer(str(tmp_path))
+
+
+def test_every_configured_end_ends_a_reply_and_is_left_out_of_its_text(tmp_path: Path) -> None:
+    save(tmp_path, eos_token="<eos>")
+    for configuration, generation, ends in ((None, None, (0,)), (2, None, (0, 2)), ([2, 0], [3], (0, 2, 3)), (None, 3, (0, 3))):
+        for name, told in (("config.json", configuration), ("generation_config.json", generation)):
+            (tmp_path / name).write_text(json.dumps({"model_type": "llama", "eos_token_id": told}))
+        read = read_tokenizer(str(tmp_path))
+        assert (read.eos_id, read.end_ids) == (0, ends)
+        assert read.decode([1, 2, 0]) == ("hello" if 2 in ends else "hello you")
+        assert "generation_config.json" in read.files  # an exported model ends its replies alike
+    (tmp_path / "generation_config.json").write_text('{"eos_token_id": "<eos>"}')
+    with pytest.raises(ValueError, match=r"eos_token_id of generation_config.json must be a token id or a list of them"):
         read_tokenizer(str(tmp_path))

@@ -1,3 +1,6 @@
+import re
+from contextlib import nullcontext
+
 import pytest
 from rdkit import Chem
 
@@ -74,3 +77,60 @@ def test_what_a_graph_cannot_hold_is_refused():
     ):
         with pytest.raises(RowError, match=message):
             of(smiles)
+
+
+CX_READ = {
+    # line -> name; why it is refused, "" where it is read
+    "CCO |(0,0,;1,0,;2,0,)| named": ("named", ""),
+    "CCO |$;;OH$|": ("", ""),
+    "C[C@H](O)F |&1:1| x y": ("x y", ""),
+    "CCO |^1:1|": ("", "a graph cannot hold a radical, got 1 unpaired electrons on atom 1"),
+    "CC* |$;;_AP1$| end": ("end", "which leaves something open"),
+    "CCN |$;;R1$|": ("", "got '|$;;R1$|' behind it, which leaves something open"),
+    "CCO |Sg:n:1::ht|": ("", "which leaves something open"),
+    "CCO |LN:1:1.3|": ("", "which leaves something open"),
+    "CC |s:0:1|": ("", "which leaves something open"),
+    "CCO |no such thing|": ("", "must be one that RDKit reads, got 'CCO |no such thing|'"),
+    "CCO |^1:1 broken": ("", "must be one that RDKit reads, got 'CCO |^1:1 broken'"),
+}
+
+
+@pytest.mark.parametrize("source", ["smiles", "csv"])
+@pytest.mark.parametrize(("line", "name", "reason"), [(line, *told) for line, told in CX_READ.items()], ids=CX_READ)
+def test_a_cxsmiles_extension_is_read_or_refused_in_every_source(source, line, name, reason):
+    if source == "smiles":
+        (entry,) = read(f"{line}\n".encode(), source)
+        assert entry.name == name
+    else:
+        cell = line.removesuffix(name).strip()
+        (entry,) = read(f'id,structure\n{name},"{cell}"\n'.encode(), source, ColumnParams(smiles="structure", name="id"))
+    with pytest.raises(RowError, match=re.escape(reason)) if reason else nullcontext():
+        if entry.molecule is None:
+            raise RowError(entry.reason)
+        standardise(entry.molecule)
+
+
+def test_blank_lines_between_records_are_skipped_and_an_empty_name_is_not():
+    molecule = Chem.MolFromSmiles("CCO")
+    named, nameless = Chem.MolToMolBlock(molecule).replace("\n", "m\n", 1), Chem.MolToMolBlock(molecule)
+    text = f"{named}$$$$\n\n{named}$$$$\n\n\n{named}$$$$\n{nameless}$$$$\n\n{nameless}$$$$\n"
+    found = read(text.encode(), "sdf")
+    assert [entry.name for entry in found] == ["m", "m", "m", "", ""]
+    assert all(entry.molecule is not None and entry.molecule.GetNumAtoms() == 3 for entry in found)
+
+
+def test_a_row_of_another_width_than_its_header_is_refused():
+    found = read(b"id,structure,x\n1,CCO,2,3\n2\n3,CC\n", "csv", ColumnParams(smiles="structure", name="id"))
+    reasons = [entry.reason for entry in found]
+    assert reasons[0] == "the row must have 3 cells as the header has, got 4; put cells with commas in quotes"
+    assert reasons[1] == "the row must have 3 cells as the header has, got 1; complete it or leave it out"
+    assert reasons[2] == ""  # what it lacks is not read
+
+
+def test_other_encodings_and_line_ends_are_refused_by_name():
+    for source in ("smiles", "sdf"):
+        for encoding in ("utf-16", "utf-16-le", "utf-32"):
+            with pytest.raises(ValueError, match=r"data/file must be UTF-8 text, got .*; save it again as UTF-8"):
+                read("CCO\nCC\n".encode(encoding), source)
+    with pytest.raises(ValueError, match="got carriage returns alone"):
+        read(b"CCO\rCC\r", "smiles")

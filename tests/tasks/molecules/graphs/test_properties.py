@@ -54,3 +54,11 @@ def test_what_cannot_be_read_has_no_reward_and_a_property_that_never_varies_no_s
         properties.wanted(["CC"], [[]], patterns=["[X"])
     scales = properties.PropertyScales.fit(("logp", "qed"), np.array([[1.0, 0.5], [3.0, 0.5]]))
     assert scales.scale(np.array([[4.0, 0.5], [2.0, 0.75]])).tolist() == [[2.0, 0.0], [0.0, 0.25]]
+
+
+def test_many_molecules_are_measured_in_processes_as_one_by_one(monkeypatch):
+    texts = ["CCO", "CCN", "c1ccccc1", "CC(=O)O", "CCCl", "C1CC1", "CCS"]
+    monkeypatch.setattr(properties, "MEASURED_AT_ONCE", 3)
+    found = properties.measure_all(texts)
+    assert list(found["smiles"]) == texts
+    assert found.equals(properties.tabulate_properties(texts))

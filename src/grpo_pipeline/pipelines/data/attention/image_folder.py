@@ -15,6 +15,7 @@ from kedro_datasets._typing import TablePreview
 from PIL import Image
 
 from grpo_pipeline.core.storage.files import find_complete, replacing_folder
+from grpo_pipeline.datasets.origin import where_to_get
 from grpo_pipeline.tasks.attention.data.cases import list_cases
 from grpo_pipeline.tasks.attention.data.image_folder import ImageChunk, ImageFolder, read_manifest
 
@@ -58,6 +59,7 @@ class ImageFolderDataset(AbstractDataset[ImageChunk, ImageFolder]):
             raise DatasetError(
                 f"the data root must be an existing folder, got nothing at {self._root}; "
                 f"set {self._variable}_root in globals.yml or run with --params {self._section}.root=<folder>"
+                f"{where_to_get(self.metadata)}"
             )
         if "*" in self._manifest:
             try:
@@ -70,6 +72,7 @@ class ImageFolderDataset(AbstractDataset[ImageChunk, ImageFolder]):
             raise DatasetError(
                 f"{path} must be the manifest, got {found} in {self._root}; set {self._variable}_manifest in globals.yml "
                 f"or run with --params {self._section}.manifest=<file>, relative to the root; '*/info.json' is a folder per case"
+                f"{where_to_get(self.metadata)}"
             )
         try:
             return ImageFolder(self._root, read_manifest(path), path)

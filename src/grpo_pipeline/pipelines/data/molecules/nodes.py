@@ -82,9 +82,9 @@ def split_molecules(
 
 def measure_molecules(checked: pd.DataFrame) -> pd.DataFrame:
     """Return QED, logP and synthetic accessibility of every molecule."""
-    from grpo_pipeline.tasks.molecules.graphs.properties import tabulate_properties
+    from grpo_pipeline.tasks.molecules.graphs.properties import measure_all
 
-    return tabulate_properties(list(checked["smiles"]))
+    return measure_all(list(checked["smiles"]))
 
 
 def build_molecule_examples(

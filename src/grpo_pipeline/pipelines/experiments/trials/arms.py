@@ -8,6 +8,7 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
+from grpo_pipeline.errors import value_sentence
 from grpo_pipeline.pipelines.arms import NAME, merge, whole_stage
 from grpo_pipeline.tasks import find_task
 
@@ -248,8 +249,7 @@ def sentence(where: str, problem: Any, values: Any) -> str:
     text = problem["msg"].removeprefix("Value error, ")
     if problem["type"] == "value_error":
         return f"{where}: {text}"
-    text = text.replace("Input should be", "must be", 1)
-    return f"{where} {text[:1].lower() + text[1:]}, got {problem['input']!r}; correct it"
+    return value_sentence(where, problem["type"], text, value=repr(problem["input"]))
 
 
 def names_at(values: Any, loc: Sequence[str]) -> list[str]:

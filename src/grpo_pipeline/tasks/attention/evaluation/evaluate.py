@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 
 from grpo_pipeline.core.rng import Stream, step_generator
+from grpo_pipeline.runs.progress import track
 from grpo_pipeline.tasks.attention.batch import (
     AttentionBatch,
     AttentionContext,
@@ -23,6 +24,7 @@ from grpo_pipeline.tasks.attention.batch import (
 from grpo_pipeline.tasks.attention.data.params import FRAME_COLUMN, MODEL_SPACING_COLUMNS
 from grpo_pipeline.tasks.attention.evaluation.frames import fact_columns, rule_columns, turn_about
 from grpo_pipeline.tasks.attention.evaluation.point_rules import (
+    BATCH_SIZE,
     EarlierPoints,
     PointTask,
     as_rollouts,
@@ -89,7 +91,9 @@ def evaluate(
     rules = [rule for rule in RULES if rule not in absent] + [HEATMAP] * task.segments
     # The policy that training began with; what reads its points is what the arm has learned.
     start = task.build_policy(seed)
-    for batch, context, lesion in evaluation_batches(task, policy, data, rows):
+    batches = evaluation_batches(task, policy, data, rows)
+    total = -(-len(rows) // BATCH_SIZE)
+    for batch, context, lesion in track(batches, "evaluate attention", total):
         generator = step_generator(
             seed, int(batch.rows[0]), stream=Stream.EVALUATION, device=task.device
         )

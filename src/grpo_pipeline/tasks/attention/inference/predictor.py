@@ -40,7 +40,7 @@ from grpo_pipeline.tasks.attention.task import AttentionTask
 from grpo_pipeline.tasks.familiarity import Familiarity, Judgement
 
 LABELS = ("label", "involvement", "grade_group")
-REMEDY = "train again: kedro run --pipelines attention_data,attention_train"
+REMEDY = "train again: .venv/bin/kedro run --pipelines attention_data,attention_train"
 
 
 @dataclass(frozen=True)

@@ -84,7 +84,7 @@ def refusal(row: int, reason: str, *, file: str, example_id: str = "") -> Row:
     return dict(zip(QUARANTINE_COLUMNS, (row, example_id, file, reason), strict=True))
 
 
-def failure(refused: Sequence[Row], *, n_left: int) -> str:
+def failure(refused: Sequence[Mapping[Any, Any]], *, n_left: int) -> str:
     """Return the sentence that names the first bad row, counts the others and says what to do."""
     first = refused[0]
     where = f"{first['file']} line {first['row']}" + (

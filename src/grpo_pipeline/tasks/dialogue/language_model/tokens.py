@@ -132,7 +132,7 @@ class ByteTokenizer:
     size = 256 + OFFSET
     pad_id = PAD
     eos_id = EOS
-    end_ids = (EOS,)
+    end_ids: tuple[int, ...] = (EOS,)
 
     def encode(self, text: str) -> list[int]:
         """Return one id per byte; half of a surrogate pair, which UTF-8 cannot hold, is written as "?"."""

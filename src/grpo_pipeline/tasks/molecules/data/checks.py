@@ -14,6 +14,7 @@ import pandas as pd
 from rdkit import Chem, rdBase
 
 from grpo_pipeline.runs.lookahead import map_ahead, usable_cores
+from grpo_pipeline.runs.progress import track
 from grpo_pipeline.tasks.molecules.data.params import MoleculeDataParams
 from grpo_pipeline.tasks.molecules.data.readers import (
     Entry,
@@ -184,19 +185,21 @@ def _draft_all(
     found = draft(list(islice(records, CHUNK)))
     # Started only for what is left: a process takes as long to import RDKit as a chunk takes.
     rest = iter(lambda: list(islice(records, CHUNK)), [])
-    if workers > 1 and (second := next(rest, None)):
+    if second := next(rest, None):
         try:
-            for part in map_ahead(
-                draft, chain([second], rest), workers=workers, ahead=2 * workers, processes=True
-            ):
+            parts = map_ahead(
+                draft,
+                chain([second], rest),
+                workers=workers,
+                ahead=2 * workers if workers > 1 else 0,
+                processes=workers > 1,
+            )
+            for part in track(parts, f"check molecules, {CHUNK} at a time"):
                 found += part
         except BrokenProcessPool as error:
             raise RuntimeError(
                 f"processes that check molecules must live, got {error}; free memory, or set molecules.data.workers: 1"
             ) from error
-    else:
-        for chunk in rest:
-            found += draft(chunk)
     return [one for one in found if isinstance(one, Draft)], [
         one for one in found if not isinstance(one, Draft)
     ]

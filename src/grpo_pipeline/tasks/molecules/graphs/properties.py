@@ -17,6 +17,8 @@ from rdkit.Chem import QED, Crippen
 from torch import Tensor
 
 from grpo_pipeline.rewards.functions import prepared_by
+from grpo_pipeline.runs.lookahead import map_ahead, usable_cores
+from grpo_pipeline.runs.progress import track
 
 # The units in which the network is told the properties of a prompt.
 #
@@ -141,18 +143,36 @@ def partition_coefficient(molecule: Chem.Mol) -> float:
 def tabulate_properties(smiles: Sequence[str]) -> pd.DataFrame:
     """Return ``smiles, qed, logp, sa`` (synthetic accessibility, 1 to 10) of valid molecules, one row each, in order."""
     with rdBase.BlockLogs():
-        molecules = [Chem.MolFromSmiles(text) for text in smiles]
+        # One molecule in memory at a time.
         rows = [
             (
                 drug_likeness(molecule),
                 partition_coefficient(molecule),
                 accessibility_score(molecule),
             )
-            for molecule in molecules
+            for molecule in map(Chem.MolFromSmiles, smiles)
         ]
     return pd.DataFrame(rows, columns=list(PROPERTIES), dtype=float).assign(smiles=list(smiles))[
         ["smiles", *PROPERTIES]
     ]
+
+
+MEASURED_AT_ONCE = 2000  # molecules that one process measures at a time: about three seconds
+
+
+def measure_all(smiles: Sequence[str]) -> pd.DataFrame:
+    """Return ``tabulate_properties`` of many molecules, shared out to processes where there are more than a few thousand."""
+    size = MEASURED_AT_ONCE
+    chunks = [list(smiles[start : start + size]) for start in range(0, len(smiles), size)]
+    if len(chunks) < 2:
+        return tabulate_properties(smiles)
+    workers = usable_cores()
+    found = map_ahead(
+        tabulate_properties, chunks, workers=workers, ahead=2 * workers, processes=workers > 1
+    )
+    return pd.concat(
+        track(found, f"measure molecules, {size} at a time", total=len(chunks)), ignore_index=True
+    )
 
 
 # Rewards of single molecules: ``(smiles, references, **options) -> one number per molecule``, each in [0, 1].

@@ -100,8 +100,10 @@ def changed(path: Path, content: Any = None, *, kept: int | None = None) -> Path
 def test_code_in_a_file_is_refused_and_not_run(tmp_path: Path, archive: bool):
     victim = tmp_path / "ran"
     torch.save({"model": Attack(victim)}, tmp_path / "bad.pth", _use_new_zipfile_serialization=archive)
-    with pytest.raises(ValueError, match="loads with weights_only=True, got UnpicklingError: .*trust its source"):
+    with pytest.raises(ValueError, match="loads with weights_only=True, got UnpicklingError: .*trust its source") as refused:
         read_weights(checkpoint(tmp_path / "bad.pth"))
+    assert "weights_only=False" not in str(refused.value)
+    assert "must hold tensors alone" in str(refused.value)
     assert not victim.exists()
     torch.load(tmp_path / "bad.pth", weights_only=False)
     assert victim.exists()  # the attack works where nothing is refused

@@ -394,8 +394,16 @@ def _load_restricted(path: Path, device: str) -> Any:
         return torch.load(path, map_location=device, weights_only=True)
     # The refusal is an UnpicklingError, whose module this package does not import; a damaged file raises several others.
     except Exception as error:
-        reason = str(error).strip().partition("\n")[0]
         raise ValueError(
-            f"{path} must be a .pth file that loads with weights_only=True, got {type(error).__name__}: {reason}; download it "
-            "again if it is damaged, and where you trust its source load it elsewhere and save model.state_dict() alone"
+            f"{path} must be a .pth file that loads with weights_only=True, got {type(error).__name__}: {_told(error)}; download "
+            "it again if it is damaged, and where you trust its source load it elsewhere and save model.state_dict() alone"
         ) from error
+
+
+def _told(error: Exception) -> str:
+    """Return what a reader said of a file; torch's refusal without its advice to load the file all the same."""
+    said = " ".join(str(error).split())
+    if "weights_only" not in said:
+        return str(error).strip().partition("\n")[0]
+    named = re.search(r"GLOBAL ([\w.]+)", said)
+    return f"it holds {named[1] if named else 'something else'}, and must hold tensors alone"

@@ -1,0 +1,147 @@
+"""What a step says of its rewards and losses, and how terms are weighed: small numbers worked out by hand."""
+
+import math
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from tiny_attention import algorithm_params, training_params
+
+from grpo_pipeline.core.rewards import combine_rewards
+from grpo_pipeline.core.types import Credits
+from grpo_pipeline.pipelines.step import update
+from grpo_pipeline.pipelines.step.collect import LossTerms, UniformSamples
+
+F64, NAN = torch.float64, math.nan
+HIT = torch.tensor([[1.0, 3.0, NAN], [2.0, 2.0, 2.0]], dtype=F64)
+SAME = torch.tensor([[5.0, 5.0, 5.0], [7.0, 7.0, 7.0]], dtype=F64)
+
+
+def experience(credits: Any = None, **parts: torch.Tensor) -> Any:
+    rewards = combine_rewards(parts, dict.fromkeys(parts, 1.0) | {"free": 0.0} if "free" in parts else dict.fromkeys(parts, 1.0))
+    advantages = SimpleNamespace(values=torch.tensor([[-1.0, 3.0, 0.0], [0.0, 0.0, 0.0]]), is_tied=torch.tensor([False, True]))
+    return SimpleNamespace(
+        rewards=SimpleNamespace(**{**vars(rewards), "credits": credits}), advantages=advantages, temperature=0.7,
+        resampling={"reward/retries": 2.0},
+    )  # fmt: skip
+
+
+def test_rewards_are_reported_over_the_samples_that_were_scored() -> None:
+    found = {name: float(value) for name, value in update._reward_metrics(experience(hit=HIT)).items()}
+    spread = math.sqrt(2) / 2  # of 1 and 3 it is sqrt(2), of the second group 0
+    assert found == pytest.approx(
+        {
+            "reward/mean": 2.0, "reward/std": spread, "reward/hit/mean": 2.0, "reward/hit/std": spread,
+            "reward/hit/unscored_fraction": 1 / 6, "reward/hit/unscored_count": 1.0, "reward/ties_fraction": 0.5,
+            "advantage/abs_mean": 4 / 6, "temperature": 0.7, "reward/retries": 2.0,
+        }
+    )  # fmt: skip
+    nothing = update._reward_metrics(experience(hit=HIT * NAN))
+    assert nothing.keys() == {"reward/mean", "temperature"}
+    assert math.isnan(nothing["reward/mean"])
+
+
+def test_a_part_is_dead_where_no_group_tells_its_samples_apart() -> None:
+    assert update.silent_rewards(experience(hit=HIT, same=SAME)) == {"dead/reward_hit": 0.0, "dead/reward_same": 1.0}
+    assert update.silent_rewards(experience(hit=HIT, free=SAME)) == {"dead/reward_hit": 0.0}  # without a weight
+    assert update.silent_rewards(experience(hit=HIT * NAN)) == {}
+
+
+def test_credit_is_the_mean_over_the_decisions_that_were_taken() -> None:
+    values = torch.tensor([[[1.0, 9.0], [3.0, 5.0]], [[8.0, 9.0], [0.0, 9.0]]], dtype=F64)
+    is_valid = torch.tensor([[[True, False], [True, True]], [[True, False], [True, False]]])
+    found = update._credit_metrics(Credits(values, is_valid))
+    assert {name: float(value) for name, value in found.items()} == {"credit/decision_0": 3.0, "credit/decision_1": 5.0}
+    assert update._credit_metrics(None) == {}
+
+
+@pytest.mark.parametrize(("n", "share"), [(1, 0.25), (3, 0.5), (9, 0.75)])
+def test_uniform_samples_count_as_much_as_each_of_the_policys(n: int, share: float) -> None:
+    """3 samples of the policy with loss 2, and n others with loss 10."""
+
+    def loss(policy: Any, context: Any, batch: str, outcomes: str, *known: Any) -> torch.Tensor:
+        assert (policy, context, known) == ("policy", "context", ("shares",))
+        return torch.tensor({("own", "of own"): 2.0, ("uniform", "of uniform"): 10.0}[batch, outcomes])
+
+    def drawn(count: int) -> Any:
+        return SimpleNamespace(actions=torch.zeros(2, count, 5))
+
+    given = SimpleNamespace(
+        batch="own", outcomes="of own", context="context", rollouts=drawn(3), share=SimpleNamespace(supervised="shares"),
+        uniform=UniformSamples("uniform", drawn(n), "of uniform"),
+    )  # fmt: skip
+    task, state = SimpleNamespace(supervised_loss=loss), SimpleNamespace(policy="policy")
+    assert float(update.supervised_term(task, state, given, 0)["supervised"]) == pytest.approx(2 + 8 * share)
+    assert update.supervised_term(task, state, given, 1) == {}
+    given.uniform = UniformSamples()
+    assert float(update.supervised_term(task, state, given, 0)["supervised"]) == 2.0
+
+
+def line(start: float, end: float) -> dict[str, Any]:
+    return {"kind": "linear", "start": start, "end": end}
+
+
+TERMS = {name: torch.tensor(float(10**place)) for place, name in enumerate(("policy", "kl", "kl_rollout", "entropy", "value"))}
+STARTS = ("policy_weight", "kl_weight", "rollout_kl_weight", "entropy_weight", "value_weight", "supervised_weight")
+WEIGHTS = {name: line(start, start + 2.0) for start, name in enumerate(STARTS, start=1)}
+
+
+@pytest.mark.parametrize(
+    ("changes", "steered", "weights"),
+    [
+        # In step 2 of 5 every weight is in the middle of its line.
+        ({}, None, {"policy": 2.0, "kl": 3.0, "kl_rollout": 4.0, "entropy": 5.0, "value": 6.0, "supervised": 7.0}),
+        ({}, 0.5, {"policy": 2.0, "kl": 3.0, "kl_rollout": 4.0, "entropy": 0.5, "value": 6.0, "supervised": 7.0}),
+        ({}, 0.0, {"policy": 2.0, "kl": 3.0, "kl_rollout": 4.0, "entropy": 0.0, "value": 6.0, "supervised": 7.0}),
+        ({"policy_start_step": 3}, 0.5, dict.fromkeys(TERMS, 0.0) | {"value": 6.0, "supervised": 7.0}),
+        (
+            {"policy_start_step": 2},
+            None,
+            {"policy": 2.0, "kl": 3.0, "kl_rollout": 4.0, "entropy": 5.0, "value": 6.0, "supervised": 7.0},
+        ),
+    ],
+)
+def test_each_term_has_the_weight_of_its_schedule(changes: Any, steered: float | None, weights: dict[str, float]) -> None:
+    algorithm = algorithm_params(**WEIGHTS, **changes)
+    state = SimpleNamespace(step=2, total_steps=5, coefficients={} if steered is None else {update.ENTROPY: steered})
+    supervised = {"supervised": torch.tensor(0.1)}
+    found = update.mix_losses(algorithm, SimpleNamespace(name="t"), state, dict(TERMS), supervised, {"x": 1})
+    assert found.weights == pytest.approx(weights)
+    assert float(found.total) == pytest.approx(sum(weights[name] * float(term) for name, term in (TERMS | supervised).items()))
+    assert found.diagnostics == {"x": 1}
+
+
+def test_what_is_minimised_is_the_negative_of_the_entropy_that_is_reported() -> None:
+    losses = LossTerms(
+        {"entropy": torch.tensor(-1.5), "kl": torch.tensor(0.25)}, {"entropy": 0.1, "kl": 0.2}, torch.tensor(0.0), {}
+    )
+    found = update._policy_state(losses)
+    assert found == {
+        "policy/entropy": torch.tensor(1.5),
+        "kl/reference": torch.tensor(0.25),
+        "weight/entropy": 0.1,
+        "weight/kl": 0.2,
+    }
+
+
+def test_gradients_are_reported_at_the_last_step_of_each_interval() -> None:
+    training = training_params(gradient_report_every_steps=4)
+    assert [step for step in range(13) if update.is_report_step(step, training)] == [3, 7, 11]
+    assert all(update.is_report_step(step, training_params(gradient_report_every_steps=1)) for step in range(3))
+
+
+@pytest.mark.parametrize(
+    ("changes", "step", "epoch", "moves"),
+    [({}, 1, 2, True), ({}, 1, 1, False), ({}, 0, 2, False), ({"policy_start_step": 5}, 1, 0, True)],
+)
+def test_the_reference_moves_with_the_last_update_of_every_second_batch(changes: Any, step: int, epoch: int, moves: bool) -> None:
+    """An average of half and half; where the policy still waits, a batch has one update."""
+    rule = {"update": "ema", "every_steps": 2, "decay": 0.5}
+    algorithm = algorithm_params(update_epochs=3, reference=rule, **changes)
+    policy, reference = torch.nn.Linear(1, 1, bias=False), torch.nn.Linear(1, 1, bias=False)
+    for module, value in ((policy, 3.0), (reference, 1.0)):
+        torch.nn.init.constant_(module.weight, value)
+    state = SimpleNamespace(step=step, total_steps=9, policy=policy, reference=reference, coefficients={})
+    assert update._after_update(algorithm, state, None, epoch) is state
+    assert reference.weight.item() == (2.0 if moves else 1.0)

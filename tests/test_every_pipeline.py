@@ -1,0 +1,104 @@
+"""Every registered pipeline runs in `smoke`: none is there to be looked at alone."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kedro_processes import run
+
+from grpo_pipeline.pipeline_registry import PIPELINES, SHORT, register_pipelines
+from grpo_pipeline.tasks import BUILT_IN, find_task
+
+ROOT = Path(__file__).resolve().parents[1]
+REGISTERED = register_pipelines()
+WHOLE = ("data", "train", "evaluate")
+# A stage before what reads it; what needs nothing of an earlier run comes first, in a project without any.
+ORDER = ["step", *WHOLE, *(name for name in PIPELINES if name not in ("step", *WHOLE))]
+# A result that each leaves, below the layers of the data.
+LEFT = {
+    "step": "07_model_output/*/grpo/probe_table.csv/*/probe_table.csv",
+    "data": "05_model_input/*/examples",
+    "train": "06_models/*/grpo/model/*",
+    "evaluate": "08_reporting/*/report.html",
+    "gradient_flow": "08_reporting/*/grpo/gradient_flow.csv",
+    "reward_audit": "08_reporting/*/reward_audit/result.json",
+    "compare": "08_reporting/*/compare/result.json/*/result.json",
+    "cross_validate": "08_reporting/*/cross_validation/result.json/*/result.json",
+    "predict": "07_model_output/*/predict/report.json",
+}
+# Lines of progress, of commands that may work on several tasks.
+SAID = {"train": ("train {task}.grpo: ", "evaluate {task}"), "evaluate": ("compare {task}: ",)}
+
+
+def test_no_registered_pipeline_is_left_out() -> None:
+    """A task from end to end is its three stages; a name without a task is that of the first one."""
+    first = next(iter(BUILT_IN))
+    again = {"__default__": first, **{name: f"{first}_{name}" for name in SHORT}}
+    parts = {f"{task}_{part}" for task in BUILT_IN for part in ORDER}
+    assert {"self_check", *BUILT_IN, *parts, *again} == REGISTERED.keys()
+    assert [name for name, other in again.items() if REGISTERED[name] is not REGISTERED[other]] == []
+    stages = {task: [REGISTERED[f"{task}_{name}"] for name in WHOLE] for task in BUILT_IN}
+    unlike = [task for task, found in stages.items() if {*sum(found[1:], start=found[0]).nodes} != {*REGISTERED[task].nodes}]
+    assert (unlike, LEFT.keys()) == ([], {*PIPELINES})
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory, make_project: Any) -> Path:
+    """One project without results, in which each pipeline finds what those before it have left."""
+    return make_project(tmp_path_factory.mktemp("every") / "project")
+
+
+@pytest.mark.parametrize("part", ORDER)
+@pytest.mark.parametrize("task", BUILT_IN)
+def test_a_registered_pipeline_runs(project: Path, task: str, part: str) -> None:
+    spec = find_task(task)
+    params = [f"{task}.{name}.max_steps=5" for name in ("training", *(f"{stage}.training" for stage in spec.stages))]
+    left = f"data/{LEFT[part]}".replace("*", f"{task}_smoke", 1)
+    before = {path: path.stat().st_mtime_ns for path in project.glob(left)}
+    done = run(project, "--pipelines", f"{task}_{part}", "--params", ",".join(params), GRPO_PROGRESS="")
+    assert done.returncode == 0, done.stderr[-3000:]
+    for line in SAID.get(part, ()):
+        assert f"\n{line.format(task=task)}" in f"\n{done.stderr}"
+    found = {path: path.stat().st_mtime_ns for path in project.glob(left)}
+    assert found
+    assert found != before
+
+
+def test_the_self_check_runs(project: Path) -> None:
+    done = run(project, "--pipelines", "self_check")
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "self-check" in done.stdout
+
+
+EXPORTED = [task for task in BUILT_IN if "load_exported" in (ROOT / f"docs/{task}.md").read_text("utf-8")]
+
+
+@pytest.mark.parametrize("task", EXPORTED)
+def test_the_block_of_the_document_that_reads_a_trained_model_runs(project: Path, task: str) -> None:
+    text = (ROOT / f"docs/{task}.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    (block,) = [block for block in blocks if "load_exported" in block]
+    model = sorted(project.glob(f"data/06_models/{task}_smoke/grpo/model/*/model"))[-1]
+    shown = f"data/06_models/{task}/grpo/model/<version>/model"
+    assert shown in block
+    done = run(project, code=block.replace(shown, str(model)))
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+def test_several_tasks_in_one_command_are_finished_one_after_the_other(project: Path) -> None:
+    """The page of the first is in place, and said, before the second begins; what the second would refuse is refused first."""
+    names = "molecules_data,molecules_evaluate,attention_data,attention_evaluate"
+    pages = [project / f"data/08_reporting/{task}_smoke/report.html" for task in ("molecules", "attention")]
+    before = [page.stat().st_mtime_ns for page in pages]
+    params = "molecules.training.max_steps=5,molecules.warm_start.training.max_steps=5,attention.training.max_steps=5"
+    done = run(project, "--pipelines", names, "--params", f"{params},attention.evaluation.resamples=0")
+    assert (done.returncode, [page.stat().st_mtime_ns for page in pages]) == (1, before)
+    assert "attention.evaluation.resamples must be" in done.stderr
+    done = run(project, "--pipelines", names, "--params", params, GRPO_PROGRESS="")
+    assert done.returncode == 0, done.stderr[-3000:]
+    after = [page.stat().st_mtime_ns for page in pages]
+    assert before[0] < after[0] < after[1]
+    assert done.stdout.index("molecules_smoke/report.html") < done.stdout.index("attention_smoke/report.html")
+    raw = project / "data/01_raw/attention_smoke/phantom/manifest.csv"
+    assert after[0] < raw.stat().st_mtime_ns  # nothing of the second was begun
