@@ -87,19 +87,20 @@ def test_a_run_that_has_ended_is_written_with_its_own_times(clock: None) -> None
     ("status", "ends", "expected"),
     [
         ("FINISHED", {}, 77),  # nothing was left to do: it ended when it ended before
-        ("FINISHED", {"old": 99}, 99),
+        ("FINISHED", {"t.a": 99}, 99),
         ("FAILED", {}, None),  # what fails now ends now
         ("KILLED", {}, None),
-        ("FAILED", {"old": 99}, 99),
+        ("FAILED", {"t.a": 99}, 99),
     ],
 )
 def test_a_run_that_goes_on_ends_when_it_was_trained_last(status: str, ends: dict[str, int], expected: int | None) -> None:
     client = Noted(get_run=run_of(end=77), create_run=run_of())
     made = opened(client)
-    assert made.open_child("t.a", tags={"arm": "a"}, resumed="old") == "old"
-    assert made.open_child("t.b", tags={"arm": "b"}, resumed=None) == "r1"
+    made.open_child("t.a", tags={"arm": "a"}, resumed="old")
+    made.open_child("t.b", tags={"arm": "b"}, resumed=None)
+    assert [made.child_id(name) for name in ("t.a", "t.b")] == ["old", "r1"]
     assert made.children == {"t.a": "old", "t.b": "r1"}
-    made.end({"old": status, "r1": status, PARENT: "FINISHED"}, ends=ends)
+    made.end({"t.a": status, "t.b": status, PARENT: "FINISHED"}, ends=ends)
     assert client.of("update_run") == [("update_run", "old", {"status": "RUNNING"})]
     assert client.of("set_terminated") == [
         ("set_terminated", "old", status, expected), ("set_terminated", "r1", status, None),
@@ -114,6 +115,7 @@ def test_a_run_that_goes_on_ends_when_it_was_trained_last(status: str, ends: dic
 def test_scores_and_inputs_go_to_their_run(clock: None) -> None:
     client = Noted()
     made = opened(client)
+    made.children["child"] = "child"
     made.log_scores("child", {"test/auroc": 0.5})
     made.log_scores(PARENT, {"difference": -0.25})
     made.log_input("child", "t.examples", digest="d" * 40, source="/data")
@@ -225,9 +227,11 @@ class Told(Noted):
         super().__init__()
         self.children: dict[str, str] = {}
 
-    def open_child(self, name: str, *, tags: dict[str, str], resumed: str | None) -> str:
+    def open_child(self, name: str, *, tags: dict[str, str], resumed: str | None) -> None:
         self.calls.append(("open_child", (name, tags, resumed), {}))
         self.children[name] = resumed or f"c{len(self.children)}"
+
+    def child_id(self, name: str) -> str:
         return self.children[name]
 
 
@@ -261,11 +265,11 @@ def test_each_arm_has_its_child_and_ends_with_its_last_step(monkeypatch: pytest.
         ("open_child", "t.a", {"task": "t", "arm": "a"}, None), ("open_child", "t.c", {"task": "t", "arm": "c"}, None),
         ("open_child", "t.b", {"task": "t", "arm": "b"}, None),
     ]  # fmt: skip
-    assert told.of("log_rows") == [("log_rows", "c0", {"rows": [{"step": 0}]})]
-    statuses = {"c0": "FINISHED", "c1": "FINISHED", "c2": "FAILED", "": "FAILED"}
-    assert told.of("end") == [("end", statuses, {"ends": {"c0": 101, "c1": 102}})]
+    assert told.of("log_rows") == [("log_rows", "t.a", {"rows": [{"step": 0}]})]
+    statuses = {"t.a": "FINISHED", "t.c": "FINISHED", "t.b": "FAILED", "": "FAILED"}
+    assert told.of("end") == [("end", statuses, {"ends": {"t.a": 101, "t.c": 102}})]
     reason = {"error.type": "ValueError", "error.message": "no"}
-    assert sorted(told.of("set_tags")) == [("set_tags", "", reason), ("set_tags", "c2", reason)]
+    assert [call[1:] for call in told.of("set_tags")] == [(run, reason, {"is_last": True}) for run in ("t.b", "")]
     del compare
 
 
@@ -283,9 +287,9 @@ def test_an_arm_that_goes_on_waits_for_its_checkpoint_and_has_its_rows_again(tmp
     assert (checkpoint.extra, other.extra) == ({"mlflow_run_id": "before"}, {})
     rows.to_csv(tmp_path / "a.csv", index=False)
     made.finish(None)
-    assert told.of("log_rows") == [("log_rows", "before", rows.to_dict("records"))]
+    assert told.of("log_rows") == [("log_rows", "t.a", rows.to_dict("records"))]
     # Nothing was left to do: the run keeps the end that it had.
-    assert told.of("end") == [("end", {"before": "FINISHED", "": "FINISHED"}, {"ends": {}})]
+    assert told.of("end") == [("end", {"t.a": "FINISHED", "": "FINISHED"}, {"ends": {}})]
 
 
 def test_a_stop_by_sigterm_has_its_seconds_and_ctrl_c_has_time() -> None:
@@ -296,7 +300,7 @@ def test_a_stop_by_sigterm_has_its_seconds_and_ctrl_c_has_time() -> None:
         made, told, _ = tracked()
         made.finish(error)
         assert told.of("end") == [("end", {"": status}, {"ends": {}} | seconds)]
-        [(_, _, tags)] = told.of("set_tags")
+        [(_, _, tags, _)] = told.of("set_tags")
         assert tags["error.message"] == (str(error) or type(error).__name__)
 
 
@@ -322,7 +326,7 @@ def test_documents_and_trials_go_where_they_belong() -> None:
     told.calls.clear()
     made.saved("t.comparison", comparison)
     of_arm = {"val/auroc": 0.5, "val/auroc_ci_low": 0.25, "val/auroc_ci_high": 0.75}
-    assert ("log_scores", "c0", {"scores": of_arm}) in told.of("log_scores")
+    assert ("log_scores", "t.b", {"scores": of_arm}) in told.of("log_scores")
     assert told.of("log_scores")[0][1:] == ("", {name.replace("val", "difference/b"): v for name, v in of_arm.items()})
 
 
@@ -336,7 +340,7 @@ def test_the_data_are_an_input_of_the_parent_and_of_each_arm_that_reads_them_onc
         made.loaded("t.examples", data, node)
     made.loaded("t.other", data, train)
     made.saved("t.examples", data)
-    assert sorted(call[1] for call in told.of("log_input")) == ["", "c0", "c1"]
+    assert sorted(call[1] for call in told.of("log_input")) == ["", "t.a", "t.b"]
     assert {str(call[2:]) for call in told.of("log_input")} == {
         str(({"name": "t.examples", "digest": "abc", "source": "memory"},))
     }
