@@ -32,6 +32,7 @@ from kedro.validation.type_extractor import TypeExtractor  # noqa: E402
 from grpo_pipeline.core.agreement import EXECUTION  # noqa: E402
 from grpo_pipeline.core.schedules import Schedule  # noqa: E402
 from grpo_pipeline.pipeline_registry import register_pipelines  # noqa: E402
+from grpo_pipeline.pipelines.arms import described_arms  # noqa: E402
 from grpo_pipeline.runs.parameters import RunConfigLoader  # noqa: E402
 from grpo_pipeline.settings import CONFIG_LOADER_ARGS  # noqa: E402
 from grpo_pipeline.tasks import TASKS, find_task  # noqa: E402
@@ -75,6 +76,12 @@ def sections() -> dict[str, type[BaseModel]]:
     models = TypeExtractor(register_pipelines()).extract_types_from_pipelines()
     found = {path: next(models_in(hint)) for path, hint in models.items()}
     for spec in map(find_task, TASKS):  # an arm's own section is one of the task's again
+        for arm in described_arms(
+            spec.name, base()[spec.name]
+        ):  # one that no run trains by default
+            found.setdefault(
+                f"{spec.name}.{arm}.algorithm", found[f"{spec.name}.{spec.arms[0]}.algorithm"]
+            )
         own = ((arm, section) for arm, sections in spec.own.items() for section in sections)
         found |= {
             f"{spec.name}.{arm}.{section}": found[f"{spec.name}.{section}"] for arm, section in own

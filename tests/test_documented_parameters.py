@@ -58,7 +58,8 @@ def make_environment(conf: Path, block: Block) -> set[str]:
     content = block.content
     tasks = content.keys() & TASKS.keys()
     others = TASKS.keys() - {name.partition("_")[0] for name in content}
-    for name, own in (("base", "base"), ("smoke", "mine")):
+    below = content.get("extends")  # such an environment is whole as it stands
+    for name, own in (("base", "base"), (below, below) if below else ("smoke", "mine")):
         shutil.copytree(ROOT / "conf" / name, conf / own, ignore=shutil.ignore_patterns(*(f"{task}_*.yml" for task in others)))
     if tasks:
         assert content.keys() == tasks, f"parameters of a task stand alone, got {sorted(content)}"
@@ -73,10 +74,12 @@ def make_environment(conf: Path, block: Block) -> set[str]:
         parse_config(ReplacingConfigLoader(str(conf), env="mine", **CONFIG_LOADER_ARGS)["mlflow"])
     else:
         read = "".join(file.read_text() for file in (ROOT / "conf/base").rglob("*.yml"))
-        assert not [name for name in content if f"globals:{name}" not in read], "nothing reads such a global"
+        unread = [name for name in content if f"globals:{name}" not in read and name != "extends"]
+        assert not unread, "nothing reads such a global"
         file = conf / "mine/globals.yml"
-        file.write_text(yaml.safe_dump(yaml.safe_load(file.read_text()) | content))
-        tasks = {name.partition("_")[0] for name in content}
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(yaml.safe_dump(content if below else yaml.safe_load(file.read_text()) | content))
+        tasks = {name.partition("_")[0] for name in content} & TASKS.keys()
     return tasks
 
 

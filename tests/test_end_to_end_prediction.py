@@ -264,7 +264,7 @@ def test_a_file_of_new_prompts_gets_replies_and_the_command_says_where(writer: P
 
 
 def test_sizes_and_a_count_get_molecules_and_the_command_says_where(writer: Path) -> None:
-    done = run(writer, "molecules", "molecules.predict.count=3")
+    done = run(writer, "molecules", "molecules.predict.count=3", "molecules.predict.sizes=[3]")
     assert done.returncode == 0, done.stderr
     assert "Samples data/07_model_output/molecules_smoke/predict/samples.csv" in done.stdout
     table = pd.read_csv(writer / "data/07_model_output/molecules_smoke/predict/samples.csv", keep_default_na=False)

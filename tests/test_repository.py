@@ -20,7 +20,9 @@ PICKLES = {"pickle", "cloudpickle", "dill", "joblib", "shelve", "marshal"}
 PICKLING_CALLS = {"torch.save", "pd.read_pickle"}
 PICKLING_UNLESS_TOLD = {"np.save", "np.savez", "np.savez_compressed"}
 # Where a comment or a docstring may send its reader.
-HOSTS_TO_READ = re.compile(r"(www\.|docs\.)?(arxiv|doi|github|kedro|mlflow|pytorch|apache|w3)\.(org|com)")
+HOSTS_TO_READ = re.compile(
+    r"(www\.|docs\.)?(arxiv|doi|github|kedro|mlflow|pytorch|apache|w3|scholar\.cu)\.(org|com|edu\.eg)|<host>"
+)
 LOCAL_HOSTS = {"localhost", "127.0.0.1"}
 PERSONAL = re.compile(
     r"/work/|/root/|/home/\w|/Users/|/opt/|file:///|pypi\.|pythonhosted|index-url[= ]+http|(?<![\w.])shared/(?!data\b)"

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import click
 from kedro.framework.session import KedroSession
@@ -96,7 +96,7 @@ class TrackedSession(KedroSession):
         found: dict[str, Any] = {}
         for names in turns:
             with self._again() as session:
-                found |= session.run(pipeline_names=names, **kwargs)
+                found |= cast(KedroSession, session).run(pipeline_names=names, **kwargs)
         return found
 
     def _check(self, names: Sequence[str]) -> None:

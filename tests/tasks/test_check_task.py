@@ -604,9 +604,8 @@ class Empty(ReverseTask):
 def test_a_task_without_samples_may_be_taught_by_its_supervised_loss_alone() -> None:
     task = Empty(ModelParams(width=8))
     algorithm, training = training_of("reverse")
-    with pytest.raises(
-        TaskContractError, match="Empty.sample of the task reverse must take at least one decision in every sample"
-    ):
+    rule = "Empty.sample of the task reverse must take at least one decision in every sample"
+    with pytest.raises(TaskContractError, match=rule):
         build_probe_state(algorithm, training, 0, task, WORDS)
     alone = {"name": "supervised", "proposal": "none", "policy_weight": 0.0, "policy_loss": None}
     control = AlgorithmParams.model_validate(algorithm.model_dump() | alone)

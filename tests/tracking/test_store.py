@@ -72,7 +72,7 @@ def closed_port():
         ("htp://server", "it is no address"),
         ("sqlite://mlflow.db", "it is no address"),
         ("./mlruns", "closed its stores in folders: write sqlite:///mlflow.db"),
-        ("file:///data/mlruns", "closed its stores in folders: write sqlite:///mlflow.db"),
+        ("file:mlruns", "closed its stores in folders: write sqlite:///mlflow.db"),
         ("sqlite:////proc/nowhere/mlflow.db", "the folder /proc/nowhere does not exist"),
         ("sqlite:////proc/self/mlflow.db", "unable to open database file"),
     ],

@@ -69,7 +69,8 @@ def read_lines(text: str) -> pd.DataFrame:
     Raises:
         ValueError: naming the first line that is no JSON object, counted from 1.
     """
-    rows, columns = [], None
+    rows: list[dict[str, Any]] = []
+    columns: list[str] | None = None
     for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
             continue

@@ -48,8 +48,8 @@ def test_molecules_are_listed_before_the_run_stops():
     # One atom is a molecule where the parameters allow it.
     checked, quarantine, _, report = molecules.check_molecules(molecule_params(min_atoms=1), file, generated)
     assert (list(checked["smiles"]), len(quarantine)) == (["C", "CCO", "N", "CCC", "O"], 0)
+    none = molecules.check_molecules(molecule_params(), TextFile("data/m.smi", b"C\n"), generated)
     with pytest.raises(ValueError, match="and none is left"):
-        none = molecules.check_molecules(molecule_params(), TextFile("data/m.smi", b"C\n"), generated)
         molecules.split_molecules(split, molecule_params(), none[0], none[1])
 
 

@@ -6,9 +6,7 @@ from grpo_pipeline.pipelines.params import EvaluationParams
 from grpo_pipeline.pipelines.reporting.pipeline import late_calls, plot_learning_curves
 
 ROWS = {
-    "grpo": pd.DataFrame(
-        {"step": [0, 1, 2], "split": "train", "reward/mean": 0.5, "reward/late_calls": [2.0, None, 5.0]}
-    ),
+    "grpo": pd.DataFrame({"step": [0, 1, 2], "split": "train", "reward/mean": 0.5, "reward/late_calls": [2.0, None, 5.0]}),
     "supervised": pd.DataFrame({"step": [0], "split": ["train"], "reward/mean": [0.1]}),
 }
 

@@ -32,6 +32,7 @@ def advantages(
 def test_the_best_samples_of_a_group_teach_and_the_others_do_not() -> None:
     assert advantages().tolist() == KEPT
     assert advantages(top_k_ratio=1.0).tolist() == [[-1.5, 1.5, -0.5, 0.5], [-1.5, -1.5, 3.5, -0.5]]
+    assert advantages(top_k_ratio=0.75)[0].tolist() == [0.0, 1.5, -0.5, 0.5]
     assert advantages(top_k_ratio=0.25).tolist() == [[0.0, 1.5, 0.0, 0.0], [0.0, 0.0, 3.5, 0.0]]
 
 

@@ -97,7 +97,7 @@ WEIGHTS = {name: line(start, start + 2.0) for start, name in enumerate(STARTS, s
         ({"policy_start_step": 3}, 0.5, dict.fromkeys(TERMS, 0.0) | {"value": 6.0, "supervised": 7.0}),
         (
             {"policy_start_step": 2},
-            {},
+            None,
             {"policy": 2.0, "kl": 3.0, "kl_rollout": 4.0, "entropy": 5.0, "value": 6.0, "supervised": 7.0},
         ),
     ],

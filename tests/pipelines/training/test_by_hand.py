@@ -237,7 +237,7 @@ def test_every_refusal_of_a_start_is_asked_for() -> None:
     nodes.build_state(algorithm_params(), training, 0, Strict(), None)
     for changes, said in (
         ({"update_epochs": 7}, "the task says no"),
-        ({"replay": REPLAY}, "replay must be null where tiny.augment"),
+        ({"replay": REPLAY}, "replay must be null where a row of tiny is not the same prompt"),
     ):
         with pytest.raises(ValueError, match=said):
             nodes.build_state(algorithm_params(**changes), training, 0, Strict(), None)

@@ -160,11 +160,23 @@ def compare(
             *budget_sentences(budgets, control=params.control),
             *opening_sentences(document, params),
             *bar_sentences(document, suite.bar, suite.metrics),
-            *change_sentences(document, suite.metrics, chance_rule=params.chance_rule),
+            *change_sentences(
+                document | {"policy_gain": gains_of_moved(document)},
+                suite.metrics,
+                chance_rule=params.chance_rule,
+            ),
             *suite.summary(document),
             *baseline_sentences(document, suite.metrics, suite.judged, suite.bar),
             *unscored_sentences(document.get("unscored", {})),
         ]
+    }
+
+
+def gains_of_moved(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the gains over the start of the arms that may have any: not of a policy that chooses as it did there."""
+    moved = document.get("moved", {})
+    return {
+        arm: gains for arm, gains in document["policy_gain"].items() if moved.get(arm) is not False
     }
 
 

@@ -452,7 +452,8 @@ def silent_rewards(experience: Experience) -> dict[str, float]:
     Nothing is said of samples that were not scored, such as those of an arm that draws none.
     """
     parts, weights = experience.rewards.components, experience.rewards.weights
-    if bool(experience.rewards.total.isnan().all()):
+    draws_nothing = experience.rollouts.actions.shape[2] == 0
+    if draws_nothing or bool(experience.rewards.total.isnan().all()):
         return {}
     return {
         f"dead/reward_{name}": float(_widest(part) == 0)

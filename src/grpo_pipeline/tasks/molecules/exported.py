@@ -203,8 +203,9 @@ def _whole(value: Any, name: str) -> int:
 
 def answer_request(model: ExportedDenoiser, table: pd.DataFrame, *, seed: int) -> pd.DataFrame:
     """Draw what a request asks for (``answer``), of which a server draws so many at once."""
-    counts = pd.to_numeric(table["count"], errors="coerce") if "count" in table else []
-    asked = int(np.nansum(counts)) if len(counts) else len(table)
+    asked = len(table)
+    if "count" in table and len(table):
+        asked = int(np.nansum(pd.to_numeric(table["count"], errors="coerce")))
     if asked > MOST_MOLECULES:
         raise ValueError(
             f"a request must ask for at most {MOST_MOLECULES} molecules, got {asked}; send several"

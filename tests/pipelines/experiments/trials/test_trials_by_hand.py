@@ -51,7 +51,7 @@ def test_the_code_of_a_trial_is_all_that_trains_and_the_versions(monkeypatch: py
     monkeypatch.setattr(
         engine, "digest_of_sources", lambda package, names, salt="": asked.append((salt, *names)) or f"{salt} {names}"
     )
-    first = engine.source_digest.__wrapped__("dialogue")
+    first = engine.source_digest.__wrapped__("attention")
     _, *shared = asked[0]
     expected = {
         *(
@@ -67,12 +67,12 @@ def test_the_code_of_a_trial_is_all_that_trains_and_the_versions(monkeypatch: py
         *("pipelines/experiments/trials/setup.py", "pipelines/experiments/trials/setups.py"),
     }
     assert expected <= set(shared)
-    assert {names for _, *own in asked[1:] for names in own} == {"dialogue"}  # tasks/dialogue and pipelines/data/dialogue
+    assert {names for _, *own in asked[1:] for names in own} == {"attention"}  # tasks/attention and pipelines/data/attention
     assert len(asked) == 3
     for module, name in ((engine.grpo_pipeline, "__version__"), (torch, "__version__")):
         with monkeypatch.context() as patch:
             patch.setattr(module, name, "99.0")
-            assert engine.source_digest.__wrapped__("dialogue") != first
+            assert engine.source_digest.__wrapped__("attention") != first
 
 
 class Known:

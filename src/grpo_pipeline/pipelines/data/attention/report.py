@@ -225,6 +225,7 @@ PROPOSALS = {
     "uniform": "drawn uniformly",
     "policy": "of its own policy, which starts as the others' do",
     "oracle": "drawn from the lesion outlines",
+    "none": "left out",
 }
 """Where the points of a control come from in training, by ``algorithm.proposal``."""
 

@@ -229,7 +229,8 @@ def metric_sentence(document: Mapping[str, Any], name: str, metric: Metric) -> s
     parts = [f"{words[side]} {', '.join(arms[side])}" for side in (*order, 0, None) if arms[side]]
     text = "; ".join(parts) or "no arm to compare"
     corrected = document["correction"]["comparisons"]
-    return f"{metric.title} against {document['control']}, corrected for {corrected} comparisons: {text}."
+    how = f", corrected for {corrected} comparisons" if corrected else ""
+    return f"{metric.title} against {document['control']}{how}: {text}."
 
 
 Pair = tuple[str, str]  # arm, metric

@@ -40,14 +40,17 @@ def point_sentences(
     """Say what the points of one arm are worth, where they fall, and whether any prediction reads them."""
     shift = metrics["prompt_sensitivity_images"]
     gains = comparison["policy_gain"].get(arm, {})
+    has_moved = comparison.get("moved", {}).get(arm, True)
     lesions = lesion_sentence(
         arm,
         metrics["lesion_hit_ratio"],
         gain=gains.get("lesion_hit_ratio"),
-        has_moved=comparison.get("moved", {}).get(arm, True),
+        has_moved=has_moved,
         is_read=not is_zero(shift),
     )
-    return [reward_sentence(arm, gains.get("reward")), lesions, sensitivity_sentence(arm, shift)]
+    # Points that are those of the start earn what those earn.
+    rewards = [reward_sentence(arm, gains.get("reward"))] if has_moved else []
+    return [*rewards, lesions, sensitivity_sentence(arm, shift)]
 
 
 def is_zero(shift: Entry) -> bool:

@@ -185,10 +185,14 @@ def _draft_all(
     found = draft(list(islice(records, CHUNK)))
     # Started only for what is left: a process takes as long to import RDKit as a chunk takes.
     rest = iter(lambda: list(islice(records, CHUNK)), [])
-    if workers > 1 and (second := next(rest, None)):
+    if second := next(rest, None):
         try:
             parts = map_ahead(
-                draft, chain([second], rest), workers=workers, ahead=2 * workers, processes=True
+                draft,
+                chain([second], rest),
+                workers=workers,
+                ahead=2 * workers if workers > 1 else 0,
+                processes=workers > 1,
             )
             for part in track(parts, f"check molecules, {CHUNK} at a time"):
                 found += part
@@ -196,9 +200,6 @@ def _draft_all(
             raise RuntimeError(
                 f"processes that check molecules must live, got {error}; free memory, or set molecules.data.workers: 1"
             ) from error
-    else:
-        for part in track(map(draft, rest), f"check molecules, {CHUNK} at a time"):
-            found += part
     return [one for one in found if isinstance(one, Draft)], [
         one for one in found if not isinstance(one, Draft)
     ]
