@@ -244,7 +244,7 @@ def heatmap_level(model: ModelParams, supervised: SupervisedParams, examples: Ex
     m_i is the mean target of loss i with weight w_i: the clamped involvement (where unknown the label), the label, and in
     outlines the label inside and 0 outside. SAM's mask output has no bias: an untrained heatmap is at 1/2, and the first thing
     that its losses teach is the level. Without a bias they teach it by making the image features of all cells alike
-    (docs/decisions/0072). Source: Lin et al. 2017, "Focal loss for dense object detection", section 4.1, where the bias starts
+    (docs/decisions/0071). Source: Lin et al. 2017, "Focal loss for dense object detection", section 4.1, where the bias starts
     at the prior of the rare class.
     """
     table = examples.table.iloc[examples.rows("train")]
