@@ -1,3 +1,4 @@
+import dataclasses
 import json
 
 import pandas as pd
@@ -80,3 +81,14 @@ def test_a_damaged_header_is_a_dataset_error_with_the_remedy(tmp_path):
     path.write_text(json.dumps(json.loads(path.read_text()) | {"colour": 1}))
     with pytest.raises(DatasetError, match=r"trial\.json must be the header of a finished trial.*; remove the folder"):
         dataset.load()
+
+
+def test_of_a_trial_that_was_replaced_the_new_one_counts(tmp_path):
+    """A kill after both renames leaves the old folder beside the new one."""
+    dataset, folder = TrialsDataset(str(tmp_path / "trials")), tmp_path / "trials" / "grpo.seed0"
+    dataset.save(TrialRecord(dataclasses.replace(HEADER, digest="old"), ROWS, METRICS))
+    folder.rename(tmp_path / "kept")
+    dataset.save(TrialRecord(HEADER, ROWS, METRICS))
+    (tmp_path / "kept").rename(folder.with_name("grpo.seed0.previous"))
+    assert dataset.load().headers == {"grpo.seed0": HEADER}
+    assert len(json.loads(json.dumps(dataset.preview()))["data"]) == 1

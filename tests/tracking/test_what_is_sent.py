@@ -10,6 +10,7 @@ from kedro.io import DataCatalog
 from kedro.pipeline import Node
 
 from grpo_pipeline.pipelines.experiments.trials.records import TrialHeader, TrialRecord
+from grpo_pipeline.runs.process import begin_run, process_tags
 from grpo_pipeline.tracking import experiment, runs, tracker
 from grpo_pipeline.tracking.experiment import RowBuffer, end_stale_runs, is_refusal, log_metrics, log_tags
 from grpo_pipeline.tracking.metrics import EndedRun, fold_scores
@@ -109,6 +110,23 @@ def test_a_run_that_goes_on_ends_when_it_was_trained_last(status: str, ends: dic
     assert "resumed.from" not in created["tags"]
     tags = {tag.key: tag.value for name, args, kwargs in client.calls if args[0] == "old" for tag in kwargs.get("tags", ())}
     assert (tags["arm"], tags["mlflow.parentRunId"], tags["project.path"]) == ("a", "parent", "/p")
+
+
+def test_the_parent_says_which_run_of_which_project_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    client, stale = Noted(create_run=run_of()), []
+    monkeypatch.setattr(runs, "create_database", lambda uri: None)
+    monkeypatch.setattr(runs, "MlflowClient", lambda uri: client)
+    monkeypatch.setattr(runs, "find_experiment", lambda client, name, *, artifacts: f"{name} in {artifacts}")
+    monkeypatch.setattr(runs, "end_stale_runs", lambda *given, **more: stale.append((given[1:], more)))
+    identity = begin_run()
+    made = Runs("sqlite://", experiment="x", project=Path("/p"), on_lost=lambda error: pytest.fail(str(error)))
+    made.open("attention", tags={"git.dirty": "true"}, artifacts="/files")
+    made.end({})
+    [(_, experiment_id, created)] = client.of("create_run")
+    assert (experiment_id, created["run_name"], made.parent) == ("x in /files", "attention", "r1")
+    expected = {"run.identity": identity, "project.path": "/p", "git.dirty": "true", **process_tags()}
+    assert created["tags"].items() >= expected.items()
+    assert stale == [(("x in /files",), {"project": "/p", "is_local_store": True})]
 
 
 def test_scores_and_inputs_go_to_their_run(clock: None) -> None:

@@ -1,5 +1,6 @@
 """Nodes beside the loop, on tasks that only note what they are asked: frames, tables of many batches, replayed groups, starts."""
 
+import logging
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -21,7 +22,7 @@ from grpo_pipeline.pipelines.evaluation import nodes as evaluation
 from grpo_pipeline.pipelines.params import SamplingParams
 from grpo_pipeline.pipelines.step.collect import Replayed
 from grpo_pipeline.pipelines.training import loader, nodes, stages
-from grpo_pipeline.pipelines.training.loop import Film, StepRunner, merge_metrics, to_floats
+from grpo_pipeline.pipelines.training.loop import Film, StepRunner, merge_metrics, quiet_nodes, to_floats
 from grpo_pipeline.tasks.exported import TrainedArms
 
 TRAIN, VAL, TEST = np.arange(100, 123), np.arange(40, 60), np.arange(200, 333)  # 23, 20 and 133 rows
@@ -257,6 +258,27 @@ def test_metrics_become_numbers_and_the_first_ratio_is_that_of_the_first_epoch()
     assert to_floats({"b": 1}) == {"b": 1.0}
     merged = merge_metrics([{"policy/ratio_max": 5.0, "x": 1.0}, {"policy/ratio_max": 2.0, "y": 3.0}])
     assert merged == {"policy/ratio_max": 5.0, "x": 1.0, "y": 3.0}
+
+
+def test_a_policy_that_would_wait_beyond_the_last_step_is_refused() -> None:
+    """The last step is that of ``max_steps``, and not the last one of all epochs."""
+    training = own_rates(training_params(batch_size=5, epochs=3, max_steps=7), 0.1)
+    nodes.build_state(algorithm_params(policy_start_step=6), training, 0, Asked(), None)
+    with pytest.raises(ValueError, match="policy_start_step must be below the 7 steps"):
+        nodes.build_state(algorithm_params(policy_start_step=7), training, 0, Asked(), None)
+
+
+def test_a_logger_that_says_less_than_warnings_stays_as_quiet() -> None:
+    logger = logging.getLogger("kedro")
+    before = logger.level
+    try:
+        for level, inside in ((logging.INFO, logging.WARNING), (logging.ERROR, logging.ERROR)):
+            logger.setLevel(level)
+            with quiet_nodes():
+                assert logger.level == inside
+            assert logger.level == level
+    finally:
+        logger.setLevel(before)
 
 
 def test_update_epochs_follow_the_step() -> None:
