@@ -99,7 +99,7 @@ def test_the_comparison_follows_the_schema_and_each_test_core_is_predicted_once_
     assert document["n"] == {"examples": len(splits["test"]), "clusters": 4, "cluster": "patient_id"}
     assert set(document["arms"]) == set(ARMS)
     assert set(document["differences"]) == {"grpo"}
-    rules = {"greedy", "uniform", "centre", "fixed", "constant", "blobs", "none", "oracle", "shuffled", "pooled"}
+    rules = {"greedy", "start", "uniform", "centre", "fixed", "constant", "blobs", "none", "oracle", "shuffled", "pooled"}
     assert set(document["baselines"]) == set(document["own_minus_baseline"]) == rules
     sections = [*document["arms"].values(), *document["baselines"].values()]
     entries = [*(e for s in sections for e in s["metrics"].values()), *document["differences"]["grpo"].values()]

@@ -70,7 +70,7 @@ def said(project: Path, code: str) -> list[str]:
 def test_a_failed_run_in_a_script_leaves_nothing_locked(project: Path) -> None:
     root, name, seed, last = said(project, FAILS)
     assert root.startswith("DatasetError attention.raw: the data root must be an existing folder")
-    assert "attention.data.rooot" in name
+    assert "Parameter 'attention.data'" in name
     assert seed == "ValueError sed must be a parameter of this project, got an unknown name; did you mean seed?"
     assert last == "ok"
 

@@ -148,7 +148,7 @@ def test_a_killed_run_leaves_the_earlier_result_and_is_gone_on_with(smoke_copy: 
     process = start(smoke_copy, "--params", f"{longer},seed=2")
     trained = process_of(process)
     deadline = time.monotonic() + 300
-    header = smoke_copy / f"data/06_models/{FOLDER}/supervised/checkpoint/checkpoint.json"
+    header = smoke_copy / f"data/06_models/{FOLDER}/grpo/checkpoint/checkpoint.json"
     while time.monotonic() < deadline and process.poll() is None:
         try:
             progress = json.loads(header.read_text())["progress"]
