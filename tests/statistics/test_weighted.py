@@ -3,7 +3,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import wasserstein_distance
-from sklearn.metrics import average_precision_score, brier_score_loss, roc_auc_score, roc_curve
+from sklearn.metrics import (
+    average_precision_score,
+    balanced_accuracy_score,
+    brier_score_loss,
+    cohen_kappa_score,
+    roc_auc_score,
+    roc_curve,
+)
 
 from grpo_pipeline.statistics import weighted
 
@@ -159,3 +166,51 @@ def test_a_jackknifed_mean_varies_as_its_bootstrap_does_and_a_share_keeps_its_mi
     undefined = weighted.linear_resamples(1.0, np.asarray([np.nan]), np.asarray([[1.0], [0.0]]))
     np.testing.assert_array_equal(undefined, [1.0, np.nan])
     assert weighted.linear_resamples(0.9, np.asarray([0.0, 1.0]), np.asarray([[4.0, 0.0]]))[0] == 1.0
+
+
+def test_grades_agree_with_scikit_learn_and_a_resample_without_a_grade_is_undefined():
+    scores, y, weights = table(seed=3)
+    predicted, true = np.roll(np.arange(60) % 4, 1), (4 * scores + y).astype(int).clip(0, 3)
+    weights += 1  # no grade is absent
+    kappas = [cohen_kappa_score(true, predicted, weights="quadratic", sample_weight=w) for w in weights]
+    np.testing.assert_allclose(weighted.quadratic_kappa(predicted, true, weights, classes=4), kappas, rtol=1e-12)
+    shares = [balanced_accuracy_score(true, predicted, sample_weight=w) for w in weights]
+    weights[1] *= true != 2
+    shares[1] = np.nan
+    np.testing.assert_allclose(weighted.balanced_accuracy(predicted, true, weights, classes=4), shares, rtol=1e-12)
+    # A class that no row is of leaves every resample undefined; one and the same grade everywhere leaves kappa undefined.
+    assert np.isnan(weighted.balanced_accuracy(predicted, true, weights, classes=5)).all()
+    same = np.full(3, 2)
+    assert np.isnan(weighted.quadratic_kappa(same, same, np.ones((2, 3)), classes=4)).all()
+
+
+def test_a_ratio_of_means_by_a_plain_loop_and_undefined_where_nothing_is_below_the_line():
+    numerators, denominators = np.array([2.0, 0.5, 3.0, 1.0]), np.array([4.0, 0.0, 1.0, 0.0])
+    weights = np.array([[1.0, 2.0, 0.0, 3.0], [0.0, 1.0, 2.0, 0.0], [0.0, 1.0, 0.0, 2.0], [0.0, 0.0, 0.0, 0.0]])
+    # (2 + 2 * 0.5 + 3 * 1) / 4;  (0.5 + 2 * 3) / 2;  2.5 / 0;  0 / 0
+    np.testing.assert_array_equal(weighted.mean_ratio(numerators, denominators, weights), [1.5, 3.25, np.nan, np.nan])
+
+
+@pytest.mark.parametrize("block", [1, 9, 25, 1 << 22])
+@pytest.mark.parametrize("highest", [0.3, np.inf])
+def test_the_jackknifed_statistic_leaves_out_one_row_of_each_kind_in_blocks_of_any_size(monkeypatch, block, highest):
+    """The spread of rows with repeated values, computed again without each row of the table."""
+    monkeypatch.setattr(weighted, "BLOCK", block)
+    values = np.array([0.4, 0.1, 0.4, 0.9, 0.1, 0.1, 0.7, 0.2])
+
+    def spread(weights):
+        middles = weights @ values / weights.sum(axis=1)
+        return (weights * np.abs(values - middles[:, None])).sum(axis=1) / weights.sum(axis=1)
+
+    weights = np.array([[1, 1, 1, 1, 1, 1, 1, 1], [0, 3, 1, 0, 2, 0, 1, 4], [2, 0, 0, 5, 0, 0, 0, 0]], dtype=float)
+    value = np.mean([abs(one - values.mean()) for one in values])
+    expected = []
+    for row in weights:
+        moved = 0.0
+        for place, times in enumerate(row):
+            rest = np.delete(values, place)
+            moved += (8 * times / row.sum() - 1) * np.mean([abs(one - rest.mean()) for one in rest])
+        expected.append(min(max(value - 7 / 8 * moved, 0.0), highest))
+    found = weighted.linear(spread, values, weights, highest=highest)
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    assert (max(expected) == highest) == (highest == 0.3)

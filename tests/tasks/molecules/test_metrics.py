@@ -7,7 +7,7 @@ from scipy.stats import wasserstein_distance
 from grpo_pipeline.pipelines.evaluation.comparison import compare
 from grpo_pipeline.pipelines.evaluation.nodes import build_suite
 from grpo_pipeline.pipelines.params import EvaluationParams
-from grpo_pipeline.tasks.molecules.metrics import METRICS, add_training, difference_sentence
+from grpo_pipeline.tasks.molecules.metrics import METRICS, add_training, difference_sentence, summary
 from grpo_pipeline.tasks.molecules.metrics import build_suite as build
 
 SMILES = ["CCO", "CCO", "CCN", "", "CCC", "", "CCF", "CCN"]
@@ -155,3 +155,44 @@ def test_the_comparison_is_made_and_put_into_words():
     assert better["bar"]["grpo"]["vun"]["verdict"] == "met"
     with pytest.raises(ValueError, match="none named 'is_known'"):
         document(supervised=[rows().drop(columns="is_known")], grpo=[rows()])
+
+
+def told(value, ends=None, **more):
+    return {"value": value, "ci95": ends, **more}
+
+
+def test_what_is_said_of_each_arm_against_the_control_and_its_own_start():
+    """Three quantities each; the control is not held against itself; what is not known is said with its reason."""
+    up, at, none = told(0.4, [0.1, 0.7]), told(0.0, [-0.1, 0.1]), told(None, reason="too few")
+    known = {"uniqueness": told(0.5), "novelty": told(0.25)}
+    document = {
+        "control": "trawl",
+        "arms": {
+            "trawl": {"metrics": known},
+            "line": {"metrics": {"uniqueness": told(0.75), "novelty": told(None, reason="none is valid")}},
+            "net": {"metrics": {"uniqueness": told(None, reason="nothing drawn"), "novelty": told(0.5)}},
+        },
+        "differences": {
+            "line": {"reward": up, "validity": at, "vun": none},
+            "net": {"reward": at, "validity": told(-0.4, [-0.7, -0.1]), "vun": up},
+        },
+        "policy_gain": {"line": {"reward": at, "validity": up, "vun": told(-0.4, [-0.7, -0.1])}},
+    }
+    trawl, *others = summary(document, min_uniqueness=0.5)
+    assert trawl == "trawl: of its valid molecules 50.0% are different ones; of those, 25.0% are not in the training set."
+    assert [sentence.partition(":")[0] for sentence in others] == ["line"] * 7 + ["net"] * 4
+    assert others[0].startswith("line: reward +0.400")
+    assert "higher than trawl" in others[0]
+    assert others[1].startswith("line: validity against trawl +0.000")
+    assert others[2] == "line: share of valid, unique and novel molecules against trawl: no statement (too few)."
+    start = "the model before this training"
+    assert others[3].startswith(f"line: reward against {start} +0.000")
+    assert f"higher than {start}" in others[4]
+    assert f"lower than {start}" in others[5]
+    assert others[6] == "line: uniqueness and novelty: no statement (none is valid)."
+    assert "lower than trawl" in others[8]
+    assert others[10] == "net: uniqueness and novelty: no statement (nothing drawn)."
+    # Exactly at the least share there is no warning; above it there is, of the control, too.
+    warned = summary(document, min_uniqueness=0.51)
+    assert len(warned) == 13
+    assert warned[1].startswith("trawl: WARNING: fewer than 51% of its valid molecules are different")

@@ -10,12 +10,14 @@ from tiny_molecules import parsed
 
 from grpo_pipeline.core.policy_gradient.advantages import compute_advantages
 from grpo_pipeline.core.rewards import combine_rewards
+from grpo_pipeline.core.training.micro_batches import PerPrompt
 from grpo_pipeline.rewards.functions import check_measure
-from grpo_pipeline.rewards.pool import RewardPool
+from grpo_pipeline.rewards.pool import RewardFailedError, RewardPool
 from grpo_pipeline.tasks.molecules import rewards
+from grpo_pipeline.tasks.molecules.batch import Outcomes
 from grpo_pipeline.tasks.molecules.graphs.encoding import ParsedMolecule, decode_parsed
 from grpo_pipeline.tasks.molecules.params import MoleculeRewardParams
-from grpo_pipeline.tasks.molecules.rewards import submit_rewards, unique_in_group
+from grpo_pipeline.tasks.molecules.rewards import RewardShare, gather_rewards, submit_rewards, unique_in_group
 
 BROKEN = decode_parsed(ParsedMolecule(("C", "O", "O"), (0,) * 3, ((0, 1, "triple"),)))
 APART = decode_parsed(ParsedMolecule(("C", "O"), (0,) * 2, ()))
@@ -151,3 +153,57 @@ def test_reward_params_refuses():
     ):
         with pytest.raises(ValidationError, match=message):
             MoleculeRewardParams.model_validate(SECTION | changes)
+
+
+def gathered(params, *parts):
+    """Gather the rewards of groups that were measured in several parts, each beside itself alone."""
+    with RewardPool(params.pool) as pool:
+        shares = []
+        for part in parts:
+            pending = submit_rewards(params, pool, molecules=part, known={"CCO"})
+            shares += [RewardShare(pending, row) for row in range(len(part))]
+        molecules = tuple(group for part in parts for group in part)
+        return gather_rewards(params, Outcomes(PerPrompt(molecules), PerPrompt(tuple(shares))), shape=(len(shares), 4))
+
+
+def test_rewards_measured_in_parts_of_unequal_size_come_back_in_order():
+    """CCO is in the first and the last group: not unique among all, whatever part it was measured in."""
+    groups = [*ROWS, [ROWS[1][3], ROWS[0][3], BROKEN, ROWS[0][0]]]
+    weights = {"validity": 1.0, "qed": 0.5, "novelty": 1.0, "uniqueness": 0.5, "batch_uniqueness": 1.0}
+    params = make(weights=weights, invalid={"rule": "penalty", "penalty": -2.0})
+    found = gathered(params, groups[:2], groups[2:])
+    assert list(found) == list(weights)
+    assert found["validity"].tolist() == [[1, 0, 1, 1], [1, 1, 0, 1], [1, 1, 0, 1]]
+    assert found["novelty"].tolist() == [[0, -2, 0, 1], [1, 0, -2, 1], [1, 1, -2, 0]]
+    assert found["uniqueness"].tolist() == [[0, -2, 0, 1], [1, 1, -2, 1], [1, 1, -2, 1]]
+    # Benzene alone is once among the twelve; CC and CC#N are twice.
+    assert found["batch_uniqueness"].tolist() == [[0, -2, 0, 0], [1, 0, -2, 0], [0, 0, -2, 0]]
+    qed = [[QED.qed(Chem.MolFromSmiles(one.smiles)) if one.is_valid else -2 for one in group] for group in groups]
+    assert found["qed"].tolist() == qed
+    together = gathered(params, groups)
+    assert {name: part.tolist() for name, part in together.items()} == {name: part.tolist() for name, part in found.items()}
+    assert all(part.dtype == torch.float64 for part in found.values())
+
+
+def test_where_nothing_was_drawn_every_reward_is_missing():
+    found = gathered(make(weights={"validity": 1.0, "qed": 0.5, "novelty": 0.25}))
+    assert list(found) == ["validity", "qed", "novelty"]
+    empty = gather_rewards(make(weights={"qed": 0.5}), Outcomes(PerPrompt(()), PerPrompt(())), shape=(3, 2))["qed"]
+    assert (empty.shape, empty.dtype, bool(empty.isnan().all())) == ((3, 2), torch.float64, True)
+
+
+@pytest.mark.parametrize(("valid", "weight", "stops"), [(8, 1.0, True), (7, 1.0, False), (8, 0.0, False)])
+def test_a_reward_that_scores_none_of_eight_valid_molecules_stops(valid, weight, stops):
+    """Exactly eight of sixteen samples are valid, in two parts; seven are bad luck, and without a weight nobody asks."""
+    nitrile = ROWS[0][3]  # tiny_chemistry refuses nitrogen
+    params = make(weights={"validity": 1.0, "novelty": 1.0}, own={"odd": {"function": ODD["odd"]["function"], "weight": weight}})
+    groups = [[nitrile if 4 * row + place < valid else BROKEN for place in range(4)] for row in range(4)]
+    if not stops:
+        assert gathered(params, groups[:1], groups[1:])["validity"].sum() == valid
+        return
+    said = "reward 'odd' must score at least one valid molecule of a batch, got no value from .* 'CC#N': it raised KeyError"
+    with pytest.raises(RewardFailedError, match=said):
+        gathered(params, groups[:1], groups[1:])
+    # A value for one of them is enough, and what an invalid one gets is none.
+    groups[1][0] = ROWS[1][1]
+    np.testing.assert_array_equal(gathered(params, groups[:1], groups[1:])["odd"][1], [3, np.nan, np.nan, np.nan])
