@@ -163,4 +163,5 @@ def make_batch(workload: Workload, task: DialogueTask) -> DialogueBatch:
             task.tokenizer, first, max_tokens=workload.new_tokens, too_long="keep_start"
         ),
         answers=PerPrompt(tuple(texts) for texts in workload.answers),
+        questions=PerPrompt("" for _ in workload.answers),  # read by rewards of the user's alone
     )

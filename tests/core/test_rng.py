@@ -81,6 +81,8 @@ BY_THEMSELVES = {
     "tasks/dialogue/data/generate.py": "data: [seed, 3, persona, number], [seed, 0], [seed, 1, number], [seed, 2, cell]",
     "tasks/dialogue/language_model/build.py": "initial weights, as above",
     "tasks/dialogue/language_model/sampling.py": "draws from one choice: any seed does",
+    "testing/policy.py": "named in a remedy",
+    "testing/subject.py": "checks of a task, on streams that they put back",
     "tasks/molecules/audit.py": "a seed drawn from a generator of the registry",
     "tasks/molecules/batch.py": "the fixed noise of validation",
     "tasks/molecules/data/generate.py": "generated data: [seed, size] and [seed, size, 1]",

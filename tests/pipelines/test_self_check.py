@@ -92,4 +92,7 @@ def changed(field, change):
 )
 def test_a_fault_in_the_loop_is_found(monkeypatch, module, name, fault):
     monkeypatch.setattr(module, name, fault(getattr(module, name)))
-    assert not self_check.check_loop("training_loop", seed=0).passed
+    try:
+        assert not self_check.check_loop("training_loop", seed=0).passed
+    except ValueError as error:  # a loop whose first ratio is not 1 does not go on
+        assert "policy/ratio_first must be 1" in str(error)

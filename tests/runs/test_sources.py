@@ -1,4 +1,4 @@
-"""What a run writes down: the sources of every artefact of a graph with branches and memory, worked out by hand.
+"""The record of a run: the sources of every artefact of a graph with branches and memory, worked out by hand.
 
 raw, seed -> split -> splits, rows (memory)       rows, splits, rate, resume -> fit -> model (versions), log (memory)
 rows, width -> other                              model, other, log, all parameters -> join -> page
@@ -291,7 +291,7 @@ def test_after_the_end_the_catalogue_reads_from_the_final_place(tmp_path: Path) 
 
 
 def test_a_run_begins_by_clearing_up_after_a_killed_one(tmp_path: Path) -> None:
-    """What it had completed is put in place, and what it had not is removed."""
+    """Completed results are put in place, and others are removed."""
     Run(start(tmp_path), "first").finish(*MADE)
     staged = tmp_path / ".runs/t.staged"
     ready, new, half = (staged / f"{name}.json" for name in ("ready", "new", "half"))

@@ -1,4 +1,4 @@
-"""What is the same for every input is found, whatever its level, and what lives is left alone."""
+"""An output that is the same for every input is found, whatever its level, and one that lives is left alone."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What MLflow imports at its first requests is imported before any node runs, by the thread that runs the nodes."""
+"""The imports of MLflow's first requests are made before any node runs, by the thread that runs the nodes."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""What goes to the store of a run, call by call, with times: a client and runs that only note what they are told."""
+"""The calls to the store of a run, call by call, with times: a client and runs that only note what they are told."""
 
 from pathlib import Path
 from types import SimpleNamespace

@@ -187,7 +187,7 @@ class RunHooks:
 
 
 class RunPart(Protocol):
-    """What holds something of a run until it ends."""
+    """Hold something of a run until it ends."""
 
     def end(self, error: BaseException | None) -> None:
         """Give it back; ``error`` is what ended the run, or None."""

@@ -165,12 +165,12 @@ class Subject:
 
     @cached_property
     def scores(self) -> Any:
-        """What the policy says about them."""
+        """Score them under the policy."""
         return self.score(self.rollouts)
 
     @cached_property
     def outcomes(self) -> Any:
-        """What they lead to."""
+        """Decode what they lead to."""
         return self.call("decode", self.policy, self.context, self.rollouts, self.replicated)
 
     @property

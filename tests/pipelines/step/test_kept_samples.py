@@ -44,7 +44,7 @@ def test_weights_of_prompts_and_of_replayed_samples_come_after_the_choice() -> N
 
 @pytest.mark.parametrize("ratio", [0.5, 1.0])
 def test_of_credited_decisions_those_of_the_best_samples_teach(ratio: float) -> None:
-    """What is chosen by is the reward of the sample, and not the credit of a decision."""
+    """Samples are chosen by their reward, and not the credit of a decision."""
     credits = torch.tensor([[[4.0, 0.0], [0.0, 0.0], [0.0, 2.0], [0.0, 2.0]]] * 2, dtype=F64)
     rewards = combine_rewards({"hit": TOTALS}, {"hit": 1.0})
     credited = Credits(credits, torch.ones_like(credits, dtype=torch.bool))

@@ -239,6 +239,7 @@ def test_with_a_mask_prompt_each_look_refines_the_mask_of_the_one_before():
     mask = None
     for d in (1, 2, 3):
         mask = policy.sam.decode(context.features, cell_centres(actions[..., :d], 2), earlier=mask).mask_logits
+        mask = mask + policy.heatmap_level
         sure = adaptive_avg_pool2d((mask / 2).tanh(), 2).flatten(2)[:, 0]
         torch.testing.assert_close(see_one(policy, context, row[:d]), sure, atol=1e-6, rtol=0)
     torch.testing.assert_close(task.decode(policy, context, rollouts, batch).mask_logits, mask, atol=1e-5, rtol=0)

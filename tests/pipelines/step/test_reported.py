@@ -1,4 +1,4 @@
-"""What a step says of its rewards and losses, and how terms are weighed: small numbers worked out by hand."""
+"""The report of a step on its rewards and losses, and how terms are weighed: small numbers worked out by hand."""
 
 import math
 from types import SimpleNamespace

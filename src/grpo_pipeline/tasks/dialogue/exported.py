@@ -204,7 +204,7 @@ def draw_replies(
     """Return sampled replies to one question; they follow from its texts and the seed, and from no other question."""
     content = hashlib.sha256("\0".join([question, *stories]).encode()).digest()
     generator = step_generator(
-        seed, int.from_bytes(content[:8], "big"), stream=Stream.PREDICTED_SAMPLES, device="cpu"
+        seed, int.from_bytes(content[:8], "big"), stream=Stream.PREDICTION, device="cpu"
     )
     drawn = sample_replies(
         model.language_model,

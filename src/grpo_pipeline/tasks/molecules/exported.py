@@ -175,9 +175,7 @@ def _draw_row(
     rows: list[dict[str, Any]] = []
     for part, start in enumerate(range(0, count, AT_ONCE)):
         n = min(AT_ONCE, count - start)
-        generator = step_generator(
-            seed, number, part, stream=Stream.PREDICTED_SAMPLES, device="cpu"
-        )
+        generator = step_generator(seed, number, part, stream=Stream.PREDICTION, device="cpu")
         wanted = {name: [float(row[name])] * n for name in names}
         drawn = draw_molecules(model, [size] * n, generator=generator, targets=wanted)
         rows += [

@@ -1,4 +1,4 @@
-"""What decides a trial and a stage, each ingredient alone; what is said and kept of trials, worked out by hand."""
+"""The ingredients that decide a trial and a stage, each ingredient alone; what is said and kept of trials, worked out by hand."""
 
 from types import SimpleNamespace
 from typing import Any

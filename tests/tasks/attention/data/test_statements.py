@@ -73,7 +73,7 @@ def pair(root, image, mask, of_image=None, of_mask=None):
 
 
 def turned(array, orientation):
-    """What a viewer shows of stored pixels: EXIF 2.32, table of the orientation tag, by hand."""
+    """Stored pixels as a viewer shows them: EXIF 2.32, table of the orientation tag, by hand."""
     return {
         2: array[:, ::-1], 3: array[::-1, ::-1], 4: array[::-1], 5: array.T, 6: array.T[:, ::-1], 7: array[::-1, ::-1].T,
         8: array.T[::-1],
@@ -91,7 +91,7 @@ def exif(root, ending, orientation):
 
 
 def said(root, image, mask="", intensity="minmax"):
-    """What ``check_files`` finds in a row of an image and an outline."""
+    """The findings of ``check_files`` in a row of an image and an outline."""
     row = {"image": image, "region_mask": "", "bag_mask": "", "lesion_mask": mask, "row": 2}
     params = SimpleNamespace(intensity=intensity, empty_bag="error", burnt_in="keep")
     return check_files(folder(root), row, params).statements

@@ -205,7 +205,7 @@ def test_the_fingerprint_follows_the_content_and_not_the_place(tmp_path: Path, p
     assert len({first, fingerprint(moved), fingerprint(pth, "medsam")}) == 3
     task = make_task()  # without a checkpoint it is what it was
     found = task.fingerprint(make_data())
-    assert found.keys() == {"model", "reward", "supervised_loss", "examples", "split"}
+    assert found.keys() == {"model", "reward", "supervised_loss", "examples", "split", "heatmap_level"}
     off = {
         "field_cells",
         "field_mm",
