@@ -51,7 +51,8 @@ def ordinary_predictions(arm, *, seed):
     """Predictions of the same arm as an ordinary run of the training pipeline makes them."""
     name = f"attention.{arm.name}"
     given = {
-        "attention.task": make_task(policy_encoder="own"), "attention.data": make_data(), "params:attention.training": arm.training,
+        "attention.task": make_task(policy_encoder="own"), "attention.data": make_data(),
+        "params:attention.training": arm.training,
         "params:seed": seed, "params:resume": "never", f"params:{name}.algorithm": arm.algorithm,
         f"{name}.resume_from": NoCheckpoint("none"),
     }  # fmt: skip
