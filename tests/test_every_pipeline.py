@@ -88,7 +88,7 @@ def test_the_block_of_the_document_that_reads_a_trained_model_runs(project: Path
 
 def test_several_tasks_in_one_command_are_finished_one_after_the_other(project: Path) -> None:
     """The page of the first is in place, and said, before the second begins; what the second would refuse is refused first."""
-    names = "molecules_data,molecules_evaluate,attention_data,attention_evaluate"
+    names = "molecules_data,molecules_train,molecules_evaluate,attention_data,attention_train,attention_evaluate"
     pages = [project / f"data/08_reporting/{task}_smoke/report.html" for task in ("attention", "molecules")]
     before = [page.stat().st_mtime_ns for page in pages]
     params = "molecules.training.max_steps=5,molecules.warm_start.training.max_steps=5,attention.training.max_steps=5"

@@ -59,17 +59,19 @@ def test_plain_calls_and_the_fold_end_with_the_same_weights(setting) -> None:
 
 
 def test_passes_through_the_encoder(setting) -> None:
-    """Naive: one rollout per sample, then every sample again in every epoch."""
+    """Naive: one rollout per sample, then every sample again in every epoch; the policy has an encoder of its own."""
     group_size, epochs = setting.training.group_size, setting.grpo.update_epochs
-    assert bench.count_encoder_passes(setting, bench.make_steps(setting)) == {
-        "supervised": 1,
-        "grpo once": 1,
-        "grpo every_epoch": epochs,
-        "grpo with report": 1,
+    assert setting.task.model.policy_encoder == "own"
+    passes = bench.count_encoder_passes(setting, bench.make_steps(setting))
+    assert passes == {
+        "supervised": 2,
+        "grpo once": 2,
+        "grpo every_epoch": 2 * epochs,
+        "grpo with report": 2,
         "frozen, encoded": 1,
         "frozen, cached": 0,
-        "naive": group_size + epochs * group_size,
-        "floor": 1,
-        "floor + policy passes": 1,
+        "naive": 2 * (group_size + epochs * group_size),
+        "floor": 2,
+        "floor + policy passes": 2,
         "floor, SAM alone": 1,
     }

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from kedro.framework.session import KedroSession
 from kedro.framework.startup import bootstrap_project
@@ -20,6 +21,7 @@ def leave_results(project: Path, *, catalog: DataCatalog | None = None) -> dict[
     catalog = open_catalog(project) if catalog is None else catalog
     for arm, rows in all_arms().items():
         catalog.save(f"molecules.{arm}.predictions", rows)
+        catalog.save(f"molecules.{arm}.showcase", {"smiles": np.array(["C", "N", "O"])})
         steps = [{"step": i, "epoch": 0, "split": "train", "reward/mean": 0.1 * i, "supervised/loss": 1.0} for i in range(5)]
         catalog.save(f"molecules.{arm}.metric_rows", steps)
     catalog.save("molecules.reward_audit", document := audit_document())

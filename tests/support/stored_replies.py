@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from kedro.framework.session import KedroSession
 from kedro.framework.startup import bootstrap_project
@@ -26,6 +27,7 @@ def leave_results(project: Path) -> dict[str, Any]:
     catalog.save("dialogue.comparison", comparison)
     for arm in ARMS:
         catalog.save(f"dialogue.{arm}.predictions", predictions[arm])
+        catalog.save(f"dialogue.{arm}.showcase", {"greedy": np.array(["a", "b", "c"])})
         rows = [{"step": i, "epoch": 0, "split": "train", "reward/mean": 0.1 * i, "supervised/loss": 1.0} for i in range(5)]
         catalog.save(f"dialogue.{arm}.metric_rows", rows)
     catalog.save("dialogue.grpo.rollouts", rollouts())

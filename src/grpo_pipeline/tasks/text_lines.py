@@ -8,8 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePath
+from typing import TYPE_CHECKING
 
-import pandas as pd
+if TYPE_CHECKING:
+    import pandas as pd
 
 BOM = b"\xef\xbb\xbf"
 
@@ -198,7 +200,7 @@ def check_root(found: Path, configured: str, *, task: str) -> None:
 # What a later step says where the reading has refused rows: that comes first.
 
 
-def describe_refusals(refused: pd.DataFrame, *, n_left: int, where: str) -> str:
+def describe_refusals(refused: "pd.DataFrame", *, n_left: int, where: str) -> str:
     """Return how many rows were refused and why the first was, "" where none was.
 
     Args:

@@ -90,6 +90,7 @@ class Runs:
         """Connect, find or create the experiment, open the parent run, and end what died without a word."""
         self._tags["run.identity"] = run_identity()
         project, is_local = self._tags["project.path"], not is_server(self.uri)
+        begun = int(time.time() * 1000)
 
         def work() -> None:
             try:
@@ -98,7 +99,7 @@ class Runs:
                 self._experiment_id = find_experiment(
                     self._live, self.experiment, artifacts=artifacts
                 )
-                self.parent = self._create(name, tags)
+                self.parent = self._create(name, tags, begun)
             except Exception as error:
                 raise NotOpenedError(str(error)) from error
 
@@ -111,6 +112,7 @@ class Runs:
 
     def open_child(self, name: str, *, tags: Mapping[str, str], resumed: str | None) -> None:
         """Open a child run, or go on with the one of the id ``resumed``."""
+        begun = int(time.time() * 1000)  # it is opened when those before it are
 
         def work() -> None:
             own = {**tags, PARENT_TAG: self.parent}
@@ -121,7 +123,7 @@ class Runs:
                 self.children[name] = resumed
             else:
                 own |= {"resumed.from": resumed} if resumed else {}
-                self.children[name] = self._create(name, own)
+                self.children[name] = self._create(name, own, begun)
 
         self.children[name] = ""
         self._opening[name] = self._writer.post(work)
@@ -291,10 +293,10 @@ class Runs:
             raise LookupError(f"{run or 'the parent run'} was not opened")
         return found
 
-    def _create(self, name: str, tags: Mapping[str, str]) -> str:
+    def _create(self, name: str, tags: Mapping[str, str], begun: int | None = None) -> str:
         return str(
             self._live.create_run(
-                self._experiment_id, tags={**self._tags, **tags}, run_name=name
+                self._experiment_id, start_time=begun, tags={**self._tags, **tags}, run_name=name
             ).info.run_id
         )
 
