@@ -68,7 +68,9 @@ def check_runs(found: dict[str, Any], project: Path) -> None:
     assert [len(curve) for curve in found["curves"].values()] == [len(metric_rows(project, arm)) for arm in found["curves"]]
     entry = stored_comparison(project)["differences"]["grpo"]["auroc"]
     row = found["differences"].set_index("metric").loc["auroc"]
-    assert [row["difference"], row["low"], row["high"]] == pytest.approx([entry["value"], *(entry["ci95"] or (np.nan, np.nan))], nan_ok=True)
+    assert row["difference"] == pytest.approx(entry["value"])
+    # Of a few clusters there is no interval.
+    assert [row["low"], row["high"]] == (entry["ci95"] or [None, None])
     assert "attention.arm.algorithm.name" in found["varying"]
     assert "attention.training.batch_size" not in found["varying"]
 
