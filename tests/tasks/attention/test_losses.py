@@ -471,3 +471,18 @@ def test_the_policy_is_told_the_outline_where_outlines_are_shown():
     expected = -logits.masked_fill(~found.cells, -torch.inf).log_softmax(1)[:, 18]
     torch.testing.assert_close(location_loss(logits, replace(found, outline=place), 8), expected)
     assert not torch.allclose(location_loss(logits, found, 8), expected)
+
+
+def test_proportion_bce_leaves_mixed_precision_where_cuda_refuses_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    original, inside = F.binary_cross_entropy, []
+
+    def noted(*args: Any, **options: Any) -> Tensor:
+        inside.append(torch.is_autocast_enabled("cpu"))
+        return original(*args, **options)
+
+    monkeypatch.setattr(F, "binary_cross_entropy", noted)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = proportion_bce(torch.tensor([0.25]), torch.tensor([0.5]))
+    assert inside == [False]
+    # -(log 0.25 + log 0.75) / 2
+    assert float(found) == pytest.approx(-(math.log(0.25) + math.log(0.75)) / 2)
