@@ -161,7 +161,7 @@ def digest_of(parameters: Mapping[str, Any]) -> str:
 
 
 def changed_since(stored: Mapping[str, Any], today: Mapping[str, Any]) -> list[str]:
-    """Return a line for each parameter that is another one today; ``older_defaults`` of a stored file says so on the pages."""
+    """Return a line for each parameter that is another one today."""
     paths = sorted(
         path
         for path in stored.keys() | today.keys()
@@ -294,9 +294,8 @@ def summary(documents: Sequence[Document]) -> str:
         title = titles(document["task"], [name])[name]
         values = (f"{arms[arm][name]['value']:.3f}" for arm in (document["control"], "grpo"))
         difference = cell(document["differences"]["grpo"][name], "+")
-        note = " (of older defaults)" if document.get("older_defaults") else ""
         lines.append(
-            "| " + " | ".join([f"{document['task']}, {title}{note}", *values, difference]) + " |"
+            "| " + " | ".join([f"{document['task']}, {title}", *values, difference]) + " |"
         )
     return "\n".join(lines)
 
@@ -320,8 +319,6 @@ def tables(document: Document) -> str:
         f"{rule} {cell(found[BASELINES[task]])}" for rule, found in document["baselines"].items()
     ]
     lines = [about(document), "", *table(document, names)]
-    if older := document.get("older_defaults"):
-        lines += ["", f"**Of older defaults.** Since these runs have changed: {'; '.join(older)}."]
     if gains:
         lines += ["", "; ".join(gains) + "."]
     if rules:
