@@ -8,6 +8,7 @@ import logging
 import os
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -126,6 +127,20 @@ def test_where_the_system_locks_nothing_the_note_counts_and_where_it_refuses_an_
     finally:
         other.kill()
         other.wait()
+
+
+def test_a_run_that_has_just_taken_the_lock_is_named_once_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EAGAIN, "refused")
+
+    path = tmp_path / "x.lock"
+    path.touch()
+    monkeypatch.setattr(lock.fcntl, "lockf", refuse)
+    later = threading.Timer(0.1, path.write_text, [json.dumps(process_tags() | {"run": "a1"})])
+    later.start()
+    with pytest.raises(HeldError, match="got one by run a1"):
+        take(path)
+    later.join()
 
 
 def test_a_disk_that_fails_is_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

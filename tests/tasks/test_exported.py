@@ -55,7 +55,7 @@ def test_sizes_and_counts_get_molecules_row_by_row(tmp_path: Path, prompt: dict[
     assert found["sample"].tolist() == [*range(70), 0, 1]
     assert found["size"].tolist() == [3] * 70 + [2] * 2
     # The second part of the first row: six molecules with a generator of their own.
-    generator = step_generator(4, 0, 1, stream=Stream.PREDICTED_SAMPLES, device="cpu")
+    generator = step_generator(4, 0, 1, stream=Stream.PREDICTION, device="cpu")
     expected = draw_molecules(model, [3] * 6, generator=generator, targets={name: [1.5] * 6 for name in wanted})
     assert found["smiles"].tolist()[64:70] == [one.smiles for one in expected]
     assert found["is_valid"].tolist() == [bool(text) for text in found["smiles"]]

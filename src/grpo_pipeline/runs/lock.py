@@ -11,6 +11,7 @@ import json
 import logging
 import os
 import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -21,6 +22,7 @@ logger = logging.getLogger(__name__)
 Owner = Mapping[str, str]
 SAID = ("run", "since", "command", "process.pid", "process.host")
 NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)
+NOTE_SECONDS = 1.0  # that another process may take from its lock to its note
 _held: dict[Path, Owner] = {}  # by this process: the system lets a process lock a file twice
 _guard = threading.Lock()
 
@@ -56,8 +58,9 @@ class RunLock:
             # Opened once and for as long as the lock is held: closing any descriptor of the file would release it.
             descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             try:
+                owner = {"run": run, "command": command, "since": since, **process_tags()}
                 is_locked = _lock(descriptor)
-                before = _parse(os.pread(descriptor, 1 << 16, 0))
+                before = _note(descriptor, seconds=0.0 if is_locked else NOTE_SECONDS)
                 if not is_locked or (before and not _has_ended(before)):
                     raise HeldError(self._sentence(before))
                 if before:
@@ -66,7 +69,6 @@ class RunLock:
                         *(before.get(key, "?") for key in ("run", "process.pid", "since")),
                         self._shown,
                     )
-                owner = {"run": run, "command": command, "since": since, **process_tags()}
                 os.ftruncate(descriptor, 0)
                 os.pwrite(descriptor, json.dumps(owner, indent=1).encode(), 0)
             except BaseException:
@@ -121,6 +123,14 @@ def _has_ended(owner: Owner) -> bool:
     if any(owner.get(key) != here[key] for key in ("process.host", "process.namespace")):
         return True
     return owner.get("process.pid") == here["process.pid"] or is_gone(owner, is_local_store=True)
+
+
+def _note(descriptor: int, *, seconds: float) -> Owner:
+    """Read who holds the file; a run that has just taken it is given some seconds to say so."""
+    deadline = time.monotonic() + seconds
+    while not (owner := _parse(os.pread(descriptor, 1 << 16, 0))) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return owner
 
 
 def _parse(content: bytes) -> Owner:
