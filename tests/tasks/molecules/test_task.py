@@ -16,6 +16,7 @@ from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.pipelines.step import update
 from grpo_pipeline.pipelines.training.nodes import build_state
 from grpo_pipeline.rewards.pool import RewardFailedError
+from grpo_pipeline.tasks.molecules import batch as batches
 from grpo_pipeline.tasks.molecules import evaluation
 from grpo_pipeline.tasks.molecules.audit import training_copies
 from grpo_pipeline.tasks.molecules.build import check_arms
@@ -89,6 +90,19 @@ def test_a_training_batch_draws_its_noise_and_another_one_has_always_the_same() 
     assert torch.equal(fixed[0].noisy.bonds, fixed[1].noisy.bonds)
     times: list[Tensor] = [task.make_batch(data, ROWS, generator=torch.Generator().manual_seed(s)).times for s in range(8)]
     assert {int(t) for t in torch.cat(times)} == set(range(1, 9))
+
+
+def test_of_many_training_molecules_so_many_are_drawn_to_compare_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each arm writes them: as many as there are, they would be most of every table of predictions."""
+    data = tiny.make_data()
+    trained_on = data.examples.table["smiles"].iloc[data.examples.rows("train")].tolist()
+    assert data.training_rows["smiles"].tolist() == trained_on
+    monkeypatch.setattr(batches, "COMPARED_WITH", 2)
+    first, second = (tiny.make_data().training_rows for _ in range(2))
+    assert len(first) == 2 < len(trained_on)
+    assert set(first["smiles"]) <= set(trained_on)
+    assert first.equals(second)
+    assert first["is_known"].tolist() == [1, 1]
 
 
 def test_molecules_larger_than_the_room_are_refused() -> None:

@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Generator, Tensor
 
+from grpo_pipeline.core.rng import Stream, numpy_generator
 from grpo_pipeline.core.training.micro_batches import PerPrompt
 from grpo_pipeline.tasks.molecules.data.examples import MoleculeExamples
 from grpo_pipeline.tasks.molecules.diffusion.noise import GraphNoise
@@ -28,6 +29,8 @@ from grpo_pipeline.tasks.molecules.params import GraphPromptParams
 # The data of a run: the examples, and what prompts are told about their molecules beside the size.
 
 ROWS = 1024  # graphs that are wide integers at a time
+# Training molecules that distances compare with. Drawn samples are fewer, so more would say no more; and each arm writes them.
+COMPARED_WITH = 10_000
 
 
 @dataclass(frozen=True)
@@ -48,9 +51,13 @@ class MoleculeData:
 
     @cached_property
     def training_rows(self) -> pd.DataFrame:
-        """The training molecules as rows of ``tabulate_molecules``, each from its graph; what distances compare with."""
+        """The training molecules as rows of ``tabulate_molecules``, each from its graph; what distances compare with.
+
+        Of more than ``COMPARED_WITH`` so many are drawn, always the same ones.
+        """
         examples = self.examples
-        rows, known = examples.rows("train"), examples.known()
+        drawn = numpy_generator(0, Stream.EVALUATION_ROWS).permutation(examples.rows("train"))
+        rows, known = np.sort(drawn[:COMPARED_WITH]), examples.known()
         parts = map(examples.graphs, np.array_split(rows, range(ROWS, len(rows), ROWS)))
         tables = [
             tabulate_molecules(
