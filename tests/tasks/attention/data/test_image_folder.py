@@ -103,11 +103,27 @@ class TestReadMask:
             folder.read_mask("a.png;c.png")
 
     def test_a_mask_of_many_values_is_inside_from_half_of_the_highest_on(self, folder):
-        picture(folder, "m.png", np.arange(0, 200, 10, dtype=np.uint8)[None])
+        soft = np.repeat(np.arange(0, 200, 10, dtype=np.uint8), [200, *[1] * 18, 200])  # 0 outside, 18 grey levels, 190 inside
+        picture(folder, "m.png", soft[None])
         plane = folder.read_mask_plane("m.png")
-        np.testing.assert_array_equal(plane.values[0], np.arange(0, 200, 10) >= 95)
+        np.testing.assert_array_equal(plane.values[0], soft >= 95)
         assert plane.is_smeared
         assert not folder.read_mask_plane("m.png#values=10,20").is_smeared
+
+    @pytest.mark.parametrize(("grey", "is_refused"), [(12, True), (11, False)])
+    def test_an_outline_that_is_drawn_over_the_image_is_no_mask(self, folder, grey, is_refused):
+        """A tenth of grey levels makes a picture; edges that are as grey, of masks that are as large, hold fewer."""
+        over = np.zeros((20, 6), np.uint8)
+        over.flat[:grey] = np.arange(100, 100 + 4 * grey, 4)
+        over[-1, :] = [255, 255, 250, 245, 240, 235]  # the outline: within an eighth of the highest
+        over.flat[60:65] = np.arange(1, 6)  # nearly black
+        picture(folder, "m.png", over)
+        if is_refused:
+            with pytest.raises(UnreadableFileError, match="'m.png' must be a mask, got a picture, 10% of it in grey levels"):
+                folder.read_mask("m.png")
+        else:
+            assert folder.read_mask("m.png").any()
+        assert not folder.read_mask("m.png#values=99").any()
 
     @pytest.mark.parametrize("mode", ["LA", "RGBA"])
     def test_a_mask_that_is_drawn_in_its_transparency_alone_is_refused(self, folder, mode):

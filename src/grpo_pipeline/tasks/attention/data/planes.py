@@ -39,6 +39,8 @@ VALUES = re.compile(r"(.+)#values=([^#;]+)")
 SEVERAL_FILES = ";"
 FEW_VALUES = 16
 """A mask with more values than this beside 0 is a smeared one: compressed with loss, or drawn with soft edges."""
+EDGE, PICTURE = 1 / 8, 0.1
+"""A picture holds at least this share of grey levels further than ``EDGE`` from 0 and from its highest; soft edges hold fewer."""
 
 
 @dataclass(frozen=True)
@@ -142,7 +144,7 @@ def mask_inside(
     than ``FEW_VALUES``, is inside from half of its highest value on. One that has other values above 0 alone is missed.
 
     Raises:
-        UnreadableFileError: if it has a few values and none is named.
+        UnreadableFileError: if it has a few values and none is named, or if it is a picture.
     """
     if values is not None:
         inside = np.isin(slices, values)
@@ -151,6 +153,12 @@ def mask_inside(
     if len(found) <= 1:
         return np.asarray((slices > 0).any(axis=0)), False, False
     if len(found) > FEW_VALUES:
+        grey = (slices > EDGE * found[-1]) & (slices < (1 - EDGE) * found[-1])
+        if grey.mean() >= PICTURE and 2 * grey.sum() >= (slices > EDGE * found[-1]).sum():
+            raise UnreadableFileError(
+                f"{relpath!r} must be a mask, got a picture, {grey.mean():.0%} of it in grey levels; an outline that is drawn "
+                "over the image cannot be read: save what lies inside as one value above 0, the rest as 0"
+            )
         return np.asarray((slices >= found[-1] / 2).any(axis=0)), True, False
     listed = ", ".join(f"{value:g}" for value in found)
     raise UnreadableFileError(
