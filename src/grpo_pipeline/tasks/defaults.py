@@ -215,19 +215,23 @@ def digest_of_data(data: Any) -> str:
 
 
 def changed_sections(task: Any, sections: Mapping[str, Any], *, path: str) -> Any:
-    """Return the task with these sections in its fields of the same names.
+    """Return the task with these sections in its fields of the same names, or of those that ``section_fields`` says.
 
     Raises:
         ValueError: if there is no such field, or the values are not right; naming the path.
     """
-    known, changed = sections_of(task) if sections else {}, {}
+    other, changed = getattr(task, "section_fields", {}), {}
+    known = sections_of(task) if sections else {}
     for name, values in sections.items():
-        if name not in known:
+        place = other.get(name, name)
+        if place not in known or name in other.values():
+            named = {field: name for name, field in other.items()}
+            there = ", ".join(named.get(field, field) for field in known)
             raise ValueError(
-                f"{path} must hold sections among {', '.join(known)}, got {name}; an arm cannot have its own"
+                f"{path} must hold sections among {there}, got {name}; an arm cannot have its own"
             )
         try:
-            changed[name] = type(known[name]).model_validate(values)
+            changed[place] = type(known[place]).model_validate(values)
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join([path, name, *map(str, first["loc"])])

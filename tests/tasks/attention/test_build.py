@@ -190,3 +190,21 @@ def test_a_level_does_not_make_the_first_steps_flatten_the_image_features():
         loss = proportion_bce(outcomes.bag_probs, wanted).mean()
         norms.append(torch.autograd.grad(loss, policy.sam.net.vision_encoder.neck.conv2.weight)[0].norm())
     assert norms[0] < 0.35 * norms[1]
+
+
+def test_an_arm_has_reward_and_losses_of_its_own_under_the_names_of_the_parameters() -> None:
+    """A run hands them to the task that is built, by the names of the documents; they must go together there, too."""
+    task = make_task()
+    reward, loss = task.rewards.model_dump() | {"class_weight": 0.25}, task.supervised.model_dump() | {"class_penalty": 0.5}
+    own = task.with_sections({"reward": reward, "supervised_loss": loss}, path="attention.mine")
+    assert (own.rewards.class_weight, own.supervised.class_penalty) == (0.25, 0.5)
+    assert (own.model, own.rewards) == (task.model, task.rewards.model_copy(update={"class_weight": 0.25}))
+    with pytest.raises(ValueError, match=r"attention.reward.points_weight must be 0 with attention.model.stop = null, got 0.5"):
+        task.with_sections({"reward": reward | {"points_weight": 0.5}}, path="attention.mine")
+    with pytest.raises(ValueError, match=r"attention.mine.reward.class_weight: Input should be a valid number.*got 'much'"):
+        task.with_sections({"reward": reward | {"class_weight": "much"}}, path="attention.mine")
+    for name in ("split", "rewards"):
+        with pytest.raises(
+            ValueError, match=rf"must hold sections among model, reward, supervised_loss, got {name}; an arm cannot"
+        ):
+            task.with_sections({name: {}}, path="attention.mine")

@@ -32,6 +32,7 @@ from grpo_pipeline.tasks.attention.params import (
     ModelParams,
     RewardParams,
     SupervisedParams,
+    check_sections,
 )
 from grpo_pipeline.tasks.attention.task import AttentionTask
 
@@ -133,13 +134,6 @@ def _key(policy: AttentionModel, examples: Examples, dtype: str) -> str:
 CHECKED_AT_ONCE = 64
 # Of what a heatmap's losses ask for on average: data of one class do not put its level at infinity.
 LEAST_SHARE = 0.01
-HEATMAP_LOSSES = (
-    "heatmap_weight",
-    "needle_weight",
-    "mil_weight",
-    "entropy_weight",
-    "heatmap_outline_weight",
-)
 
 
 def build_task(
@@ -164,26 +158,7 @@ def build_task(
             fields are in millimetres where no spacing is known, a prompted mask is to be read that nothing teaches, a heatmap
             that is computed has losses or rewards, or the device is not there or has no compiler.
     """
-    if rewards.points_weight and model.stop is None:
-        raise ValueError(
-            f"attention.reward.points_weight must be 0 with attention.model.stop = null, got {rewards.points_weight}; every set "
-            "has the same number of points: give stop a min_points"
-        )
-    if model.looks_at == "mask" and not supervised.outline_weight:
-        raise ValueError(
-            "attention.model.looks_at must be heatmap with attention.supervised_loss.outline_weight = 0, got mask; nothing "
-            "teaches the prompted mask: leave it out, or show outlines"
-        )
-    if model.reads_mask == "prompted" and not supervised.outline_weight:
-        raise ValueError(
-            "attention.model.reads_mask must be none or seeded with attention.supervised_loss.outline_weight = 0, got prompted; "
-            "nothing teaches the prompted mask: choose another one, or show outlines"
-        )
-    if model.looks > 1 and model.looks_at is None:
-        seen = "mask" if supervised.outline_weight else "heatmap"
-        model = model.model_copy(update={"looks_at": seen})
-    if model.heatmap == "evidence":
-        _check_nobody_learns_the_heatmap(model, rewards, supervised)
+    model = check_sections(model, rewards, supervised)
     exclusive = examples.classes is not None and not examples.classes.several
     if model.glimpse_pool == "noisy_or" and exclusive and n_outputs(examples.classes) > 1:
         raise ValueError(
@@ -290,27 +265,6 @@ def _fit_clinical(model: ModelParams, examples: Examples) -> ClinicalStatistics 
             "pipeline attention_data again, or set attention.model.clinical: null"
         )
     return fit_statistics(examples.table, examples.clinical)
-
-
-def _check_nobody_learns_the_heatmap(
-    model: ModelParams, rewards: RewardParams, supervised: SupervisedParams
-) -> None:
-    sections = {
-        "supervised_loss": (supervised, HEATMAP_LOSSES),
-        "reward": (rewards, ("heatmap_weight", "activation_weight")),
-    }
-    for section, (params, names) in sections.items():
-        for name in names:
-            if weight := getattr(params, name):
-                raise ValueError(
-                    f"attention.{section}.{name} must be 0 with attention.model.heatmap = evidence, got {weight:g}; that heatmap "
-                    "is computed and does not learn, nor depend on the points: set it to 0, or use heatmap: decoder"
-                )
-    if model.looks > 1 and model.looks_at == "heatmap":
-        raise ValueError(
-            "attention.model.looks_at must be mask with attention.model.heatmap = evidence, got heatmap; it is the same whatever "
-            "the points: use heatmap: decoder"
-        )
 
 
 def _check_outlines(task: AttentionTask, examples: Examples) -> None:

@@ -17,6 +17,13 @@ FIELD_CELLS = (3, 7, 11)
 BlobWidth = Annotated[float, Field(gt=0, le=0.3, allow_inf_nan=False)]
 BLOB_WIDTHS = (0.05, 0.07, 0.1)
 """Of blobs of about 15% to 30% of the image side."""
+HEATMAP_LOSSES = (
+    "heatmap_weight",
+    "needle_weight",
+    "mil_weight",
+    "entropy_weight",
+    "heatmap_outline_weight",
+)
 PointLabels = Literal["foreground", "both"]
 
 
@@ -398,9 +405,12 @@ class RewardParams(BaseModel):
 
     @model_validator(mode="after")
     def _check_some_reward(self) -> Self:
-        if self.class_weight + self.heatmap_weight == 0:
+        """Outlines alone may pay, too: a sample without a shown one then earns what its group earns, and teaches nothing."""
+        paying = self.class_weight, self.heatmap_weight, self.dice_weight
+        if sum(paying) + self.boundary_distance_weight == 0:
             raise ValueError(
-                "class_weight + heatmap_weight must be positive, got 0; give one part a weight"
+                "class_weight, heatmap_weight, dice_weight or boundary_distance_weight must be positive, got 0 for all; give one "
+                "part a weight"
             )
         return self
 
@@ -494,3 +504,56 @@ class SupervisedParams(BaseModel):
                     f"shown, or set {name}: 0"
                 )
         return self
+
+
+def check_sections(
+    model: ModelParams, rewards: RewardParams, supervised: SupervisedParams
+) -> ModelParams:
+    """Refuse sections that do not go together; returns the model, which says what is looked at where there are several looks.
+
+    Raises:
+        ValueError: if points cost a reward that no policy can save, a prompted mask is to be read that nothing teaches, or a
+            heatmap that is computed has losses or rewards.
+    """
+    if rewards.points_weight and model.stop is None:
+        raise ValueError(
+            f"attention.reward.points_weight must be 0 with attention.model.stop = null, got {rewards.points_weight}; every set "
+            "has the same number of points: give stop a min_points"
+        )
+    if model.looks_at == "mask" and not supervised.outline_weight:
+        raise ValueError(
+            "attention.model.looks_at must be heatmap with attention.supervised_loss.outline_weight = 0, got mask; nothing "
+            "teaches the prompted mask: leave it out, or show outlines"
+        )
+    if model.reads_mask == "prompted" and not supervised.outline_weight:
+        raise ValueError(
+            "attention.model.reads_mask must be none or seeded with attention.supervised_loss.outline_weight = 0, got prompted; "
+            "nothing teaches the prompted mask: choose another one, or show outlines"
+        )
+    if model.looks > 1 and model.looks_at is None:
+        seen = "mask" if supervised.outline_weight else "heatmap"
+        model = model.model_copy(update={"looks_at": seen})
+    if model.heatmap == "evidence":
+        _check_nobody_learns_the_heatmap(model, rewards, supervised)
+    return model
+
+
+def _check_nobody_learns_the_heatmap(
+    model: ModelParams, rewards: RewardParams, supervised: SupervisedParams
+) -> None:
+    sections = {
+        "supervised_loss": (supervised, HEATMAP_LOSSES),
+        "reward": (rewards, ("heatmap_weight", "activation_weight")),
+    }
+    for section, (params, names) in sections.items():
+        for name in names:
+            if weight := getattr(params, name):
+                raise ValueError(
+                    f"attention.{section}.{name} must be 0 with attention.model.heatmap = evidence, got {weight:g}; that heatmap "
+                    "is computed and does not learn, nor depend on the points: set it to 0, or use heatmap: decoder"
+                )
+    if model.looks > 1 and model.looks_at == "heatmap":
+        raise ValueError(
+            "attention.model.looks_at must be mask with attention.model.heatmap = evidence, got heatmap; it is the same whatever "
+            "the points: use heatmap: decoder"
+        )

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pandas as pd
@@ -73,6 +73,7 @@ from grpo_pipeline.tasks.attention.params import (
     PretrainingTarget,
     RewardParams,
     SupervisedParams,
+    check_sections,
 )
 from grpo_pipeline.tasks.attention.rewards import (
     point_reward_components,
@@ -112,6 +113,10 @@ class AttentionTask(BaseTask):
         "clinical",
         "detail",
     )
+    section_fields: ClassVar[Mapping[str, str]] = {
+        "reward": "rewards",
+        "supervised_loss": "supervised",
+    }
     clinical: ClinicalStatistics | None = None
     execution: ExecutionParams | None = None
     augmentation: AugmentationParams | None = None
@@ -128,6 +133,17 @@ class AttentionTask(BaseTask):
     def repeats_prompts(self) -> bool:
         """Whether a core is the same prompt in every batch: not where augmentation moves it."""
         return self.augmentation is None or not self.augmentation.moves
+
+    def with_sections(self, sections: Mapping[str, Any], *, path: str) -> Self:
+        """Return the task of an arm with sections of its own.
+
+        Raises:
+            ValueError: if a section cannot be an arm's own, its values are not right, or sections do not go together.
+        """
+        changed = super().with_sections(sections, path=path)
+        return replace(
+            changed, model=check_sections(changed.model, changed.rewards, changed.supervised)
+        )
 
     def check_algorithm(self, algorithm: AlgorithmParams) -> None:
         """Refuse credit per point beside a reward of whole sets, and a projection where no component has both losses.
