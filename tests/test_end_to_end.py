@@ -8,9 +8,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from kedro_processes import run
+from kedro_processes import command_of, run
 from mlflow.entities import Run
 from mlflow.tracking import MlflowClient
+
+from grpo_pipeline.statistics.answer import Answer
 
 ARMS = ("supervised", "grpo")
 FOLDER = "attention_smoke"
@@ -62,7 +64,7 @@ def runs_of(client: MlflowClient) -> list[Run]:
 def runs(client: MlflowClient) -> dict[str, Run]:
     """The runs of the first command by name."""
     first = runs_of(client)[:3]
-    return {entry.info.run_name: entry for entry in first}
+    return {command_of(entry): entry for entry in first}
 
 
 def test_every_layer_holds_its_artefacts_none_of_them_pickled_or_half_written(project: Path) -> None:
@@ -127,7 +129,7 @@ def test_the_page_loads_nothing_from_elsewhere(project: Path) -> None:
 
 
 def test_a_parent_and_a_child_for_each_arm_have_finished_with_the_same_metrics(project: Path, runs: dict[str, Run]) -> None:
-    names = ("__default__", "attention.grpo", "attention.supervised")
+    names = ("attention", "attention.grpo", "attention.supervised")
     assert {name: run.info.status for name, run in runs.items()} == dict.fromkeys(names, "FINISHED")
     assert {runs[name].data.tags.get("mlflow.parentRunId") for name in names[1:]} == {runs[names[0]].info.run_id}
     for arm in ARMS:
@@ -145,8 +147,8 @@ def test_mlflow_holds_files_and_tables(client: MlflowClient, runs: dict[str, Run
         return {item.path for item in client.list_artifacts(runs[name].info.run_id, folder)}
 
     parent = {"comparison.json", "learning_curves.json", "roc.json", "image_sheet.png", "report.html", "data_report.json"}
-    assert sorted(parent - files("__default__")) == []
-    assert files("__default__", "config") == {"config/catalog.yml", "config/parameters.yml"}
+    assert sorted(parent - files("attention")) == []
+    assert files("attention", "config") == {"config/catalog.yml", "config/parameters.yml"}
     for arm in ARMS:
         child = {"probe_table.csv", "predictions.csv", "rollouts.csv", "model", "calibration.json", "pyfunc"}
         assert sorted(child - files(f"attention.{arm}")) == []
@@ -155,7 +157,10 @@ def test_mlflow_holds_files_and_tables(client: MlflowClient, runs: dict[str, Run
 
 
 def test_a_run_names_code_command_and_data_and_every_page_and_record_names_the_run(project: Path, runs: dict[str, Run]) -> None:
-    parent = runs["__default__"]
+    parent = runs["attention"]
+    answer = Answer.model_validate_json(versions(project, "08_reporting", "answer.json")[0].read_text(encoding="utf-8"))
+    assert parent.info.run_name == f"attention · seed 0 · {answer.primary.text}"
+    assert (parent.data.tags["mlflow.note.content"], parent.data.tags["verdict"]) == (answer.markdown, answer.verdict)
     head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=project, capture_output=True, text=True, check=True).stdout.strip()
     tags = parent.data.tags
     assert tags["argv"] == "kedro run --env smoke"
@@ -165,8 +170,8 @@ def test_a_run_names_code_command_and_data_and_every_page_and_record_names_the_r
     digest = json.loads((project / "data/05_model_input" / FOLDER / "examples" / "meta.json").read_text())["digest"]
     inputs = {name: [item.dataset for item in run.inputs.dataset_inputs] for name, run in runs.items()}
     digests = {name: [(dataset.name, dataset.digest) for dataset in found] for name, found in inputs.items()}
-    assert [name for name, _ in digests["__default__"]] == ["attention.examples"]
-    assert digests == dict.fromkeys(runs, digests["__default__"])  # each arm's run says, too, what it was trained on
+    assert [name for name, _ in digests["attention"]] == ["attention.examples"]
+    assert digests == dict.fromkeys(runs, digests["attention"])  # each arm's run says, too, what it was trained on
     assert tags["data.attention.examples.digest"] == digest
     assert parent.data.params["attention.training.epochs"] == "2"
     record = json.loads((project / f"data/.runs/{FOLDER}.json").read_text())
@@ -175,7 +180,7 @@ def test_a_run_names_code_command_and_data_and_every_page_and_record_names_the_r
     assert newest in made
     page = (project / f"data/08_reporting/{FOLDER}/report.html").read_text(encoding="utf-8")
     assert f"<dd>{newest}</dd>" in page
-    for name in ("__default__", *(f"attention.{arm}" for arm in ARMS)):
+    for name in ("attention", *(f"attention.{arm}" for arm in ARMS)):
         assert runs[name].data.tags["run.identity"] in made
 
 

@@ -78,7 +78,12 @@ def finished_runs(project: Path) -> dict[str, Run]:
     client = MlflowClient(f"sqlite:///{project / 'mlflow.db'}")
     experiment = client.get_experiment_by_name("grpo_pipeline_smoke")
     runs = client.search_runs([experiment.experiment_id], filter_string="attributes.status = 'FINISHED'")
-    return {run.info.run_name: run for run in runs}
+    return {command_of(run): run for run in runs}
+
+
+def command_of(run: Run) -> str:
+    """Return the pipelines of a parent, which its name begins with, or the name of a child."""
+    return str(run.info.run_name).partition(" · ")[0]
 
 
 def tracked_files(project: Path) -> set[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import requests
-from kedro_processes import clean_environ
+from kedro_processes import clean_environ, command_of
 from mlflow_server import Server
 
 FAKE = """
@@ -102,7 +102,7 @@ def test_a_real_server_takes_a_whole_evaluation(smoke_copy, real_server, slow_ip
     client = MlflowClient(real_server)
     [experiment] = [found for found in client.search_experiments() if found.name == "grpo_pipeline_smoke"]
     runs = client.search_runs([experiment.experiment_id])
-    assert sorted(run.info.run_name for run in runs) == ["attention.grpo", "attention.supervised", "attention_evaluate"]
+    assert sorted(command_of(run) for run in runs) == ["attention.grpo", "attention.supervised", "attention_evaluate"]
     assert {run.info.status for run in runs} == {"FINISHED"}
-    [parent] = [run for run in runs if run.info.run_name == "attention_evaluate"]
+    [parent] = [run for run in runs if command_of(run) == "attention_evaluate"]
     assert "report.html" in [Path(file.path).name for file in client.list_artifacts(parent.info.run_id)]

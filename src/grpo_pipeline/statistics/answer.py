@@ -71,11 +71,14 @@ class Change(BaseModel):
         """Write title, values and difference: ``AUROC 0.64 → 0.84, +0.21 [+0.14, +0.28]``."""
         if self.before is None or self.after is None or self.difference is None:
             return f"{self.title}: {self.reason or 'not compared'}"
+        return f"{self.title} {self.before:.2f} → {self.after:.2f}, {self.gap}"
+
+    @property
+    def gap(self) -> str:
+        """Write the difference with its interval: ``+0.21 [+0.14, +0.28]``."""
         low, high = self.interval or (None, None)
         interval = "" if low is None or high is None else f" [{low:+.2f}, {high:+.2f}]"
-        return (
-            f"{self.title} {self.before:.2f} → {self.after:.2f}, {self.difference:+.2f}{interval}"
-        )
+        return "" if self.difference is None else f"{self.difference:+.2f}{interval}"
 
 
 class Beside(BaseModel):
@@ -93,6 +96,11 @@ class Beside(BaseModel):
     kind: str
     name: str | None
     change: Change
+
+    @property
+    def said(self) -> str:
+        """Write name, value and verdict: ``blobs (0.66): better, +0.18``."""
+        return f"{self.name} ({_short(self.change.before)}): {self.change.said.lower()}"
 
 
 class Cost(BaseModel):
@@ -193,6 +201,39 @@ class Answer(BaseModel):
         """Say task, primary metric and verdict in a line: a title."""
         return f"{self.task.capitalize()}: {self.primary.text}, {self.verdict}"
 
+    @property
+    def remarks(self) -> list[str]:
+        """Say in a few words each what stands behind the verdict, and what got worse."""
+        remarks = [f"learned from reward: {self.learned}: {self.why}"]
+        if self.fixed is not None:
+            remarks.append(f"against the best fixed rule, {self.fixed.said}")
+        if self.ceiling is not None:
+            value = (
+                "-" if self.ceiling.change.before is None else f"{self.ceiling.change.before:.2f}"
+            )
+            remarks.append(f"a ceiling: {self.ceiling.name} knows the answer, and has {value}")
+        remarks += [f"against the arm {one.said}" for one in self.arms if one.name != self.control]
+        if self.looked_at:
+            named = f": {', '.join(self.worse)}" if self.worse else ""
+            remarks.append(f"got worse: {len(self.worse)} of {self.looked_at} metrics{named}")
+        if self.same_everywhere:
+            remarks.append(
+                f"the same for every input, do not read it: {', '.join(self.same_everywhere)}"
+            )
+        return remarks
+
+    @property
+    def markdown(self) -> str:
+        """Write the answer as Markdown: verdict, remarks, and the table of the short list."""
+        rows = [
+            f"| {row.title} | {_short(row.before)} | {_short(row.after)} | {row.gap} | {row.tone} |"
+            for row in self.rows
+        ]
+        head = f"| metric | {self.control} | {self.arm} | {self.arm} - {self.control} | |"
+        lines = [f"**{self.task.capitalize()}: {self.verdict}.** {self.sentence}", ""]
+        lines += [f"- {remark}" for remark in self.remarks]
+        return "\n".join([*lines, "", head, "|---|---|---|---|---|", *rows])
+
     @classmethod
     def of(cls, comparison: Mapping[str, Any], suite: MetricSuite) -> Self:
         """Read the answer from a comparison document (docs/metrics.md).
@@ -261,6 +302,10 @@ class Answer(BaseModel):
             commit=comparison["commit"],
             run=comparison.get("run", ""),
         )
+
+
+def _short(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
 
 
 def change(

@@ -239,6 +239,15 @@ class Runs:
         self._writer.post(lambda: self._live.log_inputs(self._id(run), [item]))
         self.set_tags(run, {f"data.{name}.digest": digest})
 
+    def describe(self, run: str, name: str, tags: Mapping[str, str]) -> None:
+        """Give a run the name and the tags under which people look for it."""
+
+        def work() -> None:
+            self._live.update_run(self._id(run), name=name)
+            log_tags(self._live, self._id(run), tags)
+
+        self._writer.post(work)
+
     def set_tags(self, run: str, tags: Mapping[str, str], *, is_last: bool = False) -> None:
         """Set tags; ``is_last`` for those that say how a run ended."""
         self._writer.post(lambda: log_tags(self._live, self._id(run), tags), is_last=is_last)

@@ -21,6 +21,7 @@ from kedro.pipeline.node import Node
 from grpo_pipeline.pipelines.arms import GROUPS
 from grpo_pipeline.pipelines.experiments.trials.records import TrialRecord
 from grpo_pipeline.runs.process import source_tags
+from grpo_pipeline.statistics.answer import Answer
 from grpo_pipeline.tracking.metrics import (
     arm_parameters,
     arm_scores,
@@ -202,6 +203,7 @@ class Tracker:
         self._served: list[tuple[Arm | None, Path]] = []
         self._catalog: DataCatalog | None = None
         self._runs: Any = None
+        self._name, self._told = "", list[Answer]()
         self._lock, self._is_over = threading.RLock(), False
 
     @property
@@ -288,6 +290,8 @@ class Tracker:
             self._with_run(arm, partial(self._runs.log_rows, rows=data))
         elif name.endswith(".comparison") and isinstance(data, Mapping):
             self._log_comparison(data)
+        elif name.endswith(".answer") and isinstance(data, Mapping):
+            self._tell(Answer.model_validate(data))
         elif isinstance(data, TrialRecord):
             self._runs.log_ended(ended_run(data, sep=self._config.tracking.params.dict_params.sep))
         elif name.endswith(".compare.result"):
@@ -344,8 +348,8 @@ class Tracker:
         )
         tags = {**source_tags(self._project, sys.argv), **tags}
         location = artifact_location(self._config, self._project, uri=self.uri)
-        name = self._config.tracking.run.name or names
-        runs.open(name, tags=tags, artifacts=location)
+        self._name = self._config.tracking.run.name or names
+        runs.open(self._name, tags=tags, artifacts=location)
         self._runs = runs
 
     def _open_child(self, arm: Arm) -> None:
@@ -406,6 +410,18 @@ class Tracker:
             if not arm.awaits_checkpoint:
                 self._open_child(arm)
             self._with_run(arm, partial(self._runs.log_scores, scores=scores))
+
+    def _tell(self, answer: Answer) -> None:
+        """Name the parent by the answers of its tasks, and describe it with them."""
+        if self._runs is None:
+            return
+        self._told.append(answer)
+        short = [one.primary.text if len(self._told) == 1 else one.headline for one in self._told]
+        command = answer.task if self._name == "__default__" else self._name
+        name = " · ".join([command, f"seed {answer.seeds[0]}", *short])
+        tags = {"verdict": ", ".join(one.verdict for one in self._told)}
+        notes = "\n\n".join(one.markdown for one in self._told)
+        self._runs.describe(PARENT, name, {**tags, "mlflow.note.content": notes})
 
     def _log_input(self, name: str, data: Any) -> None:
         """Log the digest of input data to the parent and to each arm of its task, whose nodes read it through others."""
