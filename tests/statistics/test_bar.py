@@ -82,6 +82,29 @@ def test_the_bar_is_met_where_all_four_conditions_are(case: Any, direction: Any)
     assert ("own − begun: no statement" in sentence) == (gaps[0] is None)
 
 
+def test_each_arm_is_judged_by_its_own_difference_to_the_control() -> None:
+    gaps = {"begun": {"m": entry(UP)}}
+    found = judge_bar(
+        dict.fromkeys(("trawl", "line", "net"), gaps), {}, Bar(metrics=("m",), start="begun"), {"m": METRIC},
+        control="trawl", differences={"line": {"m": entry(DOWN)}, "net": {"m": entry(UP)}},
+    )  # fmt: skip
+    assert {arm: of_metrics["m"]["verdict"] for arm, of_metrics in found.items()} == {
+        "trawl": "met", "line": "missed", "net": "met",
+    }  # fmt: skip
+
+
+def test_a_fixed_rule_without_a_value_is_not_the_hardest() -> None:
+    metrics, bar = {"m": replace(METRIC, better="lower")}, replace(BAR, start="middle", shuffled="")
+    gaps = {"middle": {"m": entry(UP, -1)}, "blobs": {"m": entry(AT, -1)}}
+    for unknown, hardest in (("blobs", "middle"), ("middle", "blobs"), (None, "blobs")):
+        values = {rule: {"m": None if rule == unknown else 0.5} for rule in gaps}
+        found = judge_bar({"trawl": gaps}, {"trawl": values}, bar, metrics, control="trawl", differences={})
+        assert found["trawl"]["m"]["conditions"]["fixed"]["than"] == hardest
+    nothing = {rule: {"m": None} for rule in gaps}
+    found = judge_bar({"trawl": gaps}, {"trawl": nothing}, bar, metrics, control="trawl", differences={})
+    assert found["trawl"]["m"]["verdict"] == "no statement"
+
+
 def test_a_condition_that_the_task_does_not_have_decides_nothing() -> None:
     bar = Bar(metrics=("m",), start="begun")
     found = judged([UP, UP, DOWN, DOWN, DOWN], [AT, UP, UP, UP], bar=bar)

@@ -89,6 +89,9 @@ FEW = "no interval: {}, fewer than 10"
         (estimate(0.5, [0.4, 0.6, 0.5, np.nan]), 10,
          {"value": 0.5, "ci95": None, "n": 10, "undefined_resamples": 1,
           "reason": "no interval: undefined in 1 of 4 resamples (needs both classes)"}),
+        # Undefined in exactly the share that may be: 2 of 20.
+        (estimate(0.5, [0.4, 0.6] * 9 + [np.nan] * 2), 10,
+         {"value": 0.5, "ci95": approx([0.4, 0.6]), "undefined_resamples": 2, "n": 10, "se": approx(0.1, abs=0.01)}),
         # An interval holds its own value, wherever the resamples lie.
         (estimate(0.036, np.linspace(0.037, 0.091, 101)), 10,
          {"value": 0.036, "ci95": [0.036, approx(0.037 + 0.975 * 0.054)], "se": approx(0.01582, abs=1e-5), "n": 10}),
@@ -117,6 +120,16 @@ def test_what_no_resample_changes_has_the_exact_bound(clusters):
     # In the middle of [-1, 3], with u = 1 - 0.025^(1/C) at either end: (1 - u) 0.5 - u and (1 - u) 0.5 + 3 u.
     unseen = 1 - 0.025 ** (1 / clusters)
     assert exact_interval(0.5, (-1.0, 3.0), clusters=clusters) == approx((0.5 - 1.5 * unseen, 0.5 + 2.5 * unseen))
+    # What has no end on one side says nothing of the other.
+    for bounds in ((-1.0, np.inf), (-np.inf, 3.0)):
+        assert exact_interval(0.5, bounds, clusters=clusters) == (0.5, 0.5)
+
+
+def test_resamples_vary_where_they_differ_by_more_than_rounding():
+    # Rounding is 1e-12 + 1e-9 of the value: 1e-6 beside 1000, 1e-12 beside 0; undefined ones do not count.
+    for value, apart, varies in ((1000.0, 2e-6, True), (1000.0, 5e-7, False), (0.0, 2e-12, True), (0.0, 5e-13, False)):
+        assert estimate(value, [value, value + apart, np.nan]).varies == varies
+    assert not estimate(np.nan, [np.nan] * 3).varies
 
 
 @pytest.mark.parametrize(("value", "bounds"), [(1.0, (-1.0, 1.0)), (-1.0, (-1.0, 1.0)), (0.2, (-1.0, 1.0)), (0.3, (-2.0, 1.0))])
