@@ -14,7 +14,7 @@ from tiny_choices import TinyChoices, own_rates
 from grpo_pipeline.core.rewards import combine_rewards
 from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.core.types import ReferenceScores, Rollouts, Scores
-from grpo_pipeline.pipelines.step import accumulate, collect
+from grpo_pipeline.pipelines.step import accumulate, collect, update
 from grpo_pipeline.pipelines.training.loop import StepRunner
 
 F64 = torch.float64
@@ -159,3 +159,25 @@ def test_a_micro_batch_decodes_its_own_and_its_uniform_samples_from_features_of_
     assert found.outcomes == ("decoded", context, "drawn", "replicated")
     assert found.uniform == collect.UniformSamples("repeated", "uniform", ("decoded", context, "uniform", "repeated"))
     assert accumulate.attach_micro_batch(Decoding(), state, given, 1) is given
+
+
+@pytest.mark.parametrize(
+    ("level", "ratios"),
+    [("decision", (0.2, 0.5)), ("joint", (0.7, 0.7)), ("sequence", (0.35, 0.35))],  # 0.2 and 0.5, their sum, their mean
+)
+def test_a_kl_with_ratios_has_those_of_the_level_of_the_policy_loss(level: str, ratios: tuple[float, float]) -> None:
+    algorithm = algorithm_params(
+        name="gspo" if level == "sequence" else "grpo", kl_estimator="ratio_k3",
+        policy_loss={"ratio_level": level, "reduction": "per_sequence"},
+    )  # fmt: skip
+    is_valid = torch.tensor([[[True, True, False]]])
+    scores = SimpleNamespace(logprobs=torch.tensor([[[-1.0, -2.0, 0.0]]], dtype=F64))
+    experience = SimpleNamespace(
+        rollouts=Rollouts(torch.zeros(1, 1, 3), torch.tensor([[[-1.2, -2.5, 0.0]]], dtype=F64), is_valid),
+        reference=ReferenceScores(torch.tensor([[[-1.5, -1.75, 0.0]]], dtype=F64)),
+        share=None,
+    )
+    found = update._estimated_kl(algorithm, algorithm.policy_loss, scores, experience)
+    # exp(d) - 1 - d for d = -0.5 and 0.25, each times its ratio; the mean over the two decisions that were taken.
+    each = (math.exp(-0.5) - 0.5, math.exp(0.25) - 1.25)
+    assert float(found) == pytest.approx(sum(math.exp(r) * x for r, x in zip(ratios, each, strict=True)) / 2)
