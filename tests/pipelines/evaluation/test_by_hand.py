@@ -131,6 +131,9 @@ def test_the_bar_knows_starts_values_and_lengths_of_training() -> None:
         "than": "line", "verdict": "no difference shown", "value": pytest.approx(2.0), "ci95": None, "trained_longer": True,
     }  # fmt: skip
     assert found["moved"] == {"net": True, "line": False}
+    # Both are beaten: the one with the higher value, 5 and more beside 2, is the harder.
+    beaten = compared(suite=replace(SUITE, bar=replace(bar, fixed=("begun", "drift"))))
+    assert beaten["bar"]["net"]["milk"]["conditions"]["fixed"]["than"] == "drift"
     assert found["training"]["net"] == {"steps": 9, "samples": 36, "reward_calls": 36, "learns_from_reward": True}
     # Of an arm that has not moved no gain is told.
     assert gains_of_moved(found) == {"net": found["policy_gain"]["net"]}

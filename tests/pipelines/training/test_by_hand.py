@@ -1,6 +1,7 @@
 """Nodes beside the loop, on tasks that only note what they are asked: frames, tables of many batches, replayed groups, starts."""
 
 import logging
+from contextlib import contextmanager
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +16,7 @@ from tiny_choices import ChoicePolicy, TinyChoices, own_rates
 from grpo_pipeline.core.params import AlgorithmParams
 from grpo_pipeline.core.rng import Stream, numpy_generator, step_generator
 from grpo_pipeline.core.storage.checkpoint import NoCheckpoint
-from grpo_pipeline.core.storage.weights import ModelWeights
+from grpo_pipeline.core.storage.weights import ModelWeights, digest_of_tensors, save_weights
 from grpo_pipeline.core.training.replay import StoredGroup
 from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.pipelines.evaluation import nodes as evaluation
@@ -224,6 +225,102 @@ def test_a_run_has_the_whole_batches_of_its_epochs_or_its_most_steps(
     assert nodes.build_state(algorithm_params(kl_weight=0.0), training, 8, Asked(), None).reference is None
     replay = nodes.build_state(algorithm_params(replay=REPLAY), training, 8, Asked(), None).replay
     assert (replay.capacity, replay.max_age_steps) == (20, 9)
+
+
+@pytest.mark.parametrize(("micro_batch_size", "prompts"), [(None, 5), (3, 3), (9, 5)])
+def test_a_probe_reads_the_first_batch_of_the_run_or_its_first_piece(micro_batch_size: Any, prompts: int) -> None:
+    class Batched(Asked):
+        def make_batch(self, data: Any, rows: np.ndarray, *, generator: Any = None) -> Any:
+            return data, rows.tolist(), generator.initial_seed()
+
+        def with_oracle(self, data: Any) -> Any:
+            return f"{data} with the truth"
+
+    training = training_params(batch_size=5, micro_batch_size=micro_batch_size)
+    first = TRAIN[numpy_generator(9, Stream.ORDER, 0).permutation(23)[:5]].tolist()
+    noise = step_generator(9, 0, stream=Stream.BATCH).initial_seed()
+    for algorithm, data in (
+        (algorithm_params(), "data"),
+        (algorithm_params("supervised", proposal="oracle"), "data with the truth"),
+    ):
+        found = nodes.pick_probe_batch(algorithm, training, 9, Batched(), "data")
+        assert found == (data, first[:prompts], noise)
+
+
+def test_a_run_whose_probe_began_at_another_ratio_does_not_start() -> None:
+    task, algorithm, training = Asked(), algorithm_params(), own_rates(training_params(), 0.1)
+    task.fingerprint = lambda *args, **kwargs: {}
+
+    def begun(metrics: Any) -> Any:
+        state = nodes.build_state(algorithm, training, 0, task, None)
+        return next(nodes.train(algorithm, training, "never", task, None, state, NoCheckpoint("x"), metrics))
+
+    assert begun({"policy/ratio_mean": 1.0}) == begun({}) == begun(None) == ([], False)
+    with pytest.raises(ValueError, match="1.01"):
+        begun({"policy/ratio_mean": 1.01})
+
+
+class Resumable(Asked):
+    def fingerprint(self, data: Any, *, draws: bool = True) -> dict[str, Any]:
+        return {"draws": draws}
+
+    def make_batch(self, data: Any, rows: np.ndarray, *, generator: Any = None) -> Any:
+        return TinyChoices.make_batch(self, data, rows % 8, generator=generator)
+
+    def encode(self, policy: Any, batch: Any) -> Any:
+        return TinyChoices.encode(self, policy, batch)
+
+    def validate(self, *args: Any, n_samples: int, **kwargs: Any) -> dict[str, float]:
+        return {"n_samples": n_samples}
+
+
+def steps_of(task: Any, algorithm: AlgorithmParams, **changes: Any) -> list[Any]:
+    training = own_rates(training_params(**{"batch_size": 5, "epochs": 1, "animation_frames": 0} | changes), 0.1)
+    state = nodes.build_state(algorithm, training, 4, task, None)
+    return list(nodes.train(algorithm, training, "never", task, None, state, NoCheckpoint("x"), {}))
+
+
+def test_a_checkpoint_knows_a_frozen_reference_by_its_own_weights(tmp_path: Any) -> None:
+    """A reference from a file is not the policy at its start; one that moves is stored whole."""
+    save_weights(tmp_path / "w", weights(33))
+    reference = {"update": "frozen", "path": str(tmp_path / "w")}
+    last = steps_of(Resumable(), algorithm_params(reference=reference, kl_estimator="k3"))[-1][1]
+    assert last.frozen_reference == digest_of_tensors(ChoicePolicy(33).state_dict())
+    assert last.reference is None
+    moving = steps_of(Resumable(), algorithm_params(reference=reference | {"update": "copy"}, kl_estimator="k3"))[-1][1]
+    assert moving.frozen_reference is None
+    assert moving.reference is not None
+
+
+@pytest.mark.parametrize(("every", "epochs", "steps"), [(1, 2, [3, 7]), (2, 5, [7, 15, 19]), (3, 2, [7])])
+def test_validation_comes_after_every_few_epochs_and_at_the_end_with_samples_of_its_own(
+    every: int, epochs: int, steps: list[int]
+) -> None:
+    """23 rows in batches of 5 are 4 steps an epoch."""
+    more = {"validate_every_epochs": every, "validation_samples": 7, "group_size": 4, "log_every_steps": 99}
+    yielded = steps_of(Resumable(), algorithm_params("supervised"), epochs=epochs, **more)
+    rows = [row for rows, _ in yielded for row in rows if row["split"] == "val"]
+    assert rows == [{"step": step, "epoch": step // 4, "split": "val", "n_samples": 7} for step in steps]
+
+
+def test_calls_out_of_time_are_added_up_while_a_run_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[dict[str, Any]] = []
+
+    @contextmanager
+    def shown(total: int, title: str) -> Any:
+        yield SimpleNamespace(update=lambda steps, **values: told.append(values))
+
+    late = iter([{}, {"reward/late_calls": 2.0}, {}, {"reward/late_calls": 3.0}])
+    step = nodes._Loop.step
+
+    def delayed(self: Any, *given: Any) -> Any:
+        state, rows = step(self, *given)
+        return state, [rows[0] | next(late), *rows[1:]]
+
+    monkeypatch.setattr(nodes, "progress", shown)
+    monkeypatch.setattr(nodes._Loop, "step", delayed)
+    steps_of(Resumable(), algorithm_params())
+    assert [one.get("reward calls out of time") for one in told] == [None, 2.0, 2.0, 5.0]
 
 
 def test_every_refusal_of_a_start_is_asked_for() -> None:
