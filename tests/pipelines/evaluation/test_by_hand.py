@@ -7,7 +7,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from grpo_pipeline.pipelines.evaluation import nodes
 from grpo_pipeline.pipelines.evaluation.comparison import compare, gains_of_moved, unscored_sentences
+from grpo_pipeline.pipelines.experiments.compare import nodes as compare_nodes
+from grpo_pipeline.pipelines.experiments.cross_validation import nodes as fold_nodes
 from grpo_pipeline.pipelines.params import EvaluationParams
 from grpo_pipeline.statistics.bootstrap import cluster_weights
 from grpo_pipeline.statistics.metric import Bar, MetricSuite, Unit, has_value, mean_metric
@@ -149,3 +152,20 @@ def test_of_one_sample_that_has_no_value_is_told_where_it_was_lost() -> None:
     assert "12.5%" in said
     assert "0.0%" not in said
     assert list(unscored_sentences({"net": {"fresh": {"test": {"count": 0.0, "share": 0.0}}}})) == []
+
+
+def test_the_options_of_the_metrics_arrive_at_every_node_that_computes_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def build(task: str, options: Any) -> MetricSuite:
+        asked.append((task, dict(options)))
+        return SUITE
+
+    for module in (nodes, compare_nodes, fold_nodes):
+        monkeypatch.setattr(module, "build_suite", build)
+    params = PARAMS.model_copy(update={"metric_options": {"bins": 3.0}})
+    nodes.compare_arms(params, "x", **ARMS)
+    result = {"arms": {"line": {"metrics": {"milk": {}}}}, "control": "line"}
+    assert [*compare_nodes.metrics_of(params, result)] == [*fold_nodes.metrics_of(params, result)] == ["milk"]
+    assert fold_nodes.suite_of(params) is SUITE
+    assert asked == [("attention", {"bins": 3.0})] * 4
