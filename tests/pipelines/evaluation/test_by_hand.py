@@ -1,6 +1,7 @@
 """Arms, rules, seed and limits arrive in the comparison: twelve farms of two cows, of a task that no other file knows."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -169,3 +170,14 @@ def test_the_options_of_the_metrics_arrive_at_every_node_that_computes_some(monk
     assert [*compare_nodes.metrics_of(params, result)] == [*fold_nodes.metrics_of(params, result)] == ["milk"]
     assert fold_nodes.suite_of(params) is SUITE
     assert asked == [("attention", {"bins": 3.0})] * 4
+
+
+def test_baselines_are_fitted_with_the_seed_and_rows_of_the_split_that_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(nodes, "resolve_name", lambda name: lambda *given, seed: asked.append((*given, seed)) or ARMS["rod"])
+    task = SimpleNamespace(rows=lambda data, split: (data, split))
+    params = PARAMS.model_copy(update={"split": "val", "baselines": ("mean", "forest")})
+    assert nodes.fit_baselines(params, task, "data") is ARMS["rod"]
+    assert asked == [(task, "data", ("mean", "forest"), ("data", "val"), 5)]
+    assert nodes.fit_baselines(PARAMS, task, "data").empty
+    assert len(asked) == 1

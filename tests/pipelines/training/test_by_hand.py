@@ -14,11 +14,12 @@ from tiny_attention import algorithm_params, section, training_params
 from tiny_choices import ChoicePolicy, TinyChoices, own_rates
 
 from grpo_pipeline.core.params import AlgorithmParams
+from grpo_pipeline.core.rewards import combine_rewards
 from grpo_pipeline.core.rng import Stream, numpy_generator, step_generator
-from grpo_pipeline.core.storage.checkpoint import NoCheckpoint
+from grpo_pipeline.core.storage.checkpoint import Checkpoint, NoCheckpoint
 from grpo_pipeline.core.storage.weights import ModelWeights, digest_of_tensors, save_weights
 from grpo_pipeline.core.training.replay import StoredGroup
-from grpo_pipeline.core.types import Rollouts
+from grpo_pipeline.core.types import Advantages, Credits, Rollouts
 from grpo_pipeline.pipelines.evaluation import nodes as evaluation
 from grpo_pipeline.pipelines.params import SamplingParams
 from grpo_pipeline.pipelines.step.collect import Replayed
@@ -26,6 +27,7 @@ from grpo_pipeline.pipelines.training import loader, nodes, stages
 from grpo_pipeline.pipelines.training.loop import Film, StepRunner, merge_metrics, quiet_nodes, to_floats
 from grpo_pipeline.tasks.exported import TrainedArms
 
+BLANK = Checkpoint(policy={}, optimizer={}, reference=None, rng={}, progress={})
 TRAIN, VAL, TEST = np.arange(100, 123), np.arange(40, 60), np.arange(200, 333)  # 23, 20 and 133 rows
 
 
@@ -301,6 +303,28 @@ def test_validation_comes_after_every_few_epochs_and_at_the_end_with_samples_of_
     yielded = steps_of(Resumable(), algorithm_params("supervised"), epochs=epochs, **more)
     rows = [row for rows, _ in yielded for row in rows if row["split"] == "val"]
     assert rows == [{"step": step, "epoch": step // 4, "split": "val", "n_samples": 7} for step in steps]
+
+
+def test_the_advantage_of_a_credited_sample_is_the_mean_over_the_decisions_that_it_took() -> None:
+    f64 = torch.float64
+    is_valid = torch.tensor([[[True, True, False], [True, False, False]]])
+    credits = Credits(torch.tensor([[[1.0, 3.0, 0.0], [5.0, 0.0, 0.0]]], dtype=f64), is_valid)
+    rewards = replace(combine_rewards({"hit": torch.tensor([[4.0, 5.0]], dtype=f64)}, {"hit": 2.0}), credits=credits)
+    taught = Advantages(torch.tensor([[[-2.0, 3.0, 0.0], [2.0, 0.0, 0.0]]], dtype=f64), torch.tensor([False]))
+    found = nodes.add_rewards(pd.DataFrame({"row": [7, 7]}), rewards, taught)
+    assert found.to_dict("list") == {
+        "row": [7, 7], "reward_hit": [4.0, 5.0], "credit_0": [1.0, 5.0], "credit_1": [3.0, 0.0], "credit_2": [0.0, 0.0],
+        "reward": [8.0, 10.0], "advantage": [0.5, 2.0], "group_is_tied": [False, False],
+    }  # fmt: skip
+
+
+def test_the_film_of_a_run_says_the_steps_of_its_frames() -> None:
+    frames = {f"{step:09d}/{name}": torch.full((2,), 10.0 * step + at) for step in (8, 0, 12) for at, name in enumerate("ab")}
+    found = nodes.develop(replace(BLANK, frames=frames))
+    assert {name: shown.tolist() for name, shown in found.items()} == {
+        "step": [0, 8, 12], "a": [[0.0] * 2, [80.0] * 2, [120.0] * 2], "b": [[1.0] * 2, [81.0] * 2, [121.0] * 2],
+    }  # fmt: skip
+    assert nodes.develop(BLANK) == {}
 
 
 def test_calls_out_of_time_are_added_up_while_a_run_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
