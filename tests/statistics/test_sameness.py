@@ -75,6 +75,11 @@ def test_each_kind_of_output_has_a_limit_of_its_own_that_is_the_same():
 
 def test_two_inputs_say_nothing_and_unknown_numbers_are_left_out():
     assert measure_sameness({"prob": np.array([0.5, 0.5])}, OUTPUTS) == {}
+    # What is 0 everywhere, or known nowhere, is the same everywhere.
+    for numbers in (np.zeros(3), np.full(3, np.nan)):
+        assert measure_sameness({"prob": numbers}, OUTPUTS)["probability"] | {"of": ""} == {
+            "share": 1.0, "of": "", "n": 3, "is_same": True,
+        }  # fmt: skip
     entry = measure_sameness({"prob": np.array([0.2, np.nan, 0.8])}, OUTPUTS)["probability"]
     assert entry["share"] == pytest.approx(0.25 / 0.34)
 

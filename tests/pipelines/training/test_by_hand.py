@@ -25,6 +25,8 @@ from grpo_pipeline.pipelines.params import SamplingParams
 from grpo_pipeline.pipelines.step.collect import Replayed
 from grpo_pipeline.pipelines.training import loader, nodes, stages
 from grpo_pipeline.pipelines.training.loop import Film, StepRunner, merge_metrics, quiet_nodes, to_floats
+from grpo_pipeline.pipelines.training.resuming import run_parameters
+from grpo_pipeline.rewards.workers import LATE
 from grpo_pipeline.tasks.exported import TrainedArms
 
 BLANK = Checkpoint(policy={}, optimizer={}, reference=None, rng={}, progress={})
@@ -103,6 +105,16 @@ def test_frames_come_at_even_ends_of_epochs_of_six_rows_of_the_seed(epochs: int,
     rows = tuple(sorted(numpy_generator(5, Stream.FRAME_ROWS).permutation(VAL)[:6].tolist()))
     assert set(task.frames) <= {(5, *rows)}
     assert not taken or torch.equal(before, torch.get_rng_state())
+
+
+@pytest.mark.parametrize(("total", "taken"), [(8, [0, 8]), (10, [0, 10]), (12, [0, 12])])
+def test_an_epoch_that_a_run_does_not_end_counts_for_the_spread_of_its_frames(total: int, taken: list[int]) -> None:
+    """Two frames of 2, of 2.5 and of 3 epochs: the begun one is an epoch, so that none is taken at its start."""
+    task = Asked()
+    film = Film(task, None, training_params(batch_size=5, animation_frames=2), state_at(0, total), {})
+    for step in range(1, total + 1):
+        film.take(state_at(step, total))
+    assert [int(name.partition("/")[0]) for name in film.frames] == taken
 
 
 def test_a_film_that_goes_on_has_the_frames_before_and_none_of_its_first_step() -> None:
@@ -229,15 +241,28 @@ def test_a_run_has_the_whole_batches_of_its_epochs_or_its_most_steps(
     assert (replay.capacity, replay.max_age_steps) == (20, 9)
 
 
+class Batched(Asked):
+    """A batch says of which data, rows and noise it is."""
+
+    def make_batch(self, data: Any, rows: np.ndarray, *, generator: Any = None) -> Any:
+        return data, rows.tolist(), generator.initial_seed()
+
+    def with_oracle(self, data: Any) -> Any:
+        return f"{data} with the truth"
+
+
+@pytest.mark.parametrize("step", [0, 3, 6])
+def test_a_short_training_reads_the_batches_and_the_noise_of_a_run(step: int) -> None:
+    """Step 6 of batches of 5 out of 23 rows is the third one of the second epoch."""
+    state = SimpleNamespace(step=step, generator_seed=9)
+    epoch, place = divmod(step, 4)
+    rows = TRAIN[numpy_generator(9, Stream.ORDER, epoch).permutation(23)[5 * place : 5 * place + 5]].tolist()
+    found = stages.pick_batch(algorithm_params(), training_params(batch_size=5), Batched(), "data", state)
+    assert found == ("data", rows, step_generator(9, step, stream=Stream.BATCH).initial_seed())
+
+
 @pytest.mark.parametrize(("micro_batch_size", "prompts"), [(None, 5), (3, 3), (9, 5)])
 def test_a_probe_reads_the_first_batch_of_the_run_or_its_first_piece(micro_batch_size: Any, prompts: int) -> None:
-    class Batched(Asked):
-        def make_batch(self, data: Any, rows: np.ndarray, *, generator: Any = None) -> Any:
-            return data, rows.tolist(), generator.initial_seed()
-
-        def with_oracle(self, data: Any) -> Any:
-            return f"{data} with the truth"
-
     training = training_params(batch_size=5, micro_batch_size=micro_batch_size)
     first = TRAIN[numpy_generator(9, Stream.ORDER, 0).permutation(23)[:5]].tolist()
     noise = step_generator(9, 0, stream=Stream.BATCH).initial_seed()
@@ -400,6 +425,38 @@ def test_a_logger_that_says_less_than_warnings_stays_as_quiet() -> None:
             assert logger.level == level
     finally:
         logger.setLevel(before)
+
+
+def test_a_step_tells_the_calls_that_ran_out_of_time_in_it_alone() -> None:
+    class Hanging(TinyChoices):
+        late = 0
+
+        def reward(self, *given: Any) -> Any:
+            for _ in range(self.late):
+                LATE.add("mine:part", seconds=1.0)
+            return super().reward(*given)
+
+    training = own_rates(training_params(batch_size=8, group_size=4), 0.1)
+    algorithm, task = algorithm_params(), Hanging()
+    state, runner = nodes.build_state(algorithm, training, 0, task, None), StepRunner(task, algorithm, training)
+    LATE.add("mine:part", seconds=1.0)  # before the run
+    told = []
+    for late in (0, 2, 0, 1):
+        task.late = late
+        state, metrics = runner(replace(state, total_steps=9), task.make_batch(None, np.arange(8)))
+        told.append(metrics.get("reward/late_calls"))
+    assert told == [None, 2.0, None, 1.0]
+
+
+@pytest.mark.parametrize(("proposal", "draws"), [("policy", True), ("uniform", True), ("oracle", True), ("none", False)])
+def test_a_run_is_known_by_its_seed_and_by_what_its_proposal_reads(proposal: str, draws: bool) -> None:
+    algorithm = algorithm_params(*(() if proposal == "policy" else ("supervised",)), proposal=proposal)
+    short, longer = (training_params(epochs=epochs, max_steps=epochs) for epochs in (2, 3))
+    found = run_parameters(algorithm, short, Resumable(), None, seed=8)
+    assert (found["seed"], found["task"]) == (8, {"draws": draws})
+    assert found == run_parameters(algorithm, longer, Resumable(), None, seed=8)
+    for other in (training_params(group_size=5), training_params(validate_every_epochs=7)):
+        assert run_parameters(algorithm, other, Resumable(), None, seed=8)["training"] != found["training"]
 
 
 def test_update_epochs_follow_the_step() -> None:
