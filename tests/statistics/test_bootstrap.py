@@ -69,6 +69,7 @@ def test_intervals_and_paired_differences_are_taken_resample_by_resample():
     difference = paired_difference(treated, estimate(0.5, [0.4, 0.8, 0.1], n=7, bounds=(-3.0, 2.0)))
     assert (difference.value, difference.n, difference.clusters) == (pytest.approx(0.3), 7, 12)
     assert difference.bounds == (-2.0, 4.0)
+    assert paired_difference(treated, estimate(0.5, [0.0] * 3, reason="another")).reason == "needs both classes"
     np.testing.assert_allclose(difference.resamples, [0.3, 0.1, np.nan])
     with pytest.raises(ValueError, match="paired estimates must share their resamples, got 2 and 3"):
         paired_difference(estimate(0.0, [0, 0]), estimate(0.0, [0, 0, 0]))

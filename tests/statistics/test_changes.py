@@ -105,6 +105,13 @@ def test_the_tone_is_that_of_the_side_of_the_neutral_value(interval: Any, higher
     assert tone_of({"ci95": list(interval)}, "none", neutral=1.0) == ""
 
 
+def test_each_metric_that_is_judged_has_a_verdict_of_its_own() -> None:
+    gaps = {"drift": {"weight": entry(0.1, 0.3), "fuel": entry(0.1, 0.3), "bycatch": entry(-0.1, 0.1), "hours": entry(1.0, 2.0)}}
+    assert verdicts(gaps, METRICS, ["fuel", "weight", "bycatch", "hours"]) == {
+        "drift": {"fuel": "worse", "weight": "better", "bycatch": "no difference shown", "hours": "no statement"}
+    }
+
+
 def test_what_one_would_try_instead_is_named_by_its_verdict_and_a_ceiling_is_not() -> None:
     bar = Bar(metrics=("weight",), fixed=("middle", "blobs"), ceilings=("oracle",))
     gaps = {"middle": entry(0.1, 0.3), "blobs": entry(-0.3, -0.1), "drift": entry(-0.1, 0.1), "oracle": entry(-0.2, -0.1)}

@@ -284,8 +284,12 @@ def test_an_arm_without_a_finished_cell_is_absent_and_without_the_control_there_
 
 
 def test_the_document_is_json_and_the_long_table_holds_its_numbers(document):
-    assert "note" not in describe_correction(3, 2.0, resamples=119)
-    assert describe_correction(3, 2.0, resamples=118)["note"].startswith("with 118 resamples no corrected p-value of 3 compar")
+    # 3 * 2 / (119 + 1) is exactly the 0.05 that must be undercut.
+    assert "note" not in describe_correction(3, 2.0, resamples=120)
+    for resamples in (118, 119):
+        note = describe_correction(3, 2.0, resamples=resamples)["note"]
+        assert note.startswith(f"with {resamples} resamples no corrected p-value of 3 compar")
+        assert note.endswith("to at least 120")
     assert json.loads(json.dumps(document, allow_nan=False)) == document
     table = tables.long_table(document).set_index(["arm", "rule", "metric"])
     row, gap = table.loc["grpo", "policy", "reward"], document["differences"]["grpo"]["reward"]
