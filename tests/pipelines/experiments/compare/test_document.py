@@ -365,3 +365,30 @@ def test_scores_are_those_of_one_rule_without_the_undefined(predictions):
     assert found["auroc"] == pytest.approx(roc_auc_score(oracle["label"], oracle["prob"]))
     assert "prompt_sensitivity_images" not in found
     assert all(np.isfinite(value) for value in found.values())
+
+
+@pytest.mark.parametrize(
+    ("own", "of_gap", "told"), [(None, None, None), (None, "gap", "gap"), ("own", "gap", "own"), ("own", None, "own")]
+)
+def test_a_row_of_the_long_table_has_its_numbers_and_the_reason_of_what_is_missing(own, of_gap, told):
+    seeds = {"n": 2, "sd": 0.5, "min": 1.0, "max": 2.0}
+    entry = {"value": 1.5, "ci95": [1.0, 2.0], "ci95_clusters": [1.1, 1.9], "n": 7, "seeds": seeds, "reason": own}
+    gap = {
+        "value": 0.25, "ci95": [-0.5, 1.0], "ci95_clusters": [0.0, 0.5], "ci95_simultaneous": [-1.0, 1.5], "p": 0.2,
+        "p_holm": 0.4, "seeds": {"n": 1, "sd": None, "min": 0.1, "max": 0.3}, "reason": of_gap,
+    }  # fmt: skip
+    row = tables.flat(entry, gap)
+    assert row["reason"] == told
+    names = ("value", "ci95_low", "ci95_high", "ci95_clusters_low", "ci95_clusters_high", "n", "seeds_n", "seeds_sd", "seeds_min")
+    assert [row[name] for name in (*names, "seeds_max")] == [1.5, 1.0, 2.0, 1.1, 1.9, 7, 2, 0.5, 1.0, 2.0]
+    assert [row[name] for name in ("difference", "p", "p_holm")] == [0.25, 0.2, 0.4]
+    ends = [row[f"difference_{key}_{end}"] for key in ("ci95", "ci95_clusters", "ci95_simultaneous") for end in ("low", "high")]
+    assert ends == [-0.5, 1.0, 0.0, 0.5, -1.0, 1.5]
+    assert [row[f"difference_seeds_{key}"] for key in seeds] == [1, None, 0.1, 0.3]
+    alone = tables.flat(entry, None)
+    assert (alone["difference"], alone["p"], alone["difference_seeds_n"], alone["reason"]) == (None, None, None, own)
+    assert alone.keys() == row.keys()
+
+
+def test_p_values_are_told_with_two_digits_and_1_as_it_is():
+    assert [tables.p_text(p) for p in (1.0, 0.5, 0.0123, 0.001, 0.00099)] == ["1", "0.5", "0.012", "0.001", "9.9e-04"]
