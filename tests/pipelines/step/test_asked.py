@@ -28,6 +28,11 @@ class Asked(TinyChoices):
 
     drawn: list[Any] = field(default_factory=list)
     scored: list[Any] = field(default_factory=list)
+    repeated: list[int] = field(default_factory=list)
+
+    def replicate(self, batch: Any, group_size: int) -> Any:
+        self.repeated.append(group_size)
+        return super().replicate(batch, group_size)
 
     def sample(self, *given: Any, temperature: float, proposal: str, generator: Any) -> Rollouts:
         self.drawn.append((given[2], round(temperature, 12), proposal, generator.initial_seed()))
@@ -82,6 +87,7 @@ def test_every_call_has_the_temperature_of_the_step_and_every_draw_noise_of_its_
     ]
     assert [one for one in task.drawn if one[2] != "policy"] == [(UNIFORM, 1.0, "uniform", seed(Stream.UNIFORM_SAMPLES))]
     assert set(task.scored) == {("score", 1.4), ("score_reference", 1.4)}
+    assert sorted(task.repeated) == [GROUP, UNIFORM]  # of the targets of either samples
 
 
 @pytest.mark.parametrize("micro_batch_size", [None, 2])
@@ -181,3 +187,24 @@ def test_a_kl_with_ratios_has_those_of_the_level_of_the_policy_loss(level: str, 
     # exp(d) - 1 - d for d = -0.5 and 0.25, each times its ratio; the mean over the two decisions that were taken.
     each = (math.exp(-0.5) - 0.5, math.exp(0.25) - 1.25)
     assert float(found) == pytest.approx(sum(math.exp(r) * x for r, x in zip(ratios, each, strict=True)) / 2)
+
+
+@pytest.mark.parametrize(("baseline", "clip"), [("group", None), ("group", 0.2), ("value", None), ("value", 0.2)])
+def test_values_of_the_rollout_are_kept_where_a_baseline_or_a_clip_reads_them(baseline: str, clip: float | None) -> None:
+    task, advantage = Asked(), {"method": "mean_only", "baseline": baseline}
+    algorithm = algorithm_params(advantage=advantage, value_clip=clip, value_weight=0.5, update_epochs=2)
+    state = make_state(task, None, algorithm, own_rates(training_params(), 0.1))
+    batch = task.make_batch(None, np.arange(3))
+    context = task.encode(state.policy, batch)
+    drawn = task.sample(state.policy, context, 2, temperature=0.8, proposal="policy", generator=torch.Generator())
+    found = collect.predict_values(algorithm, task, state, context, drawn, 0.8).values
+    assert (found is None) == (baseline == "group" and clip is None)
+    assert found is None or torch.equal(found, (context.features @ state.policy.value).detach())
+
+
+def test_the_context_of_micro_batches_is_that_of_the_batch_without_a_graph() -> None:
+    task, policy = TinyChoices(), TinyChoices().build_policy(2)
+    batch = task.make_batch(None, np.arange(5))
+    found = accumulate.InMicroBatches(task, 2).encode(policy, batch)
+    assert not found.features.requires_grad
+    assert torch.equal(found.features, task.encode(policy, batch).features)

@@ -313,6 +313,11 @@ def test_a_checkpoint_knows_a_frozen_reference_by_its_own_weights(tmp_path: Any)
     reference = {"update": "frozen", "path": str(tmp_path / "w")}
     last = steps_of(Resumable(), algorithm_params(reference=reference, kl_estimator="k3"))[-1][1]
     assert last.frozen_reference == digest_of_tensors(ChoicePolicy(33).state_dict())
+    seen = []
+    told = Resumable()
+    told.with_reference = lambda data, reference: seen.append(reference.head.clone()) or data
+    steps_of(told, algorithm_params(reference=reference, kl_estimator="k3"))
+    assert torch.equal(torch.stack(seen), ChoicePolicy(33).head[None])  # what is computed once is computed from the reference
     assert last.reference is None
     moving = steps_of(Resumable(), algorithm_params(reference=reference | {"update": "copy"}, kl_estimator="k3"))[-1][1]
     assert moving.frozen_reference is None
@@ -341,6 +346,16 @@ def test_the_advantage_of_a_credited_sample_is_the_mean_over_the_decisions_that_
         "row": [7, 7], "reward_hit": [4.0, 5.0], "credit_0": [1.0, 5.0], "credit_1": [3.0, 0.0], "credit_2": [0.0, 0.0],
         "reward": [8.0, 10.0], "advantage": [0.5, 2.0], "group_is_tied": [False, False],
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("calibration", [None, {"temperature": 1.5}])
+def test_a_model_is_exported_with_its_weights_how_far_it_was_trained_and_what_was_fitted(calibration: Any) -> None:
+    trained = replace(BLANK, policy=ChoicePolicy(12).state_dict(), progress={"step": 8, "epoch": 2})
+    found = nodes.export_model(Asked(), trained, calibration)
+    fitted = {} if calibration is None else {"calibration": calibration}
+    assert found.config == {"task": "tiny", "training": {"step": 8, "epoch": 2}} | fitted
+    assert torch.equal(found.tensors["head"], ChoicePolicy(12).head)
+    assert (found.beside, found.folders) == ({}, {})
 
 
 def test_the_film_of_a_run_says_the_steps_of_its_frames() -> None:

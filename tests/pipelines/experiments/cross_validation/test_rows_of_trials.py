@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pandas as pd
 import pytest
-from tiny_folds import EVALUATION
+from tiny_folds import EVALUATION, make_fold_examples, make_params
 from tiny_grid import Memory
 from tiny_rows import ROWS
 
@@ -18,7 +18,7 @@ from grpo_pipeline.pipelines.experiments.cross_validation.choice import (
     outer_plan,
 )
 from grpo_pipeline.pipelines.experiments.cross_validation.document import Resamples, describe_fold
-from grpo_pipeline.pipelines.experiments.cross_validation.nodes import fold_table, score_tested_rows, suite_of
+from grpo_pipeline.pipelines.experiments.cross_validation.nodes import fold_table, plan_folds, score_tested_rows, suite_of
 from grpo_pipeline.pipelines.experiments.cross_validation.out_of_fold import OutOfFold, check_rows, collect, ensemble
 from grpo_pipeline.pipelines.experiments.trials.records import (
     CompareError,
@@ -264,6 +264,20 @@ def test_a_fold_is_described_by_what_it_tests_itself(labels: list[int], positive
         "name": "fold0", "train": 3, "val": 1, "test": 2, "test_positives": positives, "single_class": single,
     }  # fmt: skip
     assert describe_fold("fold0", (), (), examples.drop(columns="label"))["test_positives"] is None
+
+
+def test_the_test_split_is_held_out_of_every_fold_and_no_other() -> None:
+    """30 cores of 16 patients: 16 train, 4 validate and 10 test."""
+    examples = make_fold_examples()
+    plan = read_plan(plan_folds(make_params("kfold"), EVALUATION, examples))
+    table = examples.table
+    assert sorted(plan.held_out) == sorted(table.loc[table["split"] == "test", "core_id"])
+    tested = sorted(core for fold in plan.folds for core in fold.test)
+    assert tested == sorted(table.loc[table["split"] != "test", "core_id"])
+    patient_of = dict(zip(table["core_id"], table["patient_id"], strict=True))
+    for fold in plan.folds:
+        parts = [{patient_of[core] for core in part} for part in (fold.train, fold.val, fold.test)]
+        assert len(set.union(*parts)) == sum(map(len, parts))
 
 
 def test_what_is_divided_is_each_example_of_a_split_once() -> None:
