@@ -324,6 +324,21 @@ def test_a_checkpoint_knows_a_frozen_reference_by_its_own_weights(tmp_path: Any)
     assert moving.reference is not None
 
 
+@pytest.mark.parametrize("is_other", [False, True])
+def test_a_run_that_goes_on_with_another_version_of_the_code_says_so(is_other: bool, caplog: pytest.LogCaptureFixture) -> None:
+    task, algorithm = Resumable(), algorithm_params("supervised")
+    last = steps_of(task, algorithm)[-1][1]
+    assert last.code
+    written = {name: f"{version}+1" if is_other else version for name, version in last.code.items()}
+    training = own_rates(training_params(batch_size=5, epochs=2, animation_frames=0), 0.1)
+    state = nodes.build_state(algorithm, training, 4, task, None)
+    with caplog.at_level("WARNING", logger="grpo_pipeline.pipelines.training.resuming"):
+        rows = [row for rows, _ in nodes.train(algorithm, training, "auto", task, None, state, replace(last, code=written), {})
+                for row in rows if row["split"] == "train"]  # fmt: skip
+    assert [row["step"] for row in rows] == [4, 5, 6, 7]
+    assert [f"{version}+1" in caplog.text for version in last.code.values()] == [is_other] * len(written)
+
+
 @pytest.mark.parametrize(("every", "epochs", "steps"), [(1, 2, [3, 7]), (2, 5, [7, 15, 19]), (3, 2, [7])])
 def test_validation_comes_after_every_few_epochs_and_at_the_end_with_samples_of_its_own(
     every: int, epochs: int, steps: list[int]

@@ -4,6 +4,7 @@ import copy
 import json
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -13,12 +14,19 @@ from sklearn.metrics import roc_auc_score
 from tiny_folds import EVALUATION
 from tiny_grid import SHORT, Memory, tiny_parameters, tiny_plan
 
+from grpo_pipeline.pipelines.evaluation.budget import Budget
 from grpo_pipeline.pipelines.evaluation.nodes import build_suite
 from grpo_pipeline.pipelines.experiments.compare import tables
-from grpo_pipeline.pipelines.experiments.compare.document import compare_trials, describe_correction, metric_sentence, summary
+from grpo_pipeline.pipelines.experiments.compare.document import (
+    budgets_of,
+    compare_trials,
+    describe_correction,
+    metric_sentence,
+    summary,
+)
 from grpo_pipeline.pipelines.experiments.compare.nodes import arrange_trials, score_rows
 from grpo_pipeline.pipelines.experiments.trials.arms import CompareParams
-from grpo_pipeline.pipelines.experiments.trials.records import CompareError, TrialHeader, TrialRecord
+from grpo_pipeline.pipelines.experiments.trials.records import CompareError, TrialHeader, TrialRecord, plan_grid
 from grpo_pipeline.statistics.bootstrap import NOT_COVERED, cluster_weights, holm
 
 PRIMARY = ("auroc", "lesion_hit_ratio", "reward")
@@ -392,3 +400,17 @@ def test_a_row_of_the_long_table_has_its_numbers_and_the_reason_of_what_is_missi
 
 def test_p_values_are_told_with_two_digits_and_1_as_it_is():
     assert [tables.p_text(p) for p in (1.0, 0.5, 0.0123, 0.001, 0.00099)] == ["1", "0.5", "0.012", "0.001", "9.9e-04"]
+
+
+def test_the_training_of_an_arm_is_the_mean_of_its_seeds_and_a_fitted_arm_has_none():
+    def arm(baseline=None):
+        return SimpleNamespace(description=SimpleNamespace(baseline=baseline), parameters={})
+
+    plan = plan_grid("cows", {"control": arm(), "own": arm(), "fitted": arm("mean")}, (4, 9))
+    trials = Memory()
+    for trial in plan.trials:
+        steps = {"control": 2, "own": 4, "fitted": 6}[trial.arm] + (2 if trial.seed == 9 else 0)
+        header = TrialHeader(trial.key, "cows", trial.arm, trial.seed, None, "finished", 1.0, "d", {})
+        row = {"split": "train", "samples": 4.0, "reward_calls": 2.0, "policy/loss": 0.5 if trial.arm == "own" else None}
+        trials.keep(TrialRecord(header, metric_rows=[row] * steps))
+    assert budgets_of(plan, trials) == {"control": Budget(3, 12, 6, False), "own": Budget(5, 20, 10, True)}
