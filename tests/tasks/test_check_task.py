@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
 from grpo_pipeline.core.types import Rollouts, Scores
 from grpo_pipeline.pipelines.training.loop import StepRunner, check_first_ratio
 from grpo_pipeline.pipelines.training.nodes import build_probe_state, build_state
-from grpo_pipeline.testing import CHECKS, QUICK, TaskContractError, check_quickly, check_task, subject_of
+from grpo_pipeline.testing import CHECKS, QUICK, TaskContractError, check_quickly, check_task, reports, subject_of
 from grpo_pipeline.testing.subject import first_difference, moved_weights
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -30,6 +31,7 @@ EXAMPLES = [str(TESTS / name) for name in ("example_task", "example_sequences")]
 sys.path[:0] = EXAMPLES
 
 from digits.pipeline import load_pictures  # noqa: E402
+from digits.spec import SPEC as DIGITS  # noqa: E402
 from digits.task import DigitsTask  # noqa: E402
 from digits.task import ModelParams as DigitsModel  # noqa: E402
 from reverse.pipeline import make_words  # noqa: E402
@@ -564,6 +566,13 @@ def scores_its_padding_below_0(task, policy, context, rollouts, *, temperature):
     return replace(scores, logprobs=scores.logprobs.masked_fill(~rollouts.is_valid, -0.5))
 
 
+@fault("digits", "score", "return the log-probabilities of Task.sample")
+def scores_one_sample_otherwise(task, policy, context, rollouts, *, temperature):
+    scores = task.score(policy, context, rollouts, temperature=temperature)
+    is_first = torch.zeros_like(scores.logprobs).index_fill(0, torch.tensor([0]), 1.0)
+    return replace(scores, logprobs=scores.logprobs - 0.5 * is_first)
+
+
 @fault("digits", "score_reference", "say of a policy what score says of it")
 def references_at_another_temperature(task, reference, batch, rollouts, *, temperature):
     return task.score_reference(reference, batch, rollouts, temperature=1.1 * temperature)
@@ -827,3 +836,40 @@ def test_what_is_compared_differs_in_any_value_type_or_shape_and_not_where_both_
     ):
         assert first_difference(one, other, "x") == place
         assert first_difference(other, one, "x") == place
+
+
+def test_each_check_asks_for_the_rows_of_its_split() -> None:
+    asked: dict[str, set[int]] = {}
+
+    class Noting(DigitsTask):
+        def evaluate(self, policy: Any, data: Any, rows: np.ndarray, **kwargs: Any) -> Any:
+            asked.setdefault("evaluate", set()).update(rows.tolist())
+            return super().evaluate(policy, data, rows, **kwargs)
+
+        def validate(self, policy: Any, data: Any, rows: np.ndarray, **kwargs: Any) -> Any:
+            asked.setdefault("validate", set()).update(rows.tolist())
+            return {"share": 0.5}
+
+        def audit(self, policy: Any, data: Any, rows: np.ndarray, **kwargs: Any) -> Any:
+            asked.setdefault("audit", set()).update(rows.tolist())
+            return super().audit(policy, data, rows, **kwargs)
+
+    task = Noting(DigitsModel(hidden=6))
+    subject = subject_of(task, PICTURES, spec=DIGITS)
+    reports.check_predictions_hold_the_metrics(subject)
+    reports.check_validation_is_numbers(subject)
+    reports.check_audit_rows_fit_their_plan(subject)
+    rows = {split: set(task.rows(PICTURES, split).tolist()[: reports.ROWS]) for split in ("val", "test")}
+    assert asked == {"evaluate": rows["test"], "validate": rows["val"], "audit": rows["val"]}
+
+
+def test_a_column_that_is_called_finite_is_so_in_every_row() -> None:
+    class Unknown(DigitsTask):
+        def evaluate(self, *given: Any, **kwargs: Any) -> Any:
+            found = super().evaluate(*given, **kwargs).reset_index(drop=True)
+            return found.assign(reward=found["reward"].mask(found.index == 3))
+
+    spec: Any = SimpleNamespace(build_suite=lambda options: replace(DIGITS.build_suite(options), finite=("reward",)))
+    reports.check_predictions_hold_the_metrics(subject_of(digits(), PICTURES, spec=spec))
+    with pytest.raises(TaskContractError, match="fill reward in every row"):
+        reports.check_predictions_hold_the_metrics(subject_of(Unknown(DigitsModel(hidden=6)), PICTURES, spec=spec))
