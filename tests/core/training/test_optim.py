@@ -67,6 +67,8 @@ def test_update_agrees_with_a_plain_adamw_step(fused):
         ("per_group", 1.0, [0.6, 0.8], [1.0]),  # each group to norm 1
         ("joint", 1.0, [3 / 13, 4 / 13], [12 / 13]),  # all by 1 / 13
         ("per_group", 6.0, [3.0, 4.0], [6.0]),  # only b is too long
+        ("per_group", 11.0, [3.0, 4.0], [11.0]),  # by little
+        ("per_group", 12.0, [3.0, 4.0], [12.0]),  # exactly as long as it may be
         ("joint", 100.0, [3.0, 4.0], [12.0]),
         ("per_group", None, [3.0, 4.0], [12.0]),
     ],
