@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 from scipy.stats import binomtest
 
+from grpo_pipeline.core.rng import Stream, numpy_generator
 from grpo_pipeline.statistics import weighted
 from grpo_pipeline.statistics.bootstrap import (
     Estimate,
@@ -34,6 +35,8 @@ def test_clusters_are_drawn_whole_with_equal_chance_by_the_seed_and_not_by_the_o
     # each count is Binomial(3, 1/3): mean 1, variance 2/3; 20000 draws put the mean within 5 standard errors = .03
     np.testing.assert_allclose(weights.mean(axis=0), 1.0, atol=0.03)
     np.testing.assert_allclose(weights.var(axis=0), 2 / 3, atol=0.03)
+    drawn = numpy_generator(1, Stream.BOOTSTRAP).multinomial(3, [1 / 3] * 3, size=20_000)  # of the seed itself
+    np.testing.assert_array_equal(weights, drawn[:, [0, 0, 0, 1, 2, 2]])
     order = np.array([5, 2, 0, 3, 1, 4])
     np.testing.assert_array_equal(cluster_weights(CLUSTERS.iloc[order], resamples=20_000, seed=1), weights[:, order])
     assert (cluster_weights(CLUSTERS, resamples=20_000, seed=4) != weights).any()

@@ -127,3 +127,11 @@ def test_a_value_rests_on_the_clusters_of_its_smallest_side() -> None:
     assert (metric.count(rows), metric.count_clusters(rows, "farm")) == (4, 1)
     assert metric.count_clusters(rows.assign(size=1), "farm") == 2
     assert metric.count_clusters(rows.head(0), "farm") == 0
+
+
+def test_of_seeds_that_no_resample_changes_their_own_spread_is_told() -> None:
+    constant = {seed: Estimate(value, np.full(RESAMPLES, value), 9, "", 12) for seed, value in ((0, 1.0), (1, 2.0), (5, 3.0))}
+    found = describe_seeds(constant, resamples=RESAMPLES, max_undefined=0.0)
+    reach = student.ppf(0.975, 2) / math.sqrt(3)  # a deviation of 1 over three seeds
+    assert found["ci95"] == pytest.approx([2 - reach, 2 + reach])
+    assert found["ci95_clusters"] == [2.0, 2.0]

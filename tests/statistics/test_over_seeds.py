@@ -82,6 +82,8 @@ def test_the_spread_of_three_seeds_of_one_and_of_none():
     three = spread({seed: estimate(value) for seed, value in enumerate([1.0, 2.0, 6.0])})
     # mean 3, squares 4 + 1 + 9 = 14, / 2
     assert three == {"n": 3, "sd": pytest.approx(7**0.5), "min": 1.0, "max": 6.0, "values": {"0": 1.0, "1": 2.0, "2": 6.0}}
+    two = spread({1: estimate(1.0), 7: estimate(2.0)})
+    assert (two["n"], two["sd"]) == (2, pytest.approx(0.5**0.5))
     one = spread({4: estimate(1.0), 5: estimate(np.nan)})
     assert one == {"n": 1, "sd": None, "min": 1.0, "max": 1.0, "values": {"4": 1.0}}
     assert spread({}) == {"n": 0, "sd": None, "min": None, "max": None, "values": {}}

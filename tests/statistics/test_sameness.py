@@ -13,6 +13,9 @@ def test_the_share_is_that_of_the_mean_map_by_hand():
     """Two maps (0, 2) and (0, 4), about their means (-1, 1) and (-2, 2): |(-1.5, 1.5)|^2 / ((2 + 8) / 2) = 4.5 / 5."""
     assert shared_variance(np.array([[0.0, 2.0], [0.0, 4.0]])) == pytest.approx(0.9)
     assert shared_variance(np.array([[0.0, 2.0], [2.0, 0.0]])) == pytest.approx(0.0)
+    # A thousandth of the largest value is no rounding, a millionth is.
+    assert shared_variance(1.0 + np.array([[0.0, 2e-3], [2e-3, 0.0]])) == pytest.approx(0.0)
+    assert shared_variance(1.0 + np.array([[0.0, 2e-6], [2e-6, 0.0]])) == 1.0
 
 
 KINDS = ["constant", "flat at other levels", "lattice", "lattice at other levels", "lattice of other size"]
