@@ -88,6 +88,9 @@ def test_a_corrected_p_value_of_exactly_5_percent_shows_no_difference(interval: 
     found = {"ci95": interval and list(interval)} | ({} if corrected is None else {"p_holm": corrected})
     assert side_of(found) == side
     assert side_of(None) is None
+    # An end of None is infinite: a ratio to nothing at all.
+    ends = {(None, None): 1, (2.0, None): 1, (0.5, None): 0, (0.2, 0.5): -1}
+    assert {interval: side_of({"ci95": list(interval)}, neutral=1.0) for interval in ends} == ends
 
 
 @pytest.mark.parametrize(
