@@ -299,6 +299,8 @@ def test_the_document_is_json_and_the_long_table_holds_its_numbers(document):
         assert note.startswith(f"with {resamples} resamples no corrected p-value of 3 compar")
         assert note.endswith("to at least 120")
     assert json.loads(json.dumps(document, allow_nan=False)) == document
+    assert all("n" in entry for arm in document["arms"].values() for entry in arm["metrics"].values())
+    assert not any("n" in entry for arm in document["differences"].values() for entry in arm.values())
     table = tables.long_table(document).set_index(["arm", "rule", "metric"])
     row, gap = table.loc["grpo", "policy", "reward"], document["differences"]["grpo"]["reward"]
     assert row["value"] == document["arms"]["grpo"]["metrics"]["reward"]["value"]
