@@ -208,3 +208,33 @@ def test_the_context_of_micro_batches_is_that_of_the_batch_without_a_graph() -> 
     found = accumulate.InMicroBatches(task, 2).encode(policy, batch)
     assert not found.features.requires_grad
     assert torch.equal(found.features, task.encode(policy, batch).features)
+
+
+FIRST_ONES = [[False] * 3, [True, False, False], [True, True, False]]
+
+
+@pytest.mark.parametrize(
+    ("credit", "kept", "credits"),
+    [
+        # The whole earns 10, the parts 1, 4 and 6.
+        ("leave_one_out", [[False, True, True], [True, False, True], [True, True, False]], [9.0, 6.0, 4.0]),
+        ("marginal", FIRST_ONES, [3.0, 2.0, 4.0]),
+        ("marginal_to_go", FIRST_ONES, [9.0, 6.0, 4.0]),
+    ],
+)
+def test_each_credit_asks_for_the_parts_that_it_compares(credit: Any, kept: Any, credits: Any) -> None:
+    asked: list[Any] = []
+
+    class Parts(TinyChoices):
+        def subset_rewards(self, policy: Any, context: Any, rollouts: Any, batch: Any, *, kept: torch.Tensor) -> torch.Tensor:
+            asked.append(kept.tolist())
+            return torch.tensor([[[1.0, 4.0, 6.0]]], dtype=F64)
+
+    algorithm = algorithm_params(advantage={"method": "mean_only", "credit": credit})
+    task, policy = Parts(), TinyChoices().build_policy(0)
+    batch = task.make_batch(None, np.arange(1))
+    drawn = Rollouts(torch.ones(1, 1, 3, dtype=torch.long), torch.zeros(1, 1, 3), torch.ones(1, 1, 3, dtype=torch.bool))
+    measured = combine_rewards({"hit": torch.tensor([[10.0]], dtype=F64)}, {"hit": 1.0})
+    found = collect.credit_samples(algorithm, task, policy, task.encode(policy, batch), drawn, batch, measured)
+    assert asked == [kept]
+    assert found.credits.values.flatten().tolist() == credits

@@ -350,6 +350,15 @@ def test_validation_comes_after_every_few_epochs_and_at_the_end_with_samples_of_
     assert rows == [{"step": step, "epoch": step // 4, "split": "val", "n_samples": 7} for step in steps]
 
 
+def test_a_checkpoint_says_how_far_the_run_is_in_steps_epochs_and_its_epoch() -> None:
+    yielded = steps_of(Resumable(), algorithm_params("supervised"), epochs=2, checkpoint_every_steps=3, log_every_steps=99)
+    found = [checkpoint.progress for _, checkpoint in yielded if checkpoint is not False]
+    places = ((3, 0, 3), (6, 1, 2), (8, 2, 0))
+    assert found == [
+        {"step": step, "epoch": epoch, "seed": 4, "position": position, "total_steps": 8} for step, epoch, position in places
+    ]
+
+
 def test_the_advantage_of_a_credited_sample_is_the_mean_over_the_decisions_that_it_took() -> None:
     f64 = torch.float64
     is_valid = torch.tensor([[[True, True, False], [True, False, False]]])

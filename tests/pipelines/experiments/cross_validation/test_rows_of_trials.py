@@ -28,6 +28,7 @@ from grpo_pipeline.pipelines.experiments.trials.records import (
     TrialRecord,
     plan_grid,
 )
+from grpo_pipeline.pipelines.experiments.trials.setup import resplit_table
 from grpo_pipeline.statistics.bootstrap import cluster_weights
 from grpo_pipeline.statistics.metric import MetricSuite, Unit
 from grpo_pipeline.tasks import find_task
@@ -195,12 +196,12 @@ def test_the_folds_together_say_the_mean_of_what_each_says() -> None:
 COWS = MetricSuite(unit=Unit("cow", "cow", ()), metrics={}, rules=("own", "other"), required=("cow", "rule", "milk"))
 
 
-def stored(**changes: str) -> Memory:
+def stored(held_out: str = "y", **changes: str) -> Memory:
     """Return trials of two folds, arms and seeds; a cow's milk says arm, seed and fold; fold 1 has twice the steps."""
     trials = Memory()
     for a, arm in enumerate(("control", "own")):
         for seed in (4, 9):
-            for number, cows in enumerate(("efghy", "abcdy")):
+            for number, cows in enumerate(("efgh" + held_out, "abcd" + held_out)):
                 key = f"{arm}.seed{seed}.fold{number}"
                 rows = pd.concat(
                     [pd.DataFrame({"cow": [*cows], "farm": [*cows], "rule": rule, "milk": 100.0 * a + seed + number / 10 + plus})
@@ -214,12 +215,12 @@ def stored(**changes: str) -> Memory:
     return trials
 
 
-def collected(trials: Memory) -> OutOfFold:
+def collected(trials: Memory, held_out: str = "y") -> OutOfFold:
     arms = {
         "control": {"": SimpleNamespace(description=SimpleNamespace(rule="own", baseline=None))},
         "own": {"": SimpleNamespace(description=SimpleNamespace(rule="other", baseline="mean"))},
     }
-    plan, settings = replace(NESTED, scheme="kfold", held_out=("y",)), Settings("cows", arms)
+    plan, settings = replace(NESTED, scheme="kfold", held_out=(*held_out,)), Settings("cows", arms)
     return collect(
         settings, plan, nothing_to_choose(settings, plan), trials, seeds=(4, 9), suite=COWS, cluster="farm", key_of_examples="cow"
     )
@@ -238,6 +239,7 @@ def test_what_the_folds_predict_is_put_together_by_arm_seed_and_rule() -> None:
     # (2 + 4) / 2 steps of 4 samples; what is fitted and not trained has no budget.
     assert found.budgets == {"control": Budget(3, 12, 6, True)}
     assert found.missing == {}
+    assert collected(stored(""), "").held_out == {}
     lost = collected(stored(**{"own.seed4.fold1": "no memory", "own.seed9.fold0": "no disk"}))
     assert lost.missing == {"own.seed4.fold1": "no memory", "own.seed9.fold0": "no disk"}
     assert (list(lost.tested["control"]), list(lost.tested["own"])) == ([4, 9], [])
@@ -294,3 +296,12 @@ def test_what_is_divided_is_each_example_of_a_split_once() -> None:
     bare = fold_table(table[["core_id", "split"]], spec, cluster="patient_id")
     assert bare["cluster"].tolist() == ["a", "b", "c"]
     assert (bare["label"].tolist(), bare["center"].tolist()) == ([0, 0, 0], ["", "", ""])
+
+
+def test_an_example_that_a_split_does_not_name_is_in_none_and_one_that_is_unknown_is_refused() -> None:
+    table = pd.DataFrame({"core_id": [7, 8, 9], "split": ["train", "val", "test"]})
+    found = resplit_table(table, {"7": "test", "9": "train"}, key="core_id", noun="core")
+    assert found["split"].tolist() == ["test", "", "train"]
+    assert table["split"].tolist() == ["train", "val", "test"]
+    with pytest.raises(ValueError, match="6"):
+        resplit_table(table, {"7": "test", "6": "train"}, key="core_id", noun="core")

@@ -97,3 +97,14 @@ def test_what_cannot_be_compared_is_refused():
     ):
         with pytest.raises(ValidationError, match=message):
             CompareParams.model_validate(GOOD | change)
+
+
+@pytest.mark.parametrize(
+    ("seeds", "is_right"), [([0], True), ([0, 7], True), ([-1], False), ([3, -1], False), ([2, 2], False), ([], False)]
+)
+def test_seeds_are_told_apart_and_begin_at_0(seeds, is_right):
+    if is_right:
+        assert CompareParams.model_validate(GOOD | {"seeds": seeds}).seeds == tuple(seeds)
+    else:
+        with pytest.raises(ValidationError, match="seeds"):
+            CompareParams.model_validate(GOOD | {"seeds": seeds})
