@@ -166,10 +166,13 @@ def test_the_options_of_the_metrics_arrive_at_every_node_that_computes_some(monk
         monkeypatch.setattr(module, "build_suite", build)
     params = PARAMS.model_copy(update={"metric_options": {"bins": 3.0}})
     nodes.compare_arms(params, "x", **ARMS)
+    told = SimpleNamespace(of=lambda comparison, suite: SimpleNamespace(model_dump=lambda mode: {comparison: suite}))
+    monkeypatch.setattr(nodes, "Answer", told)
+    assert nodes.state_answer(params, "comparison") == {"comparison": SUITE}
     result = {"arms": {"line": {"metrics": {"milk": {}}}}, "control": "line"}
     assert [*compare_nodes.metrics_of(params, result)] == [*fold_nodes.metrics_of(params, result)] == ["milk"]
     assert fold_nodes.suite_of(params) is SUITE
-    assert asked == [("attention", {"bins": 3.0})] * 4
+    assert asked == [("attention", {"bins": 3.0})] * 5
 
 
 def test_baselines_are_fitted_with_the_seed_and_rows_of_the_split_that_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
