@@ -141,6 +141,15 @@ def test_a_function_that_takes_everything_gets_prompts_references_and_options_by
     check_names(Measure("mine:reward"), without_prompts)
 
 
+def test_the_cause_of_a_failure_is_one_line_of_at_most_300_letters():
+    def talkative(replies, answers):
+        raise ValueError("first\n\n  second " + "x" * 400)
+
+    [said] = measure_chunk(talkative, {}, ["a"], [[]])
+    told = "ValueError: first second "
+    assert said == f"it raised {told}{'x' * (300 - len(told))}"
+
+
 def test_a_text_is_cut_beyond_its_limit():
     assert shorten("ab" * 40) == repr("ab" * 40)
     assert shorten("ab" * 40 + "c") == f"{'ab' * 40!r}… (81 characters)"

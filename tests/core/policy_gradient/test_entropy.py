@@ -25,6 +25,10 @@ def test_golden_steps(rule, entropy, maximal, want):
     assert AdaptiveEntropy(**rule).step(0.1, entropy, maximal_entropy=maximal) == pytest.approx(want, abs=1e-15)
 
 
+def test_a_coefficient_of_zero_rises_again():
+    assert AdaptiveEntropy(**NATS).step(0.0, 1.6) == pytest.approx(0.2, abs=1e-15)  # 0.5 * (2.0 - 1.6)
+
+
 def test_maximal_entropy_is_the_log_of_the_allowed_choices():
     is_allowed = torch.tensor([[True, True, True, True], [True, False, False, True], [False, True, False, False]])
     torch.testing.assert_close(maximal_entropy(is_allowed), torch.tensor([4.0, 2.0, 1.0]).double().log(), atol=0, rtol=0)
