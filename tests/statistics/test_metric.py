@@ -42,3 +42,16 @@ def test_a_mean_is_over_the_rows_that_have_a_number() -> None:
     np.testing.assert_array_equal(METRICS["fuel"](rows, weights), [2.0, np.nan])
     assert METRICS["fuel"].count(rows) == 2
     assert np.isnan(METRICS["catch"](rows, weights)).all()
+
+
+def test_what_the_rows_name_is_added_and_stands_before_what_was_known() -> None:
+    fresh = mean_metric("fuel", title="Fuel of these rows", better="lower", reason="")
+    asked: list[Any] = []
+    suite = MetricSuite(
+        unit=Unit("trip", "trip", ()), metrics=METRICS, rules=("own",),
+        discover=lambda names: asked.append([*names]) or {"fuel": fresh, "crew": fresh},
+    )  # fmt: skip
+    found = suite.for_names(["fuel", "crew"])
+    assert asked == [["fuel", "crew"]]
+    assert found.metrics == {"size": METRICS["size"], "fuel": fresh, "catch": METRICS["catch"], "crew": fresh}
+    assert suite.metrics == METRICS
