@@ -236,10 +236,15 @@ class SummaryHooks:
             text = reward_audit_text(document, is_brief=task in self._comparisons)
             console.print(f"{task}.reward_audit, {text}", markup=False, soft_wrap=True)
         self._rewards.clear()
-        for task, answer in self._answers.items():
-            tables = comparison_tables(self._comparisons[task]) if self._with_details else ()
-            for part in (*tables, *answer_parts(Answer.model_validate(answer))):
-                console.print(part)
+        for task in dict.fromkeys([*self._comparisons, *self._answers]):
+            answer = self._answers.get(task)
+            # A run that ends with the comparison has stated no answer.
+            if task in self._comparisons and (self._with_details or answer is None):
+                for part in comparison_tables(self._comparisons[task]):
+                    console.print(part)
+            if answer is not None:
+                for part in answer_parts(Answer.model_validate(answer)):
+                    console.print(part)
             self._print_places(console, catalog, page=f"{task}.report")
         self._comparisons.clear()
         self._answers.clear()

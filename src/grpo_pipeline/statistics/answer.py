@@ -211,6 +211,8 @@ class Answer(BaseModel):
             )
             for name, metric in suite.metrics.items()
         }
+        if longer := _longer(comparison, arm):  # more steps alone may explain what is better
+            against = {name: _not_shown(one, longer) for name, one in against.items()}
         verdict, reason = _verdict(comparison, arm, against[primary])
         learned, why = _learned(comparison, arm, primary)
         told = {
@@ -294,13 +296,22 @@ def _verdict(comparison: Mapping[str, Any], arm: str, primary: Change) -> tuple[
         return "cannot be shown", "no other arm was trained"
     if comparison["n"]["clusters"] < FEW_CLUSTERS:
         return "cannot be shown", _too_few(comparison["n"])
-    if primary.verdict == "cannot be shown":
-        return primary.verdict, primary.reason
+    return primary.verdict, primary.reason if primary.verdict == "cannot be shown" else ""
+
+
+def _longer(comparison: Mapping[str, Any], arm: str) -> str:
+    """Say by how much an arm was trained longer than the control; empty where it was not."""
     steps = {name: budget["steps"] for name, budget in comparison.get("training", {}).items()}
     theirs = steps.get(comparison["control"])
-    if primary.verdict == "better" and theirs is not None and steps.get(arm, 0) > theirs:
-        return "cannot be shown", f"it was trained for {steps[arm]} steps, the control for {theirs}"
-    return primary.verdict, ""
+    if theirs is None or steps.get(arm, 0) <= theirs:
+        return ""
+    return f"it was trained for {steps[arm]} steps, the control for {theirs}"
+
+
+def _not_shown(change: Change, reason: str) -> Change:
+    if change.verdict != "better":
+        return change
+    return change.model_copy(update={"verdict": "cannot be shown", "reason": reason})
 
 
 def cluster_noun(n: Mapping[str, Any]) -> str:
@@ -352,7 +363,8 @@ def _conditions(
         )["metrics"]
         gap = {primary: {key: condition[key] for key in ("value", "ci95")}}
         compared = change(primary, suite.metrics[primary], metrics, own, gap)
-        yield Beside(kind=kind, name=other, change=compared)
+        told = condition["verdict"] if condition["ci95"] is not None else "cannot be shown"
+        yield Beside(kind=kind, name=other, change=compared.model_copy(update={"verdict": told}))
 
 
 def _ceiling(
