@@ -493,12 +493,12 @@ def raises(task, policy, context, rollouts, *, temperature):
 
 
 @fault("digits", "rows", "find examples of test")
-def tests_nothing(task, data, split):
+def has_no_rows_to_test(task, data, split):
     return task.rows(data, split)[: 0 if split == "test" else None]
 
 
 @fault("digits", "rows", "put each row into one split once")
-def tests_what_is_validated(task, data, split):
+def validates_what_it_tests(task, data, split):
     return np.append(task.rows(data, split), task.rows(data, "val")[:1]) if split == "test" else task.rows(data, split)
 
 
