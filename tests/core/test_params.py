@@ -1,9 +1,17 @@
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from grpo_pipeline.core.params import AdvantageParams, AlgorithmParams, OptimizerParams, PolicyLossParams, TrainingParams
+from grpo_pipeline.core.params import (
+    AdvantageParams,
+    AlgorithmParams,
+    LoaderParams,
+    OptimizerParams,
+    PolicyLossParams,
+    TrainingParams,
+)
 from grpo_pipeline.core.policy_gradient.algorithms import LossOptions
 from grpo_pipeline.core.schedules import value_at
 from grpo_pipeline.tasks.attention.params import ModelParams, RewardParams, SupervisedParams
@@ -154,7 +162,7 @@ REFUSED: list[tuple[type[BaseModel], dict[str, Any], dict[str, Any], str]] = [
     (ModelParams, MODEL, {"encoder_window": -1}, "encoder_window\n.*greater than or equal to 0"),
     (ModelParams, MODEL, {"glimpse_size": 3}, "glimpse_size\n.*greater than or equal to 4"),
     (RewardParams, REWARD, {"class_weight": 0.0},
-     r"class_weight \+ heatmap_weight must be positive, got 0; give one part a weight"),
+     r"class_weight, heatmap_weight, dice_weight or boundary_distance_weight must be positive, got 0 for all; give one"),
     (RewardParams, REWARD, {"heatmap_weight": -1.0}, "heatmap_weight\n.*greater than or equal to 0"),
     (SupervisedParams, SUPERVISED, {"involvement_clamp": 0.5}, "involvement_clamp\n.*less than 0.5"),
     (SupervisedParams, SUPERVISED, {"glimpse_bag_cells": 0}, "glimpse_bag_cells\n.*greater than or equal to 1"),
@@ -197,3 +205,48 @@ def test_the_control_draws_uniformly():
     proposals = [AlgorithmParams.model_validate(values).proposal for values in (CONTROL, REINFORCE, GRPO)]
     assert proposals == ["uniform", "policy", "policy"]
     assert AlgorithmParams.model_validate(GRPO | {"proposal": None}).proposal == "policy"
+
+
+UNTAUGHT = GRPO | {"supervised_weight": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("values", "change", "named"),
+    [
+        (UNTAUGHT, {"gradient_projection": "conflicting"}, "gradient_projection"),
+        (UNTAUGHT, {"policy_start_step": 1}, "policy_start_step"),
+        (UNTAUGHT, {"uniform_samples": 1}, "uniform_samples"),
+        (CONTROL, {"gradient_projection": "conflicting"}, "gradient_projection"),
+        (CONTROL, {"policy_start_step": 1}, "policy_start_step"),
+        (CONTROL, {"uniform_samples": 1}, "uniform_samples"),
+    ],
+)
+def test_what_needs_both_kinds_of_learning_is_refused_with_one(
+    values: dict[str, Any], change: dict[str, Any], named: str
+) -> None:
+    AlgorithmParams.model_validate(values)
+    AlgorithmParams.model_validate(GRPO | {"supervised_weight": 0.5} | change)
+    with pytest.raises(ValidationError, match=named):
+        AlgorithmParams.model_validate(values | change)
+
+
+@pytest.mark.parametrize(("prefetch", "workers", "is_refused"), [(0, 1, False), (0, 2, True), (2, 2, False), (2, 3, True)])
+def test_no_more_threads_than_batches_ahead_are_asked_for(prefetch: int, workers: int, is_refused: bool) -> None:
+    if is_refused:
+        with pytest.raises(ValidationError, match="workers"):
+            LoaderParams(prefetch=prefetch, workers=workers)
+    else:
+        assert LoaderParams(prefetch=prefetch, workers=workers).workers == workers
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("clip_low", 0.11), ("clip_high", 0.12), ("delta", 1.5), ("dual_clip", 2.5), ("ratio_cap", 4.0), ("tau_positive", 0.7),
+        ("tau_negative", 0.9), ("max_decisions", 9),
+    ],
+)  # fmt: skip
+def test_each_option_of_a_loss_arrives_at_it(option: str, value: float) -> None:
+    given = POLICY_LOSS | {"clip_low": 0.2, "clip_high": 0.3, "reduction": "constant"} | {option: value}
+    options = PolicyLossParams.model_validate(given).options
+    assert options == replace(LossOptions(clip_low=0.2, clip_high=0.3), **{option: value})

@@ -26,6 +26,15 @@ def test_every_stream_goes_on_after_a_round_trip_through_json():
     assert [draw(other), draw(other)] == expected
 
 
+def test_each_generator_gets_its_own_state_back():
+    names = {"order": 3, "noise": 4, "batch": 5}
+    captured = json.loads(json.dumps(capture_rng({name: torch.Generator().manual_seed(seed) for name, seed in names.items()})))
+    others = {name: torch.Generator().manual_seed(99) for name in reversed(names)}
+    restore_rng(captured, others)
+    for name, seed in names.items():
+        assert torch.equal(torch.randn(3, generator=others[name]), torch.randn(3, generator=torch.Generator().manual_seed(seed)))
+
+
 test_refuses = refuses(
     (lambda: restore_rng(capture_rng({"a": torch.Generator()}), {"b": torch.Generator()}), r"\['a'\], got \['b'\]"),
     *((lambda numbers=numbers: step_generator(*numbers), r"of a random stream must be within \[0, 2\^64\), got")

@@ -5,7 +5,17 @@ import numpy as np
 import tiny_rewards
 from refusals import refuses
 
-from grpo_pipeline.rewards.functions import Measure, beside_prompts, check_measure, load_function, measure_chunk
+from grpo_pipeline.rewards.functions import (
+    Measure,
+    beside_prompts,
+    call_function,
+    check_measure,
+    check_names,
+    load_function,
+    measure_chunk,
+    shorten,
+    takes_prompts,
+)
 
 
 def test_loads_by_path_and_accepts_what_can_be_called():
@@ -100,3 +110,47 @@ test_names_that_say_something_else_are_refused = refuses(
     (Measure("tiny_rewards:other_columns"), "must take its parameters from .*'answers'.*, got 'ground_truth'; rename it"),
     by=check_measure,
 )
+
+
+def test_a_digest_is_that_of_the_options_and_not_of_their_order():
+    one, other = ({"k": 1, "rate": {"low": 0.5, "high": 2}}, {"rate": {"high": 2, "low": 0.5}, "k": 1})
+    assert Measure("tiny_rewards:slow", one).digest == Measure("tiny_rewards:slow", other).digest
+    assert Measure("tiny_rewards:slow", one).digest != Measure("tiny_rewards:slow", one | {"k": 2}).digest
+
+
+def test_a_function_that_takes_everything_gets_prompts_references_and_options_by_name():
+    seen = []
+
+    def everything(completions, **columns):
+        seen.append({"completions": completions} | columns)
+        return [1.0] * len(completions)
+
+    def without_prompts(completions, answers, scale=1.0, other=None):
+        seen.append({"completions": completions, "answers": answers, "scale": scale, "other": other})
+        return [scale] * len(completions)
+
+    assert [takes_prompts(function) for function in (everything, without_prompts)] == [True, False]
+    assert call_function(everything, {"scale": 2.0}, ["a"], [("p", "x", "y")]) == [1.0]
+    references = [["x", "y"]]
+    assert seen.pop() == {
+        "completions": ["a"], "prompts": ["p"], "references": references, "answers": references, "scale": 2.0,
+    }  # fmt: skip
+    assert call_function(without_prompts, {"scale": 2.0}, ["a"], [("x", "y")]) == [2.0]
+    assert seen.pop() == {"completions": ["a"], "answers": references, "scale": 2.0, "other": None}
+    # A parameter that nobody fills may stand there with a default.
+    check_names(Measure("mine:reward"), without_prompts)
+
+
+def test_the_cause_of_a_failure_is_one_line_of_at_most_300_letters():
+    def talkative(replies, answers):
+        raise ValueError("first\n\n  second " + "x" * 400)
+
+    [said] = measure_chunk(talkative, {}, ["a"], [[]])
+    told = "ValueError: first second "
+    assert said == f"it raised {told}{'x' * (300 - len(told))}"
+
+
+def test_a_text_is_cut_beyond_its_limit():
+    assert shorten("ab" * 40) == repr("ab" * 40)
+    assert shorten("ab" * 40 + "c") == f"{'ab' * 40!r}… (81 characters)"
+    assert shorten("abcd", limit=3) == "'abc'… (4 characters)"

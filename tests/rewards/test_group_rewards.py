@@ -3,8 +3,16 @@ from concurrent.futures import Future
 import numpy as np
 import pytest
 
+from grpo_pipeline.rewards.functions import Measure
 from grpo_pipeline.rewards.params import FailureParams
-from grpo_pipeline.rewards.pool import CollectedRewards, PendingRewards, RewardFailedError, Subjects, check_groups
+from grpo_pipeline.rewards.pool import (
+    CollectedRewards,
+    PendingRewards,
+    RewardFailedError,
+    Subjects,
+    check_groups,
+    try_rewards,
+)
 
 GROUPS = [["a", "", "c"], ["d", "e", ""]]
 PLACES = np.array([0, 2, 3, 4])
@@ -31,6 +39,54 @@ def test_values_go_back_to_their_places_and_what_failed_is_left_out_pays_or_stop
     assert [pending(is_done=is_done).done() for is_done in (False, True)] == [False, True]
     everything = Subjects(GROUPS, "text")
     assert (everything.measured.tolist(), tuple(everything.shape)) == (list(range(6)), (2, 3))
+
+
+def collected(*causes):
+    future = Future()
+    values = np.array([np.nan if cause else 1.0 for cause in causes])
+    future.set_result(CollectedRewards(values, causes, "mine:part"))
+    return future
+
+
+def test_the_first_failure_of_each_part_is_told_with_its_own_text():
+    futures = {
+        "one": collected(None, "late", "lost", None),
+        "two": collected("early", None, None, "last"),
+        "three": collected(*[None] * 4),
+    }
+    weights = dict.fromkeys(futures, 1.0)
+    found = PendingRewards(weights, FailureParams(rule="exclude"), futures=futures, subjects=Subjects(GROUPS, "text", PLACES))
+    # The four that are measured are a, c, d and e.
+    assert found.result().causes == {"one": "mine:part on the text 'c': late", "two": "mine:part on the text 'a': early"}
+    assert found.result().failures == {"one": 2, "two": 2, "three": 0}
+
+
+def test_rewards_are_done_where_every_part_is():
+    futures = {"one": collected(*[None] * 4), "two": Future()}
+    waiting = PendingRewards(
+        dict.fromkeys(futures, 1.0), FailureParams(rule="exclude"), futures=futures, subjects=Subjects(GROUPS, "text", PLACES)
+    )
+    assert not waiting.done()
+    futures["two"].set_result(futures["one"].result())
+    assert waiting.done()
+
+
+@pytest.mark.parametrize(("causes", "fails"), [((None, "x"), False), (("x", "x"), True), ((None, None), False), ((), False)])
+def test_a_part_that_measures_no_sample_at_all_is_refused_before_a_run(causes, fails):
+    class Pool:
+        def submit(self, *given):
+            asked.append(given)
+            return collected(*causes)
+
+    asked, measure = [], Measure("mine:part")
+    given = {"subjects": ["a", "b"][: len(causes)], "references": [["x"], ["y"]][: len(causes)], "prompts": ["p", "q"]}
+    try:
+        try_rewards({"own": measure}, Pool(), task="tiny", **given)
+    except RewardFailedError:
+        assert fails
+    else:
+        assert not fails
+    assert asked == [(measure, given["subjects"], given["references"], ["p", "q"])]
 
 
 @pytest.mark.parametrize("groups", [[], [[]], [["a"], ["b", "c"]]])

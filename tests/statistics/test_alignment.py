@@ -65,7 +65,9 @@ REST = table("own")
         (REST.drop(columns="milk"), REST, "got none named 'milk'"),
         (REST, REST.head(0), "predictions of trawl must hold at least one row, got none; check the test split"),
         (REST, pd.concat([REST, REST.tail(1)]), "predictions of trawl must hold a cow once per rule, got '2' twice in 'own'"),
+        (REST, pd.concat([REST, REST.tail(1).assign(age=8, milk=1.0)]), "got '2' twice in 'own'"),  # whatever else it says
         (REST, REST.assign(fat=[0.5, np.inf, 0.5]), "fat in the predictions of trawl must be finite, got inf for cow '10' under"),
+        (REST, pd.concat([REST, table("zebra").assign(milk=[9.0, np.nan, 2.0])]), "got nan for cow '10' under"),
         (REST, REST.assign(rule="begun"), r"predictions of trawl must hold the rule 'own', got \['begun'\]"),
         (REST, REST.head(2), "predictions of trawl / own .* got 2 cows against 3 \\(cow '2' is on one side only"),
         (REST, pd.concat([REST, table("begun").tail(1)]), "predictions of trawl / begun .* got 1 cows against 3 \\(cow '10' is"),
@@ -74,7 +76,7 @@ REST = table("own")
         (REST, REST.assign(farm="north"), "farm of cow '10' must be the same in all arms"),
         (pd.concat([REST, table("begun").assign(farm="east")]), REST, "farm of cow '10' .* another value in line / begun"),
     ],
-    ids=range(12),
+    ids=range(14),
 )
 def test_tables_that_do_not_fit_are_refused(line: pd.DataFrame, trawl: pd.DataFrame, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):

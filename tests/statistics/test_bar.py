@@ -82,6 +82,53 @@ def test_the_bar_is_met_where_all_four_conditions_are(case: Any, direction: Any)
     assert ("own − begun: no statement" in sentence) == (gaps[0] is None)
 
 
+def test_each_arm_is_judged_by_its_own_difference_to_the_control() -> None:
+    gaps = {"begun": {"m": entry(UP)}}
+    found = judge_bar(
+        dict.fromkeys(("trawl", "line", "net"), gaps), {}, Bar(metrics=("m",), start="begun"), {"m": METRIC},
+        control="trawl", differences={"line": {"m": entry(DOWN)}, "net": {"m": entry(UP)}},
+    )  # fmt: skip
+    assert {arm: of_metrics["m"]["verdict"] for arm, of_metrics in found.items()} == {
+        "trawl": "met", "line": "missed", "net": "met",
+    }  # fmt: skip
+
+
+def test_each_metric_is_met_by_the_control_or_not() -> None:
+    metrics, up = {"m": METRIC, "k": METRIC}, {"m": entry(UP), "k": entry(UP)}
+    bar = Bar(metrics=("m", "k"), start="begun")
+    gaps = {"trawl": {"begun": up | {"k": entry(AT)}}, "line": {"begun": up}}
+    found = judge_bar(gaps, {}, bar, metrics, control="trawl", differences={"line": up})
+    met = {arm: {name: one["control_meets"] for name, one in of_metrics.items()} for arm, of_metrics in found.items()}
+    assert met == {"trawl": {"m": True, "k": False}, "line": {"m": True, "k": False}}
+
+
+def test_the_hardest_fixed_rule_is_that_of_the_arm_itself() -> None:
+    """Both rules are beaten by both arms; which of them has the higher value differs."""
+    gaps, bar = {rule: {"m": entry(UP)} for rule in ("begun", "middle", "blobs")}, replace(BAR, shuffled="")
+    values = {
+        "trawl": {"middle": {"m": 0.9}, "blobs": {"m": 0.2}},
+        "line": {"middle": {"m": 0.3}, "blobs": {"m": 0.6}},
+    }
+    found = judge_bar(
+        dict.fromkeys(values, gaps), values, bar, {"m": METRIC}, control="trawl", differences={"line": {"m": entry(UP)}}
+    )
+    assert {arm: of_metrics["m"]["conditions"]["fixed"]["than"] for arm, of_metrics in found.items()} == {
+        "trawl": "middle", "line": "blobs",
+    }  # fmt: skip
+
+
+def test_a_fixed_rule_without_a_value_is_not_the_hardest() -> None:
+    metrics, bar = {"m": replace(METRIC, better="lower")}, replace(BAR, start="middle", shuffled="")
+    gaps = {"middle": {"m": entry(UP, -1)}, "blobs": {"m": entry(AT, -1)}}
+    for unknown, hardest in (("blobs", "middle"), ("middle", "blobs"), (None, "blobs")):
+        values = {rule: {"m": None if rule == unknown else 0.5} for rule in gaps}
+        found = judge_bar({"trawl": gaps}, {"trawl": values}, bar, metrics, control="trawl", differences={})
+        assert found["trawl"]["m"]["conditions"]["fixed"]["than"] == hardest
+    nothing = {rule: {"m": None} for rule in gaps}
+    found = judge_bar({"trawl": gaps}, {"trawl": nothing}, bar, metrics, control="trawl", differences={})
+    assert found["trawl"]["m"]["verdict"] == "no statement"
+
+
 def test_a_condition_that_the_task_does_not_have_decides_nothing() -> None:
     bar = Bar(metrics=("m",), start="begun")
     found = judged([UP, UP, DOWN, DOWN, DOWN], [AT, UP, UP, UP], bar=bar)

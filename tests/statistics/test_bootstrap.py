@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 from scipy.stats import binomtest
 
+from grpo_pipeline.core.rng import Stream, numpy_generator
 from grpo_pipeline.statistics import weighted
 from grpo_pipeline.statistics.bootstrap import (
     Estimate,
@@ -34,6 +35,8 @@ def test_clusters_are_drawn_whole_with_equal_chance_by_the_seed_and_not_by_the_o
     # each count is Binomial(3, 1/3): mean 1, variance 2/3; 20000 draws put the mean within 5 standard errors = .03
     np.testing.assert_allclose(weights.mean(axis=0), 1.0, atol=0.03)
     np.testing.assert_allclose(weights.var(axis=0), 2 / 3, atol=0.03)
+    drawn = numpy_generator(1, Stream.BOOTSTRAP).multinomial(3, [1 / 3] * 3, size=20_000)  # of the seed itself
+    np.testing.assert_array_equal(weights, drawn[:, [0, 0, 0, 1, 2, 2]])
     order = np.array([5, 2, 0, 3, 1, 4])
     np.testing.assert_array_equal(cluster_weights(CLUSTERS.iloc[order], resamples=20_000, seed=1), weights[:, order])
     assert (cluster_weights(CLUSTERS, resamples=20_000, seed=4) != weights).any()
@@ -69,6 +72,7 @@ def test_intervals_and_paired_differences_are_taken_resample_by_resample():
     difference = paired_difference(treated, estimate(0.5, [0.4, 0.8, 0.1], n=7, bounds=(-3.0, 2.0)))
     assert (difference.value, difference.n, difference.clusters) == (pytest.approx(0.3), 7, 12)
     assert difference.bounds == (-2.0, 4.0)
+    assert paired_difference(treated, estimate(0.5, [0.0] * 3, reason="another")).reason == "needs both classes"
     np.testing.assert_allclose(difference.resamples, [0.3, 0.1, np.nan])
     with pytest.raises(ValueError, match="paired estimates must share their resamples, got 2 and 3"):
         paired_difference(estimate(0.0, [0, 0]), estimate(0.0, [0, 0, 0]))
@@ -89,6 +93,9 @@ FEW = "no interval: {}, fewer than 10"
         (estimate(0.5, [0.4, 0.6, 0.5, np.nan]), 10,
          {"value": 0.5, "ci95": None, "n": 10, "undefined_resamples": 1,
           "reason": "no interval: undefined in 1 of 4 resamples (needs both classes)"}),
+        # Undefined in exactly the share that may be: 2 of 20.
+        (estimate(0.5, [0.4, 0.6] * 9 + [np.nan] * 2), 10,
+         {"value": 0.5, "ci95": approx([0.4, 0.6]), "undefined_resamples": 2, "n": 10, "se": approx(0.1, abs=0.01)}),
         # An interval holds its own value, wherever the resamples lie.
         (estimate(0.036, np.linspace(0.037, 0.091, 101)), 10,
          {"value": 0.036, "ci95": [0.036, approx(0.037 + 0.975 * 0.054)], "se": approx(0.01582, abs=1e-5), "n": 10}),
@@ -117,6 +124,16 @@ def test_what_no_resample_changes_has_the_exact_bound(clusters):
     # In the middle of [-1, 3], with u = 1 - 0.025^(1/C) at either end: (1 - u) 0.5 - u and (1 - u) 0.5 + 3 u.
     unseen = 1 - 0.025 ** (1 / clusters)
     assert exact_interval(0.5, (-1.0, 3.0), clusters=clusters) == approx((0.5 - 1.5 * unseen, 0.5 + 2.5 * unseen))
+    # What has no end on one side says nothing of the other.
+    for bounds in ((-1.0, np.inf), (-np.inf, 3.0)):
+        assert exact_interval(0.5, bounds, clusters=clusters) == (0.5, 0.5)
+
+
+def test_resamples_vary_where_they_differ_by_more_than_rounding():
+    # Rounding is 1e-12 + 1e-9 of the value: 1e-6 beside 1000, 1e-12 beside 0; undefined ones do not count.
+    for value, apart, varies in ((1000.0, 2e-6, True), (1000.0, 5e-7, False), (0.0, 2e-12, True), (0.0, 5e-13, False)):
+        assert estimate(value, [value, value + apart, np.nan]).varies == varies
+    assert not estimate(np.nan, [np.nan] * 3).varies
 
 
 @pytest.mark.parametrize(("value", "bounds"), [(1.0, (-1.0, 1.0)), (-1.0, (-1.0, 1.0)), (0.2, (-1.0, 1.0)), (0.3, (-2.0, 1.0))])

@@ -11,7 +11,9 @@ from grpo_pipeline.statistics.wording import (
     change_sentences,
     changes,
     judge,
+    side_of,
     signed,
+    tone_of,
     verdicts,
 )
 
@@ -73,6 +75,44 @@ def test_the_interval_decides_and_a_difference_has_its_sign() -> None:
         assert judge({"ci95": list(interval)}, **words) == said_of_it
     assert judge({"ci95": [0.9, 1.2]}, **words, neutral=1.0) == "no difference shown"
     assert signed({"value": 0.0123, "ci95": [-0.02, 0.041]}) == "+0.012 (95% interval -0.020 to +0.041)"
+
+
+@pytest.mark.parametrize(
+    ("interval", "corrected", "side"),
+    [
+        ((0.1, 0.3), None, 1), ((0.1, 0.3), 0.0499, 1), ((0.1, 0.3), 0.05, 0), ((-0.3, -0.1), 0.0, -1), ((-0.3, -0.1), 0.2, 0),
+        ((0.4, 0.6), 0.0499, 1), (None, 0.0, None),
+    ],
+)  # fmt: skip
+def test_a_corrected_p_value_of_exactly_5_percent_shows_no_difference(interval: Any, corrected: Any, side: Any) -> None:
+    found = {"ci95": interval and list(interval)} | ({} if corrected is None else {"p_holm": corrected})
+    assert side_of(found) == side
+    assert side_of(None) is None
+    # An end of None is infinite: a ratio to nothing at all.
+    ends = {(None, None): 1, (2.0, None): 1, (0.5, None): 0, (0.2, 0.5): -1}
+    assert {interval: side_of({"ci95": list(interval)}, neutral=1.0) for interval in ends} == ends
+
+
+@pytest.mark.parametrize(
+    ("interval", "higher", "lower"),
+    [
+        ((0.9, 1.2), "same", "same"),
+        ((1.1, 1.2), "better", "worse"),
+        ((0.2, 0.9), "worse", "better"),
+        ((1.0, 2.0), "same", "same"),
+    ],
+)
+def test_the_tone_is_that_of_the_side_of_the_neutral_value(interval: Any, higher: str, lower: str) -> None:
+    assert tone_of({"ci95": list(interval)}, "higher", neutral=1.0) == higher
+    assert tone_of({"ci95": list(interval)}, "lower", neutral=1.0) == lower
+    assert tone_of({"ci95": list(interval)}, "none", neutral=1.0) == ""
+
+
+def test_each_metric_that_is_judged_has_a_verdict_of_its_own() -> None:
+    gaps = {"drift": {"weight": entry(0.1, 0.3), "fuel": entry(0.1, 0.3), "bycatch": entry(-0.1, 0.1), "hours": entry(1.0, 2.0)}}
+    assert verdicts(gaps, METRICS, ["fuel", "weight", "bycatch", "hours"]) == {
+        "drift": {"fuel": "worse", "weight": "better", "bycatch": "no difference shown", "hours": "no statement"}
+    }
 
 
 def test_what_one_would_try_instead_is_named_by_its_verdict_and_a_ceiling_is_not() -> None:

@@ -117,13 +117,21 @@ def test_on_the_scale_of_the_logit_p_says_what_the_interval_says() -> None:
 
 
 def test_a_value_rests_on_the_clusters_of_its_smallest_side() -> None:
-    rows = pd.DataFrame({"farm": [*"aabbccdd"], "sick": [1, 0, 0, 1, 0, 0, 0, 1], "size": [1, 1, 2, 2, 2, 2, 2, 2]})
+    rows = pd.DataFrame({"farm": [*"aabbccde"], "sick": [1, 0, 0, 1, 0, 0, 0, 1], "size": [1, 1, 2, 2, 2, 2, 2, 2]})
     metric = Metric(
         "Title", "higher", "",
         usable=lambda rows: rows.index.to_numpy() < 7, compute=lambda rows, weights: weights.mean(1),
         size=lambda rows: rows["farm"].nunique(), sides=lambda rows: rows[["sick", "size"]].to_numpy().T,
     )  # fmt: skip
-    # Without the last row: sick are cows of a and b, sound ones of all four; size 1 in a alone, size 2 in b, c, d.
+    # Without the last row, and its farm: sick are cows of a and b, sound ones of all four; size 1 in a alone, size 2 in b, c, d.
     assert (metric.count(rows), metric.count_clusters(rows, "farm")) == (4, 1)
     assert metric.count_clusters(rows.assign(size=1), "farm") == 2
     assert metric.count_clusters(rows.head(0), "farm") == 0
+
+
+def test_of_seeds_that_no_resample_changes_their_own_spread_is_told() -> None:
+    constant = {seed: Estimate(value, np.full(RESAMPLES, value), 9, "", 12) for seed, value in ((0, 1.0), (1, 2.0), (5, 3.0))}
+    found = describe_seeds(constant, resamples=RESAMPLES, max_undefined=0.0)
+    reach = student.ppf(0.975, 2) / math.sqrt(3)  # a deviation of 1 over three seeds
+    assert found["ci95"] == pytest.approx([2 - reach, 2 + reach])
+    assert found["ci95_clusters"] == [2.0, 2.0]

@@ -18,6 +18,10 @@ def test_the_sum_of_what_seeds_and_clusters_add():
     assert alone == pytest.approx([2 - 4.302653 / 3**0.5, 2 + 4.302653 / 3**0.5])
     equal = over_seeds([2.0, 2.0, 2.0], cluster_variance=0.25, clusters=100_001)["ci95"]
     assert equal == pytest.approx([2 - 1.96 / 2, 2 + 1.96 / 2], abs=1e-3)
+    # Seeds and clusters that all agree: what 12 clusters have not seen, u = 1 - 0.025^(1/12), on the way to either bound.
+    unseen = 1 - 0.025 ** (1 / 12)
+    agreed = over_seeds([0.5, 0.5], cluster_variance=0.0, clusters=12, bounds=(0.0, 2.0))["ci95"]
+    assert agreed == pytest.approx([0.5 - 0.5 * unseen, 0.5 + 1.5 * unseen])
     assert over_seeds([2.0], cluster_variance=0.25, clusters=9)["ci95"] is None
     with pytest.raises(ValueError, match="values must hold at least one seed, got none"):
         over_seeds([], cluster_variance=0.25, clusters=9)
@@ -78,6 +82,8 @@ def test_the_spread_of_three_seeds_of_one_and_of_none():
     three = spread({seed: estimate(value) for seed, value in enumerate([1.0, 2.0, 6.0])})
     # mean 3, squares 4 + 1 + 9 = 14, / 2
     assert three == {"n": 3, "sd": pytest.approx(7**0.5), "min": 1.0, "max": 6.0, "values": {"0": 1.0, "1": 2.0, "2": 6.0}}
+    two = spread({1: estimate(1.0), 7: estimate(2.0)})
+    assert (two["n"], two["sd"]) == (2, pytest.approx(0.5**0.5))
     one = spread({4: estimate(1.0), 5: estimate(np.nan)})
     assert one == {"n": 1, "sd": None, "min": 1.0, "max": 1.0, "values": {"4": 1.0}}
     assert spread({}) == {"n": 0, "sd": None, "min": None, "max": None, "values": {}}

@@ -13,6 +13,9 @@ def test_the_share_is_that_of_the_mean_map_by_hand():
     """Two maps (0, 2) and (0, 4), about their means (-1, 1) and (-2, 2): |(-1.5, 1.5)|^2 / ((2 + 8) / 2) = 4.5 / 5."""
     assert shared_variance(np.array([[0.0, 2.0], [0.0, 4.0]])) == pytest.approx(0.9)
     assert shared_variance(np.array([[0.0, 2.0], [2.0, 0.0]])) == pytest.approx(0.0)
+    # A thousandth of the largest value is no rounding, a millionth is.
+    assert shared_variance(1.0 + np.array([[0.0, 2e-3], [2e-3, 0.0]])) == pytest.approx(0.0)
+    assert shared_variance(1.0 + np.array([[0.0, 2e-6], [2e-6, 0.0]])) == 1.0
 
 
 KINDS = ["constant", "flat at other levels", "lattice", "lattice at other levels", "lattice of other size"]
@@ -61,8 +64,25 @@ def test_numbers_and_texts_are_the_same_where_they_do_not_move():
     assert found["probability"]["share"] == pytest.approx(0.25 / (0.25 + 0.16 / 12 * 13 / 11))
 
 
+def test_each_kind_of_output_has_a_limit_of_its_own_that_is_the_same():
+    texts = {"greedy": np.array(["yes"] * 19 + ["no"]), "smiles": np.array(["C"] * 18 + ["N", "O"])}
+    found = measure_sameness(texts, OUTPUTS)  # 19 of 20 are exactly the limit of 0.95
+    assert [(entry["share"], entry["is_same"]) for entry in found.values()] == [(0.95, True), (0.9, False)]
+    # Numbers 1.0 and 1.2: 1.1^2 / (1.1^2 + 0.1^2) = 0.9918 is below 0.999; of maps 0.95 would be enough.
+    # Maps (0, 2) and (0, 3), about their means (-1, 1) and (-1.5, 1.5): 1.25^2 / ((1 + 2.25) / 2) = 0.9615.
+    found = measure_sameness({"prob": np.array([1.0, 1.2] * 2), "heatmap": np.array([[0.0, 2.0], [0.0, 3.0]] * 2)}, OUTPUTS)
+    assert {name: (round(entry["share"], 4), entry["is_same"]) for name, entry in found.items()} == {
+        "probability": (0.9918, False), "heatmap": (0.9615, True),
+    }  # fmt: skip
+
+
 def test_two_inputs_say_nothing_and_unknown_numbers_are_left_out():
     assert measure_sameness({"prob": np.array([0.5, 0.5])}, OUTPUTS) == {}
+    # What is 0 everywhere, or known nowhere, is the same everywhere.
+    for numbers in (np.zeros(3), np.full(3, np.nan)):
+        assert measure_sameness({"prob": numbers}, OUTPUTS)["probability"] | {"of": ""} == {
+            "share": 1.0, "of": "", "n": 3, "is_same": True,
+        }  # fmt: skip
     entry = measure_sameness({"prob": np.array([0.2, np.nan, 0.8])}, OUTPUTS)["probability"]
     assert entry["share"] == pytest.approx(0.25 / 0.34)
 

@@ -116,6 +116,8 @@ def test_sensitivity_is_read_on_the_correct_side(rows, level, wanted):
         ([0.2, 0.4, 0.6, 1.0], [0, 1, 0, 1], 0.25),
         # p = .5 belongs to the upper of two bins: alone there, |1 - .5| = .5 beside |0 - 0| = 0 -> .5 / 2
         ([0.0, 0.5], [0, 1], 0.25),
+        # The same with the classes exchanged: |1 - 0| = 1 and |0 - .5| = .5 -> 1.5 / 2; in one bin it would be .25
+        ([0.0, 0.5], [1, 0], 0.75),
         # p = 1 and p = .9 share the last bin: |(1 + 0) - 1.9| / 2 = .45
         ([1.0, 0.9], [1, 0], 0.45),
     ],

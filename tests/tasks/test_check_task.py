@@ -9,9 +9,11 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 import yaml
@@ -21,13 +23,15 @@ from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
 from grpo_pipeline.core.types import Rollouts, Scores
 from grpo_pipeline.pipelines.training.loop import StepRunner, check_first_ratio
 from grpo_pipeline.pipelines.training.nodes import build_probe_state, build_state
-from grpo_pipeline.testing import CHECKS, QUICK, TaskContractError, check_quickly, check_task, subject_of
+from grpo_pipeline.testing import CHECKS, QUICK, TaskContractError, check_quickly, check_task, reports, subject_of
+from grpo_pipeline.testing.subject import first_difference, moved_weights
 
 TESTS = Path(__file__).resolve().parents[1]
 EXAMPLES = [str(TESTS / name) for name in ("example_task", "example_sequences")]
 sys.path[:0] = EXAMPLES
 
 from digits.pipeline import load_pictures  # noqa: E402
+from digits.spec import SPEC as DIGITS  # noqa: E402
 from digits.task import DigitsTask  # noqa: E402
 from digits.task import ModelParams as DigitsModel  # noqa: E402
 from reverse.pipeline import make_words  # noqa: E402
@@ -485,6 +489,146 @@ def raises(task, policy, context, rollouts, *, temperature):
     return Scores(policy(context.pixels[:, :3]), rollouts.logprobs)
 
 
+# Each half of a check, where the other half has nothing to say.
+
+
+@fault("digits", "rows", "find examples of test")
+def has_no_rows_to_test(task, data, split):
+    return task.rows(data, split)[: 0 if split == "test" else None]
+
+
+@fault("digits", "rows", "put each row into one split once")
+def validates_what_it_tests(task, data, split):
+    return np.append(task.rows(data, split), task.rows(data, "val")[:1]) if split == "test" else task.rows(data, split)
+
+
+@fault("digits", "rows", "return the same rows of val each time")
+def shuffles_its_rows(task, data, split):
+    CALLS.append(1)
+    return np.roll(task.rows(data, split), len(CALLS)) if split == "val" else task.rows(data, split)
+
+
+@fault("digits", "make_batch", "give every tensor of the batch the prompts as its first axis")
+def fills_a_short_batch(task, data, rows, *, generator=None):
+    return task.make_batch(data, np.resize(rows, 3))
+
+
+@fault("digits", "make_batch", "return the same for the same rows and the same generator")
+def augments_by_its_calls(task, data, rows, *, generator=None):
+    CALLS.append(1)
+    batch = task.make_batch(data, rows)
+    return batch if generator is None else replace(batch, pixels=batch.pixels + len(CALLS))
+
+
+@fault("digits", "encode", "return the same each time")
+def encodes_by_its_calls(task, policy, batch):
+    CALLS.append(1)
+    return replace(batch, pixels=batch.pixels + len(CALLS))
+
+
+@fault("digits", "detach", "keep every value")
+def detaches_another_context(task, context):
+    return replace(context, pixels=2 * context.pixels)
+
+
+@fault("reverse", "replicate", "leave batch.")
+def replicates_other_values(task, batch, group_size):
+    repeated = task.replicate(batch, group_size)
+    return replace(repeated, **{name: x + 1 for name, x in vars(repeated).items() if isinstance(x, Tensor)})
+
+
+@fault("digits", "parameter_groups", "hold every trainable parameter exactly once, got one that is not trained")
+def holds_a_frozen_parameter(task, policy):
+    return {"policy": [*policy.parameters(), nn.Parameter(torch.ones(1), requires_grad=False)]}
+
+
+@fault("digits", "parameter_groups", "hold groups with parameters, got head without any")
+def has_an_empty_group(task, policy):
+    return {"policy": [*policy.parameters()], "head": []}
+
+
+@fault("reverse", "sample", "return the log-probability 0 where is_valid is False")
+def tells_a_chance_of_its_padding(task, policy, context, group_size, **kwargs):
+    drawn = task.sample(policy, context, group_size, **kwargs)
+    return replace(drawn, logprobs=drawn.logprobs.masked_fill(~drawn.is_valid, -0.5))
+
+
+@fault("digits", "sample", "draw the same from a generator of the same seed")
+def samples_by_its_calls(task, policy, context, group_size, **kwargs):
+    CALLS.append(1)
+    drawn = task.sample(policy, context, group_size, **kwargs)
+    return drawn if group_size < 16 else replace(drawn, actions=drawn.actions.roll(len(CALLS), 1))
+
+
+@fault("reverse", "score", "return the log-probability 0 where is_valid is False")
+def scores_its_padding_below_0(task, policy, context, rollouts, *, temperature):
+    scores = task.score(policy, context, rollouts, temperature=temperature)
+    return replace(scores, logprobs=scores.logprobs.masked_fill(~rollouts.is_valid, -0.5))
+
+
+@fault("digits", "score", "return the log-probabilities of Task.sample")
+def scores_one_sample_otherwise(task, policy, context, rollouts, *, temperature):
+    scores = task.score(policy, context, rollouts, temperature=temperature)
+    is_first = torch.zeros_like(scores.logprobs).index_fill(0, torch.tensor([0]), 1.0)
+    return replace(scores, logprobs=scores.logprobs - 0.5 * is_first)
+
+
+@fault("digits", "score_reference", "say of a policy what score says of it")
+def references_at_another_temperature(task, reference, batch, rollouts, *, temperature):
+    return task.score_reference(reference, batch, rollouts, temperature=1.1 * temperature)
+
+
+@fault("digits", "prompt_weights", "return finite weights of shape [3] ([P]), at least 0, or None")
+def weighs_a_prompt_below_0(task, batch):
+    return torch.tensor([1.0, -0.5, 1.0])
+
+
+@fault("digits", "subset_rewards", "return [P, G, M], for all decisions the reward of the sample")
+def pays_parts_twice(task, policy, context, rollouts, batch, *, kept):
+    total = task.reward(batch, rollouts, None)[0]["right"]
+    return (2 * total[..., None] + 1).expand(-1, -1, len(kept))
+
+
+@fault("digits", "reward", "return right finite, or NaN where a sample was not scored")
+def rewards_one_sample_infinitely(task, batch, rollouts, outcomes):
+    parts, weights = task.reward(batch, rollouts, outcomes)
+    return {"right": parts["right"].index_fill(0, torch.tensor([1]), float("inf"))}, weights
+
+
+@fault("digits", "validate", "return finite numbers, got reward/mean = inf")
+def validates_infinitely(task, *args, **kwargs):
+    return {"share": 0.5, "reward/mean": float("inf")}
+
+
+@fault("digits", "validate", "return the same for the same seed")
+def validates_by_its_calls(task, *args, **kwargs):
+    CALLS.append(1)
+    return {"share": float(len(CALLS))}
+
+
+@fault("digits", "evaluate", "return one row per digit_id and rule")
+def evaluates_twice_with_other_numbers(task, *args, **kwargs):
+    found = task.evaluate(*args, **kwargs)
+    return pd.concat([found, found.assign(reward=0.25)])
+
+
+@fault("digits", "tabulate", "return one row for each of 12 samples")
+def tabulates_twice(task, data, batch, rollouts):
+    return pd.concat([task.tabulate(data, batch, rollouts)] * 2)
+
+
+@fault("digits", "describe", "return the same each time")
+def describes_by_as_many_letters(task, policy):
+    CALLS.append(1)
+    return {"policy": f"{len(CALLS) % 10}"}
+
+
+@fault("digits", "decode", "leave the policy as it is, got changed gradients")
+def decodes_with_a_backward_pass(task, policy, context, rollouts, batch):
+    torch.autograd.backward(policy(context.pixels).sum())
+    return ()
+
+
 def first_sentence(task: Any, data: Any) -> str:
     try:
         check_task(task, data)
@@ -662,3 +806,70 @@ def test_how_far_a_first_ratio_may_be_from_1(ratio: float, level: str, precision
         return
     with pytest.raises(ValueError, match="at step 4 of reverse"):
         check_first_ratio({"policy/ratio_mean": torch.tensor(ratio)}, algorithm, training, reverse(), step=4)
+
+
+def test_a_policy_is_moved_for_its_checks_and_is_afterwards_what_it_was() -> None:
+    policy = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3), nn.Dropout(0.5), nn.Linear(3, 1))
+    policy[3].requires_grad_(False)
+    policy[2].eval()
+    before = {name: tensor.clone() for name, tensor in policy.state_dict().items()}
+    modes = [module.training for module in policy.modules()]
+    with moved_weights(policy):
+        inside = {name: tensor.clone() for name, tensor in policy.state_dict().items()}
+        torch.autograd.backward(policy(torch.ones(4, 2)).sum())  # moves the statistics, too
+        policy.eval()
+    moved = {name for name in before if not torch.equal(before[name], inside[name])}
+    assert moved == {"0.weight", "0.bias", "1.weight", "1.bias"}
+    assert all(torch.equal(before[name], tensor) for name, tensor in policy.state_dict().items())
+    assert [module.training for module in policy.modules()] == modes
+    assert all(parameter.grad is None for parameter in policy.parameters())
+
+
+def test_what_is_compared_differs_in_any_value_type_or_shape_and_not_where_both_are_unknown() -> None:
+    one = {"a": torch.tensor([1.0, float("nan")]), "b": [torch.ones(2, dtype=torch.long)]}
+    assert first_difference(one, {"a": one["a"].clone(), "b": [torch.ones(2, dtype=torch.long)]}, "x") is None
+    for other, place in (
+        ({"a": torch.tensor([1.0, 2.0]), "b": one["b"]}, "x['a']"),
+        ({"a": one["a"].double(), "b": one["b"]}, "x['a']"),
+        ({"a": one["a"], "b": [torch.ones(3, dtype=torch.long)]}, "x['b'][0]"),
+        ({"a": one["a"]}, "x['b'][0]"),
+    ):
+        assert first_difference(one, other, "x") == place
+        assert first_difference(other, one, "x") == place
+
+
+def test_each_check_asks_for_the_rows_of_its_split() -> None:
+    asked: dict[str, set[int]] = {}
+
+    class Noting(DigitsTask):
+        def evaluate(self, policy: Any, data: Any, rows: np.ndarray, **kwargs: Any) -> Any:
+            asked.setdefault("evaluate", set()).update(rows.tolist())
+            return super().evaluate(policy, data, rows, **kwargs)
+
+        def validate(self, policy: Any, data: Any, rows: np.ndarray, **kwargs: Any) -> Any:
+            asked.setdefault("validate", set()).update(rows.tolist())
+            return {"share": 0.5}
+
+        def audit(self, policy: Any, data: Any, rows: np.ndarray, **kwargs: Any) -> Any:
+            asked.setdefault("audit", set()).update(rows.tolist())
+            return super().audit(policy, data, rows, **kwargs)
+
+    task = Noting(DigitsModel(hidden=6))
+    subject = subject_of(task, PICTURES, spec=DIGITS)
+    reports.check_predictions_hold_the_metrics(subject)
+    reports.check_validation_is_numbers(subject)
+    reports.check_audit_rows_fit_their_plan(subject)
+    rows = {split: set(task.rows(PICTURES, split).tolist()[: reports.ROWS]) for split in ("val", "test")}
+    assert asked == {"evaluate": rows["test"], "validate": rows["val"], "audit": rows["val"]}
+
+
+def test_a_column_that_is_called_finite_is_so_in_every_row() -> None:
+    class Unknown(DigitsTask):
+        def evaluate(self, *given: Any, **kwargs: Any) -> Any:
+            found = super().evaluate(*given, **kwargs).reset_index(drop=True)
+            return found.assign(reward=found["reward"].mask(found.index == 3))
+
+    spec: Any = SimpleNamespace(build_suite=lambda options: replace(DIGITS.build_suite(options), finite=("reward",)))
+    reports.check_predictions_hold_the_metrics(subject_of(digits(), PICTURES, spec=spec))
+    with pytest.raises(TaskContractError, match="fill reward in every row"):
+        reports.check_predictions_hold_the_metrics(subject_of(Unknown(DigitsModel(hidden=6)), PICTURES, spec=spec))

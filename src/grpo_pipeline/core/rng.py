@@ -47,6 +47,7 @@ class Stream(StrEnum):
     VALIDATION = "validation"
     EVALUATION = "evaluation"
     EVALUATION_ROWS = "evaluation_rows"
+    COMPARED_ROWS = "compared_rows"
     SHOWCASE = "showcase"
     FRAME_ROWS = "frame_rows"
     FRAMES = "frames"

@@ -103,6 +103,22 @@ def test_padding_is_left_out_and_flags_are_of_any_type(dtype):
             build().compute_loss(rewards, rewards, is_valid=wrong)
 
 
+def test_a_zero_that_is_given_takes_the_place_of_the_setting():
+    module = build(gamma=0.5, gae_lambda=0.5, normalize_advantages=False, kl_coef=0.3, ref_update_method="ema", ema_alpha=0.5)
+    rewards, values = torch.tensor([[1.0, 2.0]], dtype=F64), torch.tensor([[0.5, 1.0, 3.0]], dtype=F64)
+    # One step ahead: 2 + 0.5 * 3 - 1 = 2.5 and 1 + 0.5 * 1 - 0.5 = 1, to which 0.5 * 0.5 * 2.5 comes; without gamma 1 and 0.5.
+    for given, wanted in (({}, [1.625, 2.5]), ({"lam": 0.0}, [1.0, 2.5]), ({"gamma": 0.0}, [0.5, 1.0])):
+        assert module.compute_advantages(rewards, values, **given)[0].tolist() == wanted
+    kl, logprobs = torch.tensor(2.0, dtype=F64), torch.zeros(1, 2, dtype=F64, requires_grad=True)
+    for given, wanted in (({}, 0.6), ({"kl_weight": 0.0}, 0.0)):
+        losses = module.compute_loss(logprobs, torch.zeros(1, 2, dtype=F64), kl_div=kl, **given)
+        assert losses["total_loss"].item() == wanted
+    before = module.ref_model.table.clone()
+    shift(module.model.table, 1.0)
+    module.update_ref_model(alpha=0.0)  # all of the model
+    torch.testing.assert_close(module.ref_model.table, before + 1.0)
+
+
 def test_relative_advantages_are_those_of_the_method_for_groups_and_for_their_rows():
     (rewards,) = tensors((2, 4))
     for normalised, method, of_core in [

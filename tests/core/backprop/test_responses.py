@@ -66,6 +66,13 @@ def test_agrees_with_a_naive_loop_and_the_mask_reaches_the_model(t_p):
         response_logprobs(model, prompts, responses, mask[:, t_p:])
 
 
+def test_the_responses_of_a_prompt_stand_side_by_side():
+    prompts, responses = torch.tensor([[0, 1], [3, 4]]), torch.tensor([[2, 0], [1, 1], [4, 3], [0, 2], [3, 3], [1, 4]])
+    of_response = prompts[[0, 0, 0, 1, 1, 1]]
+    wanted = naive(Causal(), of_response, responses, torch.ones(6, 4, dtype=torch.bool))
+    torch.testing.assert_close(response_logprobs(Causal(), prompts, responses).detach(), wanted, atol=1e-12, rtol=0)
+
+
 @pytest.mark.parametrize(
     ("prompts", "responses"), [((3, 0), (3, 2)), ((3, 2), (3, 0)), ((2, 2), (3, 2)), ((3,), (3, 2)), ((3, 2), (3,))]
 )

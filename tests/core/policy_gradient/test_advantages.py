@@ -189,6 +189,13 @@ def test_whiten_agrees_with_a_naive_loop_over_valid_entries(scope, std):
         assert not whiten(torch.tensor([row]), torch.tensor([valid]), scope=scope, eps=0.0, std=std).any()
 
 
+def test_only_rounding_is_silent_when_values_are_whitened():
+    # Spreads of 2e-9 and of 2e-13, beside 1: the first is (d, 0, -d) / d, the second is rounding.
+    x = 1.0 + torch.tensor([[1e-9, 0.0, -1e-9], [1e-13, 0.0, -1e-13]], dtype=torch.float64)
+    found = whiten(x, torch.ones_like(x, dtype=torch.bool), scope="group", eps=0.0)
+    torch.testing.assert_close(found, torch.tensor([[1.0, 0.0, -1.0], [0.0] * 3], dtype=torch.float64), atol=1e-6, rtol=0)
+
+
 def test_a_prompt_weight_survives_and_a_penalty_is_charged_beyond_the_mean_of_the_scored_samples():
     plain = compute_advantages(torch.tensor([[0.0, 1.0], [0.0, 1.0]]), eps=0.0)
     weighted = apply_prompt_weights(plain, torch.tensor([1.0, 3.0]))

@@ -46,5 +46,6 @@ def test_with_clip_replaces_what_is_given_and_checks_it():
     options = LossOptions(clip_low=0.1, clip_high=0.3, delta=1.5)
     assert with_clip(options, None, None) == options
     assert with_clip(options, 0.2, None) == LossOptions(clip_low=0.2, clip_high=0.3, delta=1.5)
+    assert with_clip(options, 0.0, 0.0) == LossOptions(clip_low=0.0, clip_high=0.0, delta=1.5)
     with pytest.raises(ValueError, match="delta must be finite and above"):
         with_clip(options, None, 0.6)

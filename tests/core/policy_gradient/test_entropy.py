@@ -18,10 +18,15 @@ SHARE = {"target": 0.5, "learning_rate": 0.5, "minimum": 0.0, "maximum": 1.0, "u
         (NATS, 0.0, None, 0.4),  # 0.1 + 1.0, held at the maximum
         (NATS, 3.0, None, 0.01),  # 0.1 - 0.5, held at the minimum
         (SHARE, math.log(2), math.log(16), 0.225),  # H / H_max = log 2 / log 16 = 1/4: 0.1 + 0.5 * (0.5 - 0.25)
+        (SHARE | {"target": 1.0}, math.log(2), math.log(16), 0.475),  # the whole range: 0.1 + 0.5 * (1 - 0.25)
     ],
 )
 def test_golden_steps(rule, entropy, maximal, want):
     assert AdaptiveEntropy(**rule).step(0.1, entropy, maximal_entropy=maximal) == pytest.approx(want, abs=1e-15)
+
+
+def test_a_coefficient_of_zero_rises_again():
+    assert AdaptiveEntropy(**NATS).step(0.0, 1.6) == pytest.approx(0.2, abs=1e-15)  # 0.5 * (2.0 - 1.6)
 
 
 def test_maximal_entropy_is_the_log_of_the_allowed_choices():

@@ -88,6 +88,10 @@ def test_the_tie_rule_is_that_of_the_advantages():
     assert find_silent(rewards, 0.01).tolist() == [True, True, True, True, False]
     _, _, report = resample_tied(*numbered([[1.0, 1.001]], 0), draw=Draws(), max_retries=0, tie_tolerance=0.01)
     assert report.tied_before == 1
+    # What is drawn again is judged as the first draw was: 1.001 ties here, too.
+    draws = Draws([[1.0, 1.001]], [[0.0, 1.0]])
+    _, rewards, report = resample_tied(*numbered([[1.0, 1.0]], 0), draw=draws, max_retries=2, tie_tolerance=0.01)
+    assert (rewards.tolist(), report) == ([[0.0, 1.0]], ResampleReport(1, 0, 2))
     with pytest.raises(ValueError, match="max_retries must be at least 0, got -1"):
         resample_tied(*numbered([[1.0, 1.0]], 0), draw=Draws(), max_retries=-1)
 

@@ -135,3 +135,12 @@ def test_greedy_takes_the_likelier_way_at_each_decision_and_stops_where_no_cell_
     assert torch.equal(is_valid, decisions_taken(actions, 6))
     assert {sum(a < 6 for a in row) for row in want} == set(range(k_min, 5))  # every length occurs
     assert greedy_with_stop(LOGITS, STOPS - 50, K, is_allowed=ALLOWED)[0].tolist() == [[[2, 0, 3]], [[0, 3, 1]], [[2, 0, V]]]
+
+
+def test_greedy_goes_on_where_stop_and_cells_are_equally_likely():
+    """The stop needs more than half: its logit is exactly the logarithm of what is left."""
+    one = torch.tensor([[0.0], [0.0], [0.0]], dtype=F64)
+    stops = torch.tensor([0.0, 1e-9, -1e-9], dtype=F64)
+    actions, is_valid = greedy_with_stop(one, stops, 1, k_min=0, is_allowed=torch.ones(3, 1, dtype=torch.bool))
+    assert actions[:, 0, 0].tolist() == [0, 1, 0]
+    assert bool(is_valid.all())

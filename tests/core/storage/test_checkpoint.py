@@ -127,12 +127,13 @@ def test_round_trip_of_the_rest(tmp_path):
         load_checkpoint(folder)
     parameters = {"a": {"b": 1}}
     progress = {"batch": 3, "order": [2, 0, 1]}
-    taken = snapshot(build(reference=False), progress=progress, parameters=parameters, extra={"run_id": "r1"})
+    taken = snapshot(build(reference=False), progress=progress, parameters=parameters, extra={"run_id": "r1"}, code={"p": "1.2"})
     taken.extra["child"] = "r2"
     save_checkpoint(folder, taken)
     loaded = load_checkpoint(folder)
     assert loaded.progress == load_progress(folder) == {"step": 0, "epoch": 0, "seed": 0} | progress
     assert (loaded.extra, loaded.parameters, loaded.reference) == ({"run_id": "r1", "child": "r2"}, parameters, None)
+    assert (loaded.code, loaded.frozen_reference, loaded.frames) == ({"p": "1.2"}, None, {})
     assert loaded.config_digest == taken.config_digest
     groups = build(seed=1, reference=False)
     restore(groups, loaded, parameters=parameters)

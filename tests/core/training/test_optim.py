@@ -67,6 +67,8 @@ def test_update_agrees_with_a_plain_adamw_step(fused):
         ("per_group", 1.0, [0.6, 0.8], [1.0]),  # each group to norm 1
         ("joint", 1.0, [3 / 13, 4 / 13], [12 / 13]),  # all by 1 / 13
         ("per_group", 6.0, [3.0, 4.0], [6.0]),  # only b is too long
+        ("per_group", 11.0, [3.0, 4.0], [11.0]),  # by little
+        ("per_group", 12.0, [3.0, 4.0], [12.0]),  # exactly as long as it may be
         ("joint", 100.0, [3.0, 4.0], [12.0]),
         ("per_group", None, [3.0, 4.0], [12.0]),
     ],
@@ -150,7 +152,8 @@ def test_accumulate_moves_no_weight_step_starts_anew_and_advance_counts():
     step(state, max_grad_norm=None)
     assert net.a.tolist() == [-3.0, -2.0]
     begun = build()
-    assert [(s.step, s.epoch) for s in (advance(begun), advance(begun, epoch=2), begun)] == [(5, 1), (5, 2), (4, 1)]
+    moved = (advance(begun), advance(begun, epoch=2), advance(begun, epoch=0), begun)
+    assert [(s.step, s.epoch) for s in moved] == [(5, 1), (5, 2), (5, 0), (4, 1)]
 
 
 @pytest.mark.parametrize(
@@ -178,6 +181,18 @@ def test_gradients_that_contradict_each_other_lose_their_parts_along_the_other(o
     assert project_conflicts(state) == {}  # nothing is apart any more
     with pytest.raises(ValueError, match="it has no graph"):
         accumulate_apart(state, torch.tensor(1.0), others(net))
+
+
+def test_the_angle_between_two_losses_is_that_of_all_groups_which_both_teach():
+    net = Two()
+    state = sgd(net)
+    accumulate_apart(state, 4 * net.a[0] + 3 * net.b[0], -3 * net.a[0] + 3 * net.a[1] + net.b[0])
+    found = project_conflicts(state)
+    # a: <s, r> = -12 of 16 and 18, projected; b: 3 of 9 and 1, they agree. Together -9 of 25 and 19.
+    assert float(found["gradient/cosine"]) == pytest.approx(-9 / (25 * 19) ** 0.5)
+    assert float(found["gradient/projected"]) == 0.5
+    assert net.a.grad.tolist() == pytest.approx([2.0, 5.0], abs=1e-6)
+    assert net.b.grad.tolist() == [4.0]
 
 
 def test_frozen_parameters_are_left_out_and_groups_keep_their_names():

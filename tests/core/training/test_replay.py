@@ -161,6 +161,20 @@ def test_split_stored_and_merged_each_group_comes_back_and_the_buffer_owns_what_
     assert merge_groups(fresh, [], []) is fresh
 
 
+def test_a_saved_state_shares_no_memory_with_a_buffer():
+    buffer, again = ReplayBuffer(4, 4), ReplayBuffer(4, 4)
+    buffer.add(split(rollouts()))
+    saved = buffer.state()
+    before = copy.deepcopy(saved)
+    again.load(saved)
+    for stored in (*buffer.groups, *again.groups):
+        for tensor in (stored.actions, stored.behaviour_logprobs, stored.is_valid, *stored.more.values()):
+            tensor.zero_()
+    assert saved.tensors.keys() == before.tensors.keys()
+    assert len(saved.tensors) == 4 * 4
+    assert all(torch.equal(tensor, before.tensors[name]) for name, tensor in saved.tensors.items())
+
+
 def test_weights_are_ratios_of_whole_samples_held_by_the_cap():
     inf, nan = torch.inf, torch.nan
     proximal = torch.tensor([[[-1.0, -2.0, -0.5], [-1.0, -1.0, -1.0], [-inf, 0.0, 0.0], [0.0] * 3]], requires_grad=True)

@@ -9,6 +9,7 @@ import torch
 from tiny_attention import algorithm_params, training_params
 
 from grpo_pipeline.core.rewards import combine_rewards
+from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import Credits
 from grpo_pipeline.pipelines.step import update
 from grpo_pipeline.pipelines.step.collect import LossTerms, UniformSamples
@@ -145,3 +146,18 @@ def test_the_reference_moves_with_the_last_update_of_every_second_batch(changes:
     state = SimpleNamespace(step=step, total_steps=9, policy=policy, reference=reference, coefficients={})
     assert update._after_update(algorithm, state, None, epoch) is state
     assert reference.weight.item() == (2.0 if moves else 1.0)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "coefficient"),
+    # The coefficient is 0.1 and the entropy 1.0: 0.1 + 0.5 * (wanted - 1.0), within 0.05 and 0.3.
+    [(1.2, 0.2), (0.96, 0.08), (0.4, 0.05), (2.0, 0.3)],
+)
+def test_the_weight_of_the_entropy_is_steered_within_its_bounds(wanted: float, coefficient: float) -> None:
+    target = {"target": wanted, "learning_rate": 0.5, "minimum": 0.05, "maximum": 0.3}
+    algorithm = algorithm_params(update_epochs=2, entropy_target=target, kl_weight=0.0)
+    state = TrainState(torch.nn.Linear(1, 1), None, None, step=1, epoch=0, generator_seed=0, coefficients={"other": 1.0})
+    losses = LossTerms({"entropy": torch.tensor(-1.0)}, {"entropy": 0.1}, torch.tensor(0.0), {})
+    assert update._after_update(algorithm, state, losses, 0) is state  # not before the last update of a batch
+    found = update._after_update(algorithm, state, losses, 1)
+    assert found.coefficients == {"other": 1.0, update.ENTROPY: pytest.approx(coefficient)}

@@ -1,6 +1,7 @@
 """Nodes beside the loop, on tasks that only note what they are asked: frames, tables of many batches, replayed groups, starts."""
 
 import logging
+from contextlib import contextmanager
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -13,18 +14,22 @@ from tiny_attention import algorithm_params, section, training_params
 from tiny_choices import ChoicePolicy, TinyChoices, own_rates
 
 from grpo_pipeline.core.params import AlgorithmParams
+from grpo_pipeline.core.rewards import combine_rewards
 from grpo_pipeline.core.rng import Stream, numpy_generator, step_generator
-from grpo_pipeline.core.storage.checkpoint import NoCheckpoint
-from grpo_pipeline.core.storage.weights import ModelWeights
+from grpo_pipeline.core.storage.checkpoint import Checkpoint, NoCheckpoint
+from grpo_pipeline.core.storage.weights import ModelWeights, digest_of_tensors, save_weights
 from grpo_pipeline.core.training.replay import StoredGroup
-from grpo_pipeline.core.types import Rollouts
+from grpo_pipeline.core.types import Advantages, Credits, Rollouts
 from grpo_pipeline.pipelines.evaluation import nodes as evaluation
 from grpo_pipeline.pipelines.params import SamplingParams
 from grpo_pipeline.pipelines.step.collect import Replayed
 from grpo_pipeline.pipelines.training import loader, nodes, stages
 from grpo_pipeline.pipelines.training.loop import Film, StepRunner, merge_metrics, quiet_nodes, to_floats
+from grpo_pipeline.pipelines.training.resuming import run_parameters
+from grpo_pipeline.rewards.workers import LATE
 from grpo_pipeline.tasks.exported import TrainedArms
 
+BLANK = Checkpoint(policy={}, optimizer={}, reference=None, rng={}, progress={})
 TRAIN, VAL, TEST = np.arange(100, 123), np.arange(40, 60), np.arange(200, 333)  # 23, 20 and 133 rows
 
 
@@ -100,6 +105,16 @@ def test_frames_come_at_even_ends_of_epochs_of_six_rows_of_the_seed(epochs: int,
     rows = tuple(sorted(numpy_generator(5, Stream.FRAME_ROWS).permutation(VAL)[:6].tolist()))
     assert set(task.frames) <= {(5, *rows)}
     assert not taken or torch.equal(before, torch.get_rng_state())
+
+
+@pytest.mark.parametrize(("total", "taken"), [(8, [0, 8]), (10, [0, 10]), (12, [0, 12])])
+def test_an_epoch_that_a_run_does_not_end_counts_for_the_spread_of_its_frames(total: int, taken: list[int]) -> None:
+    """Two frames of 2, of 2.5 and of 3 epochs: the begun one is an epoch, so that none is taken at its start."""
+    task = Asked()
+    film = Film(task, None, training_params(batch_size=5, animation_frames=2), state_at(0, total), {})
+    for step in range(1, total + 1):
+        film.take(state_at(step, total))
+    assert [int(name.partition("/")[0]) for name in film.frames] == taken
 
 
 def test_a_film_that_goes_on_has_the_frames_before_and_none_of_its_first_step() -> None:
@@ -226,6 +241,176 @@ def test_a_run_has_the_whole_batches_of_its_epochs_or_its_most_steps(
     assert (replay.capacity, replay.max_age_steps) == (20, 9)
 
 
+class Batched(Asked):
+    """A batch says of which data, rows and noise it is."""
+
+    def make_batch(self, data: Any, rows: np.ndarray, *, generator: Any = None) -> Any:
+        return data, rows.tolist(), generator.initial_seed()
+
+    def with_oracle(self, data: Any) -> Any:
+        return f"{data} with the truth"
+
+
+@pytest.mark.parametrize("step", [0, 3, 6])
+def test_a_short_training_reads_the_batches_and_the_noise_of_a_run(step: int) -> None:
+    """Step 6 of batches of 5 out of 23 rows is the third one of the second epoch."""
+    state = SimpleNamespace(step=step, generator_seed=9)
+    epoch, place = divmod(step, 4)
+    rows = TRAIN[numpy_generator(9, Stream.ORDER, epoch).permutation(23)[5 * place : 5 * place + 5]].tolist()
+    found = stages.pick_batch(algorithm_params(), training_params(batch_size=5), Batched(), "data", state)
+    assert found == ("data", rows, step_generator(9, step, stream=Stream.BATCH).initial_seed())
+
+
+@pytest.mark.parametrize(("micro_batch_size", "prompts"), [(None, 5), (3, 3), (9, 5)])
+def test_a_probe_reads_the_first_batch_of_the_run_or_its_first_piece(micro_batch_size: Any, prompts: int) -> None:
+    training = training_params(batch_size=5, micro_batch_size=micro_batch_size)
+    first = TRAIN[numpy_generator(9, Stream.ORDER, 0).permutation(23)[:5]].tolist()
+    noise = step_generator(9, 0, stream=Stream.BATCH).initial_seed()
+    for algorithm, data in (
+        (algorithm_params(), "data"),
+        (algorithm_params("supervised", proposal="oracle"), "data with the truth"),
+    ):
+        found = nodes.pick_probe_batch(algorithm, training, 9, Batched(), "data")
+        assert found == (data, first[:prompts], noise)
+
+
+def test_a_run_whose_probe_began_at_another_ratio_does_not_start() -> None:
+    task, algorithm, training = Asked(), algorithm_params(), own_rates(training_params(), 0.1)
+    task.fingerprint = lambda *args, **kwargs: {}
+
+    def begun(metrics: Any) -> Any:
+        state = nodes.build_state(algorithm, training, 0, task, None)
+        return next(nodes.train(algorithm, training, "never", task, None, state, NoCheckpoint("x"), metrics))
+
+    assert begun({"policy/ratio_mean": 1.0}) == begun({}) == begun(None) == ([], False)
+    with pytest.raises(ValueError, match="1.01"):
+        begun({"policy/ratio_mean": 1.01})
+
+
+class Resumable(Asked):
+    def fingerprint(self, data: Any, *, draws: bool = True) -> dict[str, Any]:
+        return {"draws": draws}
+
+    def make_batch(self, data: Any, rows: np.ndarray, *, generator: Any = None) -> Any:
+        return TinyChoices.make_batch(self, data, rows % 8, generator=generator)
+
+    def encode(self, policy: Any, batch: Any) -> Any:
+        return TinyChoices.encode(self, policy, batch)
+
+    def validate(self, *args: Any, n_samples: int, **kwargs: Any) -> dict[str, float]:
+        return {"n_samples": n_samples}
+
+
+def steps_of(task: Any, algorithm: AlgorithmParams, **changes: Any) -> list[Any]:
+    training = own_rates(training_params(**{"batch_size": 5, "epochs": 1, "animation_frames": 0} | changes), 0.1)
+    state = nodes.build_state(algorithm, training, 4, task, None)
+    return list(nodes.train(algorithm, training, "never", task, None, state, NoCheckpoint("x"), {}))
+
+
+def test_a_checkpoint_knows_a_frozen_reference_by_its_own_weights(tmp_path: Any) -> None:
+    """A reference from a file is not the policy at its start; one that moves is stored whole."""
+    save_weights(tmp_path / "w", weights(33))
+    reference = {"update": "frozen", "path": str(tmp_path / "w")}
+    last = steps_of(Resumable(), algorithm_params(reference=reference, kl_estimator="k3"))[-1][1]
+    assert last.frozen_reference == digest_of_tensors(ChoicePolicy(33).state_dict())
+    seen = []
+    told = Resumable()
+    told.with_reference = lambda data, reference: seen.append(reference.head.clone()) or data
+    steps_of(told, algorithm_params(reference=reference, kl_estimator="k3"))
+    assert torch.equal(torch.stack(seen), ChoicePolicy(33).head[None])  # what is computed once is computed from the reference
+    assert last.reference is None
+    moving = steps_of(Resumable(), algorithm_params(reference=reference | {"update": "copy"}, kl_estimator="k3"))[-1][1]
+    assert moving.frozen_reference is None
+    assert moving.reference is not None
+
+
+@pytest.mark.parametrize("is_other", [False, True])
+def test_a_run_that_goes_on_with_another_version_of_the_code_says_so(is_other: bool, caplog: pytest.LogCaptureFixture) -> None:
+    task, algorithm = Resumable(), algorithm_params("supervised")
+    last = steps_of(task, algorithm)[-1][1]
+    assert last.code
+    written = {name: f"{version}+1" if is_other else version for name, version in last.code.items()}
+    training = own_rates(training_params(batch_size=5, epochs=2, animation_frames=0), 0.1)
+    state = nodes.build_state(algorithm, training, 4, task, None)
+    with caplog.at_level("WARNING", logger="grpo_pipeline.pipelines.training.resuming"):
+        rows = [row for rows, _ in nodes.train(algorithm, training, "auto", task, None, state, replace(last, code=written), {})
+                for row in rows if row["split"] == "train"]  # fmt: skip
+    assert [row["step"] for row in rows] == [4, 5, 6, 7]
+    assert [f"{version}+1" in caplog.text for version in last.code.values()] == [is_other] * len(written)
+
+
+@pytest.mark.parametrize(("every", "epochs", "steps"), [(1, 2, [3, 7]), (2, 5, [7, 15, 19]), (3, 2, [7])])
+def test_validation_comes_after_every_few_epochs_and_at_the_end_with_samples_of_its_own(
+    every: int, epochs: int, steps: list[int]
+) -> None:
+    """23 rows in batches of 5 are 4 steps an epoch."""
+    more = {"validate_every_epochs": every, "validation_samples": 7, "group_size": 4, "log_every_steps": 99}
+    yielded = steps_of(Resumable(), algorithm_params("supervised"), epochs=epochs, **more)
+    rows = [row for rows, _ in yielded for row in rows if row["split"] == "val"]
+    assert rows == [{"step": step, "epoch": step // 4, "split": "val", "n_samples": 7} for step in steps]
+
+
+def test_a_checkpoint_says_how_far_the_run_is_in_steps_epochs_and_its_epoch() -> None:
+    yielded = steps_of(Resumable(), algorithm_params("supervised"), epochs=2, checkpoint_every_steps=3, log_every_steps=99)
+    found = [checkpoint.progress for _, checkpoint in yielded if checkpoint is not False]
+    places = ((3, 0, 3), (6, 1, 2), (8, 2, 0))
+    assert found == [
+        {"step": step, "epoch": epoch, "seed": 4, "position": position, "total_steps": 8} for step, epoch, position in places
+    ]
+
+
+def test_the_advantage_of_a_credited_sample_is_the_mean_over_the_decisions_that_it_took() -> None:
+    f64 = torch.float64
+    is_valid = torch.tensor([[[True, True, False], [True, False, False]]])
+    credits = Credits(torch.tensor([[[1.0, 3.0, 0.0], [5.0, 0.0, 0.0]]], dtype=f64), is_valid)
+    rewards = replace(combine_rewards({"hit": torch.tensor([[4.0, 5.0]], dtype=f64)}, {"hit": 2.0}), credits=credits)
+    taught = Advantages(torch.tensor([[[-2.0, 3.0, 0.0], [2.0, 0.0, 0.0]]], dtype=f64), torch.tensor([False]))
+    found = nodes.add_rewards(pd.DataFrame({"row": [7, 7]}), rewards, taught)
+    assert found.to_dict("list") == {
+        "row": [7, 7], "reward_hit": [4.0, 5.0], "credit_0": [1.0, 5.0], "credit_1": [3.0, 0.0], "credit_2": [0.0, 0.0],
+        "reward": [8.0, 10.0], "advantage": [0.5, 2.0], "group_is_tied": [False, False],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("calibration", [None, {"temperature": 1.5}])
+def test_a_model_is_exported_with_its_weights_how_far_it_was_trained_and_what_was_fitted(calibration: Any) -> None:
+    trained = replace(BLANK, policy=ChoicePolicy(12).state_dict(), progress={"step": 8, "epoch": 2})
+    found = nodes.export_model(Asked(), trained, calibration)
+    fitted = {} if calibration is None else {"calibration": calibration}
+    assert found.config == {"task": "tiny", "training": {"step": 8, "epoch": 2}} | fitted
+    assert torch.equal(found.tensors["head"], ChoicePolicy(12).head)
+    assert (found.beside, found.folders) == ({}, {})
+
+
+def test_the_film_of_a_run_says_the_steps_of_its_frames() -> None:
+    frames = {f"{step:09d}/{name}": torch.full((2,), 10.0 * step + at) for step in (8, 0, 12) for at, name in enumerate("ab")}
+    found = nodes.develop(replace(BLANK, frames=frames))
+    assert {name: shown.tolist() for name, shown in found.items()} == {
+        "step": [0, 8, 12], "a": [[0.0] * 2, [80.0] * 2, [120.0] * 2], "b": [[1.0] * 2, [81.0] * 2, [121.0] * 2],
+    }  # fmt: skip
+    assert nodes.develop(BLANK) == {}
+
+
+def test_calls_out_of_time_are_added_up_while_a_run_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[dict[str, Any]] = []
+
+    @contextmanager
+    def shown(total: int, title: str) -> Any:
+        yield SimpleNamespace(update=lambda steps, **values: told.append(values))
+
+    late = iter([{}, {"reward/late_calls": 2.0}, {}, {"reward/late_calls": 3.0}])
+    step = nodes._Loop.step
+
+    def delayed(self: Any, *given: Any) -> Any:
+        state, rows = step(self, *given)
+        return state, [rows[0] | next(late), *rows[1:]]
+
+    monkeypatch.setattr(nodes, "progress", shown)
+    monkeypatch.setattr(nodes._Loop, "step", delayed)
+    steps_of(Resumable(), algorithm_params())
+    assert [one.get("reward calls out of time") for one in told] == [None, 2.0, 2.0, 5.0]
+
+
 def test_every_refusal_of_a_start_is_asked_for() -> None:
     class Strict(Asked):
         repeats_prompts = False
@@ -279,6 +464,38 @@ def test_a_logger_that_says_less_than_warnings_stays_as_quiet() -> None:
             assert logger.level == level
     finally:
         logger.setLevel(before)
+
+
+def test_a_step_tells_the_calls_that_ran_out_of_time_in_it_alone() -> None:
+    class Hanging(TinyChoices):
+        late = 0
+
+        def reward(self, *given: Any) -> Any:
+            for _ in range(self.late):
+                LATE.add("mine:part", seconds=1.0)
+            return super().reward(*given)
+
+    training = own_rates(training_params(batch_size=8, group_size=4), 0.1)
+    algorithm, task = algorithm_params(), Hanging()
+    state, runner = nodes.build_state(algorithm, training, 0, task, None), StepRunner(task, algorithm, training)
+    LATE.add("mine:part", seconds=1.0)  # before the run
+    told = []
+    for late in (0, 2, 0, 1):
+        task.late = late
+        state, metrics = runner(replace(state, total_steps=9), task.make_batch(None, np.arange(8)))
+        told.append(metrics.get("reward/late_calls"))
+    assert told == [None, 2.0, None, 1.0]
+
+
+@pytest.mark.parametrize(("proposal", "draws"), [("policy", True), ("uniform", True), ("oracle", True), ("none", False)])
+def test_a_run_is_known_by_its_seed_and_by_what_its_proposal_reads(proposal: str, draws: bool) -> None:
+    algorithm = algorithm_params(*(() if proposal == "policy" else ("supervised",)), proposal=proposal)
+    short, longer = (training_params(epochs=epochs, max_steps=epochs) for epochs in (2, 3))
+    found = run_parameters(algorithm, short, Resumable(), None, seed=8)
+    assert (found["seed"], found["task"]) == (8, {"draws": draws})
+    assert found == run_parameters(algorithm, longer, Resumable(), None, seed=8)
+    for other in (training_params(group_size=5), training_params(validate_every_epochs=7)):
+        assert run_parameters(algorithm, other, Resumable(), None, seed=8)["training"] != found["training"]
 
 
 def test_update_epochs_follow_the_step() -> None:

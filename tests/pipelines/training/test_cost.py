@@ -1,11 +1,13 @@
 """The samples and reward calls of a step are those that the task was asked for, counted one by one."""
 
+import math
 from typing import Any
 
+import pandas as pd
 import pytest
 from tiny_attention import algorithm_params, make_batch, make_data, make_state, make_task, training_params
 
-from grpo_pipeline.pipelines.evaluation.budget import Budget, budget_sentences, mean_budget
+from grpo_pipeline.pipelines.evaluation.budget import Budget, budget_sentences, longer_than, mean_budget, read_budget
 from grpo_pipeline.pipelines.training.loop import StepRunner
 from grpo_pipeline.tasks.attention.task import AttentionTask
 
@@ -65,3 +67,23 @@ def test_a_budget_that_was_not_counted_is_not_compared() -> None:
     ]
     assert mean_budget([arm, fewer]) == Budget(25, 800, 1760, True)
     assert mean_budget([arm, control]) == Budget(30, None, 960, True)
+    assert mean_budget([control, control]) == Budget(30, None, 960, False)
+
+
+def test_a_budget_is_that_of_the_training_steps_where_each_was_counted() -> None:
+    nan = math.nan
+    rows = pd.DataFrame(
+        {
+            "split": ["train", "train", "val", "train"],
+            "samples": [8.0, 8.0, 99.0, 4.0],
+            "reward_calls": [8.0, nan, nan, 4.0],  # one step was not counted
+            "policy/loss": [nan, nan, 7.0, nan],  # of a control, beside a validation that knows more
+        }
+    )
+    assert read_budget(rows) == Budget(3, 20, None, False)
+    assert read_budget(rows.assign(**{"policy/loss": [nan, nan, nan, 0.0]})) == Budget(3, 20, None, True)
+    assert read_budget(rows.drop(columns=["samples", "policy/loss"])) == Budget(3, None, None, False)
+    assert read_budget(rows.drop(columns="split")) == Budget(0, 0, 0, False)
+    training = {"control": {"steps": 30}, "as long": {"steps": 30}, "longer": {"steps": 31}, "shorter": {"steps": 29}}
+    assert longer_than(training, "control") == ["longer"]
+    assert longer_than(training, "absent") == []

@@ -56,7 +56,7 @@ class MoleculeData:
         Of more than ``COMPARED_WITH`` so many are drawn, always the same ones.
         """
         examples = self.examples
-        drawn = numpy_generator(0, Stream.EVALUATION_ROWS).permutation(examples.rows("train"))
+        drawn = numpy_generator(0, Stream.COMPARED_ROWS).permutation(examples.rows("train"))
         rows, known = np.sort(drawn[:COMPARED_WITH]), examples.known()
         parts = map(examples.graphs, np.array_split(rows, range(ROWS, len(rows), ROWS)))
         tables = [

@@ -4,6 +4,7 @@ import copy
 import json
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -13,12 +14,19 @@ from sklearn.metrics import roc_auc_score
 from tiny_folds import EVALUATION
 from tiny_grid import SHORT, Memory, tiny_parameters, tiny_plan
 
+from grpo_pipeline.pipelines.evaluation.budget import Budget
 from grpo_pipeline.pipelines.evaluation.nodes import build_suite
 from grpo_pipeline.pipelines.experiments.compare import tables
-from grpo_pipeline.pipelines.experiments.compare.document import compare_trials, describe_correction, metric_sentence, summary
+from grpo_pipeline.pipelines.experiments.compare.document import (
+    budgets_of,
+    compare_trials,
+    describe_correction,
+    metric_sentence,
+    summary,
+)
 from grpo_pipeline.pipelines.experiments.compare.nodes import arrange_trials, score_rows
 from grpo_pipeline.pipelines.experiments.trials.arms import CompareParams
-from grpo_pipeline.pipelines.experiments.trials.records import CompareError, TrialHeader, TrialRecord
+from grpo_pipeline.pipelines.experiments.trials.records import CompareError, TrialHeader, TrialRecord, plan_grid
 from grpo_pipeline.statistics.bootstrap import NOT_COVERED, cluster_weights, holm
 
 PRIMARY = ("auroc", "lesion_hit_ratio", "reward")
@@ -284,9 +292,15 @@ def test_an_arm_without_a_finished_cell_is_absent_and_without_the_control_there_
 
 
 def test_the_document_is_json_and_the_long_table_holds_its_numbers(document):
-    assert "note" not in describe_correction(3, 2.0, resamples=119)
-    assert describe_correction(3, 2.0, resamples=118)["note"].startswith("with 118 resamples no corrected p-value of 3 compar")
+    # 3 * 2 / (119 + 1) is exactly the 0.05 that must be undercut.
+    assert "note" not in describe_correction(3, 2.0, resamples=120)
+    for resamples in (118, 119):
+        note = describe_correction(3, 2.0, resamples=resamples)["note"]
+        assert note.startswith(f"with {resamples} resamples no corrected p-value of 3 compar")
+        assert note.endswith("to at least 120")
     assert json.loads(json.dumps(document, allow_nan=False)) == document
+    assert all("n" in entry for arm in document["arms"].values() for entry in arm["metrics"].values())
+    assert not any("n" in entry for arm in document["differences"].values() for entry in arm.values())
     table = tables.long_table(document).set_index(["arm", "rule", "metric"])
     row, gap = table.loc["grpo", "policy", "reward"], document["differences"]["grpo"]["reward"]
     assert row["value"] == document["arms"]["grpo"]["metrics"]["reward"]["value"]
@@ -361,3 +375,44 @@ def test_scores_are_those_of_one_rule_without_the_undefined(predictions):
     assert found["auroc"] == pytest.approx(roc_auc_score(oracle["label"], oracle["prob"]))
     assert "prompt_sensitivity_images" not in found
     assert all(np.isfinite(value) for value in found.values())
+
+
+@pytest.mark.parametrize(
+    ("own", "of_gap", "told"), [(None, None, None), (None, "gap", "gap"), ("own", "gap", "own"), ("own", None, "own")]
+)
+def test_a_row_of_the_long_table_has_its_numbers_and_the_reason_of_what_is_missing(own, of_gap, told):
+    seeds = {"n": 2, "sd": 0.5, "min": 1.0, "max": 2.0}
+    entry = {"value": 1.5, "ci95": [1.0, 2.0], "ci95_clusters": [1.1, 1.9], "n": 7, "seeds": seeds, "reason": own}
+    gap = {
+        "value": 0.25, "ci95": [-0.5, 1.0], "ci95_clusters": [0.0, 0.5], "ci95_simultaneous": [-1.0, 1.5], "p": 0.2,
+        "p_holm": 0.4, "seeds": {"n": 1, "sd": None, "min": 0.1, "max": 0.3}, "reason": of_gap,
+    }  # fmt: skip
+    row = tables.flat(entry, gap)
+    assert row["reason"] == told
+    names = ("value", "ci95_low", "ci95_high", "ci95_clusters_low", "ci95_clusters_high", "n", "seeds_n", "seeds_sd", "seeds_min")
+    assert [row[name] for name in (*names, "seeds_max")] == [1.5, 1.0, 2.0, 1.1, 1.9, 7, 2, 0.5, 1.0, 2.0]
+    assert [row[name] for name in ("difference", "p", "p_holm")] == [0.25, 0.2, 0.4]
+    ends = [row[f"difference_{key}_{end}"] for key in ("ci95", "ci95_clusters", "ci95_simultaneous") for end in ("low", "high")]
+    assert ends == [-0.5, 1.0, 0.0, 0.5, -1.0, 1.5]
+    assert [row[f"difference_seeds_{key}"] for key in seeds] == [1, None, 0.1, 0.3]
+    alone = tables.flat(entry, None)
+    assert (alone["difference"], alone["p"], alone["difference_seeds_n"], alone["reason"]) == (None, None, None, own)
+    assert alone.keys() == row.keys()
+
+
+def test_p_values_are_told_with_two_digits_and_1_as_it_is():
+    assert [tables.p_text(p) for p in (1.0, 0.5, 0.0123, 0.001, 0.00099)] == ["1", "0.5", "0.012", "0.001", "9.9e-04"]
+
+
+def test_the_training_of_an_arm_is_the_mean_of_its_seeds_and_a_fitted_arm_has_none():
+    def arm(baseline=None):
+        return SimpleNamespace(description=SimpleNamespace(baseline=baseline), parameters={})
+
+    plan = plan_grid("cows", {"control": arm(), "own": arm(), "fitted": arm("mean")}, (4, 9))
+    trials = Memory()
+    for trial in plan.trials:
+        steps = {"control": 2, "own": 4, "fitted": 6}[trial.arm] + (2 if trial.seed == 9 else 0)
+        header = TrialHeader(trial.key, "cows", trial.arm, trial.seed, None, "finished", 1.0, "d", {})
+        row = {"split": "train", "samples": 4.0, "reward_calls": 2.0, "policy/loss": 0.5 if trial.arm == "own" else None}
+        trials.keep(TrialRecord(header, metric_rows=[row] * steps))
+    assert budgets_of(plan, trials) == {"control": Budget(3, 12, 6, False), "own": Budget(5, 20, 10, True)}

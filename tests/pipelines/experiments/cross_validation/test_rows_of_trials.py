@@ -1,12 +1,15 @@
 """Which examples each kind of trial trains on, watches, is chosen by and tests: written out by hand, trial by trial."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
-from tiny_folds import EVALUATION
+from tiny_folds import EVALUATION, make_fold_examples, make_params
+from tiny_grid import Memory
 from tiny_rows import ROWS
 
+from grpo_pipeline.pipelines.evaluation.budget import Budget
 from grpo_pipeline.pipelines.experiments.cross_validation.choice import (
     Settings,
     choose,
@@ -14,10 +17,20 @@ from grpo_pipeline.pipelines.experiments.cross_validation.choice import (
     nothing_to_choose,
     outer_plan,
 )
-from grpo_pipeline.pipelines.experiments.cross_validation.nodes import fold_table, score_tested_rows, suite_of
-from grpo_pipeline.pipelines.experiments.cross_validation.out_of_fold import check_rows, ensemble
-from grpo_pipeline.pipelines.experiments.trials.records import Plan, Trial, TrialHeader, plan_grid
-from grpo_pipeline.statistics.metric import Unit
+from grpo_pipeline.pipelines.experiments.cross_validation.document import Resamples, describe_fold
+from grpo_pipeline.pipelines.experiments.cross_validation.nodes import fold_table, plan_folds, score_tested_rows, suite_of
+from grpo_pipeline.pipelines.experiments.cross_validation.out_of_fold import OutOfFold, check_rows, collect, ensemble
+from grpo_pipeline.pipelines.experiments.trials.records import (
+    CompareError,
+    Plan,
+    Trial,
+    TrialHeader,
+    TrialRecord,
+    plan_grid,
+)
+from grpo_pipeline.pipelines.experiments.trials.setup import resplit_table
+from grpo_pipeline.statistics.bootstrap import cluster_weights
+from grpo_pipeline.statistics.metric import MetricSuite, Unit
 from grpo_pipeline.tasks import find_task
 from grpo_pipeline.tasks.folds import ExampleFold, FoldPlan, read_plan
 
@@ -167,16 +180,106 @@ def test_predictions_must_be_of_the_examples_that_their_fold_tests(rows: list[st
 def test_the_folds_together_say_the_mean_of_what_each_says() -> None:
     held = pd.DataFrame(
         {
-            "core_id": ["y", "y", "z", "z"],
-            "fold": ["f0", "f1"] * 2,
-            "prob": [0.2, 0.4, 0.9, 0.3],
-            "involvement": [0.4, 0.4, 0.1, 0.1],
+            "core_id": ["y", "y", "z", "z", "x", "x"],
+            "fold": ["f0", "f1"] * 3,
+            "prob": [0.2, 0.4, 0.9, 0.3, 0.5, 0.5],  # of x both say the same
+            "involvement": [0.4, 0.4, 0.1, 0.1, 0.7, 0.7],
         }
     )
     found = ensemble(held, "core_id")
     assert found.columns.tolist() == ["core_id", "prob", "involvement"]
-    assert found["prob"].tolist() == pytest.approx([0.3, 0.6])
-    assert found["involvement"].tolist() == [0.4, 0.1]
+    assert found["core_id"].tolist() == ["x", "y", "z"]
+    assert found["prob"].tolist() == pytest.approx([0.5, 0.3, 0.6])
+    assert found["involvement"].tolist() == [0.7, 0.4, 0.1]
+
+
+COWS = MetricSuite(unit=Unit("cow", "cow", ()), metrics={}, rules=("own", "other"), required=("cow", "rule", "milk"))
+
+
+def stored(held_out: str = "y", **changes: str) -> Memory:
+    """Return trials of two folds, arms and seeds; a cow's milk says arm, seed and fold; fold 1 has twice the steps."""
+    trials = Memory()
+    for a, arm in enumerate(("control", "own")):
+        for seed in (4, 9):
+            for number, cows in enumerate(("efgh" + held_out, "abcd" + held_out)):
+                key = f"{arm}.seed{seed}.fold{number}"
+                rows = pd.concat(
+                    [pd.DataFrame({"cow": [*cows], "farm": [*cows], "rule": rule, "milk": 100.0 * a + seed + number / 10 + plus})
+                     for rule, plus in (("own", 0), ("other", 50))]
+                )  # fmt: skip
+                steps = [{"split": "train", "samples": 4.0, "reward_calls": 2.0, "policy/loss": 1.0}] * (2 * number + 2)
+                header = TrialHeader(key, "cows", arm, seed, str(number), "finished", 1.0, "d", {})
+                if key in changes:
+                    header = replace(header, status="failed", reason=changes[key])
+                trials.keep(TrialRecord(header, rows, steps))
+    return trials
+
+
+def collected(trials: Memory, held_out: str = "y") -> OutOfFold:
+    arms = {
+        "control": {"": SimpleNamespace(description=SimpleNamespace(rule="own", baseline=None))},
+        "own": {"": SimpleNamespace(description=SimpleNamespace(rule="other", baseline="mean"))},
+    }
+    plan, settings = replace(NESTED, scheme="kfold", held_out=(*held_out,)), Settings("cows", arms)
+    return collect(
+        settings, plan, nothing_to_choose(settings, plan), trials, seeds=(4, 9), suite=COWS, cluster="farm", key_of_examples="cow"
+    )
+
+
+def test_what_the_folds_predict_is_put_together_by_arm_seed_and_rule() -> None:
+    found = collected(stored())
+    for arm, plus in (("control", 0.0), ("own", 150.0)):
+        for seed in (4, 9):
+            rows, held = found.tested[arm][seed], found.held_out[arm][seed]
+            assert rows["cow"].tolist() == [*"abcdefgh"]
+            assert rows["fold"].tolist() == ["fold1"] * 4 + ["fold0"] * 4
+            assert rows["milk"].tolist() == pytest.approx([plus + seed + 0.1] * 4 + [plus + seed] * 4)
+            assert held["cow"].tolist() == ["y", "y"]
+            assert held["milk"].tolist() == pytest.approx([plus + seed, plus + seed + 0.1])
+    # (2 + 4) / 2 steps of 4 samples; what is fitted and not trained has no budget.
+    assert found.budgets == {"control": Budget(3, 12, 6, True)}
+    assert found.missing == {}
+    assert collected(stored(""), "").held_out == {}
+    lost = collected(stored(**{"own.seed4.fold1": "no memory", "own.seed9.fold0": "no disk"}))
+    assert lost.missing == {"own.seed4.fold1": "no memory", "own.seed9.fold0": "no disk"}
+    assert (list(lost.tested["control"]), list(lost.tested["own"])) == ([4, 9], [])
+    with pytest.raises(CompareError, match="no disk"):
+        collected(stored(**{"control.seed4.fold0": "no disk", "control.seed9.fold0": "no disk"}))
+
+
+def test_resamples_are_those_of_the_clusters_whatever_the_order_of_the_rows() -> None:
+    rows = pd.DataFrame({"patient_id": [*"cabbac"]})
+    params = EVALUATION.model_copy(update={"seed": 3, "resamples": 40})
+    weights = Resamples.draw(rows, params).of(rows)
+    expected = cluster_weights(pd.Series([*"abc"]), resamples=40, seed=3)[:, [2, 0, 1, 1, 0, 2]]
+    assert weights.tolist() == expected.tolist()
+    assert Resamples.draw(rows[::-1], params).of(rows).tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize(
+    ("labels", "positives", "single"), [([1, 0, 1, 1], 1, False), ([1, 1, 0, 0], 2, True), ([0, 2, 1, 1], None, False)]
+)
+def test_a_fold_is_described_by_what_it_tests_itself(labels: list[int], positives: int | None, single: bool) -> None:
+    """The first two are of fold0, the others of folds that come after it; grades are no classes."""
+    examples = pd.DataFrame({"fold": ["fold0", "fold0", "fold1", "fold2"], "label": labels})
+    assert describe_fold("fold0", ("a", "b", "c"), ("d",), examples) == {
+        "name": "fold0", "train": 3, "val": 1, "test": 2, "test_positives": positives, "single_class": single,
+    }  # fmt: skip
+    assert describe_fold("fold0", (), (), examples.drop(columns="label"))["test_positives"] is None
+
+
+def test_the_test_split_is_held_out_of_every_fold_and_no_other() -> None:
+    """30 cores of 16 patients: 16 train, 4 validate and 10 test."""
+    examples = make_fold_examples()
+    plan = read_plan(plan_folds(make_params("kfold"), EVALUATION, examples))
+    table = examples.table
+    assert sorted(plan.held_out) == sorted(table.loc[table["split"] == "test", "core_id"])
+    tested = sorted(core for fold in plan.folds for core in fold.test)
+    assert tested == sorted(table.loc[table["split"] != "test", "core_id"])
+    patient_of = dict(zip(table["core_id"], table["patient_id"], strict=True))
+    for fold in plan.folds:
+        parts = [{patient_of[core] for core in part} for part in (fold.train, fold.val, fold.test)]
+        assert len(set.union(*parts)) == sum(map(len, parts))
 
 
 def test_what_is_divided_is_each_example_of_a_split_once() -> None:
@@ -193,3 +296,12 @@ def test_what_is_divided_is_each_example_of_a_split_once() -> None:
     bare = fold_table(table[["core_id", "split"]], spec, cluster="patient_id")
     assert bare["cluster"].tolist() == ["a", "b", "c"]
     assert (bare["label"].tolist(), bare["center"].tolist()) == ([0, 0, 0], ["", "", ""])
+
+
+def test_an_example_that_a_split_does_not_name_is_in_none_and_one_that_is_unknown_is_refused() -> None:
+    table = pd.DataFrame({"core_id": [7, 8, 9], "split": ["train", "val", "test"]})
+    found = resplit_table(table, {"7": "test", "9": "train"}, key="core_id", noun="core")
+    assert found["split"].tolist() == ["test", "", "train"]
+    assert table["split"].tolist() == ["train", "val", "test"]
+    with pytest.raises(ValueError, match="6"):
+        resplit_table(table, {"7": "test", "6": "train"}, key="core_id", noun="core")

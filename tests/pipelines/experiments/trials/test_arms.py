@@ -39,6 +39,20 @@ def test_an_arm_is_its_base_with_the_changes_and_the_shared_sections():
     assert loo.sections["data"].image_size == 32
 
 
+def test_a_section_of_an_arm_stands_before_the_shared_one():
+    parameters = tiny_parameters()
+    own = {name: parameters[name] | change for name, change in (("reward", {"heatmap_weight": 0.7}), ("training", {"epochs": 9}))}
+    parameters |= {"own": parameters["grpo"] | own}
+    params = CompareParams.model_validate(
+        GOOD | {"arms": BASE | {"own": {"base": "own", "set": {"training": {"batch_size": 2}}}}}
+    )
+    arms = resolve_arms(params, parameters, task="attention", models=find_setup("attention").models)
+    assert [arms[name].parameters["reward"]["heatmap_weight"] for name in ("grpo", "own")] == [0.0, 0.7]
+    assert [(arms[name].training.epochs, arms[name].training.batch_size) for name in ("grpo", "own")] == [
+        (2, parameters["training"]["batch_size"]), (9, 2),
+    ]  # fmt: skip
+
+
 SET = r"^attention\.compare\.arms\.x\.set\."
 
 
@@ -83,3 +97,14 @@ def test_what_cannot_be_compared_is_refused():
     ):
         with pytest.raises(ValidationError, match=message):
             CompareParams.model_validate(GOOD | change)
+
+
+@pytest.mark.parametrize(
+    ("seeds", "is_right"), [([0], True), ([0, 7], True), ([-1], False), ([3, -1], False), ([2, 2], False), ([], False)]
+)
+def test_seeds_are_told_apart_and_begin_at_0(seeds, is_right):
+    if is_right:
+        assert CompareParams.model_validate(GOOD | {"seeds": seeds}).seeds == tuple(seeds)
+    else:
+        with pytest.raises(ValidationError, match="seeds"):
+            CompareParams.model_validate(GOOD | {"seeds": seeds})

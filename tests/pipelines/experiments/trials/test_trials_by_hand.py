@@ -216,3 +216,29 @@ def test_the_rest_takes_as_long_as_the_trials_of_this_run() -> None:
     assert Pace(1, [89.9]).left() == ", about 90 s left"
     assert shortened([*"abcdef"]) == "a, b, c, d, e, f"
     assert shortened([*"abcdefgh"]) == "a, b, c, d, e, f and 2 more"
+
+
+def test_what_is_fitted_in_the_place_of_an_arm_gets_the_test_rows_and_the_seed_of_its_trial(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(setup, "resolve_name", lambda name: lambda *given, seed: asked.append((*given, seed)) or "rows")
+    task = SimpleNamespace(rows=lambda data, split: (data, split))
+    fitted = SimpleNamespace(description=SimpleNamespace(baseline="forest"))
+    opened = setup.Opened(task, "data", {})
+    found = setup.train_trial(SimpleNamespace(task="attention"), fitted, opened, seed=7)
+    assert asked == [(task, "data", ["forest"], ("data", "test"), 7)]
+    assert (found.predictions, found.metric_rows, found.weights) == ("rows", [], None)
+
+
+def test_an_arm_is_trained_and_predicts_with_the_seed_of_its_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(setup, "train_weights", lambda *given, seed: asked.append((*given, seed)) or ("weights", [{"step": 0}]))
+    monkeypatch.setattr(setup.nodes, "predict", lambda *given: asked.append(given) or ("predictions", None, None))
+    trained = SimpleNamespace(algorithm="algorithm", training="training", description=SimpleNamespace(baseline=None))
+    found = setup.train_trial(SimpleNamespace(task="t"), trained, setup.Opened("task", "data", {}), seed=7)
+    assert asked == [
+        ("algorithm", "training", "task", "data", 7),
+        ("algorithm", "training", 7, "task", "data", "weights"),
+    ]
+    assert (found.predictions, found.metric_rows, found.weights) == ("predictions", [{"step": 0}], "weights")

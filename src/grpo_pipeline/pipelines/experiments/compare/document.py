@@ -364,7 +364,7 @@ def describe_correction(comparisons: int, critical: float, *, resamples: int) ->
         "smallest_p": smallest,
         "critical_t": critical if np.isfinite(critical) else None,
     }
-    if comparisons * smallest > ALPHA:
+    if comparisons * smallest >= ALPHA:
         enough = int(np.ceil(2 * comparisons / ALPHA))
         described["note"] = (
             f"with {resamples} resamples no corrected p-value of {comparisons} comparisons can fall below {ALPHA:.2f}; "
