@@ -49,14 +49,14 @@ def test_a_denoiser_draws_the_same_molecules(tmp_path: Path, prompt: dict[str, A
 def test_sizes_and_counts_get_molecules_row_by_row(tmp_path: Path, prompt: dict[str, Any]) -> None:
     export(tmp_path / "model", tiny_chemist, tiny_chemist.make_task(prompt=prompt), tiny_chemist.make_data(**prompt))
     model, wanted = load_exported(tmp_path / "model"), dict.fromkeys(prompt.get("conditions", ()), 1.5)
-    asked = pd.DataFrame({"size": [3, 2], "count": [70, 2]}).assign(**wanted)
+    asked = pd.DataFrame({"size": [4, 2], "count": [70, 2]}).assign(**wanted)
     found = answer(model, asked, seed=4)
     assert found["row"].tolist() == [0] * 70 + [1] * 2
     assert found["sample"].tolist() == [*range(70), 0, 1]
-    assert found["size"].tolist() == [3] * 70 + [2] * 2
+    assert found["size"].tolist() == [4] * 70 + [2] * 2  # 4 is the largest of the training
     # The second part of the first row: six molecules with a generator of their own.
     generator = step_generator(4, 0, 1, stream=Stream.PREDICTION, device="cpu")
-    expected = draw_molecules(model, [3] * 6, generator=generator, targets={name: [1.5] * 6 for name in wanted})
+    expected = draw_molecules(model, [4] * 6, generator=generator, targets={name: [1.5] * 6 for name in wanted})
     assert found["smiles"].tolist()[64:70] == [one.smiles for one in expected]
     assert found["is_valid"].tolist() == [bool(text) for text in found["smiles"]]
     assert answer(model, asked.drop(columns="count"), seed=4)["sample"].tolist() == [0, 0]

@@ -10,7 +10,7 @@ import tiny_chemist as tiny
 import torch
 from torch import Tensor
 
-from grpo_pipeline.core.rng import Stream, step_generator
+from grpo_pipeline.core.rng import Stream, numpy_generator, step_generator
 from grpo_pipeline.core.training.micro_batches import join_prompts
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.pipelines.step import update
@@ -191,6 +191,39 @@ def test_validation_counts_different_molecules_among_the_valid_ones(monkeypatch:
     assert found["molecule/validity"] == len(valid) / len(smiles)
     assert found["molecule/uniqueness"] == len(set(valid)) / len(valid)
     assert found["molecule/novelty"] == len(set(valid) - data.examples.known("train")) / len(set(valid))
+
+
+def test_a_validation_of_unequal_batches_is_the_mean_over_its_prompts() -> None:
+    """Three prompts, two of them at a time: the loss of the second batch counts once, and its noise is its own."""
+    task, data = tiny.make_task(sampling={"graphs_at_once": 8, "prompts": 3}), tiny.make_data()
+    policy, rows, losses, rewards = start(task).policy, np.array([0, 4, 12]), [], []
+    for number, part in enumerate((rows[:2], rows[2:])):
+        batch = task.make_batch(data, part)
+        drawn = evaluation.draw_graphs(task, policy, batch, 4, seed=7, number=number, stream=Stream.VALIDATION)
+        rewards += drawn.rewards.total.flatten().tolist()
+        losses += [float(task.supervised_loss(policy, batch.prompts, batch, None).detach())] * len(part)
+    assert losses[0] != losses[2]
+    found = task.validate(policy, data, rows, seed=7, n_samples=4)
+    assert found["x0/loss"] == pytest.approx(sum(losses) / 3, rel=1e-6)
+    assert found["reward/mean"] == pytest.approx(sum(rewards) / 12, rel=1e-12)
+
+
+def test_an_evaluation_draws_each_batch_and_its_start_with_noise_and_weights_of_their_own() -> None:
+    """Five prompts, two at a time, are drawn from all rows by the seed; another number of samples asks the start again."""
+    task, data = tiny.make_task(sampling={"graphs_at_once": 8, "prompts": 5}), tiny.make_data()
+    policy, seed = start(task).policy, 3
+    rows = np.sort(numpy_generator(seed, Stream.EVALUATION_ROWS).permutation(np.arange(13))[:5])
+    assert rows.tolist() != [*range(5)]
+    for n_samples in (4, 3):
+        found = task.evaluate(policy, data, np.arange(13), seed=seed, n_samples=n_samples)
+        for rule, model in (("policy", policy), ("start", task.build_policy(seed))):
+            smiles: list[str] = []
+            at_once = 8 // n_samples
+            for number in range(-(-5 // at_once)):
+                batch = task.make_batch(data, rows[number * at_once :][:at_once])
+                drawn = evaluation.draw_graphs(task, model, batch, n_samples, seed=seed, number=number, stream=Stream.EVALUATION)
+                smiles += [one.smiles for group in drawn.molecules for one in group]
+            assert found.loc[found["rule"] == rule, "smiles"].tolist() == smiles
 
 
 def test_graphs_of_an_evaluation_are_drawn_at_its_temperature_with_noise_of_their_batch() -> None:
