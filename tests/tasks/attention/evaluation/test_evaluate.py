@@ -222,6 +222,55 @@ def test_validate_measures_the_gain_over_uniform_points(seen: list[tuple[Tensor,
     assert len({tuple(actions.flatten().tolist()) for actions, _ in seen}) == len(ROWS)  # each batch has its own noise
 
 
+def test_a_validation_of_unequal_batches_is_the_mean_over_cores(monkeypatch: pytest.MonkeyPatch):
+    """Of 3 and 2 cores, with 1 and 2 outlines: each part alone draws the same, as its noise is that of its first row."""
+    task, data, rows = make_task(patch_size=4, stop={"min_points": 1}), make_data(), np.array([10, 11, 12, 13, 9])
+    policy, parts = make_policy(task), (rows[:3], rows[3:])
+    outlined = [int(data.examples.lesion[part].any((1, 2)).sum()) for part in parts]
+    assert outlined == [1, 2]
+    alone = [task.validate(policy, data, part, seed=4, n_samples=3) for part in parts]
+    monkeypatch.setattr(point_rules, "BATCH_SIZE", 3)
+    found = task.validate(policy, data, rows, seed=4, n_samples=3)
+    for name, counts in (("reward/mean", (3, 2)), ("reward/gain_over_uniform", (3, 2)), ("points_used", (3, 2)),
+                         ("lesion_hit", outlined), ("uniform_hit", outlined)):  # fmt: skip
+        one, other = (part[name] for part in alone)
+        assert one != other
+        assert found[name] == pytest.approx((counts[0] * one + counts[1] * other) / sum(counts)), name
+
+
+def test_an_evaluation_of_unequal_batches_has_the_rows_of_each(
+    seen: list[tuple[Tensor, Outcomes]], monkeypatch: pytest.MonkeyPatch
+):
+    task, data, n = make_task(patch_size=4), make_data(), 3
+    policy, parts = make_policy(task), (ROWS[:n], ROWS[n:])
+    alone = pd.concat([task.evaluate(policy, data, part, seed=4, n_samples=SETS) for part in parts])
+    seen.clear()
+    monkeypatch.setattr(point_rules, "BATCH_SIZE", n)
+    found = task.evaluate(policy, data, ROWS, seed=4, n_samples=SETS)
+    in_order = alone.sort_values(["rule", "core_id"], ignore_index=True)
+    same = found["rule"] != "shuffled"  # whose first core takes points of another one of its batch
+    pd.testing.assert_frame_equal(found[same], in_order[same])
+    uniform = [chosen(batch)["uniform"] for batch in (seen[: len(RULES)], seen[len(RULES) :])]
+    assert [len(points) for points in uniform] == [3, 2]
+
+
+def test_rows_of_cores_that_are_alike_have_noise_of_their_own_in_each_batch(monkeypatch: pytest.MonkeyPatch):
+    """Cores that are the same image, one a batch: with the noise of another batch, both have the same points."""
+    monkeypatch.setattr(point_rules, "BATCH_SIZE", 1)
+    examples = make_examples()
+    for name in ("images", "region", "bag", "lesion"):
+        getattr(examples, name)[11] = getattr(examples, name)[10]
+    examples.table.loc[11, ["label", "involvement"]] = examples.table.loc[10, ["label", "involvement"]]
+    data, task, rows = replace(make_data(), examples=examples), make_task(patch_size=4), np.array([10, 11])
+    policy = make_policy(task)
+    evaluated = task.evaluate(policy, data, rows, seed=0, n_samples=SETS).rename(columns={"rule": "policy"})
+    audited = task.audit(policy, data, rows, seed=0, n_samples=SETS)
+    for table in (evaluated, audited):
+        of = {name: part for name, part in table.groupby(["policy", "core_id"])}
+        for rule, differs in (("policy", True), ("uniform", True), ("centre", False)):
+            assert (of[rule, "c10"]["reward"].tolist() != of[rule, "c11"]["reward"].tolist()) == differs
+
+
 def with_spacing(row_mm, column_mm):
     examples = make_examples()
     return replace(examples, table=examples.table.assign(row_mm=row_mm, column_mm=column_mm))
