@@ -1,6 +1,7 @@
 """The molecule task in the loop: exact KL, micro-batches, estimators, what is refused, what fails."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,13 +12,14 @@ import torch
 from torch import Tensor
 
 from grpo_pipeline.core.rng import Stream, numpy_generator, step_generator
+from grpo_pipeline.core.storage.weights import ModelWeights
 from grpo_pipeline.core.training.micro_batches import join_prompts
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.pipelines.step import update
 from grpo_pipeline.pipelines.training.nodes import build_state
 from grpo_pipeline.rewards.pool import RewardFailedError
 from grpo_pipeline.tasks.molecules import batch as batches
-from grpo_pipeline.tasks.molecules import evaluation
+from grpo_pipeline.tasks.molecules import build, evaluation
 from grpo_pipeline.tasks.molecules.audit import training_copies
 from grpo_pipeline.tasks.molecules.build import check_arms
 from grpo_pipeline.tasks.molecules.diffusion import trajectories
@@ -152,6 +154,38 @@ def test_a_reward_that_always_fails_stops_the_run(rule: str) -> None:
         task.reward(batch, drawn, outcomes)
 
 
+def test_own_rewards_are_tried_on_training_molecules_beside_their_targets(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: dict[str, Any] = {}
+    monkeypatch.setattr(build, "try_rewards", lambda measures, pool, **named: tried.update(named))
+    tiny.make_task(rewards=LETTERS, prompt={"conditions": ["qed"]})
+    table = tiny.make_examples().table.query("split == 'train'")
+    assert tried["subjects"] == table["smiles"].tolist()
+    assert tried["references"] == tuple((f"{qed:.6g}",) for qed in table["qed"])
+
+
+def test_a_checkpoint_agrees_on_what_decides_the_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also the code of a reward, and the weights that it begins with; the processes that measure are no part of it."""
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "changing_reward.py").write_text("def pays(smiles, references):\n    return [1.0] * len(smiles)\n")
+    own = {"own": {"letters": {"function": "changing_reward:pays", "weight": 1.0}}}
+    same = [{"rewards": own}, {"rewards": own | {"pool": {"workers": 0, "chunk_size": 1}}}]
+    others = [
+        {}, {"rewards": own | {"weights": {"qed": 0.125}}}, {"noise": {"limit": "uniform"}}, {"prompt": {"max_atoms": 6}},
+        {"sampling": {"temperature": 2.0}}, {"trajectory": {"entry_reduction": "mean"}},
+    ]  # fmt: skip
+    data = tiny.make_data()
+    prints = [str(tiny.make_task(**change).fingerprint(data)) for change in (*same, *others)]
+    begun = tiny.make_task(**same[0])
+    weights = ModelWeights({name: value + 1 for name, value in begun.build_policy(0).state_dict().items()}, {})
+    prints.append(str(replace(begun, start=weights).fingerprint(data)))
+    (tmp_path / "changing_reward.py").write_text("def pays(smiles, references):\n    return [2.0] * len(smiles)\n")
+    prints.append(str(tiny.make_task(**same[0]).fingerprint(data)))
+    assert prints[0] == prints[1]
+    assert len(set(prints)) == len(prints) - 1
+    for name, value in replace(begun, start=weights).build_policy(1).state_dict().items():
+        assert torch.equal(value, weights.tensors[name])
+
+
 def test_uniqueness_in_the_batch_does_not_end_where_a_micro_batch_does() -> None:
     """Every prompt's samples are there a second time, in another micro-batch."""
     task = tiny.make_task()
@@ -194,8 +228,11 @@ def test_validation_counts_different_molecules_among_the_valid_ones(monkeypatch:
 
 
 def test_a_validation_of_unequal_batches_is_the_mean_over_its_prompts() -> None:
-    """Three prompts, two of them at a time: the loss of the second batch counts once, and its noise is its own."""
-    task, data = tiny.make_task(sampling={"graphs_at_once": 8, "prompts": 3}), tiny.make_data()
+    """Three prompts, two of them at a time: the loss of the second batch counts once, and its noise is its own.
+
+    Molecules with nitrogen have no reward: they count in no mean.
+    """
+    task, data = tiny.make_task(sampling={"graphs_at_once": 8, "prompts": 3}, rewards=LETTERS), tiny.make_data()
     policy, rows, losses, rewards = start(task).policy, np.array([0, 4, 12]), [], []
     for number, part in enumerate((rows[:2], rows[2:])):
         batch = task.make_batch(data, part)
@@ -205,7 +242,8 @@ def test_a_validation_of_unequal_batches_is_the_mean_over_its_prompts() -> None:
     assert losses[0] != losses[2]
     found = task.validate(policy, data, rows, seed=7, n_samples=4)
     assert found["x0/loss"] == pytest.approx(sum(losses) / 3, rel=1e-6)
-    assert found["reward/mean"] == pytest.approx(sum(rewards) / 12, rel=1e-12)
+    assert 0 < np.isnan(rewards).sum() < 12
+    assert found["reward/mean"] == pytest.approx(np.nanmean(rewards), rel=1e-12)
 
 
 def test_an_evaluation_draws_each_batch_and_its_start_with_noise_and_weights_of_their_own() -> None:
@@ -270,3 +308,18 @@ def test_rows_of_audits_and_evaluations_hold_what_their_own_molecule_earned_and_
     audited = task.audit(policy, tiny.make_data(), np.array([0, 4, 12, 6]), seed=0, n_samples=6).query("is_valid == 1")
     np.testing.assert_array_equal(audited["reward_letters"], letters_of(list(audited["smiles"])))
     assert audited.groupby("policy")["reward_letters"].nunique().max() > 1
+
+
+def test_a_showcase_shows_the_way_of_the_first_sample_from_noise_to_graph() -> None:
+    """Eight steps in six frames: 0, 1.6, 3.2, 4.8, 6.4 and 8 rounded, the noise first; the molecules are those of all samples."""
+    task, data, rows = tiny.make_task(sampling={"temperature": 1.5}), tiny.make_data(), np.array([12, 3])
+    policy = start(task).policy
+    shown = task.showcase(policy, data, rows, seed=2)
+    generator = step_generator(2, stream=Stream.SHOWCASE)
+    drawn = task.draw(policy, task.make_batch(data, rows).prompts, 4, temperature=1.5, generator=generator)
+    assert shown["times"].tolist() == [8, 6, 5, 3, 2, 0]
+    for name in ("atoms", "charges", "bonds"):
+        assert shown[name].tolist() == [[getattr(drawn, name)[p, 0, t].tolist() for t in (8, 6, 5, 3, 2, 0)] for p in (0, 1)]
+    assert not torch.equal(drawn.atoms[:, 0], drawn.atoms[:, 3])
+    assert shown["smiles"].tolist() == [[one.smiles for one in group] for group in task.molecules(drawn)]
+    assert (shown["size"].tolist(), shown["prompt_id"].tolist()) == ([4, 2], ["p00012", "p00003"])

@@ -266,7 +266,7 @@ def test_rows_of_cores_that_are_alike_have_noise_of_their_own_in_each_batch(monk
     evaluated = task.evaluate(policy, data, rows, seed=0, n_samples=SETS).rename(columns={"rule": "policy"})
     audited = task.audit(policy, data, rows, seed=0, n_samples=SETS)
     for table in (evaluated, audited):
-        of = {name: part for name, part in table.groupby(["policy", "core_id"])}
+        of = dict(list(table.groupby(["policy", "core_id"])))
         for rule, differs in (("policy", True), ("uniform", True), ("centre", False)):
             assert (of[rule, "c10"]["reward"].tolist() != of[rule, "c11"]["reward"].tolist()) == differs
 
