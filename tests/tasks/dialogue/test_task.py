@@ -8,9 +8,11 @@ import tiny_attention
 import tiny_talk as tiny
 import torch
 
+from grpo_pipeline.core.storage.weights import ModelWeights
 from grpo_pipeline.core.types import replicate
 from grpo_pipeline.pipelines.training.loop import StepRunner
 from grpo_pipeline.pipelines.training.nodes import build_state
+from grpo_pipeline.tasks.dialogue import task as dialogue_task
 from grpo_pipeline.tasks.dialogue.build import build_task, check_arms
 from grpo_pipeline.tasks.dialogue.data.text_files import printable
 from grpo_pipeline.tasks.dialogue.rewards import RewardFailedError
@@ -78,6 +80,55 @@ def test_a_checkpoint_agrees_on_what_decides_the_numbers() -> None:
     assert len(set(prints)) == 1 + len(others)
 
 
+def test_a_checkpoint_agrees_on_weights_names_and_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the start, of the files of a model's folder, and of a reward; without draws only what a supervised step reads."""
+    monkeypatch.syspath_prepend(tmp_path)
+    code, data = tmp_path / "changing_reply_reward.py", tiny.make_data()
+    code.write_text("def pays(replies, answers):\n    return [1.0] * len(replies)\n")
+    own = {"own": {"pays": {"function": "changing_reply_reward:pays", "weight": 1.0}}}
+    task, folder = tiny.make_task(rewards=own), tmp_path / "model"
+    task.build_policy(3).model.save_pretrained(folder)
+    weights = ModelWeights({name: value + 1 for name, value in task.build_policy(0).state_dict().items()}, {})
+    begun, read = replace(task, start=weights), {"language_model": {"source": "folder", "path": str(folder)}}
+    prints = [str(one.fingerprint(data)) for one in (task, begun, tiny.make_task(**read))]
+    (folder / "generation_config.json").rename(folder / "renamed.json")
+    prints.append(str(tiny.make_task(**read).fingerprint(data)))
+    code.write_text("def pays(replies, answers):\n    return [2.0] * len(replies)\n")
+    prints.append(str(tiny.make_task(rewards=own).fingerprint(data)))
+    assert len(set(prints)) == 5
+    for name, value in begun.build_policy(1).state_dict().items():
+        assert torch.equal(value, weights.tensors[name])
+    short, other, long = (
+        tiny.make_task(replies=one).fingerprint(data, draws=False) for one in ({}, {"top_k": 3}, {"max_tokens": 7})
+    )
+    assert short == other != long
+
+
+def test_own_rewards_are_tried_on_the_last_answers_of_training_examples(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: dict[str, Any] = {}
+    monkeypatch.setattr(dialogue_task, "try_rewards", lambda measures, pool, **named: tried.update(named))
+    tiny.make_task(rewards=SCRIPTED).check_data(tiny.make_data())
+    table = tiny.make_examples().table[:8]
+    assert tried["subjects"] == [texts[-1] for texts in table["answers"]]
+    assert tried["references"] == table["answers"].tolist()
+    assert tried["prompts"] == table["question"].tolist()
+
+
+def test_so_many_tokens_are_scored_at_a_time_as_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No more than one prompt at a time, or all four together."""
+    calls: list[int] = []
+    for limit, expected in ((1, [1, 1, 1, 1]), (None, [4])):
+        task = tiny.make_task(replies={"tokens_per_batch": limit})
+        policy, batch = task.build_policy(0), task.make_batch(tiny.make_data(), ROWS)
+        rollouts, hidden = drawn(task, policy, batch), policy.hidden
+        calls.clear()
+        monkeypatch.setattr(
+            policy, "hidden", lambda encoded, replies, of=hidden: calls.append(len(replies)) or of(encoded, replies)
+        )
+        task.score(policy, task.encode(policy, batch), rollouts, temperature=1.0)
+        assert calls == expected
+
+
 @pytest.mark.parametrize(("architecture", "top_k"), [("gpt2", 30), ("llama", None)])
 def test_a_causal_architecture_learns_in_a_step(architecture: str, top_k: int | None) -> None:
     language_model = {"architecture": architecture, "max_positions": 400, "width": 8}
@@ -114,6 +165,7 @@ def test_what_a_reader_cannot_do_is_refused_before_anything_is_built() -> None:
     said = r"dialogue.prompt.max_tokens must be at most 59, so that a reply of 6 tokens fits into 64"
     with pytest.raises(ValueError, match=said):
         tiny.make_task(language_model={"architecture": "gpt2", "max_positions": 64})
+    tiny.make_task(language_model={"architecture": "gpt2", "max_positions": 64}, prompt={"max_tokens": 59})
 
 
 def test_a_model_folder_is_trained_and_known_by_its_content(tmp_path: Path) -> None:
