@@ -92,6 +92,8 @@ def test_every_part_differs_inside_the_group_and_is_0_without_points():
 
 
 def test_a_margin_that_no_cell_can_feel_is_refused():
+    with pytest.raises(ValueError, match="must be more than half a cell = 0.125, got 0.125"):  # no centre is nearer
+        make_task(reward={"boundary_weight": 1.0, "boundary_margin": 0.125})
     with pytest.raises(ValueError, match=r"attention.reward.boundary_margin must be more than half a cell = 0.125"):
         make_task(reward={"boundary_weight": 1.0, "boundary_margin": 0.125})
     make_task(reward={"boundary_weight": 1.0, "boundary_margin": 0.13})

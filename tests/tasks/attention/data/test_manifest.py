@@ -305,3 +305,23 @@ def test_bad_rows_are_listed_before_the_run_stops(data_set, data_params):
         alike = checked.assign(label=0) if rule == "quarantine" else checked
         with pytest.raises(ValueError, match=said):
             nodes.split_cores(split, params, raw, alike, quarantine)
+
+
+def test_refused_rows_stand_in_the_order_of_the_manifest_whatever_their_names(data_set, data_params):
+    spoil(data_set)
+    for row, name in ((2, "z"), (5, "y"), (7, "x"), (9, "x")):
+        data_set.rows[row]["core_id"] = name
+    _, quarantine, _ = check_manifest(data_set.open(), OWN, data_params(on_bad_row="quarantine"))
+    assert quarantine["row"].tolist() == [4, 7, 9]
+    assert quarantine["core_id"].tolist() == ["z", "y", "x"]
+
+
+def test_a_patient_in_two_splits_of_the_manifest_is_refused_with_all_rows(data_set, data_params):
+    for place, row in enumerate(data_set.rows):
+        row["split"] = ("train", "train", "val", "val", "test", "test")[place // 2]
+    data_set.rows[3]["split"] = "test"
+    params = data_params(columns={"split": "split"}, on_bad_row="quarantine")
+    checked, quarantine, _ = check_manifest(data_set.open(), OWN, params)
+    assert quarantine["row"].tolist() == [4, 5]
+    assert set(quarantine["reason"]) == {"patient 'p1' must be in one split, got ['test', 'train']; move all its rows to one"}
+    assert checked["row"].tolist() == [2, 3, *range(6, 14)]

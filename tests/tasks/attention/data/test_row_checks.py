@@ -40,6 +40,8 @@ class TestReadRow:
         for folder, path, joined in (("b/mode/", "1.png", "b/mode/1.png"), ("b", "/etc/x.png", "/etc/x.png")):
             assert first_row(data_set, data_params(folders={"image": folder}), image=path)["image"] == joined
         assert first_row(data_set, data_params(involvement_unit="percent"), involvement="40")["involvement"] == 0.4
+        assert first_row(data_set, data_params(involvement_unit="percent"), involvement="100")["involvement"] == 1.0
+        assert first_row(data_set, data_params(), involvement="1")["involvement"] == 1.0
         for cell in ("", "NaN", "n/a", "NULL", "?"):
             assert math.isnan(first_row(data_set, data_params(), psa=cell)["psa"])
         for row in data_set.rows:
