@@ -8,6 +8,7 @@ import torch
 from tiny_attention import GRID, SIZE, make_data, make_examples, make_task, shake
 from torch import Tensor
 
+from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.pipelines.reward_audit.samples import read_samples
 from grpo_pipeline.tasks.attention.batch import Outcomes, region_cells
 from grpo_pipeline.tasks.attention.evaluation import point_rules
@@ -236,6 +237,17 @@ def test_a_validation_of_unequal_batches_is_the_mean_over_cores(monkeypatch: pyt
         one, other = (part[name] for part in alone)
         assert one != other
         assert found[name] == pytest.approx((counts[0] * one + counts[1] * other) / sum(counts)), name
+    earned = {}
+    batch = task.make_batch(data, parts[1])
+    context, grouped = task.encode(policy, batch), task.replicate(batch, 3)
+    for proposal in ("policy", "uniform"):
+        generator = step_generator(4, 13, stream=Stream.VALIDATION)
+        drawn = task.sample(policy, context, 3, temperature=1.0, proposal=proposal, generator=generator)
+        named, weights = task.reward(grouped, drawn, task.decode(policy, context, drawn, batch))
+        earned[proposal] = float(sum(weights[name] * part for name, part in named.items()).mean())
+    assert alone[1]["reward/mean"] == pytest.approx(earned["policy"], abs=1e-6)
+    assert alone[1]["reward/gain_over_uniform"] == pytest.approx(earned["policy"] - earned["uniform"], abs=1e-6)
+    assert abs(earned["policy"] - earned["uniform"]) > 1e-3
 
 
 def test_an_evaluation_of_unequal_batches_has_the_rows_of_each(
