@@ -25,7 +25,6 @@ from grpo_pipeline.tasks.attention.model.classifiers import (
     train_network,
     train_outlines,
 )
-from grpo_pipeline.tasks.attention.model.segmentation import overlap
 
 SIDE, N = 64, 96
 
