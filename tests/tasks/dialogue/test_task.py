@@ -91,7 +91,7 @@ def test_a_checkpoint_agrees_on_weights_names_and_code(tmp_path: Path, monkeypat
     weights = ModelWeights({name: value + 1 for name, value in task.build_policy(0).state_dict().items()}, {})
     begun, read = replace(task, start=weights), {"language_model": {"source": "folder", "path": str(folder)}}
     prints = [str(one.fingerprint(data)) for one in (task, begun, tiny.make_task(**read))]
-    (folder / "generation_config.json").rename(folder / "renamed.json")
+    (folder / "generation_config.json").rename(folder / "generation_of_old.json")
     prints.append(str(tiny.make_task(**read).fingerprint(data)))
     code.write_text("def pays(replies, answers):\n    return [2.0] * len(replies)\n")
     prints.append(str(tiny.make_task(rewards=own).fingerprint(data)))

@@ -233,7 +233,7 @@ def test_a_validation_of_unequal_batches_is_the_mean_over_its_prompts() -> None:
     Molecules with nitrogen have no reward: they count in no mean.
     """
     task, data = tiny.make_task(sampling={"graphs_at_once": 8, "prompts": 3}, rewards=LETTERS), tiny.make_data()
-    policy, rows, losses, rewards = start(task).policy, np.array([0, 4, 12]), [], []
+    policy, rows, losses, rewards = start(task).policy, np.array([4, 8, 9]), [], []
     for number, part in enumerate((rows[:2], rows[2:])):
         batch = task.make_batch(data, part)
         drawn = evaluation.draw_graphs(task, policy, batch, 4, seed=7, number=number, stream=Stream.VALIDATION)
@@ -243,6 +243,8 @@ def test_a_validation_of_unequal_batches_is_the_mean_over_its_prompts() -> None:
     found = task.validate(policy, data, rows, seed=7, n_samples=4)
     assert found["x0/loss"] == pytest.approx(sum(losses) / 3, rel=1e-6)
     assert 0 < np.isnan(rewards).sum() < 12
+    drawn = evaluation.draw_graphs(task, policy, batch, 4, seed=7, number=0, stream=Stream.VALIDATION)
+    assert np.nansum(rewards[8:]) != pytest.approx(float(drawn.rewards.total.nansum()))  # noise of the first batch tells
     assert found["reward/mean"] == pytest.approx(np.nanmean(rewards), rel=1e-12)
 
 
@@ -262,6 +264,8 @@ def test_an_evaluation_draws_each_batch_and_its_start_with_noise_and_weights_of_
                 drawn = evaluation.draw_graphs(task, model, batch, n_samples, seed=seed, number=number, stream=Stream.EVALUATION)
                 smiles += [one.smiles for group in drawn.molecules for one in group]
             assert found.loc[found["rule"] == rule, "smiles"].tolist() == smiles
+            asked = found.loc[found["rule"] == rule, "prompt_id"]
+            assert asked.tolist() == np.repeat(evaluation.prompt_names(rows), n_samples).tolist()
 
 
 def test_graphs_of_an_evaluation_are_drawn_at_its_temperature_with_noise_of_their_batch() -> None:
