@@ -90,6 +90,14 @@ def test_a_training_batch_draws_its_noise_and_another_one_has_always_the_same() 
     fixed = [task.make_batch(data, ROWS) for _ in range(2)]
     assert torch.equal(fixed[0].times, fixed[1].times)
     assert torch.equal(fixed[0].noisy.bonds, fixed[1].noisy.bonds)
+    assert torch.equal(task.make_batch(data, ROWS + 4).times, fixed[0].times)
+    for batch, seed in ((fixed[0], 0), (task.make_batch(data, ROWS, generator=torch.Generator().manual_seed(5)), 5)):
+        source = torch.Generator().manual_seed(seed)
+        wanted = torch.randint(1, 9, (4,), generator=source)
+        assert wanted.tolist() != wanted.flip(0).tolist()
+        assert torch.equal(batch.times, wanted)
+        noisy = task.diffusion.corrupt(batch.clean, wanted, batch.prompts.masks, generator=source)
+        assert all(torch.equal(one, other) for one, other in zip(batch.noisy, noisy, strict=True))
     times: list[Tensor] = [task.make_batch(data, ROWS, generator=torch.Generator().manual_seed(s)).times for s in range(8)]
     assert {int(t) for t in torch.cat(times)} == set(range(1, 9))
 

@@ -62,9 +62,11 @@ def test_the_quarantine_is_in_the_order_of_the_file_whatever_refuses_a_row():
 
 
 def test_a_molecule_of_exactly_the_least_or_the_largest_size_is_kept():
-    checked, quarantine, vocabulary, _ = check(("CC", "CCC", "CCCC", "CCCCC", "C"), min_atoms=2, max_atoms=4, size_limit=4)
-    assert list(checked["smiles"]) == ["CC", "CCC", "CCCC"]
-    assert list(quarantine["row"]) == [4, 5]
+    """Hydrogens that are written count for neither."""
+    lines = ("CC", "CCC", "CCCC", "CCCCC", "C", "[H]OC([H])([H])C", "[H]C([H])([H])[H]")
+    checked, quarantine, vocabulary, _ = check(lines, min_atoms=2, max_atoms=4, size_limit=4)
+    assert list(checked["smiles"]) == ["CC", "CCC", "CCCC", "CCO"]
+    assert list(quarantine["row"]) == [4, 5, 7]
     assert vocabulary["max_atoms"] == 4
 
 
