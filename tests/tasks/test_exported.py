@@ -58,6 +58,9 @@ def test_sizes_and_counts_get_molecules_row_by_row(tmp_path: Path, prompt: dict[
     generator = step_generator(4, 0, 1, stream=Stream.PREDICTION, device="cpu")
     expected = draw_molecules(model, [4] * 6, generator=generator, targets={name: [1.5] * 6 for name in wanted})
     assert found["smiles"].tolist()[64:70] == [one.smiles for one in expected]
+    generator = step_generator(4, 1, 0, stream=Stream.PREDICTION, device="cpu")  # so has the second row
+    expected = draw_molecules(model, [2] * 2, generator=generator, targets={name: [1.5] * 2 for name in wanted})
+    assert found["smiles"].tolist()[70:] == [one.smiles for one in expected]
     assert found["is_valid"].tolist() == [bool(text) for text in found["smiles"]]
     assert answer(model, asked.drop(columns="count"), seed=4)["sample"].tolist() == [0, 0]
     assert not answer(model, asked, seed=5).equals(found)

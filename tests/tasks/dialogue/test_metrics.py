@@ -201,7 +201,9 @@ def test_reward_and_scores_are_compared_with_the_control_and_the_start(found, li
         ({"grpo": {"length": 9.1}}, ["grpo: replies have grown to 1.52 times the length of the start (9.1 against 6.0 words"]),
         ({"f1": -0.1}, ["grpo: the reward rises and F1 falls: the reward does not measure what is reported"]),
         *(({"grpo": inside}, []) for inside in (
-            {}, {"distinct_2": 0.41}, {"perplexity": 7.9}, {"length": 4.1}, {"length": 8.9}, {"distinct_2": 0.9})),
+            {}, {"distinct_2": 0.41}, {"perplexity": 7.9}, {"length": 4.1}, {"length": 8.9}, {"distinct_2": 0.9},
+            {"perplexity": 8.0}, {"length": 9.0}, {"length": 4.0})),  # at the bounds
+        ({"grpo": {"distinct_2": 0.375}, "bounds": WarningBounds(distinct_fall=0.25)}, []),
         ({"trivial": 0.99}, []),
         ({"trivial": 1.0}, ["supervised: the trivial rule constant earns 1.000 reward without a model, the arm 1.000"]),
         ({"trivial": 1.3}, ["supervised: the trivial rule", "grpo: the trivial rule"]),

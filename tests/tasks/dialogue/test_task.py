@@ -8,6 +8,7 @@ import tiny_attention
 import tiny_talk as tiny
 import torch
 
+from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.core.storage.weights import ModelWeights
 from grpo_pipeline.core.types import replicate
 from grpo_pipeline.pipelines.training.loop import StepRunner
@@ -15,6 +16,7 @@ from grpo_pipeline.pipelines.training.nodes import build_state
 from grpo_pipeline.tasks.dialogue import task as dialogue_task
 from grpo_pipeline.tasks.dialogue.build import build_task, check_arms
 from grpo_pipeline.tasks.dialogue.data.text_files import printable
+from grpo_pipeline.tasks.dialogue.language_model.sampling import greedy_replies
 from grpo_pipeline.tasks.dialogue.rewards import RewardFailedError
 from grpo_pipeline.tasks.dialogue.scores import f1
 
@@ -204,3 +206,18 @@ def test_validation_is_the_mean_over_held_out_replies() -> None:
     assert whole.keys() >= {"reward/mean", "reward/f1/mean", "reward/scripted/mean", "reply/ended", "reference/perplexity"}
     assert whole["reward/mean"] == pytest.approx(sum(whole[f"reward/{name}/mean"] for name in task.rewards.component_weights))
     assert 100 < whole["reference/perplexity"] < 700  # 259 ids, untrained
+
+
+def test_a_showcase_shows_the_first_answer_beside_what_the_model_says() -> None:
+    task, data, rows = tiny.make_task(replies={"temperature": 1.4}), tiny.make_data(), np.array([11, 3])
+    policy = task.build_policy(0)
+    shown = task.showcase(policy, data, rows, seed=6)
+    table = data.examples.table.iloc[rows]
+    assert shown["answer"].tolist() == ["blue", "a cat"]
+    assert (shown["example_id"].tolist(), shown["question"].tolist()) == (["e11", "e03"], table["question"].tolist())
+    context = task.encode(policy, task.make_batch(data, rows))
+    generator = step_generator(6, stream=Stream.SHOWCASE)
+    sampled = task.sample(policy, context, 4, temperature=1.4, proposal="policy", generator=generator)
+    assert shown["replies"].tolist() == np.asarray([list(group) for group in task.texts(sampled)], dtype=str).tolist()
+    greedy = greedy_replies(policy, context, max_tokens=6, ends=task.ends)
+    assert shown["greedy"].tolist() == np.asarray([group[0] for group in task.texts(greedy)], dtype=str).tolist()

@@ -66,6 +66,12 @@ def test_one_id_or_one_text_make_one_persona_that_is_in_one_split_whatever_the_o
     assert ids[3].startswith("group-")
 
 
+def test_hidden_characters_of_examples_and_stories_are_counted_together():
+    stories = [{"id": "s1", "title": "t", "text": "a\u202e b\u2066"}, {"id": "s2", "title": "", "text": "c d"}]
+    report = check([row("i b\u202eake."), row("i sing.")], stories)[3]
+    assert report["removed_hidden_characters"] == 3
+
+
 def test_shortened_questions_are_counted():
     long = row("i bake.", "\n".join(["first turn"] * 3 + ["x" * 50]))
     checked, _, _, report = check([long, row(answers=["b"])], max_question_bytes=90)
