@@ -4,9 +4,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from tiny_attention import make_batch, make_data, make_examples, make_task, shake
+from tiny_attention import make_batch, make_clinical_examples, make_data, make_examples, make_task, shake
 
+from grpo_pipeline.tasks.attention.batch import AttentionData, patient_folds, shown_outlines
 from grpo_pipeline.tasks.attention.build import FeatureSet, encode_examples, join_features, stream_features
+from grpo_pipeline.tasks.attention.evaluation.point_rules import lesion_frequency
 from grpo_pipeline.tasks.attention.losses import proportion_bce
 from grpo_pipeline.tasks.attention.model.model import AttentionModel
 
@@ -208,3 +210,25 @@ def test_an_arm_has_reward_and_losses_of_its_own_under_the_names_of_the_paramete
             ValueError, match=rf"must hold sections among model, reward, supervised_loss, got {name}; an arm cannot"
         ):
             task.with_sections({name: {}}, path="attention.mine")
+
+
+def test_cores_in_no_split_decide_nothing() -> None:
+    """Rows 2 and 8, and the same with other labels, clinical values, outlines and patients: the built task is the same."""
+    examples = make_clinical_examples()
+    plain = examples.table.assign(split=["" if row in (2, 8) else split for row, split in enumerate(examples.table["split"])])
+    other = plain.copy()
+    other.loc[[2, 8], ["label", "involvement", "grade_group", "age", "psa"]] = [1, 0.99, 5.0, 900.0, 900.0]
+    lesion = examples.lesion.copy()
+    lesion[[2, 8]] = True
+    found = []
+    for one in (replace(examples, table=plain), replace(examples, table=other, lesion=lesion)):
+        task = make_task(one, clinical={"dropout": 0.0}, supervised={"mask_share": 0.5, "heatmap_outline_weight": 1.0})
+        rows = [task.rows(AttentionData(one, None), split).tolist() for split in ("train", "val", "test")]
+        shown = shown_outlines(one, np.arange(15), 1.0, 0)
+        folds = patient_folds(one, np.arange(15), 3)
+        assert not shown[[2, 8]].any()
+        assert folds[[2, 8]].tolist() == [-1, -1]
+        frequency = lesion_frequency(AttentionData(one, None), np.array(rows[0]), task.grid).tolist()
+        found.append((task.heatmap_level, task.clinical, rows, shown.tolist(), folds.tolist(), frequency))
+    assert found[0] == found[1]
+    assert sum(map(len, found[0][2])) == 13

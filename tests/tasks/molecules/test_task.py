@@ -22,6 +22,7 @@ from grpo_pipeline.tasks.molecules import batch as batches
 from grpo_pipeline.tasks.molecules import build, evaluation
 from grpo_pipeline.tasks.molecules.audit import training_copies
 from grpo_pipeline.tasks.molecules.build import check_arms
+from grpo_pipeline.tasks.molecules.data.examples import with_table
 from grpo_pipeline.tasks.molecules.diffusion import trajectories
 from grpo_pipeline.tasks.molecules.diffusion.step_scores import score_steps
 from grpo_pipeline.tasks.molecules.graphs.encoding import decode
@@ -335,3 +336,18 @@ def test_a_showcase_shows_the_way_of_the_first_sample_from_noise_to_graph() -> N
     assert not torch.equal(drawn.atoms[:, 0], drawn.atoms[:, 3])
     assert shown["smiles"].tolist() == [[one.smiles for one in group] for group in task.molecules(drawn)]
     assert (shown["size"].tolist(), shown["prompt_id"].tolist()) == ([4, 2], ["p00012", "p00003"])
+
+
+def test_molecules_in_no_split_are_known_to_nobody_and_scale_nothing() -> None:
+    data = tiny.make_data(conditions=["logp"])
+    table = data.examples.table
+    left_out = with_table(
+        data.examples, table.assign(split=["" if row in (1, 9) else split for row, split in enumerate(table["split"])])
+    )
+    found = batches.attach_conditions(left_out, tiny.prompt_params(conditions=["logp"]))
+    train = np.array([0, 2, 3, 4, 5, 6, 7])
+    logp, smiles = table["logp"].to_numpy(), table["smiles"].tolist()
+    assert [left_out.rows(split).tolist() for split in ("train", "val", "test")] == [train.tolist(), [8], [10, 11, 12]]
+    assert left_out.known() == {smiles[row] for row in train}
+    assert (found.scales.mean, found.scales.spread) == ((pytest.approx(logp[train].mean()),), (pytest.approx(logp[train].std()),))
+    assert found.training_rows["smiles"].tolist() == [smiles[row] for row in train]
