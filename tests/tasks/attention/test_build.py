@@ -232,3 +232,22 @@ def test_cores_in_no_split_decide_nothing() -> None:
         found.append((task.heatmap_level, task.clinical, rows, shown.tolist(), folds.tolist(), frequency))
     assert found[0] == found[1]
     assert sum(map(len, found[0][2])) == 13
+
+
+def test_the_level_of_the_heatmap_is_the_mean_of_what_the_losses_ask_for_by_their_weights() -> None:
+    """Weights of 0.25 on involvement, an unknown one being the label, and 0.125 on labels; ends are clamped first."""
+    table = make_examples().table[:8]
+    share = table["involvement"].fillna(table["label"]).clip(0.05, 0.95).mean()
+    weights = {"heatmap_weight": 0.25, "needle_weight": 0.125, "involvement_clamp": 0.05}
+    mean = (0.25 * share + 0.125 * table["label"].mean()) / 0.375
+    assert make_task(supervised=weights).heatmap_level == pytest.approx(np.log(mean / (1 - mean)))
+    assert make_task(supervised={"heatmap_weight": 0.0}).heatmap_level == 0.0
+
+
+def test_a_core_with_too_small_a_region_is_found_wherever_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("grpo_pipeline.tasks.attention.build.CHECKED_AT_ONCE", 4)
+    examples = make_examples()
+    examples.region[14] = False
+    examples.region[14, 12, 12] = True
+    with pytest.raises(ValueError, match="the region of core 'c14' must cover at least"):
+        make_task(examples)

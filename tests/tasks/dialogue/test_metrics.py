@@ -126,6 +126,12 @@ def test_each_cluster_moves_it_as_leaving_it_out_does(n):
     np.testing.assert_allclose(weighted_distinct(replies, of_row, of_cluster[:, of_row], n=n), expected, rtol=1e-12)
 
 
+def test_a_perplexity_rests_on_the_tokens_of_its_references(arms):
+    rows = rows_of(arms["grpo"])
+    weights = np.random.default_rng(0).integers(0, 3, (4, len(rows))).astype(float)
+    np.testing.assert_allclose(METRICS["perplexity"].mass(rows, weights), weights @ rows["reference_tokens"].to_numpy())
+
+
 def test_distinct_without_enough_n_grams():
     two = np.array([0, 1])
     assert np.isnan(weighted_distinct(["the", ""], two, np.ones((3, 2)), n=1)).all()
