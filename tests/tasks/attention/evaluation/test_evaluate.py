@@ -430,3 +430,24 @@ def test_the_rule_blobs_looks_where_a_policy_that_is_its_prior_does(seen: list[t
         found.append(points["blobs"])
         seen.clear()
     assert not torch.equal(*found)
+
+
+def test_the_dice_of_a_validation_is_that_of_the_policy_s_own_points():
+    """Of the mean over the sets of each core with an outline; each set's mask at the size of the images."""
+    reward = {"dice_weight": 1.0}
+    task = make_task(patch_size=4, reward=reward, supervised={"mask_share": 1.0, "outline_weight": 1.0})
+    policy, data, rows = make_policy(task), make_data(), np.array([11, 12, 13])
+    found = task.validate(policy, data, rows, seed=2, n_samples=3)["dice"]
+    batch = task.make_batch(data, rows)
+    context, of = task.encode(policy, batch), {}
+    for proposal in ("policy", "uniform"):
+        generator = step_generator(2, 11, stream=Stream.VALIDATION)
+        drawn = task.sample(policy, context, 3, temperature=1.0, proposal=proposal, generator=generator)
+        logits = task.decode(policy, context, drawn, batch).segmentation_logits.detach()
+        masks = (torch.nn.functional.interpolate(logits, size=(SIZE, SIZE), mode="bilinear") > 0).numpy()
+        of[proposal] = np.mean([
+            2 * (mask & lesion).sum() / (mask.sum() + lesion.sum())
+            for sets, lesion in zip(masks[::2], data.examples.lesion[rows[::2]], strict=True) for mask in sets
+        ])  # fmt: skip
+    assert found == pytest.approx(of["policy"])
+    assert abs(of["policy"] - of["uniform"]) > 1e-6
