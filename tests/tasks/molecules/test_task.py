@@ -351,3 +351,25 @@ def test_molecules_in_no_split_are_known_to_nobody_and_scale_nothing() -> None:
     assert left_out.known() == {smiles[row] for row in train}
     assert (found.scales.mean, found.scales.spread) == ((pytest.approx(logp[train].mean()),), (pytest.approx(logp[train].std()),))
     assert found.training_rows["smiles"].tolist() == [smiles[row] for row in train]
+
+
+def test_nothing_is_drawn_for_every_sample_of_every_prompt_where_nothing_is_proposed() -> None:
+    task, data = tiny.make_task(), tiny.make_data()
+    batch = task.make_batch(data, np.array([12, 0]))
+    drawn = task.sample(task.build_policy(0), batch.prompts, 3, temperature=1.0, proposal="none", generator=torch.Generator())
+    for name, shape in (("actions", (2, 3, 0)), ("logprobs", (2, 3, 0)), ("is_valid", (2, 3, 0)), ("atoms", (2, 3, 1, 4)),
+                        ("charges", (2, 3, 1, 4)), ("bonds", (2, 3, 1, 6))):  # fmt: skip
+        assert getattr(drawn, name).shape == shape
+    table = task.tabulate(data, batch, drawn)
+    assert table["prompt_id"].tolist() == ["p00012"] * 3 + ["p00000"] * 3
+    assert (table["sample"].tolist(), table["size"].tolist()) == ([0, 1, 2] * 2, [4] * 3 + [2] * 3)
+    assert table["is_valid"].isna().all()
+    parts, weights = task.reward(batch, drawn, task.decode(task.build_policy(0), batch.prompts, drawn, batch))
+    assert parts.keys() == weights.keys()
+    assert all(part.shape == (2, 3) and bool(part.isnan().all()) for part in parts.values())
+
+
+def test_more_steps_per_update_than_the_noise_has_are_refused_at_the_build_of_the_task() -> None:
+    tiny.make_task(trajectory={"steps_per_update": 8})
+    with pytest.raises(ValueError, match="steps_per_update must be at most the 8 steps of the noise, got 9"):
+        tiny.make_task(trajectory={"steps_per_update": 9})
