@@ -19,6 +19,7 @@ from grpo_pipeline.core.storage.weights import ModelWeights, save_weights
 from grpo_pipeline.pipelines.data.molecules.prediction import draw_sizes
 from grpo_pipeline.tasks.attention.data.params import ModelPreprocessing
 from grpo_pipeline.tasks.exported import TrainedArms, load_exported, version_of
+from grpo_pipeline.tasks.molecules import exported
 from grpo_pipeline.tasks.molecules.exported import answer, answer_request, draw_molecules
 from grpo_pipeline.tasks.molecules.params import PredictParams
 
@@ -94,6 +95,16 @@ def test_a_size_that_cannot_be_drawn_is_named(tmp_path: Path, table: dict[str, A
         answer(load_exported(tmp_path / "model"), pd.DataFrame(table), seed=0)
     with pytest.raises(ValueError, match="a request must ask for at most 1024 molecules, got 1025; send several"):
         answer_request(load_exported(tmp_path / "model"), pd.DataFrame({"size": [3, 3], "count": [1024, 1]}), seed=0)
+
+
+def test_a_request_of_exactly_as_many_molecules_as_allowed_is_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    export(tmp_path / "model", tiny_chemist, tiny_chemist.make_task(), tiny_chemist.make_data())
+    model, asked = load_exported(tmp_path / "model"), pd.DataFrame({"size": [2, 3], "count": [3, 1]})
+    monkeypatch.setattr(exported, "MOST_MOLECULES", 4)
+    assert len(answer_request(model, asked, seed=0)) == 4
+    monkeypatch.setattr(exported, "MOST_MOLECULES", 3)
+    with pytest.raises(ValueError, match="a request must ask for at most 3 molecules, got 4; send several"):
+        answer_request(model, asked, seed=0)
 
 
 SETTINGS: list[tuple[str, dict[str, Any]]] = [

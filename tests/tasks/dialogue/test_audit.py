@@ -68,6 +68,19 @@ def test_each_batch_of_an_audit_is_drawn_with_noise_of_its_own_at_the_temperatur
     assert one(rows, "reference")["reply"].tolist() == [TABLE.loc[name, "answers"][0] for name in ("e05", "e05", "e01")]
 
 
+def test_a_reward_that_asks_for_the_prompt_gets_that_of_its_own_example():
+    """In the audit and in the evaluation: 100 for each letter of the question, and the length of the reply."""
+    rewards = {"own": {"asks": {"function": "tiny_rewards:lengths_of_both", "weight": 1.0}}}
+    rows, task, policy = scored(rows=ROWS[[5, 1]], rewards=rewards)
+    predictions = task.evaluate(policy, make_data(), ROWS[[5, 1]], seed=0, n_samples=1).rename(columns={"rule": "policy"})
+    for table in (rows, predictions):
+        reference = one(table, "reference")
+        for name in ("e05", "e01"):
+            expected = 100 * len(TABLE.loc[name, "question"]) + len(TABLE.loc[name, "answers"][0])
+            assert reference.loc[name, "reward_asks"] == expected
+    assert TABLE.loc["e05", "answers"][0] != TABLE.loc["e01", "answers"][0]
+
+
 def test_scores_of_samples_are_beside_their_own_answers(monkeypatch):
     answers = list(TABLE["answers"].iloc[:8])
     said = [(texts[-1], "x", "i like") for texts in answers]

@@ -47,6 +47,7 @@ def test_what_is_too_long_loses_its_beginning_and_is_counted_or_refused() -> Non
     assert train["longest_prompt_text"] == int(lengths.max()) - 1  # without its end
     assert train["cut_reference_replies"] == 4  # "i like …" of every second example
     assert report["splits"]["test"]["examples"] == 3
+    assert tokenised(max_reply_tokens=6)[1]["splits"]["train"]["cut_reference_replies"] == 4  # with its end "green" has 6
     # A text that fits exactly is kept, and a longer one refused where that is asked.
     longest = int(tokenised()[0].prompts.lengths().max())
     assert sum(part["cut_prompt_texts"] for part in tokenised(max_tokens=longest)[1]["splits"].values()) == 0

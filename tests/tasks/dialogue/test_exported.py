@@ -200,3 +200,12 @@ def test_a_request_of_exactly_as_many_rows_and_samples_as_allowed_is_answered(
     for rows, samples in ((3, 2), (2, 3)):
         with pytest.raises(ValueError, match=f"at most 2 rows and 2 samples, got {rows} and {samples}; send several"):
             answer_request(model, table[:rows], samples=samples, seed=0)
+
+
+def test_a_question_that_is_too_long_is_cut_or_refused_as_in_training(tmp_path: Path) -> None:
+    exported(tmp_path / "model", {})
+    model, table = read_exported(tmp_path / "model"), pd.DataFrame({"question": ["persona: " + "a " * 100 + "context: hello"]})
+    assert len(answer(model, table, samples=0, seed=0)) == 1
+    strict = replace(model, prompt=model.prompt.model_copy(update={"too_long": "refuse"}))
+    with pytest.raises(ValueError, match="row 0 of the prompts: text 0 must have at most 63 tokens, got 223; raise the limit"):
+        answer(strict, table, samples=0, seed=0)

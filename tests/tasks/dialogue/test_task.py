@@ -194,6 +194,9 @@ def test_the_rows_of_a_table_say_what_was_sampled() -> None:
     assert table["sample"].tolist() == [0, 1, 0, 1]
     assert table["reply"].tolist() == [printable(text) for group in task.texts(rollouts) for text in group]
     assert table["tokens"].tolist() == rollouts.is_valid.sum(-1).flatten().tolist()
+    ended = replace(rollouts, actions=rollouts.actions.clone(), is_valid=rollouts.is_valid.clone())
+    ended.actions[0, 1, 1:], ended.is_valid[0, 1, 2:] = task.ends[0], False  # the second token is its end
+    assert task.tabulate(data, batch, ended)[["tokens", "ended"]].iloc[1].tolist() == [2, 1]
     grouped = replace(batch, rows=replicate(batch.rows, 2))
     assert task.tabulate(data, grouped, rollouts).equals(table)
 

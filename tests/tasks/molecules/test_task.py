@@ -373,3 +373,16 @@ def test_more_steps_per_update_than_the_noise_has_are_refused_at_the_build_of_th
     tiny.make_task(trajectory={"steps_per_update": 8})
     with pytest.raises(ValueError, match="steps_per_update must be at most the 8 steps of the noise, got 9"):
         tiny.make_task(trajectory={"steps_per_update": 9})
+
+
+def test_as_many_decisions_as_an_update_scores_are_kept_and_they_are_those_of_the_trajectory() -> None:
+    drawn = []
+    for steps in (None, 3):
+        task = tiny.make_task(trajectory={"steps_per_update": steps})
+        policy, batch = task.build_policy(0), task.make_batch(tiny.make_data(), ROWS)
+        source = torch.Generator().manual_seed(1)
+        drawn.append(task.sample(policy, batch.prompts, 2, temperature=1.0, proposal="policy", generator=source))
+    whole, chosen = drawn
+    assert (whole.actions.shape, chosen.actions.shape) == ((4, 2, 8), (4, 2, 3))
+    assert torch.equal(whole.atoms, chosen.atoms)
+    torch.testing.assert_close(chosen.logprobs, whole.logprobs.gather(2, 8 - chosen.actions), rtol=0, atol=1e-6)

@@ -66,6 +66,12 @@ def test_one_id_or_one_text_make_one_persona_that_is_in_one_split_whatever_the_o
     assert ids[3].startswith("group-")
 
 
+def test_lengths_are_those_of_bytes():
+    report = check([row("i b\u00e4ke.", answers=["\u00e9\u00e9"]), row("i sing.", answers=["a"])])[3]
+    assert report["bytes"]["answer"] == {"mean": 2.5, "max": 4}
+    assert report["bytes"]["question"]["max"] == len("persona: i bäke. context: hi".encode())
+
+
 def test_hidden_characters_of_examples_and_stories_are_counted_together():
     stories = [{"id": "s1", "title": "t", "text": "a\u202e b\u2066"}, {"id": "s2", "title": "", "text": "c d"}]
     report = check([row("i b\u202eake."), row("i sing.")], stories)[3]
