@@ -505,3 +505,16 @@ def test_the_share_of_the_policy_s_place_is_that_of_outlines_or_of_bags():
         members = batch.bag.flatten(1).any(1) if batch.outline is None else batch.outline.flatten(1).any(1)
         assert members.tolist() == ([False, True, True, True] if given else [True] * 4)
         torch.testing.assert_close(found, 2 * share * losses[members].mean())
+
+
+def test_a_cell_of_which_half_is_covered_is_the_place_and_where_none_is_the_one_covered_most():
+    """Cells (1, 1) and (1, 2) of the grid of 8, of 16 pixels each, which are covered by 12 and 4, 4 and 2, or 8 and 8."""
+    batch = make_batch(make_task(patch_size=4))
+    logits = torch.randn(4, 64, generator=torch.Generator().manual_seed(0))
+    chances = logits.masked_fill(~batch.cells, -torch.inf).log_softmax(1)
+    for first, second, expected in ((12, 4, [9]), (4, 2, [9]), (8, 8, [9, 10])):
+        place = torch.zeros(4, 32, 32)
+        for left, covered in ((4, first), (8, second)):
+            place[:, 4:8, left : left + 4] = (torch.arange(16) < covered).reshape(4, 4).float()
+        found = location_loss(logits, replace(batch, outline=place), 8)
+        torch.testing.assert_close(found, -chances[:, expected].logsumexp(1))

@@ -17,7 +17,7 @@ from grpo_pipeline.tasks.dialogue.evaluation import MODEL_COLUMNS, Said, predict
 from grpo_pipeline.tasks.dialogue.language_model.sampling import greedy_replies
 from grpo_pipeline.tasks.dialogue.language_model.scoring import reference_perplexity
 from grpo_pipeline.tasks.dialogue.metrics import REQUIRED, RULES, build_suite
-from grpo_pipeline.tasks.dialogue.scores import f1
+from grpo_pipeline.tasks.dialogue.scores import bleu, f1
 from grpo_pipeline.tasks.dialogue.warning_signs import TRIVIAL_RULES
 
 SEED, SETS = 3, 4
@@ -172,6 +172,17 @@ def without_first(parts, weights):
     if len(parts["scripted"]) == 1:
         parts["scripted"][0, 0] = math.nan
     return parts, weights
+
+
+@pytest.mark.parametrize("smoothing", ["exp", "add-k"])
+def test_replies_of_a_group_are_compared_with_the_smoothing_of_the_rewards(policy, monkeypatch, smoothing):
+    said = [("a b c d", "a b c x", "a y", "b c d e"), ("q w", "q w", "q e", "r")]
+    task = replace(TASK, rewards=TASK.rewards.model_copy(update={"bleu_smoothing": smoothing}))
+    monkeypatch.setattr(type(TASK), "texts", lambda self, drawn: said if drawn.actions.shape[1] == SETS else [("x",)] * 2)
+    found = of(task.evaluate(policy, DATA, ROWS[:2], seed=SEED, n_samples=SETS), "policy")
+    expected = [np.mean([bleu([one], [[*group[:i], *group[i + 1 :]]], smoothing=smoothing)[0] for i, one in enumerate(group)])
+                for group in said]  # fmt: skip
+    assert found["self_bleu"].tolist() == pytest.approx(expected)
 
 
 def test_likelihoods_are_of_the_reader_of_the_rule_and_greedy_rows_are_the_likeliest_replies(policy, table):

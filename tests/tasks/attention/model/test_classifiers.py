@@ -199,3 +199,17 @@ def test_a_network_draws_nothing_outside_the_region() -> None:
     drawn = draw_outlines(OutlineNetwork().eval(), examples, np.array([3, 70]))[1]
     assert bool((drawn[..., :20] > 0).all())
     assert not bool(drawn[..., 20:].any())
+
+
+def test_outlines_are_mirrored_with_their_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lesions are dark: inside its mask every image that the network reads is darker than outside."""
+    examples, read, drawn = made("square"), [], []
+    rows = np.flatnonzero(examples.lesion.any((1, 2)))[:16]
+    forward, loss = OutlineNetwork.forward, classifiers.outline_loss
+    monkeypatch.setattr(OutlineNetwork, "forward", lambda net, images: read.append(images) or forward(net, images))
+    monkeypatch.setattr(classifiers, "outline_loss", lambda pixels, masks: drawn.append(masks) or loss(pixels, masks))
+    train_outlines(examples, rows, np.ones(16, bool), seed=0, epochs=2)
+    images, masks = torch.cat(read)[:, 0], torch.cat(drawn).bool()
+    assert len(images) == len(masks) == 32
+    assert all(float(image[mask].mean()) < float(image[~mask].mean()) - 1 for image, mask in zip(images, masks, strict=True))
+    assert len({tuple(mask.nonzero()[0].tolist()) for mask in masks}) > 16  # some of them in both ways
