@@ -184,15 +184,22 @@ class SummaryHooks:
 
     def __init__(self, mlflow: MlflowHooks) -> None:
         self._mlflow = mlflow
+        self._with_details = False
         self._comparisons: dict[str, Mapping[str, Any]] = {}
+        self._answers: dict[str, Mapping[str, Any]] = {}
         self._audits: dict[str, str] = {}
         self._rewards: dict[str, Mapping[str, Any]] = {}
         self._summaries: dict[str, str] = {}
         self._predictions: dict[str, Mapping[str, Any]] = {}
 
     @hook_impl
+    def after_catalog_created(self, parameters: Mapping[str, Any]) -> None:
+        """Take note whether every table is wanted."""
+        self._with_details = bool(parameters["parameters"].get("details"))
+
+    @hook_impl
     def after_dataset_saved(self, dataset_name: str, data: Any) -> None:
-        """Keep a comparison, and the tables of the audits, for the end."""
+        """Keep an answer, a comparison, and the tables of the audits, for the end."""
         if dataset_name == "self_check.table":
             self._audits["self-check"] = str(data)
         if dataset_name.endswith(".gradient_flow"):
@@ -207,11 +214,15 @@ class SummaryHooks:
             self._summaries[dataset_name.removesuffix(".summary")] = str(data)
         if dataset_name.endswith(".comparison") and isinstance(data, Mapping):
             self._comparisons[dataset_name.removesuffix(".comparison")] = data
+        if dataset_name.endswith(".answer"):
+            self._answers[dataset_name.removesuffix(".answer")] = data
 
     @hook_impl(trylast=True)
     def after_pipeline_run(self, catalog: DataCatalog) -> None:
         """Print the tables, once."""
+        from grpo_pipeline.statistics.answer import Answer
         from grpo_pipeline.tracking.summary import (
+            answer_parts,
             comparison_tables,
             prediction_text,
             reward_audit_text,
@@ -225,11 +236,18 @@ class SummaryHooks:
             text = reward_audit_text(document, is_brief=task in self._comparisons)
             console.print(f"{task}.reward_audit, {text}", markup=False, soft_wrap=True)
         self._rewards.clear()
-        for task, comparison in self._comparisons.items():
-            for part in comparison_tables(comparison):
-                console.print(part)
+        for task in dict.fromkeys([*self._comparisons, *self._answers]):
+            answer = self._answers.get(task)
+            # A run that ends with the comparison has stated no answer.
+            if task in self._comparisons and (self._with_details or answer is None):
+                for part in comparison_tables(self._comparisons[task]):
+                    console.print(part)
+            if answer is not None:
+                for part in answer_parts(Answer.model_validate(answer)):
+                    console.print(part)
             self._print_places(console, catalog, page=f"{task}.report")
         self._comparisons.clear()
+        self._answers.clear()
         for name, text in self._summaries.items():
             console.print(text, markup=False, soft_wrap=True)
             self._print_places(console, catalog, page=f"{name}.page")

@@ -342,6 +342,8 @@ def check_names(
         raise ValueError(
             f"resume must be never or auto, got {resume!r}; use --params resume=auto to go on from a checkpoint"
         )
+    if not isinstance(details := given.get("details", False), bool):
+        raise ValueError(f"details must be true or false, got {details!r}; false is the default")
 
 
 def paths(parameters: Mapping[str, Any], *, depth: int = DEPTH) -> Iterator[str]:

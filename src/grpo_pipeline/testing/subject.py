@@ -329,14 +329,21 @@ def _moves(tensor: Tensor) -> bool:
 
 def _held(policy: nn.Module) -> dict[str, Any]:
     """Return what no method may change: counters of writes, the mode, which weights learn, and their gradients."""
-    state = policy.state_dict(keep_vars=True)
+    modules = list(
+        policy.modules()
+    )  # looked through before and after every call: this is the part that costs
+    weights = [p for module in modules for p in module._parameters.values() if p is not None]
+    statistics = [
+        buffer
+        for module in modules
+        for name, buffer in module._buffers.items()
+        if buffer is not None and name not in module._non_persistent_buffers_set
+    ]
     return {
-        "weights or statistics": [
-            (id(tensor), tensor._version) for tensor in state.values() if isinstance(tensor, Tensor)
-        ],
-        "the mode (train or eval)": [module.training for module in policy.modules()],
-        "requires_grad": [p.requires_grad for p in policy.parameters()],
-        "gradients": [id(p.grad) for p in policy.parameters()],
+        "weights or statistics": [(id(held), held._version) for held in (*weights, *statistics)],
+        "the mode (train or eval)": [module.training for module in modules],
+        "requires_grad": [p.requires_grad for p in weights],
+        "gradients": [id(p.grad) for p in weights],
     }
 
 

@@ -1,4 +1,4 @@
-"""Print the end of a run on the terminal: the comparison as a table, and where everything is."""
+"""Print the end of a run on the terminal: the answer, the comparison as tables where they are asked for, and where all is."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,11 +12,52 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
+from grpo_pipeline.statistics.answer import Answer, Beside
 from grpo_pipeline.tracking.store import redact
 from grpo_pipeline.tracking.tracker import Tracker
 
 Entries = Mapping[str, Mapping[str, Any]]
 FITTING_COLUMNS = 4  # of values with intervals, beside the names of the metrics, on 120 characters
+
+
+def answer_parts(answer: Answer) -> Iterator[Table | Text]:
+    """Yield the verdict, what stands behind it, and one table: the metrics of the arm that is shown beside its control."""
+    yield Text(f"\n{answer.task.capitalize()}: {answer.verdict}", style="bold")
+    yield Text(answer.sentence.replace("→", "->"))
+    yield Text(f"- did it learn from reward? {answer.learned}: {answer.why}")
+    if (rule := answer.fixed) is not None:
+        yield Text(f"- against the best fixed rule, {_beside(rule)}")
+    if answer.ceiling is not None:
+        yield Text(
+            f"- a ceiling: {answer.ceiling.name} knows the answer, and has {_short(answer.ceiling.change.before)}"
+        )
+    for other in answer.arms:
+        if other.name != answer.control:
+            yield Text(f"- against the arm {_beside(other)}")
+    if answer.looked_at:
+        named = f": {', '.join(answer.worse)}" if answer.worse else ""
+        yield Text(f"- got worse: {len(answer.worse)} of {answer.looked_at} metrics{named}")
+    if answer.same_everywhere:
+        yield Text(
+            f"- the same for every input, do not read it: {', '.join(answer.same_everywhere)}"
+        )
+    table = Table(header_style="bold", box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for name in ("metric", answer.control, answer.arm, f"{answer.arm} - {answer.control}", ""):
+        table.add_column(name, justify="left" if name in ("metric", "") else "right")
+    for row in answer.rows:
+        entry = {"value": row.difference, "ci95": row.interval}
+        values = [_short(value) for value in (row.before, row.after)]
+        table.add_row(row.title, *values, cell_text(entry, sign=True, with_interval=True), row.tone)
+    yield table
+    yield Text("All figures are on the page, and here with --params details=true", style="dim")
+
+
+def _beside(other: Beside) -> str:
+    return f"{other.name} ({_short(other.change.before)}): {other.change.said.lower()}"
+
+
+def _short(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
 
 
 def comparison_tables(comparison: Mapping[str, Any]) -> Iterator[Table | Text]:
@@ -58,9 +99,9 @@ def comparison_tables(comparison: Mapping[str, Any]) -> Iterator[Table | Text]:
 
 def places(report: Path | None, *, graph: Path | None, tracker: Tracker | None) -> Text:
     """Return where to look next: the page, the graph (a static site, if one was built), the MLflow store and the runs in it."""
-    lines = [f"Page    {_short(report)}"] if report else []
+    lines = [f"Page    {_short_path(report)}"] if report else []
     lines.append(
-        f"Graph   {_short(graph)} (behind a file server; or: make viz)"
+        f"Graph   {_short_path(graph)} (behind a file server; or: make viz)"
         if graph
         else "Graph   make viz"
     )
@@ -234,7 +275,7 @@ def cell_text(entry: Mapping[str, Any] | None, *, sign: bool, with_interval: boo
     return text
 
 
-def _short(path: Path) -> str:
+def _short_path(path: Path) -> str:
     """Return a path relative to the current folder, where that is shorter."""
     relative = os.path.relpath(path)
     return relative if not relative.startswith("..") else str(path)
@@ -263,7 +304,7 @@ def prediction_text(report: Mapping[str, Any], *, where: Mapping[str, Path]) -> 
         if report["absent_columns"]
         else []
     )
-    places = [f"{what.capitalize():<8}{_short(path)}" for what, path in where.items()]
+    places = [f"{what.capitalize():<8}{_short_path(path)}" for what, path in where.items()]
     return "\n".join(
         [first, *refused, *absent, *(f"- {note}" for note in report["notes"]), *places]
     )

@@ -21,7 +21,7 @@ from grpo_pipeline.core.params import AlgorithmParams
 from grpo_pipeline.pipelines.data.attention.report import outline_sentence, plot_roc, proposal_of, render_report
 from grpo_pipeline.pipelines.data.dialogue.report import plot_scores_by_need, render_replies
 from grpo_pipeline.pipelines.data.molecules.report import draw_molecules, measure_window, render_molecules
-from grpo_pipeline.pipelines.evaluation.nodes import compare_arms
+from grpo_pipeline.pipelines.evaluation.nodes import compare_arms, state_answer
 from grpo_pipeline.pipelines.reporting.page import image_source
 from grpo_pipeline.pipelines.reporting.pipeline import create_pipeline, plot_learning_curves
 from grpo_pipeline.pipelines.reporting.tables import difference_cell, frame_table, shorten
@@ -41,7 +41,12 @@ def make_page(params, arms, metric_rows):
         "reward_audit": audit_document(), "reward_audit_figure": PNG, "data_report": DATA, "quarantine": QUARANTINE,
         "parameters": {"attention": {"evaluation": params, "training": {"lr": 0.001}}, "other": 1},
     }  # fmt: skip
-    return lambda **changes: render_report(params, **parts | changes)
+
+    def page(**changes):
+        given = parts | changes
+        return render_report(params, answer=state_answer(params, given["comparison"]), **given)
+
+    return page
 
 
 def plain(html):
@@ -173,7 +178,7 @@ READ = {
 def test_the_pipeline_of_a_page_reads_what_the_run_stores(task):
     arms, (own, sections, drawn) = ("supervised", "reinforce", "grpo"), READ[task]
     pipeline = create_pipeline(task, arms)
-    read = {"comparison", "data_report", "quarantine", "reward_audit", "reward_audit_figure"} | own
+    read = {"comparison", "answer", "data_report", "quarantine", "reward_audit", "reward_audit_figure"} | own
     read |= {f"{arm}.{name}" for arm in arms for name in ("predictions", "metric_rows")}
     sections = {f"params:{task}.{name}" for name in {"evaluation"} | sections}
     assert pipeline.inputs() == {"parameters"} | {f"{task}.{name}" for name in read} | sections
@@ -199,7 +204,7 @@ def test_the_dialogue_page_holds_verdict_tables_samples_data_and_configuration(m
     comparison = compare_arms(TALK, "0123abc", **arms)
     html = render_replies(
         TALK,
-        comparison=comparison,
+        comparison=comparison, answer=state_answer(TALK, comparison),
         learning_curves=plot_learning_curves(TALK, grpo=metric_rows(seed=1).assign(**{"reply/tokens": 7.0})),
         scores_by_need=plot_scores_by_need(TALK, **arms),
         rollouts=ROLLOUTS, reward_audit=audit_document(), reward_audit_figure=b"",
@@ -229,7 +234,8 @@ def test_the_molecule_page_holds_verdict_tables_drawings_data_and_configuration_
     comparison, drawn = compare_arms(GRAPHS, "0123abc", **all_arms()), draw_molecules(GRAPHS, **arms)
     html = render_molecules(
         GRAPHS,
-        comparison=comparison, predictions=arms["grpo"], logp_window=measure_window(GRAPHS, reward_params(), **arms),
+        comparison=comparison, answer=state_answer(GRAPHS, comparison), predictions=arms["grpo"],
+        logp_window=measure_window(GRAPHS, reward_params(), **arms),
         curves=b"curves", distributions=b"distributions", validity=b"validity",
         reward_audit=audit_document(), reward_audit_figure=b"", data_report={"rows": {"read": 612}},
         quarantine=pd.DataFrame(REFUSED_GRAPHS), parameters={"molecules": {"noise": {"steps": 50}}, "attention": {"secret": 1}},

@@ -14,6 +14,7 @@ from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.pipelines.evaluation.comparison import compare
 from grpo_pipeline.pipelines.params import EvaluationParams, SamplingParams
 from grpo_pipeline.runs.process import run_identity
+from grpo_pipeline.statistics.answer import Answer
 from grpo_pipeline.statistics.metric import MetricSuite
 from grpo_pipeline.statistics.sameness import measure_sameness, sameness_sentences
 from grpo_pipeline.tasks import find_task
@@ -88,6 +89,12 @@ def compare_arms(params: EvaluationParams, commit: str, **tables: Any) -> dict[s
         document["sameness"] = sameness
         document["summary"] = [*document["summary"], *sameness_sentences(sameness)]
     return document | {"run": run_identity()}
+
+
+def state_answer(params: EvaluationParams, comparison: Mapping[str, Any]) -> dict[str, Any]:
+    """State what the comparison says of the arm that is shown, once for terminal, page and MLflow (docs/answer.md)."""
+    suite = build_suite(params.task, params.metric_options)
+    return Answer.of(comparison, suite).model_dump(mode="json")
 
 
 def read_commit() -> str:

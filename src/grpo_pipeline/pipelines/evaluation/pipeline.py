@@ -12,13 +12,14 @@ from grpo_pipeline.pipelines.evaluation.nodes import (
     fit_baselines,
     read_commit,
     sample_split,
+    state_answer,
 )
 from grpo_pipeline.tasks import find_task
 from grpo_pipeline.tasks.spec import TaskSpec
 
 
 def create_pipeline(task: str, arms: Sequence[str], *, has_baselines: bool = False) -> Pipeline:
-    """Compare the arms of a task: ``<task>.<arm>.predictions``, ``.metric_rows``, ``.showcase`` -> ``<task>.comparison``.
+    """Compare the arms: ``<task>.<arm>.predictions``, ``.metric_rows``, ``.showcase`` -> ``<task>.comparison`` and ``.answer``.
 
     The control, the rules and the resamples come from the parameters ``<task>.evaluation``.
 
@@ -48,6 +49,13 @@ def create_pipeline(task: str, arms: Sequence[str], *, has_baselines: bool = Fal
                 inputs=inputs | predictions | training | instead,
                 outputs=f"{task}.comparison",
                 name="compare_arms",
+                namespace=f"{task}.evaluation",
+            ),
+            Node(
+                state_answer,
+                inputs=[f"params:{task}.evaluation", f"{task}.comparison"],
+                outputs=f"{task}.answer",
+                name="state_answer",
                 namespace=f"{task}.evaluation",
             ),
         ]

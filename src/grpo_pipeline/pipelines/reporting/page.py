@@ -13,6 +13,8 @@ from plotly import graph_objects as go
 from plotly.offline import get_plotlyjs
 from pydantic import BaseModel
 
+from grpo_pipeline.pipelines.reporting.forest import forest
+from grpo_pipeline.statistics.answer import Answer
 from grpo_pipeline.statistics.sameness import sameness_sentences
 
 TEMPLATES = Path(__file__).with_name("templates")
@@ -27,6 +29,7 @@ class Page:
     Attributes:
         layout: the template that fills the blocks of report.html: its name, or the path of one that lies with its task.
         comparison: the comparison document.
+        answer: what it says of the arm that is shown (``statistics.answer``), as plain values.
         noun: what an example of the task is called.
         configuration: the task's parameters as YAML.
         parts: what the layout names: tables, figures, pictures (PNG bytes).
@@ -34,6 +37,7 @@ class Page:
 
     layout: str | Path
     comparison: Mapping[str, Any]
+    answer: Mapping[str, Any]
     noun: str
     configuration: str
     parts: Mapping[str, Any]
@@ -41,8 +45,11 @@ class Page:
 
 def render(page: Page) -> str:
     """Return the page as HTML with scripts, styles and pictures inside; every value is escaped."""
+    answer = Answer.model_validate(page.answer)
     return template(page.layout).render(
         comparison=page.comparison,
+        answer=answer,
+        forest=forest(answer.rows),
         noun=page.noun,
         configuration=page.configuration,
         plotly_js=Markup(get_plotlyjs()),

@@ -66,6 +66,7 @@ SAMPLES = 30
 def render_task(
     params: EvaluationParams,
     comparison: Mapping[str, Any],
+    answer: Mapping[str, Any],
     learning_curves: go.Figure,
     rollouts: pd.DataFrame,
     reward_audit: Mapping[str, Any],
@@ -79,7 +80,7 @@ def render_task(
         "words": words,
         "arms": tables.arms_table(comparison, metrics, words=words),
         "baselines": tables.baselines_table(comparison, metrics, words=words),
-        **tables.answer_parts(comparison, suite, words=words),
+        **tables.rivals_parts(comparison, suite, words=words),
         "learning_curves": learning_curves,
         "samples": tables.frame_table(f"Samples of {params.baseline_arm}", rollouts, limit=SAMPLES),
         "reward": reward_section(reward_audit),
@@ -89,6 +90,7 @@ def render_task(
         Page(
             "task.html",
             comparison,
+            answer,
             suite.unit.noun,
             configuration_text(parameters, params.task),
             parts,
@@ -101,7 +103,13 @@ def create_report(task: str, arms: Sequence[str], shown: str) -> list[Node]:
     del arms
     named = {
         name: f"{task}.{name}"
-        for name in ("comparison", "learning_curves", "reward_audit", "reward_audit_figure")
+        for name in (
+            "comparison",
+            "answer",
+            "learning_curves",
+            "reward_audit",
+            "reward_audit_figure",
+        )
     }
     inputs = {
         "params": f"params:{task}.evaluation",

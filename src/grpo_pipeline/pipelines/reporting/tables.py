@@ -82,17 +82,17 @@ def baselines_table(
     return Table(f"{words.rules} {arm}", ["metric", *columns], rows)
 
 
-def answer_parts(
+def rivals_parts(
     comparison: Mapping[str, Any], suite: MetricSuite, *, words: Wording
 ) -> dict[str, Any]:
-    """Return what the block "answer" of every page shows: the table, and the sentences about the bar where there is one."""
+    """Return what the block "rivals" of every page shows: the table, and the sentences about the bar where there is one."""
     return {
-        "answer": answer_table(comparison, suite, words=words),
+        "rivals": rivals_table(comparison, suite, words=words),
         "bar": bar_sentences(comparison, suite.bar, suite.metrics),
     }
 
 
-def answer_table(comparison: Mapping[str, Any], suite: MetricSuite, *, words: Wording) -> Table:
+def rivals_table(comparison: Mapping[str, Any], suite: MetricSuite, *, words: Wording) -> Table:
     """Return the other arms and rules x (role, how it chooses; of each judged metric its value and own − it)."""
     arm, bar = comparison["baseline_arm"], suite.bar
     metrics = {name: suite.metrics[name] for name in suite.judged}

@@ -183,6 +183,7 @@ def draw_animation(params: EvaluationParams, frames: dict[str, np.ndarray]) -> b
 def render_report(
     params: EvaluationParams,
     comparison: Mapping[str, Any],
+    answer: Mapping[str, Any],
     learning_curves: go.Figure,
     roc: go.Figure,
     image_sheet: bytes,
@@ -200,7 +201,7 @@ def render_report(
     parts = {
         "arms": tables.arms_table(comparison, suite.metrics, words=words),
         "baselines": tables.baselines_table(comparison, suite.metrics, words=words),
-        **tables.answer_parts(comparison, suite, words=words),
+        **tables.rivals_parts(comparison, suite, words=words),
         "reward": reward_section(reward_audit),
         "reward_figure": reward_audit_figure,
         "data": tables.facts_table("Data report", data_report),
@@ -218,7 +219,7 @@ def render_report(
         "control_points": PROPOSALS[proposal_of(comparison["control"], parameters, params)],
     }
     configuration = configuration_text(parameters, params.task)
-    return render(Page(PAGE, comparison, suite.unit.noun, configuration, parts))
+    return render(Page(PAGE, comparison, answer, suite.unit.noun, configuration, parts))
 
 
 PROPOSALS = {
@@ -276,7 +277,7 @@ def outline_sentence(
 
 
 PARTS = (
-    *("comparison", "learning_curves", "roc", "image_sheet", "animation"),
+    *("comparison", "answer", "learning_curves", "roc", "image_sheet", "animation"),
     *("data_report", "quarantine"),
     *("reward_audit", "reward_audit_figure"),
 )

@@ -165,6 +165,7 @@ def plot_scores_by_need(params: EvaluationParams, **predictions: pd.DataFrame) -
 def render_replies(
     params: EvaluationParams,
     comparison: Mapping[str, Any],
+    answer: Mapping[str, Any],
     learning_curves: go.Figure,
     scores_by_need: go.Figure,
     rollouts: pd.DataFrame,
@@ -183,7 +184,7 @@ def render_replies(
     parts = {
         "arms": tables.arms_table(comparison, metrics, words=words),
         "baselines": tables.baselines_table(comparison, metrics, words=words),
-        **tables.answer_parts(comparison, suite, words=words),
+        **tables.rivals_parts(comparison, suite, words=words),
         "learning_curves": learning_curves,
         "scores_by_need": scores_by_need,
         "replies": reply_groups(rollouts, limit=SHOWN_EXAMPLES),
@@ -197,12 +198,13 @@ def render_replies(
         "quarantine": tables.frame_table("Refused entries", quarantine, limit=QUARANTINE_ROWS),
     }
     configuration = configuration_text(parameters, params.task)
-    return render(Page(PAGE, comparison, suite.unit.noun, configuration, parts))
+    return render(Page(PAGE, comparison, answer, suite.unit.noun, configuration, parts))
 
 
 PARTS = (
     *(
         "comparison",
+        "answer",
         "learning_curves",
         "scores_by_need",
         "data_report",

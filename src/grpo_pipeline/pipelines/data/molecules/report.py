@@ -165,6 +165,7 @@ def measure_window(
 def render_molecules(
     params: EvaluationParams,
     comparison: Mapping[str, Any],
+    answer: Mapping[str, Any],
     predictions: pd.DataFrame,
     logp_window: Mapping[str, Any],
     curves: bytes,
@@ -183,6 +184,7 @@ def render_molecules(
     words = find_task(params.task).words
     parts = {
         "arms": tables.arms_table(comparison, metrics, words=words),
+        **tables.rivals_parts(comparison, suite, words=words),
         "beside": beside_table(comparison, metrics, predictions),
         "window": window_table(logp_window, title="logP"),
         "curves": curves,
@@ -198,7 +200,7 @@ def render_molecules(
         ),
     }
     configuration = configuration_text(parameters, params.task)
-    return render(Page(PAGE, comparison, suite.unit.noun, configuration, parts))
+    return render(Page(PAGE, comparison, answer, suite.unit.noun, configuration, parts))
 
 
 def _gather(params: EvaluationParams, predictions: Mapping[str, pd.DataFrame]) -> SampledMolecules:
@@ -210,6 +212,7 @@ def _gather(params: EvaluationParams, predictions: Mapping[str, pd.DataFrame]) -
 PARTS = (
     *(
         "comparison",
+        "answer",
         "curves",
         "distributions",
         "validity",

@@ -1,0 +1,393 @@
+"""State the answer of a comparison once: what terminal, page and MLflow show is read from here (docs/answer.md)."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict
+
+from grpo_pipeline.statistics.bar import MET, MISSED
+from grpo_pipeline.statistics.bootstrap import FEW_CLUSTERS
+from grpo_pipeline.statistics.metric import Direction, Metric, MetricSuite
+from grpo_pipeline.statistics.wording import Entry, tone_of
+
+Verdict = Literal["better", "no difference shown", "worse", "cannot be shown"]
+Learned = Literal["yes", "no", "not shown", "cannot be shown", "fixed, not learned"]
+Interval = tuple[float | None, float | None] | None
+OF_TONE: dict[str, Verdict] = {
+    "better": "better",
+    "worse": "worse",
+    "same": "no difference shown",
+    "": "cannot be shown",
+}
+OF_BAR: dict[str, Learned] = {MET: "yes", MISSED: "no", "not shown": "not shown"}
+WORDS = {  # of the conditions of the bar
+    "start": "its own start",
+    "control": "the control",
+    "shuffled": "its choices for another example",
+    "fixed": "the best fixed rule",
+}
+
+
+class Change(BaseModel):
+    """One metric of the arm beside the same metric of something else.
+
+    Attributes:
+        metric: its name in the documents.
+        title: its name for people.
+        better: the direction that is good.
+        before: value of the other: of the control, or of a rule; None where it is undefined.
+        after: value of the arm.
+        difference: after - before, paired.
+        interval: its 95% interval; None where there is none.
+        verdict: what the interval shows.
+        reason: why there is no value or no interval; empty where there is one.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    metric: str
+    title: str
+    better: Direction
+    before: float | None
+    after: float | None
+    difference: float | None
+    interval: Interval
+    verdict: Verdict
+    reason: str = ""
+
+    @property
+    def tone(self) -> str:
+        """Return "better", "worse" or "" where no difference is shown."""
+        return self.verdict if self.verdict in ("better", "worse") else ""
+
+    @property
+    def said(self) -> str:
+        """Write the verdict, with the difference where there is one to be seen: ``Better, +0.18``."""
+        gap = f", {self.difference:+.2f}" if self.difference is not None and self.tone else ""
+        return f"{self.verdict}{gap}".capitalize()
+
+    @property
+    def text(self) -> str:
+        """Write title, values and difference: ``AUROC 0.64 → 0.84, +0.21 [+0.14, +0.28]``."""
+        if self.before is None or self.after is None or self.difference is None:
+            return f"{self.title}: {self.reason or 'not compared'}"
+        low, high = self.interval or (None, None)
+        interval = "" if low is None or high is None else f" [{low:+.2f}, {high:+.2f}]"
+        return (
+            f"{self.title} {self.before:.2f} → {self.after:.2f}, {self.difference:+.2f}{interval}"
+        )
+
+
+class Beside(BaseModel):
+    """What an arm is held against, and by how much it is better.
+
+    Attributes:
+        kind: ``start``, ``control``, ``shuffled``, ``fixed``: a condition of the bar; ``ceiling``: it knows the answer;
+            ``arm``: another arm.
+        name: the rule or the arm; None where it was not measured.
+        change: the arm's own policy beside it, in the primary metric.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: str
+    name: str | None
+    change: Change
+
+
+class Cost(BaseModel):
+    """What the training of an arm has cost.
+
+    Attributes:
+        steps: batches that it learned from.
+        samples: that were drawn for them; None where it was not counted.
+        reward_calls: samples, or parts of samples, whose reward was measured; None where it was not counted.
+        seconds: that its steps took; None where it was not measured.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    steps: int
+    samples: int | None
+    reward_calls: int | None
+    seconds: float | None = None
+
+
+class Answer(BaseModel):
+    """What a comparison says about one arm, for people.
+
+    Attributes:
+        task: its name.
+        arm: the arm that is spoken of.
+        control: what it is compared with.
+        split: which examples are scored.
+        examples: their number.
+        noun: what one of them is called.
+        clusters: number of clusters of them, which the intervals are over.
+        cluster: what one of these is called.
+        seeds: of the trainings.
+        verdict: of the primary metric, against the control.
+        reason: why nothing can be shown; empty where something can.
+        primary: the task's primary metric, control -> arm.
+        learned: whether the policy learned from reward, by the bar.
+        why: in one sentence, what decided that.
+        conditions: of the bar.
+        ceiling: a rule that knows the answer, where there is one.
+        arms: the other arms.
+        rows: the metrics of the short table, control -> arm.
+        looked_at: number of metrics with an interval of which better or worse can be said.
+        worse: titles of those that got worse than the control's.
+        improved: titles of those that got better.
+        same_everywhere: outputs of the arm that are the same for every input: nobody should read them.
+        undefined: title of a metric -> why it has no value.
+        not_covered: what the intervals leave out.
+        cost: arm -> cost.
+        commit: of the code.
+        run: identity of the run.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    task: str
+    arm: str
+    control: str
+    split: str
+    examples: int
+    noun: str
+    clusters: int
+    cluster: str
+    seeds: tuple[int, ...]
+    verdict: Verdict
+    reason: str
+    primary: Change
+    learned: Learned
+    why: str
+    conditions: tuple[Beside, ...]
+    ceiling: Beside | None
+    arms: tuple[Beside, ...]
+    rows: tuple[Change, ...]
+    looked_at: int
+    worse: tuple[str, ...]
+    improved: tuple[str, ...]
+    same_everywhere: tuple[str, ...]
+    undefined: dict[str, str]
+    not_covered: str
+    cost: dict[str, Cost]
+    commit: str
+    run: str = ""
+
+    @property
+    def fixed(self) -> Beside | None:
+        """The best rule that needs no training, where one is measured."""
+        return next((one for one in self.conditions if one.kind == "fixed" and one.name), None)
+
+    @property
+    def sentence(self) -> str:
+        """Say the primary metric, on what it rests, and why nothing can be shown."""
+        why = f": {self.reason}" if self.reason else ""
+        of = f" of {self.clusters} {self.cluster}s" if self.clusters < self.examples else ""
+        return f"{self.primary.text} on {self.examples} {self.split} {self.noun}s{of}{why}"
+
+    @property
+    def headline(self) -> str:
+        """Say task, primary metric and verdict in a line: a title."""
+        return f"{self.task.capitalize()}: {self.primary.text}, {self.verdict}"
+
+    @classmethod
+    def of(cls, comparison: Mapping[str, Any], suite: MetricSuite) -> Self:
+        """Read the answer from a comparison document (docs/metrics.md).
+
+        Args:
+            comparison: the document, whose ``baseline_arm`` is the arm that is spoken of.
+            suite: of the task, with the metrics of the document.
+        """
+        arm, control = comparison["baseline_arm"], comparison["control"]
+        values = {name: found["metrics"] for name, found in comparison["arms"].items()}
+        suite = suite.for_names(values[control])
+        primary = (*suite.judged, *suite.headline)[0]
+        against = {
+            name: change(
+                name, metric, values[control], values[arm], comparison["differences"].get(arm, {})
+            )
+            for name, metric in suite.metrics.items()
+        }
+        if longer := _longer(comparison, arm):  # more steps alone may explain what is better
+            against = {name: _not_shown(one, longer) for name, one in against.items()}
+        verdict, reason = _verdict(comparison, arm, against[primary])
+        learned, why = _learned(comparison, arm, primary)
+        told = {
+            name: one
+            for name, one in against.items()
+            if one.better != "none" and one.verdict != "cannot be shown"
+        }
+        rows = [name for name in suite.headline if name in against] or [*against]
+        return cls(
+            task=comparison["task"],
+            arm=arm,
+            control=control,
+            split=comparison["split"],
+            examples=comparison["n"]["examples"],
+            noun=suite.unit.noun,
+            clusters=comparison["n"]["clusters"],
+            cluster=cluster_noun(comparison["n"]),
+            seeds=(comparison["seed"],),
+            verdict=verdict,
+            reason=reason,
+            primary=against[primary],
+            learned=learned,
+            why=why,
+            conditions=tuple(_conditions(comparison, arm, primary, suite, values[arm])),
+            ceiling=_ceiling(comparison, primary, suite, values[arm]),
+            arms=tuple(_other_arms(comparison, primary, suite.metrics[primary], values)),
+            rows=tuple(against[name] for name in rows),
+            looked_at=len(told),
+            worse=tuple(one.title for one in told.values() if one.verdict == "worse"),
+            improved=tuple(one.title for one in told.values() if one.verdict == "better"),
+            same_everywhere=tuple(
+                name
+                for name, found in comparison.get("sameness", {}).get(arm, {}).items()
+                if found["is_same"]
+            ),
+            undefined={
+                suite.metrics[name].title: entry["reason"].removeprefix("undefined: ")
+                for name, entry in values[arm].items()
+                if name in suite.metrics and entry["value"] is None
+            },
+            not_covered=comparison["interval"].get("not_covered", ""),
+            cost={
+                name: Cost(**{key: one for key, one in budget.items() if key in Cost.model_fields})
+                for name, budget in comparison.get("training", {}).items()
+            },
+            commit=comparison["commit"],
+            run=comparison.get("run", ""),
+        )
+
+
+def change(
+    name: str,
+    metric: Metric,
+    before: Mapping[str, Entry],
+    after: Mapping[str, Entry],
+    differences: Mapping[str, Entry],
+) -> Change:
+    """Put one metric's values and their paired difference together, with what the interval shows."""
+    gap = differences.get(name, {"value": None, "ci95": None})
+    entries = (before.get(name, {}), after.get(name, {}), gap)
+    reasons = [str(entry["reason"]) for entry in reversed(entries) if entry.get("reason")]
+    interval = gap.get("ci95")
+    return Change(
+        metric=name,
+        title=metric.title,
+        better=metric.better,
+        before=entries[0].get("value"),
+        after=entries[1].get("value"),
+        difference=gap.get("value"),
+        interval=None if interval is None else (interval[0], interval[1]),
+        verdict=OF_TONE[tone_of(gap, metric.better)],
+        reason=reasons[0].removeprefix("undefined: ") if reasons and interval is None else "",
+    )
+
+
+def _verdict(comparison: Mapping[str, Any], arm: str, primary: Change) -> tuple[Verdict, str]:
+    """Return the verdict of the primary metric against the control, and why nothing can be shown."""
+    if (not_run := comparison.get("not_run")) is not None:
+        return "cannot be shown", f"the control, {not_run}, was not trained"
+    if arm == comparison["control"]:
+        return "cannot be shown", "no other arm was trained"
+    if comparison["n"]["clusters"] < FEW_CLUSTERS:
+        return "cannot be shown", _too_few(comparison["n"])
+    return primary.verdict, primary.reason if primary.verdict == "cannot be shown" else ""
+
+
+def _longer(comparison: Mapping[str, Any], arm: str) -> str:
+    """Say by how much an arm was trained longer than the control; empty where it was not."""
+    steps = {name: budget["steps"] for name, budget in comparison.get("training", {}).items()}
+    theirs = steps.get(comparison["control"])
+    if theirs is None or steps.get(arm, 0) <= theirs:
+        return ""
+    return f"it was trained for {steps[arm]} steps, the control for {theirs}"
+
+
+def _not_shown(change: Change, reason: str) -> Change:
+    if change.verdict != "better":
+        return change
+    return change.model_copy(update={"verdict": "cannot be shown", "reason": reason})
+
+
+def cluster_noun(n: Mapping[str, Any]) -> str:
+    """Return what a cluster is called: the column that names them, without its ending."""
+    return str(n["cluster"]).removesuffix("_id").replace("_", " ")
+
+
+def _too_few(n: Mapping[str, Any]) -> str:
+    return f"fewer than {FEW_CLUSTERS} {cluster_noun(n)}s show nothing"
+
+
+def _learned(comparison: Mapping[str, Any], arm: str, primary: str) -> tuple[Learned, str]:
+    """Return whether the policy learned from reward, and what decided it."""
+    if comparison.get("moved", {}).get(arm) is False:
+        return "fixed, not learned", "its policy chooses as it did at its start"
+    if comparison.get("training", {}).get(arm, {}).get("learns_from_reward") is False:
+        return "no", "its training reads no reward"
+    found = comparison.get("bar", {}).get(arm, {}).get(primary)
+    if found is None:
+        return "cannot be shown", "the task names nothing that it must be better than"
+    learned = OF_BAR.get(found["verdict"], "cannot be shown")
+    wanted = {"yes": "better", "no": "worse", "not shown": "no difference shown"}.get(learned)
+    decisive = [
+        WORDS[kind]
+        for kind, condition in found["conditions"].items()
+        if (condition["verdict"] == wanted if wanted else condition["ci95"] is None)
+    ]
+    if learned == "yes" and found["control_meets"]:
+        return learned, "better than all it is held against, as the control is but for itself"
+    return learned, f"{wanted or 'nothing known'} beside {_listed(decisive)}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def _conditions(
+    comparison: Mapping[str, Any],
+    arm: str,
+    primary: str,
+    suite: MetricSuite,
+    own: Mapping[str, Entry],
+) -> Iterator[Beside]:
+    found = comparison.get("bar", {}).get(arm, {}).get(primary, {"conditions": {}})
+    for kind, condition in found["conditions"].items():
+        other = condition["than"]
+        metrics = (comparison["arms"] if kind == "control" else comparison["baselines"]).get(
+            other, {"metrics": {}}
+        )["metrics"]
+        gap = {primary: {key: condition[key] for key in ("value", "ci95")}}
+        compared = change(primary, suite.metrics[primary], metrics, own, gap)
+        told = condition["verdict"] if condition["ci95"] is not None else "cannot be shown"
+        yield Beside(kind=kind, name=other, change=compared.model_copy(update={"verdict": told}))
+
+
+def _ceiling(
+    comparison: Mapping[str, Any], primary: str, suite: MetricSuite, own: Mapping[str, Entry]
+) -> Beside | None:
+    for name in suite.bar.ceilings if suite.bar is not None else ():
+        entries = comparison["baselines"].get(name, {"metrics": {}})["metrics"]
+        if entries.get(primary, {}).get("value") is not None:
+            gaps = comparison["own_minus_baseline"][name]
+            return Beside(
+                kind="ceiling",
+                name=name,
+                change=change(primary, suite.metrics[primary], entries, own, gaps),
+            )
+    return None
+
+
+def _other_arms(
+    comparison: Mapping[str, Any],
+    primary: str,
+    metric: Metric,
+    values: Mapping[str, Mapping[str, Entry]],
+) -> Iterator[Beside]:
+    own = values[comparison["baseline_arm"]]
+    for name, gaps in comparison["own_minus_arms"].items():
+        yield Beside(kind="arm", name=name, change=change(primary, metric, values[name], own, gaps))

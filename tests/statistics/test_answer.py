@@ -1,0 +1,171 @@
+"""The answer of a comparison: what each verdict asks for, worked out by hand on documents of a few numbers."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from grpo_pipeline.statistics.answer import Answer
+from grpo_pipeline.statistics.metric import Bar, MetricSuite, Unit, mean_metric
+
+
+def entry(value: float | None, low: float | None = None, high: float | None = None, **more: Any) -> dict[str, Any]:
+    return {"value": value, "ci95": None if low is None else [low, high], **more}
+
+
+SUITE = MetricSuite(
+    unit=Unit("row_id", noun="row", facts=()),
+    metrics={
+        name: mean_metric(name, title=name.capitalize(), better=better, reason="no rows")
+        for name, better in (("hits", "higher"), ("error", "lower"), ("length", "none"))
+    },
+    rules=("policy", "start", "guess", "known"),
+    headline=("error", "hits"),
+    bar=Bar(metrics=("hits",), fixed=("guess",), ceilings=("known",)),
+)
+COST = {"steps": 7, "samples": 70, "reward_calls": None}
+GAPS = {"hits": entry(0.25, 0.125, 0.375), "error": entry(-0.5, -0.75, -0.25), "length": entry(1.0, 0.5, 1.5)}
+
+
+def condition(verdict: str, than: str, value: float = 0.25) -> dict[str, Any]:
+    return {"than": than, "verdict": verdict, **entry(value, value - 0.125, value + 0.125)}
+
+
+def document(**changes: Any) -> dict[str, Any]:
+    values = {"control": {"hits": entry(0.5), "error": entry(1.0), "length": entry(3.0)}}
+    values["mine"] = {"hits": entry(0.75), "error": entry(0.5), "length": entry(4.0)}
+    values["third"] = {"hits": entry(0.625), "error": entry(0.5), "length": entry(4.0)}
+    better = {"start": "better", "control": "better", "fixed": "better"}
+    told = {
+        kind: condition(one, {"start": "start", "control": "control", "fixed": "guess"}[kind]) for kind, one in better.items()
+    }
+    baselines = {"start": {"hits": entry(0.375)}, "guess": {"hits": entry(0.25)}, "known": {"hits": entry(1.0)}}
+    return {
+        "task": "letters", "control": "control", "baseline_arm": "mine", "split": "val", "seed": 3, "commit": "0123abc",
+        "run": "r",
+        "n": {"examples": 40, "clusters": 20, "cluster": "writer_id"},
+        "interval": {"not_covered": "the luck of a seed"},
+        "arms": {arm: {"metrics": metrics} for arm, metrics in values.items()},
+        "baselines": {rule: {"metrics": metrics} for rule, metrics in baselines.items()},
+        "differences": {"mine": GAPS, "third": {"hits": entry(0.125, -0.125, 0.375)}},
+        "own_minus_arms": {"control": GAPS, "third": {"hits": entry(0.125, -0.5, 0.75)}},
+        "own_minus_baseline": {"known": {"hits": entry(-0.25, -0.5, -0.125)}},
+        "training": {arm: COST | {"learns_from_reward": arm == "mine"} for arm in values},
+        "moved": {"mine": True},
+        "bar": {"mine": {"hits": {"verdict": "met", "conditions": told, "control_meets": False}}},
+    } | changes  # fmt: skip
+
+
+def test_every_figure_of_the_document_stands_in_its_place() -> None:
+    answer = Answer.of(document(), SUITE)
+    assert (answer.verdict, answer.reason, answer.learned) == ("better", "", "yes")
+    assert answer.primary.text == "Hits 0.50 → 0.75, +0.25 [+0.12, +0.38]"
+    assert answer.sentence == f"{answer.primary.text} on 40 val rows of 20 writers"
+    assert answer.headline == f"Letters: {answer.primary.text}, better"
+    assert answer.why == "better beside its own start, the control and the best fixed rule"
+    assert [row.metric for row in answer.rows] == ["error", "hits"]
+    assert [(one.kind, one.name, one.change.before) for one in answer.conditions] == [
+        ("start", "start", 0.375), ("control", "control", 0.5), ("fixed", "guess", 0.25),
+    ]  # fmt: skip
+    assert answer.fixed is not None
+    assert answer.fixed.change.said == "Better, +0.25"
+    assert answer.ceiling is not None
+    assert (answer.ceiling.name, answer.ceiling.change.before, answer.ceiling.change.verdict) == ("known", 1.0, "worse")
+    others = [(one.name, one.change.before, one.change.said) for one in answer.arms]
+    assert others == [("control", 0.5, "Better, +0.25"), ("third", 0.625, "No difference shown")]
+    assert (answer.seeds, answer.not_covered, answer.commit, answer.run) == ((3,), "the luck of a seed", "0123abc", "r")
+    assert answer.cost["mine"].model_dump() == {"steps": 7, "samples": 70, "reward_calls": None, "seconds": None}
+    assert Answer.model_validate(answer.model_dump(mode="json")) == answer
+
+
+def test_less_is_better_where_the_metric_says_so_and_one_without_a_good_side_is_not_counted() -> None:
+    gaps = GAPS | {"error": entry(0.5, 0.25, 0.75)}
+    answer = Answer.of(document(differences={"mine": gaps}), SUITE)
+    assert (answer.worse, answer.improved, answer.looked_at) == (("Error",), ("Hits",), 2)
+    assert [row.tone for row in answer.rows] == ["worse", "better"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "verdict", "reason"),
+    [
+        ({"differences": {"mine": GAPS | {"hits": entry(0.25, 0.0, 0.5)}}}, "no difference shown", ""),
+        ({"differences": {"mine": GAPS | {"hits": entry(-0.25, -0.5, -0.125)}}}, "worse", ""),
+        ({"differences": {"mine": GAPS | {"hits": entry(0.25, reason="no interval")}}}, "cannot be shown", "no interval"),
+        ({"n": {"examples": 40, "clusters": 9, "cluster": "writer_id"}}, "cannot be shown", "fewer than 10 writers show nothing"),
+        ({"n": {"examples": 40, "clusters": 10, "cluster": "writer_id"}}, "better", ""),
+        ({"baseline_arm": "control", "own_minus_arms": {}}, "cannot be shown", "no other arm was trained"),
+        ({"not_run": "supervised"}, "cannot be shown", "the control, supervised, was not trained"),
+    ],
+)  # fmt: skip
+def test_what_a_verdict_asks_for(changes: dict[str, Any], verdict: str, reason: str) -> None:
+    answer = Answer.of(document(**changes), SUITE)
+    assert (answer.verdict, answer.reason) == (verdict, reason)
+    assert answer.sentence.endswith(reason)
+
+
+def test_an_arm_that_was_trained_longer_is_not_called_better() -> None:
+    training = document()["training"]
+    longer = training | {"mine": training["mine"] | {"steps": 8}}
+    answer = Answer.of(document(training=longer), SUITE)
+    assert (answer.verdict, answer.reason) == ("cannot be shown", "it was trained for 8 steps, the control for 7")
+    assert [row.tone for row in answer.rows] == ["", ""]
+    worse = document(training=longer, differences={"mine": GAPS | {"hits": entry(-0.25, -0.5, -0.125)}})
+    assert Answer.of(worse, SUITE).verdict == "worse"
+
+
+@pytest.mark.parametrize(
+    ("changes", "learned", "why"),
+    [
+        ({"moved": {"mine": False}}, "fixed, not learned", "its policy chooses as it did at its start"),
+        ({"training": {"mine": {"steps": 7, "samples": 1, "reward_calls": 0, "learns_from_reward": False}}}, "no",
+         "its training reads no reward"),
+        ({"bar": {}}, "cannot be shown", "the task names nothing that it must be better than"),
+    ],
+)  # fmt: skip
+def test_what_is_known_before_the_bar(changes: dict[str, Any], learned: str, why: str) -> None:
+    answer = Answer.of(document(**changes), SUITE)
+    assert (answer.learned, answer.why) == (learned, why)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "told", "learned", "why"),
+    [
+        ("missed", {"start": "worse", "control": "better"}, "no", "worse beside its own start"),
+        ("not shown", {"start": "better", "control": "no difference shown"}, "not shown",
+         "no difference shown beside the control"),
+    ],
+)  # fmt: skip
+def test_the_bar_decides_whether_it_learned(verdict: str, told: dict[str, str], learned: str, why: str) -> None:
+    conditions = {kind: condition(one, kind) for kind, one in told.items()}
+    bar = {"mine": {"hits": {"verdict": verdict, "conditions": conditions, "control_meets": False}}}
+    answer = Answer.of(document(bar=bar), SUITE)
+    assert (answer.learned, answer.why) == (learned, why)
+    bar["mine"]["hits"] |= {
+        "verdict": "no statement",
+        "conditions": {"start": condition("no statement", "start") | {"ci95": None}},
+    }
+    answer = Answer.of(document(bar=bar), SUITE)
+    assert (answer.learned, answer.why) == ("cannot be shown", "nothing known beside its own start")
+
+
+def test_a_task_without_a_bar_is_judged_by_the_first_of_its_short_table() -> None:
+    answer = Answer.of(document(bar={}), replace(SUITE, bar=None))
+    assert answer.primary.metric == "error"
+    assert (answer.verdict, answer.ceiling) == ("better", None)
+
+
+def test_a_condition_says_what_the_bar_has_decided() -> None:
+    """An arm that was trained longer is not better than the control, whatever the interval says."""
+    unfair = {"control": condition("no difference shown", "control"), "fixed": condition("better", "guess") | {"ci95": None}}
+    bar = {"mine": {"hits": {"verdict": "not shown", "conditions": unfair, "control_meets": False}}}
+    answer = Answer.of(document(bar=bar), SUITE)
+    assert [one.change.verdict for one in answer.conditions] == ["no difference shown", "cannot be shown"]
+
+
+def test_what_nobody_should_read_is_named() -> None:
+    same = {"mine": {"mask": {"is_same": True}, "map": {"is_same": False}}, "control": {"map": {"is_same": True}}}
+    values = document()["arms"]
+    values["mine"]["metrics"]["length"] = entry(None, reason="undefined: no rows")
+    answer = Answer.of(document(sameness=same, arms=values), SUITE)
+    assert answer.same_everywhere == ("mask",)
+    assert answer.undefined == {"Length": "no rows"}
