@@ -196,7 +196,11 @@ def test_the_rows_of_a_table_say_what_was_sampled() -> None:
     assert table["tokens"].tolist() == rollouts.is_valid.sum(-1).flatten().tolist()
     ended = replace(rollouts, actions=rollouts.actions.clone(), is_valid=rollouts.is_valid.clone())
     ended.actions[0, 1, 1:], ended.is_valid[0, 1, 2:] = task.ends[0], False  # the second token is its end
-    assert task.tabulate(data, batch, ended)[["tokens", "ended"]].iloc[1].tolist() == [2, 1]
+    open_end = ended.actions.clone()
+    open_end[1, 0], ended.is_valid[1, 0] = 5, True
+    said = task.tabulate(data, batch, replace(ended, actions=open_end))
+    assert said[["tokens", "ended"]].iloc[[1, 2]].to_numpy().tolist() == [[2, 1], [6, 0]]
+    assert batch.answers == tuple(tuple(data.examples.table["answers"][row]) for row in (9, 2))
     grouped = replace(batch, rows=replicate(batch.rows, 2))
     assert task.tabulate(data, grouped, rollouts).equals(table)
 
