@@ -251,3 +251,10 @@ def test_a_core_with_too_small_a_region_is_found_wherever_it_stands(monkeypatch:
     examples.region[14, 12, 12] = True
     with pytest.raises(ValueError, match="the region of core 'c14' must cover at least"):
         make_task(examples)
+
+
+def test_a_field_of_exactly_the_side_from_which_on_it_is_the_whole_image_is_refused() -> None:
+    """On a grid of 8 a field of 15 cells around a corner reaches the opposite one."""
+    make_task(patch_size=4, class_decoder="statistics", field_cells=(3, 13))
+    with pytest.raises(ValueError, match="field_cells must be below 15 on a grid of 8 x 8 cells, got 15"):
+        make_task(patch_size=4, class_decoder="statistics", field_cells=(3, 15))

@@ -18,6 +18,7 @@ from grpo_pipeline.tasks.dialogue.warning_signs import (
     WarningBounds,
     most_frequent_words,
     trivial_replies,
+    trivial_warning,
 )
 
 PARAMS = evaluation_params(resamples=40)
@@ -218,6 +219,14 @@ def test_reward_and_scores_are_compared_with_the_control_and_the_start(found, li
 def test_each_sign_is_one_warning_and_inside_the_bounds_there_is_none(changes, warnings):
     found = warned(**changes)
     assert [line[: len(start)] for line, start in zip(found, warnings, strict=True)] == warnings
+
+
+def test_of_trivial_rules_the_one_that_earns_most_is_named():
+    earned = {"constant": 0.5, "top_words": 1.4, "copy_last_turn": 1.3, "reference": 9.0}
+    baselines = {rule: {"metrics": {"reward": {"value": value}}} for rule, value in earned.items()}
+    (said,) = trivial_warning("grpo", {"reward": 1.35}, {"baselines": baselines})
+    assert said.startswith("grpo: WARNING: the trivial rule top_words earns 1.400 reward without a model, the arm 1.350")
+    assert trivial_warning("grpo", {"reward": 1.41}, {"baselines": baselines}) == []
 
 
 def test_replies_that_became_alike_without_reward_have_bought_nothing():
