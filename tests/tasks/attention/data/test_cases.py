@@ -348,3 +348,9 @@ def test_a_class_without_a_row_is_said_before_anything_is_divided(data_set, data
 
 def test_a_table_without_frames_is_named_by_its_cores():
     assert picture_names(pd.DataFrame({"core_id": ["a", "b"]})).tolist() == ["a", "b"]
+
+
+def test_folders_that_are_hidden_at_any_depth_are_no_cases(tmp_path):
+    for folder in ("a/b", "a/.c", ".d/e", "f/g"):
+        (tmp_path / folder).mkdir(parents=True)
+    assert list_cases(tmp_path, "*/*/info.json").cases == ("a/b", "f/g")

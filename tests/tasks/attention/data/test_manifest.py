@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from grpo_pipeline.pipelines.data.attention import nodes
-from grpo_pipeline.tasks.attention.data.manifest import check_manifest, describe_spacing, parse_checked
+from grpo_pipeline.tasks.attention.data.manifest import check_manifest, describe_spacing, failure, parse_checked
 from grpo_pipeline.tasks.attention.data.params import SplitParams
 
 OWN = {"source": "manifest", "cores": 0, "complete": True}
@@ -325,3 +325,10 @@ def test_a_patient_in_two_splits_of_the_manifest_is_refused_with_all_rows(data_s
     assert quarantine["row"].tolist() == [4, 5]
     assert set(quarantine["reason"]) == {"patient 'p1' must be in one split, got ['test', 'train']; move all its rows to one"}
     assert checked["row"].tolist() == [2, 3, *range(6, 14)]
+
+
+def test_where_nothing_is_left_all_rows_are_called_bad_though_fewer_are_listed(data_set):
+    refused = [{"row": 3, "core_id": "c01", "reason": "it is bad"}]
+    said = failure(data_set.open(), refused, n_rows=2, n_left=0)
+    assert said.endswith("manifest.csv line 3 (c01): it is bad (all 2 rows are bad, there is nothing to go on with)")
+    assert "(1 of 2 rows are bad: correct them" in failure(data_set.open(), refused, n_rows=2, n_left=1)
