@@ -1,4 +1,5 @@
 import io
+import json
 
 import numpy as np
 import pandas as pd
@@ -332,3 +333,14 @@ def test_where_nothing_is_left_all_rows_are_called_bad_though_fewer_are_listed(d
     said = failure(data_set.open(), refused, n_rows=2, n_left=0)
     assert said.endswith("manifest.csv line 3 (c01): it is bad (all 2 rows are bad, there is nothing to go on with)")
     assert "(1 of 2 rows are bad: correct them" in failure(data_set.open(), refused, n_rows=2, n_left=1)
+
+
+def test_a_core_that_the_file_of_splits_does_not_name_is_refused(data_set, data_params):
+    names = [f"c{i:02d}" for i in range(12)]
+    splits = {"train": names[:6], "val": names[6:8], "test": names[8:11]}
+    (data_set.root / "splits.json").write_text(json.dumps(splits))
+    checked, quarantine, _ = check_manifest(data_set.open(), OWN, data_params(splits_file="splits.json", on_bad_row="quarantine"))
+    assert quarantine["reason"].tolist() == [
+        "core 'c11' must be in a split of 'splits.json', got none; add it there or drop the row"
+    ]
+    assert checked["split"].tolist() == ["train"] * 6 + ["val"] * 2 + ["test"] * 3
