@@ -234,7 +234,7 @@ def test_cores_in_no_split_decide_nothing() -> None:
     assert sum(map(len, found[0][2])) == 13
 
 
-def test_the_level_of_the_heatmap_is_the_mean_of_what_the_losses_ask_for_by_their_weights() -> None:
+def test_the_level_of_the_heatmap_is_the_mean_of_what_the_losses_ask_for() -> None:
     """Weights of 0.25 on involvement, an unknown one being the label, and 0.125 on labels; ends are clamped first."""
     table = make_examples().table[:8]
     share = table["involvement"].fillna(table["label"]).clip(0.05, 0.95).mean()

@@ -507,7 +507,7 @@ def test_the_share_of_the_policy_s_place_is_that_of_outlines_or_of_bags():
         torch.testing.assert_close(found, 2 * share * losses[members].mean())
 
 
-def test_a_cell_of_which_half_is_covered_is_the_place_and_where_none_is_the_one_covered_most():
+def test_a_cell_of_which_half_is_covered_is_the_place_else_the_one_covered_most():
     """Cells (1, 1) and (1, 2) of the grid of 8, of 16 pixels each, which are covered by 12 and 4, 4 and 2, or 8 and 8."""
     batch = make_batch(make_task(patch_size=4))
     logits = torch.randn(4, 64, generator=torch.Generator().manual_seed(0))

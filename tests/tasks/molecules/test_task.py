@@ -257,7 +257,7 @@ def test_a_validation_of_unequal_batches_is_the_mean_over_its_prompts() -> None:
     assert found["reward/mean"] == pytest.approx(np.nanmean(rewards), rel=1e-12)
 
 
-def test_an_evaluation_draws_each_batch_and_its_start_with_noise_and_weights_of_their_own() -> None:
+def test_an_evaluation_draws_each_batch_with_noise_of_its_own_and_its_start() -> None:
     """Five prompts, two at a time, are drawn from all rows by the seed; another number of samples asks the start again."""
     task, data = tiny.make_task(sampling={"graphs_at_once": 8, "prompts": 5}), tiny.make_data()
     policy, seed = start(task).policy, 3
@@ -369,13 +369,13 @@ def test_nothing_is_drawn_for_every_sample_of_every_prompt_where_nothing_is_prop
     assert all(part.shape == (2, 3) and bool(part.isnan().all()) for part in parts.values())
 
 
-def test_more_steps_per_update_than_the_noise_has_are_refused_at_the_build_of_the_task() -> None:
+def test_more_steps_per_update_than_the_noise_has_are_refused_at_the_build() -> None:
     tiny.make_task(trajectory={"steps_per_update": 8})
     with pytest.raises(ValueError, match="steps_per_update must be at most the 8 steps of the noise, got 9"):
         tiny.make_task(trajectory={"steps_per_update": 9})
 
 
-def test_as_many_decisions_as_an_update_scores_are_kept_and_they_are_those_of_the_trajectory() -> None:
+def test_as_many_decisions_as_an_update_scores_are_kept() -> None:
     drawn = []
     for steps in (None, 3):
         task = tiny.make_task(trajectory={"steps_per_update": steps})
