@@ -9,6 +9,8 @@ import stored_molecules
 import stored_replies
 from kedro_processes import newest, tracked_files
 
+from grpo_pipeline.statistics.answer import Answer
+
 STORED = {"dialogue": stored_replies, "molecules": stored_molecules}
 DRAWN = {
     f"{arm}_{what}.svg"
@@ -24,14 +26,19 @@ TRACKED = {
 @pytest.mark.parametrize("task", STORED)
 def test_the_arms_are_compared_drawn_and_told_to_mlflow(task: str, project: Path, kedro_run) -> None:
     expected = STORED[task].leave_results(project)
-    done = kedro_run(project, "--pipelines", f"{task}_evaluate")
+    with_details = task == "molecules"
+    done = kedro_run(project, "--pipelines", f"{task}_evaluate", *(["--params", "details=true"] if with_details else []))
     assert done.returncode == 0, done.stderr
     reports = Path(f"data/08_reporting/{task}_smoke")
     comparison = json.loads(newest(project / reports / "comparison.json").read_text(encoding="utf-8"))
     assert list(comparison["arms"]) == list(STORED[task].ARMS)
     page, said = (project / reports / "report.html").read_text(encoding="utf-8"), " ".join(done.stdout.split())
     assert "the reward is &lt;b&gt;dead&lt;/b&gt;" in page
-    assert comparison["summary"][0] in said
+    assert (comparison["summary"][0] in said) == with_details
+    answer = Answer.model_validate_json(newest(project / reports / "answer.json").read_text(encoding="utf-8"))
+    for text in (f"{task.capitalize()}: {answer.verdict}", answer.sentence):  # the same figures on both
+        assert text.replace("→", "->") in said
+    assert all(text in " ".join(re.sub("<[^>]*>", " ", page).split()) for text in (answer.headline, answer.sentence))
     assert f"Page {reports}/report.html" in said
     assert tracked_files(project) >= {"comparison.json", "report.html", "learning_curves.json"} | TRACKED[task]
     if task == "dialogue":

@@ -24,7 +24,7 @@ def answer_parts(answer: Answer) -> Iterator[Table | Text]:
     """Yield the verdict, what stands behind it, and one table: the metrics of the arm that is shown beside its control."""
     yield Text(f"\n{answer.task.capitalize()}: {answer.verdict}", style="bold")
     yield Text(answer.sentence.replace("→", "->"))
-    yield Text(f"- did it learn from reward? {answer.learned}: {answer.why}")
+    yield Text(f"- learned from reward: {answer.learned}: {answer.why}")
     if (rule := answer.fixed) is not None:
         yield Text(f"- against the best fixed rule, {_beside(rule)}")
     if answer.ceiling is not None:
