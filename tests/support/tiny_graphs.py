@@ -75,6 +75,8 @@ def trajectory_params(**changes: object) -> TrajectoryParams:
     return TrajectoryParams.model_validate(values | changes)
 
 
-def sample(model: GraphPolicy, wanted: GraphPrompts, group_size: int = 3, *, seed: int = 0, **changes: object) -> Trajectories:
+def sample(
+    model: GraphPolicy, wanted: GraphPrompts, group_size: int = 3, *, seed: int = 0, temperature: float = 1.0, **changes: object
+) -> Trajectories:
     params = trajectory_params(**changes)
-    return sample_trajectories(model, wanted, group_size, params=params, temperature=1.0, generator=generator(seed))
+    return sample_trajectories(model, wanted, group_size, params=params, temperature=temperature, generator=generator(seed))

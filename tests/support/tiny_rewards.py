@@ -44,6 +44,11 @@ def distinct(replies, answers):
     return [zlib.crc32(reply.encode()) / 2**32 for reply in replies]
 
 
+def lengths_of_both(prompts, completions):
+    """Score a reply by its length, and by 100 times that of its prompt."""
+    return [len(reply) + 100.0 * len(prompt) for prompt, reply in zip(prompts, completions, strict=True)]
+
+
 def slow(replies, answers, *, seconds):
     """Take some time for each call."""
     time.sleep(seconds)

@@ -19,6 +19,7 @@ from grpo_pipeline.core.storage.weights import ModelWeights, save_weights
 from grpo_pipeline.pipelines.data.molecules.prediction import draw_sizes
 from grpo_pipeline.tasks.attention.data.params import ModelPreprocessing
 from grpo_pipeline.tasks.exported import TrainedArms, load_exported, version_of
+from grpo_pipeline.tasks.molecules import exported
 from grpo_pipeline.tasks.molecules.exported import answer, answer_request, draw_molecules
 from grpo_pipeline.tasks.molecules.params import PredictParams
 
@@ -49,15 +50,18 @@ def test_a_denoiser_draws_the_same_molecules(tmp_path: Path, prompt: dict[str, A
 def test_sizes_and_counts_get_molecules_row_by_row(tmp_path: Path, prompt: dict[str, Any]) -> None:
     export(tmp_path / "model", tiny_chemist, tiny_chemist.make_task(prompt=prompt), tiny_chemist.make_data(**prompt))
     model, wanted = load_exported(tmp_path / "model"), dict.fromkeys(prompt.get("conditions", ()), 1.5)
-    asked = pd.DataFrame({"size": [3, 2], "count": [70, 2]}).assign(**wanted)
+    asked = pd.DataFrame({"size": [4, 2], "count": [70, 2]}).assign(**wanted)
     found = answer(model, asked, seed=4)
     assert found["row"].tolist() == [0] * 70 + [1] * 2
     assert found["sample"].tolist() == [*range(70), 0, 1]
-    assert found["size"].tolist() == [3] * 70 + [2] * 2
+    assert found["size"].tolist() == [4] * 70 + [2] * 2  # 4 is the largest of the training
     # The second part of the first row: six molecules with a generator of their own.
     generator = step_generator(4, 0, 1, stream=Stream.PREDICTION, device="cpu")
-    expected = draw_molecules(model, [3] * 6, generator=generator, targets={name: [1.5] * 6 for name in wanted})
+    expected = draw_molecules(model, [4] * 6, generator=generator, targets={name: [1.5] * 6 for name in wanted})
     assert found["smiles"].tolist()[64:70] == [one.smiles for one in expected]
+    generator = step_generator(4, 1, 0, stream=Stream.PREDICTION, device="cpu")  # so has the second row
+    expected = draw_molecules(model, [2] * 2, generator=generator, targets={name: [1.5] * 2 for name in wanted})
+    assert found["smiles"].tolist()[70:] == [one.smiles for one in expected]
     assert found["is_valid"].tolist() == [bool(text) for text in found["smiles"]]
     assert answer(model, asked.drop(columns="count"), seed=4)["sample"].tolist() == [0, 0]
     assert not answer(model, asked, seed=5).equals(found)
@@ -91,6 +95,16 @@ def test_a_size_that_cannot_be_drawn_is_named(tmp_path: Path, table: dict[str, A
         answer(load_exported(tmp_path / "model"), pd.DataFrame(table), seed=0)
     with pytest.raises(ValueError, match="a request must ask for at most 1024 molecules, got 1025; send several"):
         answer_request(load_exported(tmp_path / "model"), pd.DataFrame({"size": [3, 3], "count": [1024, 1]}), seed=0)
+
+
+def test_a_request_of_exactly_as_many_molecules_as_allowed_is_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    export(tmp_path / "model", tiny_chemist, tiny_chemist.make_task(), tiny_chemist.make_data())
+    model, asked = load_exported(tmp_path / "model"), pd.DataFrame({"size": [2, 3], "count": [3, 1]})
+    monkeypatch.setattr(exported, "MOST_MOLECULES", 4)
+    assert len(answer_request(model, asked, seed=0)) == 4
+    monkeypatch.setattr(exported, "MOST_MOLECULES", 3)
+    with pytest.raises(ValueError, match="a request must ask for at most 3 molecules, got 4; send several"):
+        answer_request(model, asked, seed=0)
 
 
 SETTINGS: list[tuple[str, dict[str, Any]]] = [

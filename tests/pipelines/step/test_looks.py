@@ -119,6 +119,29 @@ CASES = {
 }
 
 
+@torch.no_grad()
+def test_the_choices_of_each_look_add_up_to_one_over_the_samples_of_an_image():
+    """So that a KL between them is a sum over looks of means over samples: here of three samples and two looks."""
+    task, policy, context = looking(points=2, looks=2)
+    other = looking(points=2, looks=2)[1]
+    shake(other, seed=5)
+    drawn = task.look(policy, context, 3, temperature=0.7, generator=torch.Generator().manual_seed(0))
+    full, others = (task.score(one, context, drawn, temperature=0.7).log_probs_full for one in (policy, other))
+    first, later = full.exp()[:, :V], full.exp()[:, V:].reshape(2, 3, V)
+    torch.testing.assert_close((first.sum(1), later.sum(2)), (torch.ones(2), torch.full((2, 3), 1 / 3)))
+    alone = [
+        task.score(one, context, part(drawn, g), temperature=0.7).log_probs_full for g in range(3) for one in (policy, other)
+    ]
+    kl = [torch.where(p > -torch.inf, p.exp() * (p - q), 0.0).sum(1) for p, q in zip(alone[::2], alone[1::2], strict=True)]
+    found = torch.where(full > -torch.inf, full.exp() * (full - others), 0.0).sum(1)
+    torch.testing.assert_close(found, torch.stack(kl).mean(0))
+
+
+def part(drawn: LookRollouts, g: int) -> LookRollouts:
+    """Return one sample of each image."""
+    return LookRollouts(*(value[:, g : g + 1] for value in vars(drawn).values()))
+
+
 @pytest.mark.parametrize("model", CASES.values(), ids=CASES.keys())
 @torch.no_grad()
 def test_every_trajectory_agrees_with_a_plain_loop_and_all_sum_to_one(model: dict[str, Any]):

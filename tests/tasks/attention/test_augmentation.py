@@ -285,3 +285,17 @@ def test_blackout_sets_whole_squares_anywhere_in_the_image_to_0():
     assert set(several.unique().tolist()) == {0, 90}
     n_dark = (several == 0).flatten(1).sum(1)
     assert 36 <= int(n_dark.min()) < int(n_dark.max()) <= 3 * 36
+
+
+def test_an_image_whose_region_keeps_exactly_as_many_cells_as_points_is_moved():
+    small = params(scale=[0.3, 0.5], translation=0.1)
+    moved = move(pixels(), draw_moves(len(ROWS), small, generator=generator(3)))
+    counts = region_cells(moved.region, GRID).sum(1)
+    assert counts.min() >= 1
+    for points in (int(counts.min()), int(counts.min()) + 1):
+        found, larger = augment(pixels(), small, grid=GRID, points=points, generator=generator(3))
+        for row in range(len(ROWS)):
+            has_bag = bool((moved.bag & moved.region)[row].any())
+            expected = moved if counts[row] >= points and has_bag else pixels()
+            assert torch.equal(found.images[row], expected.images[row])
+            assert (float(larger[row]) != 1.0) == (expected is moved)

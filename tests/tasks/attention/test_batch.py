@@ -5,7 +5,7 @@ import pytest
 import torch
 from tiny_attention import GRID, SIZE, make_examples
 
-from grpo_pipeline.tasks.attention.batch import AttentionData, make_batch, region_cells, standardise
+from grpo_pipeline.tasks.attention.batch import AttentionData, describe_levels, make_batch, region_cells, standardise
 
 CPU = torch.device("cpu")
 
@@ -26,6 +26,7 @@ def test_images_and_cells_golden():
     image = torch.tensor([[[10, 20], [30, 0]]], dtype=torch.uint8)
     z = 10 / ((200 / 3) ** 0.5 + 1)
     torch.testing.assert_close(standardise(image), torch.tensor([[[[-z, 0.0], [z, 0.0]]]]), atol=1e-6, rtol=0)
+    torch.testing.assert_close(describe_levels(image), torch.tensor([[20.0, (200 / 3) ** 0.5]]) / 255)
     assert torch.equal(standardise(torch.zeros(1, 4, 4, dtype=torch.uint8)), torch.zeros(1, 1, 4, 4))
     # 8 pixels on a 2 x 2 grid: the centre pixels are 2 and 6. Only (row 2, column 6) is inside.
     region = torch.zeros(1, 8, 8, dtype=torch.bool)

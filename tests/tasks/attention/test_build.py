@@ -4,9 +4,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from tiny_attention import make_batch, make_data, make_examples, make_task, shake
+from tiny_attention import make_batch, make_clinical_examples, make_data, make_examples, make_task, shake
 
+from grpo_pipeline.tasks.attention.batch import AttentionData, patient_folds, shown_outlines
 from grpo_pipeline.tasks.attention.build import FeatureSet, encode_examples, join_features, stream_features
+from grpo_pipeline.tasks.attention.evaluation.point_rules import lesion_frequency
 from grpo_pipeline.tasks.attention.losses import proportion_bce
 from grpo_pipeline.tasks.attention.model.model import AttentionModel
 
@@ -208,3 +210,51 @@ def test_an_arm_has_reward_and_losses_of_its_own_under_the_names_of_the_paramete
             ValueError, match=rf"must hold sections among model, reward, supervised_loss, got {name}; an arm cannot"
         ):
             task.with_sections({name: {}}, path="attention.mine")
+
+
+def test_cores_in_no_split_decide_nothing() -> None:
+    """Rows 2 and 8, and the same with other labels, clinical values, outlines and patients: the built task is the same."""
+    examples = make_clinical_examples()
+    plain = examples.table.assign(split=["" if row in (2, 8) else split for row, split in enumerate(examples.table["split"])])
+    other = plain.copy()
+    other.loc[[2, 8], ["label", "involvement", "grade_group", "age", "psa"]] = [1, 0.99, 5.0, 900.0, 900.0]
+    lesion = examples.lesion.copy()
+    lesion[[2, 8]] = True
+    found = []
+    for one in (replace(examples, table=plain), replace(examples, table=other, lesion=lesion)):
+        task = make_task(one, clinical={"dropout": 0.0}, supervised={"mask_share": 0.5, "heatmap_outline_weight": 1.0})
+        rows = [task.rows(AttentionData(one, None), split).tolist() for split in ("train", "val", "test")]
+        shown = shown_outlines(one, np.arange(15), 1.0, 0)
+        folds = patient_folds(one, np.arange(15), 3)
+        assert not shown[[2, 8]].any()
+        assert folds[[2, 8]].tolist() == [-1, -1]
+        frequency = lesion_frequency(AttentionData(one, None), np.array(rows[0]), task.grid).tolist()
+        found.append((task.heatmap_level, task.clinical, rows, shown.tolist(), folds.tolist(), frequency))
+    assert found[0] == found[1]
+    assert sum(map(len, found[0][2])) == 13
+
+
+def test_the_level_of_the_heatmap_is_the_mean_of_what_the_losses_ask_for() -> None:
+    """Weights of 0.25 on involvement, an unknown one being the label, and 0.125 on labels; ends are clamped first."""
+    table = make_examples().table[:8]
+    share = table["involvement"].fillna(table["label"]).clip(0.05, 0.95).mean()
+    weights = {"heatmap_weight": 0.25, "needle_weight": 0.125, "involvement_clamp": 0.05}
+    mean = (0.25 * share + 0.125 * table["label"].mean()) / 0.375
+    assert make_task(supervised=weights).heatmap_level == pytest.approx(np.log(mean / (1 - mean)))
+    assert make_task(supervised={"heatmap_weight": 0.0}).heatmap_level == 0.0
+
+
+def test_a_core_with_too_small_a_region_is_found_wherever_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("grpo_pipeline.tasks.attention.build.CHECKED_AT_ONCE", 4)
+    examples = make_examples()
+    examples.region[14] = False
+    examples.region[14, 12, 12] = True
+    with pytest.raises(ValueError, match="the region of core 'c14' must cover at least"):
+        make_task(examples)
+
+
+def test_a_field_of_exactly_the_side_from_which_on_it_is_the_whole_image_is_refused() -> None:
+    """On a grid of 8 a field of 15 cells around a corner reaches the opposite one."""
+    make_task(patch_size=4, class_decoder="statistics", field_cells=(3, 13))
+    with pytest.raises(ValueError, match="field_cells must be below 15 on a grid of 8 x 8 cells, got 15"):
+        make_task(patch_size=4, class_decoder="statistics", field_cells=(3, 15))

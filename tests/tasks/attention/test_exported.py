@@ -162,3 +162,15 @@ def test_an_answer_is_json_without_nan(data_set):
         assert rows[0]["prob"] is not None
     unknown = answer(PREDICTOR, table, root=data_set.root, seed=0, n_samples=2).to_dict("records")[1]
     assert [unknown[name] for name in ("outside", "outside_why", "distance")] == [None] * 3
+
+
+def test_points_that_were_stopped_are_not_sent_and_limits_are_reached(data_set, monkeypatch: pytest.MonkeyPatch):
+    prediction = expected(data_set, 0)
+    points = prediction.points.copy()
+    points[0, 1:], points[1, :] = np.nan, np.nan
+    found = request.answer_row(replace(prediction, points=points), with_heatmap=False)["points"]
+    assert found == [points[0, :1].tolist(), []]
+    monkeypatch.setattr(request, "MOST_ROWS", 2)
+    assert len(ask(paths(2), data_set.root)) == 2
+    with pytest.raises(ValueError, match="the request must have at most 2 rows, got 3; send several requests"):
+        ask(paths(3), data_set.root)

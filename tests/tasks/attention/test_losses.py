@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from pydantic import ValidationError
-from tiny_attention import make_batch, make_task, section, shake
+from tiny_attention import make_batch, make_data, make_task, section, shake
 from torch import Tensor
 from torch.distributions import Bernoulli
 from torch.nn import functional as F
@@ -25,6 +25,7 @@ from grpo_pipeline.tasks.attention.losses import (
     heatmap_outline_loss,
     label_loss,
     location_loss,
+    location_losses,
     mean_in_bag,
     multiple_instance_loss,
     needle_cross_entropy,
@@ -486,3 +487,34 @@ def test_proportion_bce_leaves_mixed_precision_where_cuda_refuses_it(monkeypatch
     assert inside == [False]
     # -(log 0.25 + log 0.75) / 2
     assert float(found) == pytest.approx(-(math.log(0.25) + math.log(0.75)) / 2)
+
+
+def test_the_share_of_the_policy_s_place_is_that_of_outlines_or_of_bags():
+    """With no share of the cores nothing but the place of the first point is left: B is its mean over those that have one."""
+    plain = {"heatmap_weight": 0.0, "glimpse_weight": 0.0, "location_weight": 2.0}
+    for given, shares, share in (({"mask_share": 1.0}, [0.0, 0.25, 0.5], 0.5), ({}, [0.0, 0.25], 0.25)):
+        task = make_task(patch_size=4, supervised=plain | given)
+        policy, batch = task.build_policy(0), task.make_batch(make_data(), np.array([2, 3, 5, 7]))
+        shake(policy)
+        context = task.encode(policy, batch)
+        rollouts = task.sample(policy, context, 2, temperature=1.0, proposal="policy", generator=torch.Generator().manual_seed(0))
+        grouped = task.replicate(batch, 2)
+        outcomes = task.decode(policy, context, rollouts, batch)
+        found = task.supervised_loss(policy, context, grouped, outcomes, torch.tensor(shares))
+        losses = location_losses(task.model, policy, context, batch, rollouts)[:, 0]
+        members = batch.bag.flatten(1).any(1) if batch.outline is None else batch.outline.flatten(1).any(1)
+        assert members.tolist() == ([False, True, True, True] if given else [True] * 4)
+        torch.testing.assert_close(found, 2 * share * losses[members].mean())
+
+
+def test_a_cell_of_which_half_is_covered_is_the_place_else_the_one_covered_most():
+    """Cells (1, 1) and (1, 2) of the grid of 8, of 16 pixels each, which are covered by 12 and 4, 4 and 2, or 8 and 8."""
+    batch = make_batch(make_task(patch_size=4))
+    logits = torch.randn(4, 64, generator=torch.Generator().manual_seed(0))
+    chances = logits.masked_fill(~batch.cells, -torch.inf).log_softmax(1)
+    for first, second, expected in ((12, 4, [9]), (4, 2, [9]), (8, 8, [9, 10])):
+        place = torch.zeros(4, 32, 32)
+        for left, covered in ((4, first), (8, second)):
+            place[:, 4:8, left : left + 4] = (torch.arange(16) < covered).reshape(4, 4).float()
+        found = location_loss(logits, replace(batch, outline=place), 8)
+        torch.testing.assert_close(found, -chances[:, expected].logsumexp(1))

@@ -92,6 +92,8 @@ def test_every_part_differs_inside_the_group_and_is_0_without_points():
 
 
 def test_a_margin_that_no_cell_can_feel_is_refused():
+    with pytest.raises(ValueError, match="must be more than half a cell = 0.125, got 0.125"):  # no centre is nearer
+        make_task(reward={"boundary_weight": 1.0, "boundary_margin": 0.125})
     with pytest.raises(ValueError, match=r"attention.reward.boundary_margin must be more than half a cell = 0.125"):
         make_task(reward={"boundary_weight": 1.0, "boundary_margin": 0.125})
     make_task(reward={"boundary_weight": 1.0, "boundary_margin": 0.13})
@@ -158,3 +160,13 @@ def test_distance_of_the_edges_equals_a_naive_loop():
         assert float(got) == pytest.approx(expected, rel=1e-5)
         assert float(boundary_distance(mask[None, None], outline[None].float(), cap=0.01)) == pytest.approx(0.01)
     assert float(boundary_distance(mask[None, None], torch.zeros(1, 12, 12), cap=1.0)) == 0.0
+
+
+def test_a_pixel_of_which_half_is_inside_belongs_to_the_outline():
+    outline = torch.zeros(1, 8, 8)
+    outline[0, 2:5, 2:5] = 1.0
+    mask = torch.zeros(1, 2, 8, 8, dtype=torch.bool)
+    mask[0, 0, 2:5, 2:5], mask[0, 1, 3:6, 2:5] = True, True
+    found = boundary_distance(mask, 0.5 * outline, cap=1.0)
+    torch.testing.assert_close(found, boundary_distance(mask, outline, cap=1.0))
+    assert float(found[0, 0]) == 0.0 < float(found[0, 1])

@@ -6,8 +6,10 @@ from tiny_attention import shake
 from tiny_talk import make_data, make_examples, make_task
 
 from grpo_pipeline.core.rng import Stream, step_generator
+from grpo_pipeline.tasks.dialogue import audit
 from grpo_pipeline.tasks.dialogue.audit import METRICS, ROLES
 from grpo_pipeline.tasks.dialogue.batch import DialogueData
+from grpo_pipeline.tasks.dialogue.data.text_files import printable
 from grpo_pipeline.tasks.dialogue.scores import f1
 from grpo_pipeline.tasks.dialogue.task import DialogueTask
 
@@ -47,6 +49,36 @@ def test_rules_have_the_scores_of_the_prediction_rows_and_samples_of_the_start_a
     total = sum(weights[name] * part for name, part in parts.items())
     np.testing.assert_allclose(start["reward"], total.flatten(), atol=1e-12)
     assert start.groupby("example_id")["reward"].nunique().max() > 1
+
+
+def test_each_batch_of_an_audit_is_drawn_with_noise_of_its_own_at_the_temperature(monkeypatch):
+    """Three prompts, two at a time: the rows are those of their own example."""
+    monkeypatch.setattr(audit, "BATCH_PROMPTS", 2)
+    rows, task, policy = scored(rows=ROWS[[5, 5, 1]], seed=4, replies={"temperature": 2.0})
+    expected = []
+    for number, part in enumerate((ROWS[[5, 5]], ROWS[[1]])):
+        batch = task.make_batch(make_data(), part)
+        generator = step_generator(4, number, stream=Stream.AUDIT)
+        context = task.encode(policy, batch)
+        drawn = task.sample(policy, context, SETS, temperature=2.0, proposal="policy", generator=generator)
+        expected += [printable(reply) for group in task.texts(drawn) for reply in group]
+    start = one(rows, "start")
+    assert start["reply"].tolist() == expected
+    assert start.index.tolist() == ["e05"] * 6 + ["e01"] * 3
+    assert one(rows, "reference")["reply"].tolist() == [TABLE.loc[name, "answers"][0] for name in ("e05", "e05", "e01")]
+
+
+def test_a_reward_that_asks_for_the_prompt_gets_that_of_its_own_example():
+    """In the audit and in the evaluation: 100 for each letter of the question, and the length of the reply."""
+    rewards = {"own": {"asks": {"function": "tiny_rewards:lengths_of_both", "weight": 1.0}}}
+    rows, task, policy = scored(rows=ROWS[[5, 1]], rewards=rewards)
+    predictions = task.evaluate(policy, make_data(), ROWS[[5, 1]], seed=0, n_samples=1).rename(columns={"rule": "policy"})
+    for table in (rows, predictions):
+        reference = one(table, "reference")
+        for name in ("e05", "e01"):
+            expected = 100 * len(TABLE.loc[name, "question"]) + len(TABLE.loc[name, "answers"][0])
+            assert reference.loc[name, "reward_asks"] == expected
+    assert TABLE.loc["e05", "answers"][0] != TABLE.loc["e01", "answers"][0]
 
 
 def test_scores_of_samples_are_beside_their_own_answers(monkeypatch):

@@ -47,9 +47,17 @@ def test_what_is_too_long_loses_its_beginning_and_is_counted_or_refused() -> Non
     assert train["longest_prompt_text"] == int(lengths.max()) - 1  # without its end
     assert train["cut_reference_replies"] == 4  # "i like …" of every second example
     assert report["splits"]["test"]["examples"] == 3
+    assert tokenised(max_reply_tokens=6)[1]["splits"]["train"]["cut_reference_replies"] == 4  # with its end "green" has 6
     # A text that fits exactly is kept, and a longer one refused where that is asked.
     longest = int(tokenised()[0].prompts.lengths().max())
     assert sum(part["cut_prompt_texts"] for part in tokenised(max_tokens=longest)[1]["splits"].values()) == 0
     assert sum(part["cut_prompt_texts"] for part in tokenised(max_tokens=longest - 1)[1]["splits"].values()) > 0
+    tokenised(max_tokens=longest, too_long="refuse")
+    with pytest.raises(ValueError, match=f"must have at most {longest - 2} tokens in a text, got {longest - 1}; raise"):
+        tokenised(max_tokens=longest - 1, too_long="refuse")
+    is_cut = (lengths > longest - 2).reshape(8, 2)  # of the two texts of an example the one with the longer story
+    counted = tokenised(max_tokens=longest - 2)[1]["splits"]["train"]
+    assert counted["cut_prompt_texts"] == is_cut.sum()
+    assert counted["examples_with_a_cut_prompt"] == is_cut.any(1).sum() > is_cut.all(1).sum()
     with pytest.raises(ValueError, match=r"the prompt of example 'e00' must have at most 59 tokens in a text, got \d+; raise"):
         tokenised(max_tokens=60, too_long="refuse")

@@ -10,13 +10,14 @@ from tiny_attention import shake
 from tiny_rewards import scripted
 from tiny_talk import make_data, make_task
 
+from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.tasks.dialogue import evaluation
 from grpo_pipeline.tasks.dialogue.data.text_files import printable
 from grpo_pipeline.tasks.dialogue.evaluation import MODEL_COLUMNS, Said, prediction_rows
 from grpo_pipeline.tasks.dialogue.language_model.sampling import greedy_replies
 from grpo_pipeline.tasks.dialogue.language_model.scoring import reference_perplexity
 from grpo_pipeline.tasks.dialogue.metrics import REQUIRED, RULES, build_suite
-from grpo_pipeline.tasks.dialogue.scores import f1
+from grpo_pipeline.tasks.dialogue.scores import bleu, f1
 from grpo_pipeline.tasks.dialogue.warning_signs import TRIVIAL_RULES
 
 SEED, SETS = 3, 4
@@ -117,6 +118,71 @@ def test_every_batch_has_noise_of_its_own(policy, monkeypatch):
     rows = of(TASK.evaluate(policy, data, ROWS[[0, 0, 1, 2]], seed=SEED, n_samples=SETS), "policy")
     assert rows["reply"][:2].nunique() == 2
     np.testing.assert_array_equal(rows["story_found"], [1.0, 1.0, 0.0, np.nan])  # whether the needed story was among those read
+
+
+def drawn_by_batch(model, rows, *, stream):
+    """Yield what each batch of two prompts, the last one of fewer, is drawn as: batch, context, rollouts."""
+    for number, first in enumerate(range(0, len(rows), 2)):
+        batch = TASK.make_batch(DATA, rows[first : first + 2])
+        context, generator = TASK.encode(model, batch), step_generator(SEED, number, stream=stream)
+        temperature = TASK.replies.temperature
+        drawn = TASK.sample(model, context, SETS, temperature=temperature, proposal="policy", generator=generator)
+        yield batch, context, drawn
+
+
+def test_an_evaluation_of_unequal_batches_has_the_rows_of_each(policy, monkeypatch):
+    monkeypatch.setattr(evaluation, "BATCH_PROMPTS", 2)
+    table = replace(TASK).evaluate(policy, DATA, ROWS, seed=SEED, n_samples=SETS)
+    for rule, model in (("policy", policy), ("start", TASK.build_policy(SEED))):
+        replies, nll, rewards = [], [], []
+        for batch, context, drawn in drawn_by_batch(model, ROWS, stream=Stream.EVALUATION):
+            replies += TASK.texts(drawn)
+            nll += reference_perplexity(model, context, batch.reference).nll.tolist()
+            parts, weights = TASK.reward(batch, drawn, TASK.decode(model, context, drawn, batch))
+            rewards += sum(weights[name] * part for name, part in parts.items()).mean(1).tolist()
+        found = of(table, rule)
+        assert found["example_id"].tolist() == ["e10", "e11", "e12"]
+        assert found["reply"].tolist() == [printable(group[0]) for group in replies]
+        assert found["reference_nll"].tolist() == pytest.approx(nll)
+        assert found["reward"].tolist() == pytest.approx(rewards)
+
+
+def test_a_validation_of_unequal_batches_is_the_mean_over_replies_and_tokens(policy, monkeypatch):
+    """And a reply without a score of its own reward counts in no mean: that of the third prompt's first reply."""
+    monkeypatch.setattr(evaluation, "BATCH_PROMPTS", 2)
+    totals, ended, tokens, nll, references = [], [], [], 0.0, 0.0
+    for batch, context, drawn in drawn_by_batch(policy, ROWS, stream=Stream.VALIDATION):
+        parts, weights = TASK.reward(batch, drawn, TASK.decode(policy, context, drawn, batch))
+        totals += sum(weights[name] * part for name, part in parts.items()).flatten().tolist()
+        ids = [one[kept].tolist() for one, kept in zip(drawn.actions.flatten(0, 1), drawn.is_valid.flatten(0, 1), strict=True)]
+        ended, tokens = ended + [TASK.ends[0] in one for one in ids], tokens + [len(one) for one in ids]
+        known = reference_perplexity(policy, context, batch.reference)
+        nll, references = nll + float(known.nll.sum()), references + float(known.tokens.sum())
+    found = TASK.validate(policy, DATA, ROWS, seed=SEED, n_samples=SETS)
+    assert found["reward/mean"] == pytest.approx(sum(totals) / 12)
+    assert (found["reply/ended"], found["reply/tokens"]) == pytest.approx((sum(ended) / 12, sum(tokens) / 12))
+    assert found["reference/perplexity"] == pytest.approx(math.exp(nll / references))
+    reward, totals[8] = type(TASK).reward, math.nan
+    monkeypatch.setattr(type(TASK), "reward", lambda *given: without_first(*reward(*given)))
+    assert TASK.validate(policy, DATA, ROWS, seed=SEED, n_samples=SETS)["reward/mean"] == pytest.approx(np.nanmean(totals))
+
+
+def without_first(parts, weights):
+    """Return parts in which the first reply of a batch of one prompt has no score."""
+    if len(parts["scripted"]) == 1:
+        parts["scripted"][0, 0] = math.nan
+    return parts, weights
+
+
+@pytest.mark.parametrize("smoothing", ["exp", "add-k"])
+def test_replies_of_a_group_are_compared_with_the_smoothing_of_the_rewards(policy, monkeypatch, smoothing):
+    said = [("a b c d", "a b c x", "a y", "b c d e"), ("q w", "q w", "q e", "r")]
+    task = replace(TASK, rewards=TASK.rewards.model_copy(update={"bleu_smoothing": smoothing}))
+    monkeypatch.setattr(type(TASK), "texts", lambda self, drawn: said if drawn.actions.shape[1] == SETS else [("x",)] * 2)
+    found = of(task.evaluate(policy, DATA, ROWS[:2], seed=SEED, n_samples=SETS), "policy")
+    expected = [np.mean([bleu([one], [[*group[:i], *group[i + 1 :]]], smoothing=smoothing)[0] for i, one in enumerate(group)])
+                for group in said]  # fmt: skip
+    assert found["self_bleu"].tolist() == pytest.approx(expected)
 
 
 def test_likelihoods_are_of_the_reader_of_the_rule_and_greedy_rows_are_the_likeliest_replies(policy, table):

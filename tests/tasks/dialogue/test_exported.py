@@ -3,6 +3,7 @@
 import json
 import shutil
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedTokenizerFast
 
+from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.core.storage.weights import load_weights, save_weights
+from grpo_pipeline.tasks.dialogue import exported as exported_models
 from grpo_pipeline.tasks.dialogue.exported import (
     FOLDER,
     answer,
@@ -24,10 +27,11 @@ from grpo_pipeline.tasks.dialogue.exported import (
     read_exported,
     write_reply,
 )
-from grpo_pipeline.tasks.dialogue.language_model.base import story_text
+from grpo_pipeline.tasks.dialogue.language_model.base import prompt_texts, story_text
 from grpo_pipeline.tasks.dialogue.language_model.build import build_language_model
 from grpo_pipeline.tasks.dialogue.language_model.params import FolderModelParams
-from grpo_pipeline.tasks.dialogue.language_model.sampling import greedy_replies
+from grpo_pipeline.tasks.dialogue.language_model.sampling import greedy_replies, sample_replies
+from grpo_pipeline.tasks.dialogue.language_model.tokens import decode_rows, encode_texts
 
 POSITIONS = {"t5": None, "gpt2": 400, "llama": 400}
 LORA = {"rank": 2, "alpha": 3.0}
@@ -154,6 +158,14 @@ def test_new_prompts_get_the_likeliest_reply_and_samples_that_hang_on_nothing_el
     alone = answer(model, table.iloc[1:], samples=3, seed=1)
     assert alone["replies"].tolist() == found["replies"].tolist()[1:]  # nor on the other rows
     assert answer(model, table, samples=3, seed=2)["replies"].tolist() != found["replies"].tolist()
+    content = sha256(b"persona: i context: hello\0title: A story: b\0a story as it is read").digest()
+    generator = step_generator(1, int.from_bytes(content[:8], "big"), stream=Stream.PREDICTION)
+    kind, ends = model.language_model.kind, (*model.tokenizer.end_ids, model.tokenizer.pad_id)
+    read, most = prompt_texts("persona: i context: hello", texts, kind=kind), model.prompt.max_tokens
+    tokens = encode_texts(model.tokenizer, read, max_tokens=most, too_long="keep_end")
+    encoded = model.language_model.encode(tokens.ids[None], tokens.is_token[None])
+    drawn = sample_replies(model.language_model, encoded, 3, params=model.replies, ends=ends, generator=generator)
+    assert found["replies"].iloc[0] == decode_rows(model.tokenizer, drawn.actions[0], drawn.is_valid[0])
     as_text = pd.DataFrame({"question": table["question"], "stories": [json.dumps(told), ""]})  # as a CSV file has it
     pd.testing.assert_frame_equal(answer(model, as_text, samples=3, seed=1), found)
     assert answer(model, table, samples=0, seed=1)["replies"].tolist() == [[], []]
@@ -175,3 +187,25 @@ def test_a_prompt_that_is_not_right_is_named(tmp_path: Path, table: Any, message
         answer(read_exported(tmp_path / "model"), pd.DataFrame(table), samples=0, seed=0)
     with pytest.raises(ValueError, match="a request must have at most 256 rows and 64 samples, got 1 and 65; send several"):
         answer_request(read_exported(tmp_path / "model"), pd.DataFrame({"question": ["a"]}), samples=65, seed=0)
+
+
+def test_a_request_of_exactly_as_many_rows_and_samples_as_allowed_is_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exported(tmp_path / "model", {})
+    model, table = read_exported(tmp_path / "model"), pd.DataFrame({"question": ["persona: i context: hello"] * 3})
+    monkeypatch.setattr(exported_models, "MOST_ROWS", 2)
+    monkeypatch.setattr(exported_models, "MOST_SAMPLES", 2)
+    assert len(answer_request(model, table[:2], samples=2, seed=0)) == 2
+    for rows, samples in ((3, 2), (2, 3)):
+        with pytest.raises(ValueError, match=f"at most 2 rows and 2 samples, got {rows} and {samples}; send several"):
+            answer_request(model, table[:rows], samples=samples, seed=0)
+
+
+def test_a_question_that_is_too_long_is_cut_or_refused_as_in_training(tmp_path: Path) -> None:
+    exported(tmp_path / "model", {})
+    model, table = read_exported(tmp_path / "model"), pd.DataFrame({"question": ["persona: " + "a " * 100 + "context: hello"]})
+    assert len(answer(model, table, samples=0, seed=0)) == 1
+    strict = replace(model, prompt=model.prompt.model_copy(update={"too_long": "refuse"}))
+    with pytest.raises(ValueError, match="row 0 of the prompts: text 0 must have at most 63 tokens, got 223; raise the limit"):
+        answer(strict, table, samples=0, seed=0)

@@ -18,6 +18,7 @@ from grpo_pipeline.tasks.dialogue.warning_signs import (
     WarningBounds,
     most_frequent_words,
     trivial_replies,
+    trivial_warning,
 )
 
 PARAMS = evaluation_params(resamples=40)
@@ -126,6 +127,12 @@ def test_each_cluster_moves_it_as_leaving_it_out_does(n):
     np.testing.assert_allclose(weighted_distinct(replies, of_row, of_cluster[:, of_row], n=n), expected, rtol=1e-12)
 
 
+def test_a_perplexity_rests_on_the_tokens_of_its_references(arms):
+    rows = rows_of(arms["grpo"])
+    weights = np.random.default_rng(0).integers(0, 3, (4, len(rows))).astype(float)
+    np.testing.assert_allclose(METRICS["perplexity"].mass(rows, weights), weights @ rows["reference_tokens"].to_numpy())
+
+
 def test_distinct_without_enough_n_grams():
     two = np.array([0, 1])
     assert np.isnan(weighted_distinct(["the", ""], two, np.ones((3, 2)), n=1)).all()
@@ -201,7 +208,9 @@ def test_reward_and_scores_are_compared_with_the_control_and_the_start(found, li
         ({"grpo": {"length": 9.1}}, ["grpo: replies have grown to 1.52 times the length of the start (9.1 against 6.0 words"]),
         ({"f1": -0.1}, ["grpo: the reward rises and F1 falls: the reward does not measure what is reported"]),
         *(({"grpo": inside}, []) for inside in (
-            {}, {"distinct_2": 0.41}, {"perplexity": 7.9}, {"length": 4.1}, {"length": 8.9}, {"distinct_2": 0.9})),
+            {}, {"distinct_2": 0.41}, {"perplexity": 7.9}, {"length": 4.1}, {"length": 8.9}, {"distinct_2": 0.9},
+            {"perplexity": 8.0}, {"length": 9.0}, {"length": 4.0})),  # at the bounds
+        ({"grpo": {"distinct_2": 0.375}, "bounds": WarningBounds(distinct_fall=0.25)}, []),
         ({"trivial": 0.99}, []),
         ({"trivial": 1.0}, ["supervised: the trivial rule constant earns 1.000 reward without a model, the arm 1.000"]),
         ({"trivial": 1.3}, ["supervised: the trivial rule", "grpo: the trivial rule"]),
@@ -210,6 +219,14 @@ def test_reward_and_scores_are_compared_with_the_control_and_the_start(found, li
 def test_each_sign_is_one_warning_and_inside_the_bounds_there_is_none(changes, warnings):
     found = warned(**changes)
     assert [line[: len(start)] for line, start in zip(found, warnings, strict=True)] == warnings
+
+
+def test_of_trivial_rules_the_one_that_earns_most_is_named():
+    earned = {"constant": 0.5, "top_words": 1.4, "copy_last_turn": 1.3, "reference": 9.0}
+    baselines = {rule: {"metrics": {"reward": {"value": value}}} for rule, value in earned.items()}
+    (said,) = trivial_warning("grpo", {"reward": 1.35}, {"baselines": baselines})
+    assert said.startswith("grpo: WARNING: the trivial rule top_words earns 1.400 reward without a model, the arm 1.350")
+    assert trivial_warning("grpo", {"reward": 1.41}, {"baselines": baselines}) == []
 
 
 def test_replies_that_became_alike_without_reward_have_bought_nothing():

@@ -6,8 +6,9 @@ from grpo_pipeline.core.policy_gradient.advantages import compute_advantages
 from grpo_pipeline.core.rewards import combine_rewards
 from grpo_pipeline.rewards.functions import check_measure
 from grpo_pipeline.rewards.pool import RewardPool
+from grpo_pipeline.tasks.dialogue.batch import Outcomes
 from grpo_pipeline.tasks.dialogue.params import RewardParams
-from grpo_pipeline.tasks.dialogue.rewards import submit_rewards
+from grpo_pipeline.tasks.dialogue.rewards import RewardFailedError, RewardShare, gather_rewards, submit_rewards
 from grpo_pipeline.tasks.dialogue.scores import bleu, score_replies
 
 REPLIES = [["I like the cats!", "dogs", "raise me"], ["", "good morning", "good Morning!"]]
@@ -50,6 +51,26 @@ def test_a_failed_reply_is_counted_and_leaves_its_group_or_pays_the_penalty_of_i
     rewards = measure(make(rule="penalty", penalty=-2.0))
     assert rewards.components["scripted"][0].tolist() == [16 + 2 / 7, 4 + 2 / 7, -2.0]
     assert combine_rewards(rewards.components, rewards.weights).total[0, 2].item() == pytest.approx(-2.0 * 0.25, abs=1e-15)
+
+
+def test_a_reward_that_asks_for_the_prompt_gets_that_of_its_own_reply():
+    params = make(own={"asks": {"function": "tiny_rewards:lengths_of_both", "weight": 1.0}})
+    with RewardPool(params.pool) as pool:
+        found = submit_rewards(params, pool, replies=REPLIES, answers=ANSWERS, questions=["four", "seven!!"]).result()
+    assert found.components["asks"].tolist() == [
+        [len(r) + 100 * n for r in group] for group, n in zip(REPLIES, (4, 7), strict=True)
+    ]
+
+
+def test_a_reward_that_fails_for_one_micro_batch_alone_does_not_stop_the_run():
+    params, parts = make(), [[["raise a", "raise b"]], [["one", "raise c"]]]
+    with RewardPool(params.pool) as pool:
+        pending = [submit_rewards(params, pool, replies=part, answers=[["x"]]) for part in parts]
+        shares = tuple(RewardShare(one, 0) for one in pending)
+        found = gather_rewards(params, Outcomes((), shares), shape=(2, 2))
+        assert found["scripted"].isnan().tolist() == [[True, True], [False, True]]
+        with pytest.raises(RewardFailedError, match="reward 'scripted' must score at least one reply of a batch"):
+            gather_rewards(params, Outcomes((), shares[:1]), shape=(1, 2))
 
 
 LONG = {"function": "tiny_rewards:slow", "weight": 0.25, "options": {"seconds": 0.0}}

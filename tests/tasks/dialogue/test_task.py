@@ -8,11 +8,15 @@ import tiny_attention
 import tiny_talk as tiny
 import torch
 
+from grpo_pipeline.core.rng import Stream, step_generator
+from grpo_pipeline.core.storage.weights import ModelWeights
 from grpo_pipeline.core.types import replicate
 from grpo_pipeline.pipelines.training.loop import StepRunner
 from grpo_pipeline.pipelines.training.nodes import build_state
+from grpo_pipeline.tasks.dialogue import task as dialogue_task
 from grpo_pipeline.tasks.dialogue.build import build_task, check_arms
 from grpo_pipeline.tasks.dialogue.data.text_files import printable
+from grpo_pipeline.tasks.dialogue.language_model.sampling import greedy_replies
 from grpo_pipeline.tasks.dialogue.rewards import RewardFailedError
 from grpo_pipeline.tasks.dialogue.scores import f1
 
@@ -78,6 +82,55 @@ def test_a_checkpoint_agrees_on_what_decides_the_numbers() -> None:
     assert len(set(prints)) == 1 + len(others)
 
 
+def test_a_checkpoint_agrees_on_weights_names_and_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the start, of the files of a model's folder, and of a reward; without draws only what a supervised step reads."""
+    monkeypatch.syspath_prepend(tmp_path)
+    code, data = tmp_path / "changing_reply_reward.py", tiny.make_data()
+    code.write_text("def pays(replies, answers):\n    return [1.0] * len(replies)\n")
+    own = {"own": {"pays": {"function": "changing_reply_reward:pays", "weight": 1.0}}}
+    task, folder = tiny.make_task(rewards=own), tmp_path / "model"
+    task.build_policy(3).model.save_pretrained(folder)
+    weights = ModelWeights({name: value + 1 for name, value in task.build_policy(0).state_dict().items()}, {})
+    begun, read = replace(task, start=weights), {"language_model": {"source": "folder", "path": str(folder)}}
+    prints = [str(one.fingerprint(data)) for one in (task, begun, tiny.make_task(**read))]
+    (folder / "generation_config.json").rename(folder / "generation_of_old.json")
+    prints.append(str(tiny.make_task(**read).fingerprint(data)))
+    code.write_text("def pays(replies, answers):\n    return [2.0] * len(replies)\n")
+    prints.append(str(tiny.make_task(rewards=own).fingerprint(data)))
+    assert len(set(prints)) == 5
+    for name, value in begun.build_policy(1).state_dict().items():
+        assert torch.equal(value, weights.tensors[name])
+    short, other, long = (
+        tiny.make_task(replies=one).fingerprint(data, draws=False) for one in ({}, {"top_k": 3}, {"max_tokens": 7})
+    )
+    assert short == other != long
+
+
+def test_own_rewards_are_tried_on_the_last_answers_of_training_examples(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: dict[str, Any] = {}
+    monkeypatch.setattr(dialogue_task, "try_rewards", lambda measures, pool, **named: tried.update(named))
+    tiny.make_task(rewards=SCRIPTED).check_data(tiny.make_data())
+    table = tiny.make_examples().table[:8]
+    assert tried["subjects"] == [texts[-1] for texts in table["answers"]]
+    assert tried["references"] == table["answers"].tolist()
+    assert tried["prompts"] == table["question"].tolist()
+
+
+def test_so_many_tokens_are_scored_at_a_time_as_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No more than one prompt at a time, or all four together."""
+    calls: list[int] = []
+    for limit, expected in ((1, [1, 1, 1, 1]), (None, [4])):
+        task = tiny.make_task(replies={"tokens_per_batch": limit})
+        policy, batch = task.build_policy(0), task.make_batch(tiny.make_data(), ROWS)
+        rollouts, hidden = drawn(task, policy, batch), policy.hidden
+        calls.clear()
+        monkeypatch.setattr(
+            policy, "hidden", lambda encoded, replies, of=hidden: calls.append(len(replies)) or of(encoded, replies)
+        )
+        task.score(policy, task.encode(policy, batch), rollouts, temperature=1.0)
+        assert calls == expected
+
+
 @pytest.mark.parametrize(("architecture", "top_k"), [("gpt2", 30), ("llama", None)])
 def test_a_causal_architecture_learns_in_a_step(architecture: str, top_k: int | None) -> None:
     language_model = {"architecture": architecture, "max_positions": 400, "width": 8}
@@ -114,6 +167,7 @@ def test_what_a_reader_cannot_do_is_refused_before_anything_is_built() -> None:
     said = r"dialogue.prompt.max_tokens must be at most 59, so that a reply of 6 tokens fits into 64"
     with pytest.raises(ValueError, match=said):
         tiny.make_task(language_model={"architecture": "gpt2", "max_positions": 64})
+    tiny.make_task(language_model={"architecture": "gpt2", "max_positions": 64}, prompt={"max_tokens": 59})
 
 
 def test_a_model_folder_is_trained_and_known_by_its_content(tmp_path: Path) -> None:
@@ -140,6 +194,13 @@ def test_the_rows_of_a_table_say_what_was_sampled() -> None:
     assert table["sample"].tolist() == [0, 1, 0, 1]
     assert table["reply"].tolist() == [printable(text) for group in task.texts(rollouts) for text in group]
     assert table["tokens"].tolist() == rollouts.is_valid.sum(-1).flatten().tolist()
+    ended = replace(rollouts, actions=rollouts.actions.clone(), is_valid=rollouts.is_valid.clone())
+    ended.actions[0, 1, 1:], ended.is_valid[0, 1, 2:] = task.ends[0], False  # the second token is its end
+    open_end = ended.actions.clone()
+    open_end[1, 0], ended.is_valid[1, 0] = 5, True
+    said = task.tabulate(data, batch, replace(ended, actions=open_end))
+    assert said[["tokens", "ended"]].iloc[[1, 2]].to_numpy().tolist() == [[2, 1], [6, 0]]
+    assert batch.answers == tuple(tuple(data.examples.table["answers"][row]) for row in (9, 2))
     grouped = replace(batch, rows=replicate(batch.rows, 2))
     assert task.tabulate(data, grouped, rollouts).equals(table)
 
@@ -152,3 +213,18 @@ def test_validation_is_the_mean_over_held_out_replies() -> None:
     assert whole.keys() >= {"reward/mean", "reward/f1/mean", "reward/scripted/mean", "reply/ended", "reference/perplexity"}
     assert whole["reward/mean"] == pytest.approx(sum(whole[f"reward/{name}/mean"] for name in task.rewards.component_weights))
     assert 100 < whole["reference/perplexity"] < 700  # 259 ids, untrained
+
+
+def test_a_showcase_shows_the_first_answer_beside_what_the_model_says() -> None:
+    task, data, rows = tiny.make_task(replies={"temperature": 1.4}), tiny.make_data(), np.array([11, 3])
+    policy = task.build_policy(0)
+    shown = task.showcase(policy, data, rows, seed=6)
+    table = data.examples.table.iloc[rows]
+    assert shown["answer"].tolist() == ["blue", "a cat"]
+    assert (shown["example_id"].tolist(), shown["question"].tolist()) == (["e11", "e03"], table["question"].tolist())
+    context = task.encode(policy, task.make_batch(data, rows))
+    generator = step_generator(6, stream=Stream.SHOWCASE)
+    sampled = task.sample(policy, context, 4, temperature=1.4, proposal="policy", generator=generator)
+    assert shown["replies"].tolist() == np.asarray([list(group) for group in task.texts(sampled)], dtype=str).tolist()
+    greedy = greedy_replies(policy, context, max_tokens=6, ends=task.ends)
+    assert shown["greedy"].tolist() == np.asarray([group[0] for group in task.texts(greedy)], dtype=str).tolist()

@@ -75,6 +75,20 @@ def test_a_share_of_valid_molecules_does_not_vary_with_their_number():
     assert np.std(found["validity"]) > 0.05
 
 
+def test_training_molecules_without_a_number_are_left_out_of_what_is_compared_with():
+    training = rows(["CCC", "", "CCCC", ""], rule="training")  # two of them are not valid: qed, logp and sa are unknown
+    reference = add_training(pd.concat([rows(), training], ignore_index=True))["training"].iloc[0]
+    assert reference["qed"].tolist() == training["qed"].dropna().tolist()
+    assert len(reference["qed"]) == 2
+    assert len(reference["n_atoms"]) == 4
+
+
+def test_the_share_of_stable_atoms_rests_on_all_atoms():
+    table = both()[0]
+    weights = np.random.default_rng(0).integers(0, 3, (4, len(table))).astype(float)
+    np.testing.assert_allclose(METRICS["atom_stability"].mass(table, weights), weights @ table["n_atoms"].to_numpy())
+
+
 def test_distances_are_scipys():
     table, training = both()
     found = {name: value[0] for name, value in values(table).items()}

@@ -1,6 +1,7 @@
 """The molecule task in the loop: exact KL, micro-batches, estimators, what is refused, what fails."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,16 +11,18 @@ import tiny_chemist as tiny
 import torch
 from torch import Tensor
 
-from grpo_pipeline.core.rng import Stream, step_generator
+from grpo_pipeline.core.rng import Stream, numpy_generator, step_generator
+from grpo_pipeline.core.storage.weights import ModelWeights
 from grpo_pipeline.core.training.micro_batches import join_prompts
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.pipelines.step import update
 from grpo_pipeline.pipelines.training.nodes import build_state
 from grpo_pipeline.rewards.pool import RewardFailedError
 from grpo_pipeline.tasks.molecules import batch as batches
-from grpo_pipeline.tasks.molecules import evaluation
+from grpo_pipeline.tasks.molecules import build, evaluation
 from grpo_pipeline.tasks.molecules.audit import training_copies
 from grpo_pipeline.tasks.molecules.build import check_arms
+from grpo_pipeline.tasks.molecules.data.examples import with_table
 from grpo_pipeline.tasks.molecules.diffusion import trajectories
 from grpo_pipeline.tasks.molecules.diffusion.step_scores import score_steps
 from grpo_pipeline.tasks.molecules.graphs.encoding import decode
@@ -88,6 +91,14 @@ def test_a_training_batch_draws_its_noise_and_another_one_has_always_the_same() 
     fixed = [task.make_batch(data, ROWS) for _ in range(2)]
     assert torch.equal(fixed[0].times, fixed[1].times)
     assert torch.equal(fixed[0].noisy.bonds, fixed[1].noisy.bonds)
+    assert torch.equal(task.make_batch(data, ROWS + 4).times, fixed[0].times)
+    for batch, seed in ((fixed[0], 0), (task.make_batch(data, ROWS, generator=torch.Generator().manual_seed(5)), 5)):
+        source = torch.Generator().manual_seed(seed)
+        wanted = torch.randint(1, 9, (4,), generator=source)
+        assert wanted.tolist() != wanted.flip(0).tolist()
+        assert torch.equal(batch.times, wanted)
+        noisy = task.diffusion.corrupt(batch.clean, wanted, batch.prompts.masks, generator=source)
+        assert all(torch.equal(one, other) for one, other in zip(batch.noisy, noisy, strict=True))
     times: list[Tensor] = [task.make_batch(data, ROWS, generator=torch.Generator().manual_seed(s)).times for s in range(8)]
     assert {int(t) for t in torch.cat(times)} == set(range(1, 9))
 
@@ -152,6 +163,38 @@ def test_a_reward_that_always_fails_stops_the_run(rule: str) -> None:
         task.reward(batch, drawn, outcomes)
 
 
+def test_own_rewards_are_tried_on_training_molecules_beside_their_targets(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: dict[str, Any] = {}
+    monkeypatch.setattr(build, "try_rewards", lambda measures, pool, **named: tried.update(named))
+    tiny.make_task(rewards=LETTERS, prompt={"conditions": ["qed"]})
+    table = tiny.make_examples().table.query("split == 'train'")
+    assert tried["subjects"] == table["smiles"].tolist()
+    assert tried["references"] == tuple((f"{qed:.6g}",) for qed in table["qed"])
+
+
+def test_a_checkpoint_agrees_on_what_decides_the_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also the code of a reward, and the weights that it begins with; the processes that measure are no part of it."""
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "changing_reward.py").write_text("def pays(smiles, references):\n    return [1.0] * len(smiles)\n")
+    own = {"own": {"letters": {"function": "changing_reward:pays", "weight": 1.0}}}
+    same = [{"rewards": own}, {"rewards": own | {"pool": {"workers": 0, "chunk_size": 1}}}]
+    others = [
+        {}, {"rewards": own | {"weights": {"qed": 0.125}}}, {"noise": {"limit": "uniform"}}, {"prompt": {"max_atoms": 6}},
+        {"sampling": {"temperature": 2.0}}, {"trajectory": {"entry_reduction": "mean"}},
+    ]  # fmt: skip
+    data = tiny.make_data()
+    prints = [str(tiny.make_task(**change).fingerprint(data)) for change in (*same, *others)]
+    begun = tiny.make_task(**same[0])
+    weights = ModelWeights({name: value + 1 for name, value in begun.build_policy(0).state_dict().items()}, {})
+    prints.append(str(replace(begun, start=weights).fingerprint(data)))
+    (tmp_path / "changing_reward.py").write_text("def pays(smiles, references):\n    return [2.0] * len(smiles)\n")
+    prints.append(str(tiny.make_task(**same[0]).fingerprint(data)))
+    assert prints[0] == prints[1]
+    assert len(set(prints)) == len(prints) - 1
+    for name, value in replace(begun, start=weights).build_policy(1).state_dict().items():
+        assert torch.equal(value, weights.tensors[name])
+
+
 def test_uniqueness_in_the_batch_does_not_end_where_a_micro_batch_does() -> None:
     """Every prompt's samples are there a second time, in another micro-batch."""
     task = tiny.make_task()
@@ -191,6 +234,47 @@ def test_validation_counts_different_molecules_among_the_valid_ones(monkeypatch:
     assert found["molecule/validity"] == len(valid) / len(smiles)
     assert found["molecule/uniqueness"] == len(set(valid)) / len(valid)
     assert found["molecule/novelty"] == len(set(valid) - data.examples.known("train")) / len(set(valid))
+
+
+def test_a_validation_of_unequal_batches_is_the_mean_over_its_prompts() -> None:
+    """Three prompts, two of them at a time: the loss of the second batch counts once, and its noise is its own.
+
+    Molecules with nitrogen have no reward: they count in no mean.
+    """
+    task, data = tiny.make_task(sampling={"graphs_at_once": 8, "prompts": 3}, rewards=LETTERS), tiny.make_data()
+    policy, rows, losses, rewards = start(task).policy, np.array([4, 8, 9]), [], []
+    for number, part in enumerate((rows[:2], rows[2:])):
+        batch = task.make_batch(data, part)
+        drawn = evaluation.draw_graphs(task, policy, batch, 4, seed=7, number=number, stream=Stream.VALIDATION)
+        rewards += drawn.rewards.total.flatten().tolist()
+        losses += [float(task.supervised_loss(policy, batch.prompts, batch, None).detach())] * len(part)
+    assert losses[0] != losses[2]
+    found = task.validate(policy, data, rows, seed=7, n_samples=4)
+    assert found["x0/loss"] == pytest.approx(sum(losses) / 3, rel=1e-6)
+    assert 0 < np.isnan(rewards).sum() < 12
+    drawn = evaluation.draw_graphs(task, policy, batch, 4, seed=7, number=0, stream=Stream.VALIDATION)
+    assert np.nansum(rewards[8:]) != pytest.approx(float(drawn.rewards.total.nansum()))  # noise of the first batch tells
+    assert found["reward/mean"] == pytest.approx(np.nanmean(rewards), rel=1e-12)
+
+
+def test_an_evaluation_draws_each_batch_with_noise_of_its_own_and_its_start() -> None:
+    """Five prompts, two at a time, are drawn from all rows by the seed; another number of samples asks the start again."""
+    task, data = tiny.make_task(sampling={"graphs_at_once": 8, "prompts": 5}), tiny.make_data()
+    policy, seed = start(task).policy, 3
+    rows = np.sort(numpy_generator(seed, Stream.EVALUATION_ROWS).permutation(np.arange(13))[:5])
+    assert rows.tolist() != [*range(5)]
+    for n_samples in (4, 3):
+        found = task.evaluate(policy, data, np.arange(13), seed=seed, n_samples=n_samples)
+        for rule, model in (("policy", policy), ("start", task.build_policy(seed))):
+            smiles: list[str] = []
+            at_once = 8 // n_samples
+            for number in range(-(-5 // at_once)):
+                batch = task.make_batch(data, rows[number * at_once :][:at_once])
+                drawn = evaluation.draw_graphs(task, model, batch, n_samples, seed=seed, number=number, stream=Stream.EVALUATION)
+                smiles += [one.smiles for group in drawn.molecules for one in group]
+            assert found.loc[found["rule"] == rule, "smiles"].tolist() == smiles
+            asked = found.loc[found["rule"] == rule, "prompt_id"]
+            assert asked.tolist() == np.repeat(evaluation.prompt_names(rows), n_samples).tolist()
 
 
 def test_graphs_of_an_evaluation_are_drawn_at_its_temperature_with_noise_of_their_batch() -> None:
@@ -237,3 +321,68 @@ def test_rows_of_audits_and_evaluations_hold_what_their_own_molecule_earned_and_
     audited = task.audit(policy, tiny.make_data(), np.array([0, 4, 12, 6]), seed=0, n_samples=6).query("is_valid == 1")
     np.testing.assert_array_equal(audited["reward_letters"], letters_of(list(audited["smiles"])))
     assert audited.groupby("policy")["reward_letters"].nunique().max() > 1
+
+
+def test_a_showcase_shows_the_way_of_the_first_sample_from_noise_to_graph() -> None:
+    """Eight steps in six frames: 0, 1.6, 3.2, 4.8, 6.4 and 8 rounded, the noise first; the molecules are those of all samples."""
+    task, data, rows = tiny.make_task(sampling={"temperature": 1.5}), tiny.make_data(), np.array([12, 3])
+    policy = start(task).policy
+    shown = task.showcase(policy, data, rows, seed=2)
+    generator = step_generator(2, stream=Stream.SHOWCASE)
+    drawn = task.draw(policy, task.make_batch(data, rows).prompts, 4, temperature=1.5, generator=generator)
+    assert shown["times"].tolist() == [8, 6, 5, 3, 2, 0]
+    for name in ("atoms", "charges", "bonds"):
+        assert shown[name].tolist() == [[getattr(drawn, name)[p, 0, t].tolist() for t in (8, 6, 5, 3, 2, 0)] for p in (0, 1)]
+    assert not torch.equal(drawn.atoms[:, 0], drawn.atoms[:, 3])
+    assert shown["smiles"].tolist() == [[one.smiles for one in group] for group in task.molecules(drawn)]
+    assert (shown["size"].tolist(), shown["prompt_id"].tolist()) == ([4, 2], ["p00012", "p00003"])
+
+
+def test_molecules_in_no_split_are_known_to_nobody_and_scale_nothing() -> None:
+    data = tiny.make_data(conditions=["logp"])
+    table = data.examples.table
+    left_out = with_table(
+        data.examples, table.assign(split=["" if row in (1, 9) else split for row, split in enumerate(table["split"])])
+    )
+    found = batches.attach_conditions(left_out, tiny.prompt_params(conditions=["logp"]))
+    train = np.array([0, 2, 3, 4, 5, 6, 7])
+    logp, smiles = table["logp"].to_numpy(), table["smiles"].tolist()
+    assert [left_out.rows(split).tolist() for split in ("train", "val", "test")] == [train.tolist(), [8], [10, 11, 12]]
+    assert left_out.known() == {smiles[row] for row in train}
+    assert (found.scales.mean, found.scales.spread) == ((pytest.approx(logp[train].mean()),), (pytest.approx(logp[train].std()),))
+    assert found.training_rows["smiles"].tolist() == [smiles[row] for row in train]
+
+
+def test_nothing_is_drawn_for_every_sample_of_every_prompt_where_nothing_is_proposed() -> None:
+    task, data = tiny.make_task(), tiny.make_data()
+    batch = task.make_batch(data, np.array([12, 0]))
+    drawn = task.sample(task.build_policy(0), batch.prompts, 3, temperature=1.0, proposal="none", generator=torch.Generator())
+    for name, shape in (("actions", (2, 3, 0)), ("logprobs", (2, 3, 0)), ("is_valid", (2, 3, 0)), ("atoms", (2, 3, 1, 4)),
+                        ("charges", (2, 3, 1, 4)), ("bonds", (2, 3, 1, 6))):  # fmt: skip
+        assert getattr(drawn, name).shape == shape
+    table = task.tabulate(data, batch, drawn)
+    assert table["prompt_id"].tolist() == ["p00012"] * 3 + ["p00000"] * 3
+    assert (table["sample"].tolist(), table["size"].tolist()) == ([0, 1, 2] * 2, [4] * 3 + [2] * 3)
+    assert table["is_valid"].isna().all()
+    parts, weights = task.reward(batch, drawn, task.decode(task.build_policy(0), batch.prompts, drawn, batch))
+    assert parts.keys() == weights.keys()
+    assert all(part.shape == (2, 3) and bool(part.isnan().all()) for part in parts.values())
+
+
+def test_more_steps_per_update_than_the_noise_has_are_refused_at_the_build() -> None:
+    tiny.make_task(trajectory={"steps_per_update": 8})
+    with pytest.raises(ValueError, match="steps_per_update must be at most the 8 steps of the noise, got 9"):
+        tiny.make_task(trajectory={"steps_per_update": 9})
+
+
+def test_as_many_decisions_as_an_update_scores_are_kept() -> None:
+    drawn = []
+    for steps in (None, 3):
+        task = tiny.make_task(trajectory={"steps_per_update": steps})
+        policy, batch = task.build_policy(0), task.make_batch(tiny.make_data(), ROWS)
+        source = torch.Generator().manual_seed(1)
+        drawn.append(task.sample(policy, batch.prompts, 2, temperature=1.0, proposal="policy", generator=source))
+    whole, chosen = drawn
+    assert (whole.actions.shape, chosen.actions.shape) == ((4, 2, 8), (4, 2, 3))
+    assert torch.equal(whole.atoms, chosen.atoms)
+    torch.testing.assert_close(chosen.logprobs, whole.logprobs.gather(2, 8 - chosen.actions), rtol=0, atol=1e-6)

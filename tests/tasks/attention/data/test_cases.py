@@ -2,6 +2,7 @@
 
 import json
 import tracemalloc
+from contextlib import nullcontext
 
 import numpy as np
 import pandas as pd
@@ -92,6 +93,18 @@ def test_every_frame_is_an_example_with_its_own_picture_and_mask(tmp_path, case_
     examples, _ = build_examples(raw, checked, splits, params)
     assert picture_names(examples.table)[1] == f"case00 / {sorted(frames)[1]}"
     assert examples.table.groupby("patient_id")["split"].nunique().max() == 1
+
+
+def test_a_frame_behind_the_last_one_is_refused(tmp_path, case_params):
+    """Three frames are numbered 0 to 2."""
+    write_cases(tmp_path / "root", 12, layout="cine")
+    for last, said in (
+        (2, ""),
+        (3, "must have a frame 3 along axis 0, got 3 counted from 0; correct attention.data.volume.frames"),
+    ):
+        params = case_params("cine", volume=CINE | {"frames": [0, last]}, on_bad_row="quarantine")
+        with pytest.raises(ValueError, match=said) if said else nullcontext():
+            assert len(check(tmp_path / "root", params)[0]) == 24
 
 
 def test_the_axis_of_the_frames_is_stated(data_set, data_params):
@@ -335,3 +348,9 @@ def test_a_class_without_a_row_is_said_before_anything_is_divided(data_set, data
 
 def test_a_table_without_frames_is_named_by_its_cores():
     assert picture_names(pd.DataFrame({"core_id": ["a", "b"]})).tolist() == ["a", "b"]
+
+
+def test_folders_that_are_hidden_at_any_depth_are_no_cases(tmp_path):
+    for folder in ("a/b", "a/.c", ".d/e", "f/g"):
+        (tmp_path / folder).mkdir(parents=True)
+    assert list_cases(tmp_path, "*/*/info.json").cases == ("a/b", "f/g")

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from grpo_pipeline.tasks.attention.data import image_folder
 from grpo_pipeline.tasks.attention.data.image_folder import ImageFolder, UnreadableFileError, file_names, read_manifest
 from grpo_pipeline.tasks.attention.data.planes import with_values
 from grpo_pipeline.tasks.text_lines import TextFile, csv_records
@@ -317,3 +318,12 @@ def test_a_table_is_read_with_every_line_end_and_a_byte_order_mark(tmp_path, end
     (tmp_path / "m.csv").write_bytes(b"\xef\xbb\xbf" + f"id,label{end}a,1{end}b,2{end}".encode())
     manifest = read_manifest(tmp_path / "m.csv")
     assert (list(manifest.columns), list(manifest["label"])) == (["id", "label"], ["1", "2"])
+
+
+def test_a_picture_of_exactly_as_many_pixels_as_allowed_is_read(folder, monkeypatch: pytest.MonkeyPatch):
+    Image.fromarray(np.zeros((4, 6), np.uint8)).save(folder.root / "a.png")
+    monkeypatch.setattr(image_folder, "MAX_PIXELS", 24)
+    assert folder.read_image("a.png").shape == (4, 6)
+    monkeypatch.setattr(image_folder, "MAX_PIXELS", 23)
+    with pytest.raises(UnreadableFileError, match="'a.png' must have at most 23 pixels, got 6 x 4; shrink it"):
+        folder.read_image("a.png")

@@ -1,11 +1,12 @@
 import io
+import json
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from grpo_pipeline.pipelines.data.attention import nodes
-from grpo_pipeline.tasks.attention.data.manifest import check_manifest, describe_spacing, parse_checked
+from grpo_pipeline.tasks.attention.data.manifest import check_manifest, describe_spacing, failure, parse_checked
 from grpo_pipeline.tasks.attention.data.params import SplitParams
 
 OWN = {"source": "manifest", "cores": 0, "complete": True}
@@ -305,3 +306,41 @@ def test_bad_rows_are_listed_before_the_run_stops(data_set, data_params):
         alike = checked.assign(label=0) if rule == "quarantine" else checked
         with pytest.raises(ValueError, match=said):
             nodes.split_cores(split, params, raw, alike, quarantine)
+
+
+def test_refused_rows_stand_in_the_order_of_the_manifest_whatever_their_names(data_set, data_params):
+    spoil(data_set)
+    for row, name in ((2, "z"), (5, "y"), (7, "x"), (9, "x")):
+        data_set.rows[row]["core_id"] = name
+    _, quarantine, _ = check_manifest(data_set.open(), OWN, data_params(on_bad_row="quarantine"))
+    assert quarantine["row"].tolist() == [4, 7, 9]
+    assert quarantine["core_id"].tolist() == ["z", "y", "x"]
+
+
+def test_a_patient_in_two_splits_of_the_manifest_is_refused_with_all_rows(data_set, data_params):
+    for place, row in enumerate(data_set.rows):
+        row["split"] = ("train", "train", "val", "val", "test", "test")[place // 2]
+    data_set.rows[3]["split"] = "test"
+    params = data_params(columns={"split": "split"}, on_bad_row="quarantine")
+    checked, quarantine, _ = check_manifest(data_set.open(), OWN, params)
+    assert quarantine["row"].tolist() == [4, 5]
+    assert set(quarantine["reason"]) == {"patient 'p1' must be in one split, got ['test', 'train']; move all its rows to one"}
+    assert checked["row"].tolist() == [2, 3, *range(6, 14)]
+
+
+def test_where_nothing_is_left_all_rows_are_called_bad_though_fewer_are_listed(data_set):
+    refused = [{"row": 3, "core_id": "c01", "reason": "it is bad"}]
+    said = failure(data_set.open(), refused, n_rows=2, n_left=0)
+    assert said.endswith("manifest.csv line 3 (c01): it is bad (all 2 rows are bad, there is nothing to go on with)")
+    assert "(1 of 2 rows are bad: correct them" in failure(data_set.open(), refused, n_rows=2, n_left=1)
+
+
+def test_a_core_that_the_file_of_splits_does_not_name_is_refused(data_set, data_params):
+    names = [f"c{i:02d}" for i in range(12)]
+    splits = {"train": names[:6], "val": names[6:8], "test": names[8:11]}
+    (data_set.root / "splits.json").write_text(json.dumps(splits))
+    checked, quarantine, _ = check_manifest(data_set.open(), OWN, data_params(splits_file="splits.json", on_bad_row="quarantine"))
+    assert quarantine["reason"].tolist() == [
+        "core 'c11' must be in a split of 'splits.json', got none; add it there or drop the row"
+    ]
+    assert checked["split"].tolist() == ["train"] * 6 + ["val"] * 2 + ["test"] * 3

@@ -3,7 +3,7 @@ import math
 import pytest
 
 from grpo_pipeline.tasks.attention.data.file_checks import RowError
-from grpo_pipeline.tasks.attention.data.row_checks import check_columns, read_row, split_reasons
+from grpo_pipeline.tasks.attention.data.row_checks import check_columns, read_reader, read_row, split_reasons
 
 
 def first_row(data_set, params, **cells):
@@ -40,6 +40,8 @@ class TestReadRow:
         for folder, path, joined in (("b/mode/", "1.png", "b/mode/1.png"), ("b", "/etc/x.png", "/etc/x.png")):
             assert first_row(data_set, data_params(folders={"image": folder}), image=path)["image"] == joined
         assert first_row(data_set, data_params(involvement_unit="percent"), involvement="40")["involvement"] == 0.4
+        assert first_row(data_set, data_params(involvement_unit="percent"), involvement="100")["involvement"] == 1.0
+        assert first_row(data_set, data_params(), involvement="1")["involvement"] == 1.0
         for cell in ("", "NaN", "n/a", "NULL", "?"):
             assert math.isnan(first_row(data_set, data_params(), psa=cell)["psa"])
         for row in data_set.rows:
@@ -153,3 +155,12 @@ def test_every_row_of_a_patient_in_two_splits_is_named():
     reasons = split_reasons(rows)
     assert list(reasons) == [0, 2]
     assert reasons[0].startswith("patient 'p' must be in one split, got ['test', 'train']")
+
+
+def test_a_reader_s_words_are_the_numbers_that_are_said_and_without_words_numbers():
+    words = {"low": 1.0, "high": 4.5}
+    assert [read_reader({"r": cell}, "r", values=words) for cell in ("Low", "HIGH")] == [1.0, 4.5]
+    assert math.isnan(read_reader({"r": "?"}, "r", values=words))
+    assert read_reader({"r": "3.5"}, "r") == 3.5
+    with pytest.raises(RowError, match=r"column 'r' must be one of \['high', 'low'\] or empty, got '3.5'"):
+        read_reader({"r": "3.5"}, "r", values=words)

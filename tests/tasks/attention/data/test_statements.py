@@ -10,6 +10,7 @@ from PIL import Image, PngImagePlugin
 
 from grpo_pipeline.tasks.attention.data.file_checks import RowError, check_files
 from grpo_pipeline.tasks.attention.data.image_folder import ImageFolder
+from grpo_pipeline.tasks.attention.data.places import Place, moved_axes, shared_axes
 from grpo_pipeline.tasks.attention.data.statements import STATEMENTS, WARNINGS, describe_statements
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -334,3 +335,18 @@ def test_statements_are_counted_by_file_in_the_order_of_the_table():
     ]
     assert all(one.warning for one in STATEMENTS if one.treatment == "compared")
     assert set(WARNINGS) <= set(TESTED)
+
+
+def test_axes_of_one_pixel_tell_nothing_and_half_a_pixel_apart_is_the_same_place():
+    one, other = (place((0.0, 0.0, 0.0), (1, 4, 5)), place((9.0, 0.0, 0.0), (1, 4, 5)))
+    assert shared_axes(one, other) == [1, 2]
+    assert shared_axes(place((0.0,) * 3, (3, 4, 5)), one) == [1, 2]
+    assert not moved_axes(one, other)  # nine millimetres along the one slice
+    for apart, moved in ((1.0, False), (1.01, True)):  # of two millimetres a pixel
+        assert moved_axes(one, place((0.0, 0.0, apart), (1, 4, 5))) == moved
+
+
+def place(origin: tuple[float, float, float], counts: tuple[int, int, int]) -> Place:
+    """Return a place of slices, rows and columns along z, y and x, with pixels of 2 mm; its origin in that order."""
+    axes = np.eye(3)[::-1]
+    return Place(axes.T @ np.array(origin), axes, np.full(3, 2.0), ("S", "P", "L"), counts)

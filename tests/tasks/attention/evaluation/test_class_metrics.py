@@ -90,3 +90,17 @@ def test_findings_are_scored_as_scikit_learn_scores_them():
     alone = rows[~truth[:, 2]]
     undefined = {name for name in expected if np.isnan(found[name](alone, np.ones((1, len(alone))))[0])}
     assert undefined == {"auroc_finding_mass", "average_precision_finding_mass", "auroc_macro", "average_precision_macro"}
+
+
+def test_a_finding_of_probability_one_half_is_not_called():
+    """Row 0 has the cyst and row 1 has not: of both it is not called, so that one of two findings is called wrong."""
+    rows = pd.concat([ROWS.iloc[:1]] * 2, ignore_index=True).assign(
+        core_id=["a", "b"], findings=[1, 0], prob_cyst=0.5, prob_mass=0.1
+    )
+    found = build_suite({}).for_names(rows.columns).metrics
+    ones = np.ones((1, 2))
+    assert (found["wrong_findings"](rows, ones)[0], found["exact_match"](rows, ones)[0]) == (0.5, 0.5)
+    called = rows.assign(prob_cyst=0.5 + 1e-9)
+    assert found["wrong_findings"](called, ones)[0] == 0.5
+    assert found["exact_match"](called, np.array([[1.0, 0.0]]))[0] == 1.0
+    assert found["exact_match"](rows, np.array([[1.0, 0.0]]))[0] == 0.0

@@ -8,6 +8,7 @@ import torch
 from tiny_attention import GRID, SIZE, make_data, make_examples, make_task, shake
 from torch import Tensor
 
+from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.pipelines.reward_audit.samples import read_samples
 from grpo_pipeline.tasks.attention.batch import Outcomes, region_cells
 from grpo_pipeline.tasks.attention.evaluation import point_rules
@@ -222,6 +223,66 @@ def test_validate_measures_the_gain_over_uniform_points(seen: list[tuple[Tensor,
     assert len({tuple(actions.flatten().tolist()) for actions, _ in seen}) == len(ROWS)  # each batch has its own noise
 
 
+def test_a_validation_of_unequal_batches_is_the_mean_over_cores(monkeypatch: pytest.MonkeyPatch):
+    """Of 3 and 2 cores, with 1 and 2 outlines: each part alone draws the same, as its noise is that of its first row."""
+    task, data, rows = make_task(patch_size=4, stop={"min_points": 1}), make_data(), np.array([10, 11, 12, 13, 9])
+    policy, parts = make_policy(task), (rows[:3], rows[3:])
+    outlined = [int(data.examples.lesion[part].any((1, 2)).sum()) for part in parts]
+    assert outlined == [1, 2]
+    alone = [task.validate(policy, data, part, seed=4, n_samples=3) for part in parts]
+    monkeypatch.setattr(point_rules, "BATCH_SIZE", 3)
+    found = task.validate(policy, data, rows, seed=4, n_samples=3)
+    for name, counts in (("reward/mean", (3, 2)), ("reward/gain_over_uniform", (3, 2)), ("points_used", (3, 2)),
+                         ("lesion_hit", outlined), ("uniform_hit", outlined)):  # fmt: skip
+        one, other = (part[name] for part in alone)
+        assert one != other
+        assert found[name] == pytest.approx((counts[0] * one + counts[1] * other) / sum(counts)), name
+    earned = {}
+    batch = task.make_batch(data, parts[1])
+    context, grouped = task.encode(policy, batch), task.replicate(batch, 3)
+    for proposal in ("policy", "uniform"):
+        generator = step_generator(4, 13, stream=Stream.VALIDATION)
+        drawn = task.sample(policy, context, 3, temperature=1.0, proposal=proposal, generator=generator)
+        named, weights = task.reward(grouped, drawn, task.decode(policy, context, drawn, batch))
+        earned[proposal] = float(sum(weights[name] * part for name, part in named.items()).mean())
+    assert alone[1]["reward/mean"] == pytest.approx(earned["policy"], abs=1e-6)
+    assert alone[1]["reward/gain_over_uniform"] == pytest.approx(earned["policy"] - earned["uniform"], abs=1e-6)
+    assert abs(earned["policy"] - earned["uniform"]) > 1e-3
+
+
+def test_an_evaluation_of_unequal_batches_has_the_rows_of_each(
+    seen: list[tuple[Tensor, Outcomes]], monkeypatch: pytest.MonkeyPatch
+):
+    task, data, n = make_task(patch_size=4), make_data(), 3
+    policy, parts = make_policy(task), (ROWS[:n], ROWS[n:])
+    alone = pd.concat([task.evaluate(policy, data, part, seed=4, n_samples=SETS) for part in parts])
+    seen.clear()
+    monkeypatch.setattr(point_rules, "BATCH_SIZE", n)
+    found = task.evaluate(policy, data, ROWS, seed=4, n_samples=SETS)
+    in_order = alone.sort_values(["rule", "core_id"], ignore_index=True)
+    same = found["rule"] != "shuffled"  # whose first core takes points of another one of its batch
+    pd.testing.assert_frame_equal(found[same], in_order[same])
+    uniform = [chosen(batch)["uniform"] for batch in (seen[: len(RULES)], seen[len(RULES) :])]
+    assert [len(points) for points in uniform] == [3, 2]
+
+
+def test_rows_of_cores_that_are_alike_have_noise_of_their_own_in_each_batch(monkeypatch: pytest.MonkeyPatch):
+    """Cores that are the same image, one a batch: with the noise of another batch, both have the same points."""
+    monkeypatch.setattr(point_rules, "BATCH_SIZE", 1)
+    examples = make_examples()
+    for name in ("images", "region", "bag", "lesion"):
+        getattr(examples, name)[11] = getattr(examples, name)[10]
+    examples.table.loc[11, ["label", "involvement"]] = examples.table.loc[10, ["label", "involvement"]]
+    data, task, rows = replace(make_data(), examples=examples), make_task(patch_size=4), np.array([10, 11])
+    policy = make_policy(task)
+    evaluated = task.evaluate(policy, data, rows, seed=0, n_samples=SETS).rename(columns={"rule": "policy"})
+    audited = task.audit(policy, data, rows, seed=0, n_samples=SETS)
+    for table in (evaluated, audited):
+        of = dict(list(table.groupby(["policy", "core_id"])))
+        for rule, differs in (("policy", True), ("uniform", True), ("centre", False)):
+            assert (of[rule, "c10"]["reward"].tolist() != of[rule, "c11"]["reward"].tolist()) == differs
+
+
 def with_spacing(row_mm, column_mm):
     examples = make_examples()
     return replace(examples, table=examples.table.assign(row_mm=row_mm, column_mm=column_mm))
@@ -369,3 +430,24 @@ def test_the_rule_blobs_looks_where_a_policy_that_is_its_prior_does(seen: list[t
         found.append(points["blobs"])
         seen.clear()
     assert not torch.equal(*found)
+
+
+def test_the_dice_of_a_validation_is_that_of_the_policy_s_own_points():
+    """Of the mean over the sets of each core with an outline; each set's mask at the size of the images."""
+    reward = {"dice_weight": 1.0}
+    task = make_task(patch_size=4, reward=reward, supervised={"mask_share": 1.0, "outline_weight": 1.0})
+    policy, data, rows = make_policy(task), make_data(), np.array([11, 12, 13])
+    found = task.validate(policy, data, rows, seed=2, n_samples=3)["dice"]
+    batch = task.make_batch(data, rows)
+    context, of = task.encode(policy, batch), {}
+    for proposal in ("policy", "uniform"):
+        generator = step_generator(2, 11, stream=Stream.VALIDATION)
+        drawn = task.sample(policy, context, 3, temperature=1.0, proposal=proposal, generator=generator)
+        logits = task.decode(policy, context, drawn, batch).segmentation_logits.detach()
+        masks = (torch.nn.functional.interpolate(logits, size=(SIZE, SIZE), mode="bilinear") > 0).numpy()
+        of[proposal] = np.mean([
+            2 * (mask & lesion).sum() / (mask.sum() + lesion.sum())
+            for sets, lesion in zip(masks[::2], data.examples.lesion[rows[::2]], strict=True) for mask in sets
+        ])  # fmt: skip
+    assert found == pytest.approx(of["policy"])
+    assert abs(of["policy"] - of["uniform"]) > 1e-6

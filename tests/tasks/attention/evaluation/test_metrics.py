@@ -153,3 +153,11 @@ def test_options_change_the_definitions():
 def test_bad_options_are_refused(options):
     with pytest.raises(ValidationError, match=next(iter(options))):
         build_suite(options)
+
+
+def test_sensitivities_are_those_at_their_own_specificity():
+    """Above 0.3, three of five negatives below it, both positives are found; above 0.4, four of five, the higher one alone."""
+    probs = [0.1, 0.2, 0.3, 0.4, 0.5, 0.35, 0.45]
+    rows = pd.concat([ROWS.iloc[:1]] * 7, ignore_index=True).assign(prob=probs, label=[0] * 5 + [1] * 2)
+    found = [METRICS[f"sensitivity_at_{level}_specificity"](rows, np.ones((1, 7)))[0] for level in (60, 80)]
+    assert found == [1.0, 0.5]

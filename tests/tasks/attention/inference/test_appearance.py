@@ -98,3 +98,13 @@ def test_many_images_are_read_in_part_and_always_the_same(monkeypatch: pytest.Mo
     assert set(train) < set(TASK.rows(DATA, "train"))
     assert train != TASK.rows(DATA, "train")[:5].tolist()
     assert val == TASK.rows(DATA, "val").tolist()
+
+
+def test_correlations_are_those_of_their_own_direction():
+    """Columns of noise that are the same in every row: along a column all is alike, from one to another nothing."""
+    stripes = np.tile(np.random.default_rng(1).normal(128, 32, 256), (256, 1))
+    found = statistics(stripes)
+    assert [found[f"correlation {n} pixels down"] for n in (1, 3)] == pytest.approx([1.0, 1.0])
+    assert [found[f"correlation {n} pixels right"] for n in (1, 3)] == pytest.approx([0.0, 0.0], abs=0.2)
+    turned = statistics(stripes.T)
+    assert [turned[f"correlation {n} pixels right"] for n in (1, 3)] == pytest.approx([1.0, 1.0])

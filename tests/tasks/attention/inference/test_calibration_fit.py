@@ -107,7 +107,7 @@ def test_the_mean_probability_of_the_point_sets_is_calibrated_and_a_core_counts_
     label = table["label"].groupby(cores).transform("first")
     named = table.assign(core_id=cores, frame=table["core_id"], label=label)
     data = replace(data, examples=replace(data.examples, table=named))
-    rows = np.flatnonzero(np.arange(len(table)) < 12)
+    rows = np.array([9, 10, 11, 0, 1, 2, 6, 7, 8, 3, 4, 5])  # their cores stand in another order than their names
     policy = task.build_policy(0)
     logits = prediction_logits(task, policy, data, rows, seed=0)
     assert logits.shape == (12, POINT_SETS) == (12, 8)
@@ -147,3 +147,11 @@ def test_a_mean_of_sure_frames_stays_finite():
     # mean of sigmoid(50), sigmoid(60): 1 - (e^-50 + e^-60) / 2, so the logit is 50 + log 2 - log(1 + e^-10)
     found = combine_logits(np.array([50.0, 60.0]), np.zeros(2, int), "mean")
     np.testing.assert_allclose(found, [50 + np.log(2) - np.log1p(np.exp(-10))], rtol=1e-12)
+
+
+def test_ten_cores_of_the_smaller_class_are_enough_for_two_numbers():
+    logits = np.linspace(-2.0, 2.0, 40)
+    for positives, method in ((9, "temperature"), (10, "platt"), (30, "platt"), (31, "temperature")):
+        is_positive = np.arange(40) >= 40 - positives
+        fitted = fit_calibration(logits + 0.5 * np.random.default_rng(1).normal(size=40), is_positive)
+        assert (fitted.method, fitted.positives) == (method, positives)

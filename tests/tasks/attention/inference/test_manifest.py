@@ -1,5 +1,7 @@
 """A manifest without labels is checked like one with them; what is optional may be absent, what is misspelt may not."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from tiny_predictor import make_predictor
@@ -111,3 +113,11 @@ def test_bad_rows_are_listed_with_the_sentences_of_training(data_set):
         check_predict_manifest(data_set.open(), params(), RULES)
     with pytest.raises(ValueError, match=r"attention.predict.root must be the folder of the dataset attention.predict.raw"):
         check_predict_manifest(data_set.open(), params(root="elsewhere"), RULES)
+
+
+def test_a_region_of_exactly_as_many_cells_as_points_is_enough(data_set):
+    """Rows 8 to 23 and columns 4 to 27 of the square of 32 pixels hold the centres (12, 20) x (4, 12, 20) of cells."""
+    checked, _, _ = check_predict_manifest(data_set.open(), params(), replace(RULES, points=6))
+    assert len(checked) == 12
+    with pytest.raises(ValueError, match="must cover at least 7 cells of the model's 4 x 4 grid, got 6"):
+        check_predict_manifest(data_set.open(), params(), replace(RULES, points=7))

@@ -120,3 +120,19 @@ def test_a_core_is_combined_from_the_point_sets_of_its_frames(how):
     assert patients["core_id"][0] == "a"
     assert core_scores(rows[:0], [], calibration, AggregateParams()) == []
     assert list(point_rows(frames[0]).columns[:2]) == ["core_id", "frame"]
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize("how", ["mean", "max"])
+def test_a_withheld_frame_at_any_place_leaves_the_others_what_they_are(how, place):
+    """Means of 0.4 and 0.7 and those of the withheld one: heatmap and classes are of the frame of 0.7."""
+    calibration = Calibration(method="platt", reason="", slope=0.5, intercept=0.1, n=1, positives=1, bins=10, n_samples=2)
+    given = [((0.2, 0.6), 0.3, "low"), ((0.6, 0.8), 0.8, "high")]
+    given.insert(place, ((0.9, 0.9), 0.5, "withheld"))
+    frames = [replace(prediction("a", "p", probs), frame=str(i), classes={"prob_x": x}) for i, (probs, x, _) in enumerate(given)]
+    frames[place] = frames[place].withheld()
+    rows = [score_row(frame, heatmap=name) for frame, (_, _, name) in zip(frames, given, strict=True)]
+    (core,) = core_scores(rows, [frame.probs for frame in frames], calibration, AggregateParams(core=how))
+    sets = getattr(np, how)([[0.2, 0.6], [0.6, 0.8]], axis=0)
+    assert (core["prob"], core["prob_std"], core["heatmap"]) == (pytest.approx(sets.mean()), pytest.approx(sets.std()), "high")
+    assert core["prob_x"] == pytest.approx(0.55 if how == "mean" else 0.8)

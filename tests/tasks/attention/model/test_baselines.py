@@ -76,3 +76,10 @@ def test_lesion_share_and_coverage_golden():
     # Of the four allowed cells two are in the lesion; cell 15 of the lesion is outside the region.
     lesion = torch.cat([cells(0, 1, 15), cells()])
     np.testing.assert_array_equal(lesion_coverage(lesion, cells(0, 1, 2, 3).expand(2, -1)), [0.5, np.nan])
+
+
+def test_blobs_do_not_hang_on_what_was_not_seen_nor_on_the_level_of_what_was():
+    image = torch.rand(1, 1, 32, 32, generator=torch.Generator().manual_seed(0)) - 0.5
+    image[..., :9] = 0.0  # not seen
+    brighter = torch.where(image == 0, 0.0, image + 0.3)
+    torch.testing.assert_close(blob_map(brighter, 4), blob_map(image, 4), rtol=0, atol=1e-6)

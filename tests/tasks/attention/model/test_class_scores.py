@@ -297,3 +297,14 @@ def test_no_noisy_or_of_classes_without_an_order():
         make_task(make_class_examples(THREE), glimpse_pool="noisy_or")
     for classes in (GRADES, FINDINGS):
         make_task(make_class_examples(classes), glimpse_pool="noisy_or")
+
+
+def test_the_expected_grade_is_the_mean_of_their_numbers():
+    """Grades 0, 1 and 2 of the probabilities 0.5, 0.2 and 0.3: 0.2 + 2 * 0.3; classes without an order have no such column."""
+    scores, names = torch.tensor([[0.5, 0.2, 0.3]]).log(), ("a", "b", "c")
+    found = class_probs(scores, Classes(names=names, positive=("c",), ordinal=True))
+    assert {name: value.tolist() for name, value in found.items()} == {
+        "prob_a": pytest.approx([0.5]), "prob_b": pytest.approx([0.2]), "prob_c": pytest.approx([0.3]),
+        "expected_class": pytest.approx([0.8]),
+    }  # fmt: skip
+    assert "expected_class" not in class_probs(scores, Classes(names=names, positive=("c",), ordinal=False))

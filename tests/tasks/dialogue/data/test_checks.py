@@ -46,6 +46,15 @@ def test_what_is_refused():
             check([sound, *rows], stories, on_bad_row="fail")
 
 
+def test_the_quarantine_is_in_the_order_of_the_files_examples_first():
+    stories = [b"{", *STORIES, {"id": "s2", "title": "", "text": "again"}]
+    rows = [row("y" * 150), row("i swim."), row(story_id="s9"), b"{"]
+    _, _, quarantine, _ = check(rows, stories)
+    first = raw_files(rows).examples.path
+    wanted = [(first, 1), (first, 3), (first, 4), *((raw_files(rows).stories.path, line) for line in (1, 3, 4))]
+    assert list(zip(quarantine["file"], quarantine["row"], strict=True)) == wanted
+
+
 def test_one_id_or_one_text_make_one_persona_that_is_in_one_split_whatever_the_order_of_its_sentences():
     rows = [row("i bake. i run.", split="train"), row("i run. i bake.", split="test"), row("i sing.", split="val")]
     checked, _, quarantine, _ = check(rows, splits_from="file")
@@ -55,6 +64,18 @@ def test_one_id_or_one_text_make_one_persona_that_is_in_one_split_whatever_the_o
     ids = check(rows)[0]["persona_id"].tolist()
     assert ids[:3] == ["a", "a", "a"]
     assert ids[3].startswith("group-")
+
+
+def test_lengths_are_those_of_bytes():
+    report = check([row("i b\u00e4ke.", answers=["\u00e9\u00e9"]), row("i sing.", answers=["a"])])[3]
+    assert report["bytes"]["answer"] == {"mean": 2.5, "max": 4}
+    assert report["bytes"]["question"]["max"] == len("persona: i bäke. context: hi".encode())
+
+
+def test_hidden_characters_of_examples_and_stories_are_counted_together():
+    stories = [{"id": "s1", "title": "t", "text": "a\u202e b\u2066"}, {"id": "s2", "title": "", "text": "c d"}]
+    report = check([row("i b\u202eake."), row("i sing.")], stories)[3]
+    assert report["removed_hidden_characters"] == 3
 
 
 def test_shortened_questions_are_counted():

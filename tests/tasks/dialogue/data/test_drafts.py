@@ -47,6 +47,15 @@ def test_what_does_not_fit_is_cut_at_a_character():
     assert (fitted.context, fitted.is_cut, fitted.dropped_turns) == ("éé", True, 0)
 
 
+def test_turns_and_characters_that_fit_exactly_stay():
+    """persona: x context: takes 20 bytes, the turns ab and cd with the line between them 5."""
+    for max_bytes, expected in ((25, ("ab\ncd", False, 0)), (24, ("cd", False, 1)), (22, ("cd", False, 1)), (21, ("d", True, 1))):
+        fitted = fit_question("x", ["ab", "cd"], max_bytes=max_bytes)
+        assert (fitted.context, fitted.is_cut, fitted.dropped_turns) == expected
+    with pytest.raises(RowError, match="the persona must leave room for a context in 20 bytes, got 1 bytes"):
+        fit_question("x", ["ab"], max_bytes=20)
+
+
 NAME = st.sampled_from("abcdefgh")
 
 

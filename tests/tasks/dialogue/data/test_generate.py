@@ -59,6 +59,25 @@ def test_a_reply_follows_from_what_is_read_and_shares_are_those_asked_for():
     assert np.mean([len(row["answers"]) == 2 for row in rows]) == pytest.approx(0.5, abs=0.075)
 
 
+def test_a_question_is_first_answered_in_its_own_form_and_stories_differ():
+    params = persona_params(personas=120, two_answers=0.2)
+    rows, stories = generate_rows(params), generate_stories(params)
+    assert np.mean([len(row["answers"]) == 2 for row in rows]) == pytest.approx(0.2, abs=0.075)  # 720 draws, deviation 0.015
+    compared = 0
+    for row in rows:
+        asked, said = parse_question(row["question"])[1][-1], row["answers"]
+        for name, phrasings in words.QUESTIONS.items():
+            if row["needs"] == "persona" and asked in phrasings:
+                phrasing, forms = phrasings.index(asked), words.REPLIES[name]
+                values = words.VALUES[name]
+                assert said[0] in [forms[phrasing].format(value) for value in values]
+                assert len(said) == 1 or said[1] in [forms[1 - phrasing].format(value) for value in values]
+                compared += 1
+    assert compared > 200
+    for options in (words.VERBS, words.COLOURS, words.PLACES):
+        assert all(any(re.search(rf"\b{word}\b", story["text"]) for story in stories) for word in options)
+
+
 def test_trivial_replies_are_bad():
     rows = generate_rows(persona_params(personas=60))
     frequent = [word for word, _ in Counter(word for row in rows for word in scores.words(row["answers"][0])).most_common(12)]

@@ -145,6 +145,12 @@ def test_a_story_without_a_title_and_ids_that_are_numbers():
     assert (draft.story_id, draft.given_id, draft.example_id) == ("3", "7", "5")
 
 
+def test_of_stories_with_one_id_none_is_kept():
+    stories, refused, _ = read_stories(json_file([{"id": name, "text": text} for name, text in ("ax", "by", "az")]))
+    assert [story["story_id"] for story in stories] == ["b"]
+    assert [entry["row"] for entry in refused] == [1, 3]
+
+
 def test_a_key_that_must_be_there_and_is_null_is_told_so():
     reading = read_rows(json_file([row() | {"question": None}, row(), row(answers=["a", None])]), names_splits=False)
     assert [entry["reason"] for entry in reading.refused] == [

@@ -41,6 +41,16 @@ def test_writing_and_scoring_agree_beyond_the_first_room_and_in_bf16(architectur
     assert encoded.cache["values/0"].dtype == torch.bfloat16
 
 
+@pytest.mark.parametrize("architecture", CAUSAL)
+def test_the_longest_prompt_that_leaves_room_for_a_reply_is_read(architecture: str) -> None:
+    """Five tokens, of which the last one is the first input of the reply, and 16 positions: 12 tokens are the most."""
+    language_model = tiny_reader(architecture)
+    encoded = tiny_encoded(language_model)
+    language_model.check_room(encoded, 12)
+    with pytest.raises(ValueError, match="must have at most 4 tokens, so that a reply of 13 fits into 16 positions, got 5"):
+        language_model.check_room(encoded, 13)
+
+
 def gpt2(**changes: object) -> CausalModel:
     sizes = {"vocab_size": 12, "n_embd": 8, "n_layer": 3, "n_head": 2, "n_positions": 16, "pad_token_id": PAD}
     off = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}

@@ -54,6 +54,22 @@ def test_classes_are_read_from_the_data_and_one_giant_does_not_widen_the_graphs_
     assert reason == "a molecule must have at most 128 heavy atoms, got 2000; leave it out or raise molecules.data.size_limit"
 
 
+def test_the_quarantine_is_in_the_order_of_the_file_whatever_refuses_a_row():
+    """The first molecule is refused last: for an element that the vocabulary of all others has not."""
+    _, quarantine, _, _ = check(("C[SiH](C)C", "x", "CCO", "OCC", "CC", "C", "CCCCCCC"), atoms=["C", "O"], max_atoms=3)
+    assert list(quarantine["row"]) == [1, 2, 4, 6, 7]
+    assert list(quarantine["kind"]) == ["refused", "refused", "duplicate", "refused", "refused"]
+
+
+def test_a_molecule_of_exactly_the_least_or_the_largest_size_is_kept():
+    """Hydrogens that are written count for neither."""
+    lines = ("CC", "CCC", "CCCC", "CCCCC", "C", "[H]OC([H])([H])C", "[H]C([H])([H])[H]")
+    checked, quarantine, vocabulary, _ = check(lines, min_atoms=2, max_atoms=4, size_limit=4)
+    assert list(checked["smiles"]) == ["CC", "CCC", "CCCC", "CCO"]
+    assert list(quarantine["row"]) == [4, 5, 7]
+    assert vocabulary["max_atoms"] == 4
+
+
 def test_bad_rows_stop_where_that_is_asked_for():
     message = r"data/mine.smi line 4: .* heavy atoms, got 1; leave it out \(5 molecules are bad, 5 are sound: correct them"
     with pytest.raises(ValueError, match=message):

@@ -63,6 +63,17 @@ def test_what_is_kept_follows_from_the_seed_and_small_ones_are_grown_on_the_way(
     # two atoms: C with C 3, N 3, O 2, F 1; N with N 3, O 2, F 1; O with O 2, F 1; FF
     assert sizes == [2] * 19 + [3] * 30 + [4] * 30 + [5] * 30
     assert enumerate_molecules(make(max_atoms=5, per_size=30, min_atoms=4)) == found[49:]
+    # All of a size are kept whatever the seed, which of them are charged follows from it.
+    charged, other = (enumerate_molecules(make(charged=0.5, seed=seed)) for seed in (0, 1))
+    assert enumerate_molecules(make()) == enumerate_molecules(make(seed=1))
+    assert {*charged} != {*other}
+    # Rings come of two links, which are drawn as often as their weight says: here all but never.
+    has_ring = [
+        [any(sign.isdigit() for sign in smiles) for smiles in enumerate_molecules(make(max_atoms=4, per_size=30, links=links))]
+        for links in ({1: 1.0, 2: 1.0}, {1: 1.0, 2: 1e-9})
+    ]
+    assert any(has_ring[0])
+    assert not any(has_ring[1])
     # A kind of weight 3 with 90 members against one of weight 1 with 10: first with probability 3/4, not 9/10.
     kinds, shares = [("C", 1)] * 90 + [("N", 1)] * 10, {("C", 1): 3.0, ("N", 1): 1.0}
     firsts = [draw_order(kinds, shares, np.random.default_rng(seed))[0] < 90 for seed in range(1000)]

@@ -5,7 +5,7 @@ import pytest
 from rdkit import Chem
 
 from grpo_pipeline.tasks.molecules.data.params import ColumnParams, MoleculeDataParams
-from grpo_pipeline.tasks.molecules.data.readers import read_entry, read_records, standardise
+from grpo_pipeline.tasks.molecules.data.readers import has_stereo, read_entry, read_records, standardise
 from grpo_pipeline.tasks.text_lines import RowError, TextFile
 
 
@@ -108,6 +108,19 @@ def test_a_cxsmiles_extension_is_read_or_refused_in_every_source(source, line, n
         if entry.molecule is None:
             raise RowError(entry.reason)
         standardise(entry.molecule)
+
+
+def test_a_double_bond_that_is_said_to_be_of_either_kind_loses_nothing():
+    for stereo, loses in (
+        (Chem.BondStereo.STEREONONE, False),
+        (Chem.BondStereo.STEREOANY, False),
+        (Chem.BondStereo.STEREOE, True),
+    ):
+        molecule = Chem.MolFromSmiles("CC=CO")
+        bond = molecule.GetBondWithIdx(1)
+        bond.SetStereoAtoms(0, 3)
+        bond.SetStereo(stereo)
+        assert has_stereo(molecule) == loses
 
 
 def test_blank_lines_between_records_are_skipped_and_an_empty_name_is_not():

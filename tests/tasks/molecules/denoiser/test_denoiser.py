@@ -1,3 +1,4 @@
+import math
 from itertools import permutations, product
 
 import pytest
@@ -39,6 +40,24 @@ def test_time_size_and_conditions_are_read(features: str) -> None:
     plain = logits(model, entries, near)
     for other in (logits(model, entries, near, t=4), logits(model, entries, far)):
         assert all(not torch.allclose(a, b, atol=1e-3) for a, b in zip(plain, other, strict=True))
+
+
+def test_the_whole_is_told_time_size_conditions_and_cycles_in_their_units() -> None:
+    """A triangle at step 2 of 5 and a chain at step 5, of 3 and 2 atoms: time as a share, logarithms of size and 1 + counts."""
+    model, told = policy(conditions=1), []
+    model.denoiser.whole.register_forward_pre_hook(lambda _, inputs: told.append(inputs[0]))
+    wanted = make_prompts(torch.tensor([3, 2]), 3, torch.tensor([[-0.5], [1.5]]))
+    bonds = torch.tensor([[1, 2, 1], [1, 0, 0]])  # (0, 1), (0, 2), (1, 2)
+    nothing = torch.zeros(2, 3, dtype=torch.int64)
+    model.x0_logits(Components(nothing, nothing, bonds), wanted, torch.tensor([2, 5]))
+    expected = [[2 / 5, math.log(3), -0.5, math.log(2), 0.0, 0.0], [1.0, math.log(2), 1.5, 0.0, 0.0, 0.0]]
+    torch.testing.assert_close(told[0], torch.tensor(expected, dtype=torch.float64), rtol=0, atol=1e-7)
+
+
+def test_weights_follow_from_their_seed_alone() -> None:
+    first, again, other = (dict(policy(seed=seed).named_parameters()) for seed in (3, 3, 4))
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert not torch.equal(first["denoiser.atom_embedding.weight"], other["denoiser.atom_embedding.weight"])
 
 
 def test_every_parameter_learns_and_half_precision_leaves_as_float32() -> None:

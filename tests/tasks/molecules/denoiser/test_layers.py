@@ -1,3 +1,5 @@
+from itertools import product
+
 import pytest
 import torch
 from tiny_graphs import policy, prompts, random_entries
@@ -50,6 +52,25 @@ def test_every_node_reads_by_the_formula(nodes: int) -> None:
                 weights = torch.stack(scores).softmax(0)
                 read.append(sum(w * inputs[row, j, 2, h] for j, w in enumerate(weights)))
             assert torch.allclose(out[row, i], state.nodes[row, i] + module.output(torch.cat(read)), atol=1e-10)
+
+
+def test_pairs_and_the_whole_read_by_the_formula() -> None:
+    """Pair by pair: the product of what is read of both ends; the whole reads means over the nodes and pairs that are there."""
+    layer, wanted = layers.GraphLayer(6, 4, 3, heads=2, expansion=2).double(), prompts([4, 2, 1], 4)
+    layout = layers.layout_of(wanted, torch.float64)
+    state = layers.GraphState(normal(3, 4, 6), normal(3, 6, 4), normal(3, 3))
+    nodes, update = layer.node_forward(layer.attention(state, layout), state.whole), layer.pair_update
+    read = update.input(update.norm(nodes, state.whole))
+    found = update(state.pairs, nodes, state.whole, layout)
+    for row, (pair, (i, j)) in product(range(3), enumerate(layout.ends.T.tolist())):
+        expected = state.pairs[row, pair] + update.output(read[row, i] * read[row, j])
+        assert torch.allclose(found[row, pair], expected, atol=1e-12)
+    out, pairs = layer(state, layout), layer.pair_forward(found, state.whole)
+    for row, size in enumerate(wanted.sizes.tolist()):
+        there = [pair for pair, (_, j) in enumerate(layout.ends.T.tolist()) if j < size]
+        of_pairs = pairs[row, there].mean(0) if there else torch.zeros(4, dtype=torch.float64)
+        told = torch.cat([nodes[row, :size].mean(0), of_pairs, state.whole[row]])
+        assert torch.allclose(out.whole[row], state.whole[row] + layer.whole_forward(told), atol=1e-12)
 
 
 def test_a_single_node_has_gradients() -> None:

@@ -19,8 +19,10 @@ from grpo_pipeline.tasks.molecules.graphs.graphs import Components
 SIZES = [4, 1, 3]
 
 
-def score(model: GraphPolicy, rollouts: Trajectories, reference: GraphPolicy | None = None, **changes: object) -> StepScores:
-    return score_steps(model, rollouts, params=trajectory_params(**changes), temperature=1.0, reference=reference)
+def score(
+    model: GraphPolicy, rollouts: Trajectories, reference: GraphPolicy | None = None, temperature: float = 1.0, **changes: object
+) -> StepScores:
+    return score_steps(model, rollouts, params=trajectory_params(**changes), temperature=temperature, reference=reference)
 
 
 def test_the_mean_divides_by_the_entries_that_have_a_choice() -> None:
@@ -39,20 +41,21 @@ def test_the_mean_divides_by_the_entries_that_have_a_choice() -> None:
         TrajectoryParams.model_validate(trajectory_params().model_dump() | {"entry_reduction": "median"})
 
 
-def test_the_eager_score_is_that_of_the_last_graph() -> None:
+@pytest.mark.parametrize("temperature", [1.0, 0.4])
+def test_the_eager_score_is_that_of_the_last_graph(temperature: float) -> None:
     """Summed by hand over the entries of z_0 for one row and time."""
     model = policy()
-    rollouts = sample(model, prompts(SIZES, 4))
-    ours = score(model, rollouts, estimator="eager").logprobs
+    rollouts = sample(model, prompts(SIZES, 4), temperature=temperature)
+    ours = score(model, rollouts, temperature=temperature, estimator="eager").logprobs
     states = (rollouts.atoms, rollouts.charges, rollouts.bonds)
     for p, g, t in ((0, 1, 5), (2, 0, 3), (1, 2, 1)):
         wanted, noisy = prompts([SIZES[p]], 4), Components(*(part[p, g, t][None] for part in states))
-        p_x0 = model.x0_logits(noisy, wanted, torch.tensor([t])).each(lambda z: z.softmax(-1)[0])
+        p_x0 = model.x0_logits(noisy, wanted, torch.tensor([t])).each(lambda z: (z / temperature).softmax(-1)[0])
         total = 0.0
         for probabilities, part, mask in zip(p_x0, states, wanted.masks, strict=True):
             total += sum(math.log(probabilities[i, int(part[p, g, 0, i])].item()) for i in mask[0].nonzero().flatten().tolist())
         assert ours[p, g, 5 - t].item() == pytest.approx(total, rel=1e-12)
-    again = rescored(model, rollouts, params=trajectory_params(estimator="eager"), temperature=1.0)
+    again = rescored(model, rollouts, params=trajectory_params(estimator="eager"), temperature=temperature)
     assert torch.equal(again.logprobs, ours)
     assert not again.logprobs.requires_grad
     # at t = 1 both estimators speak of the same step

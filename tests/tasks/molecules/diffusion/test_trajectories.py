@@ -39,6 +39,7 @@ def test_chosen_decisions_are_shared_by_a_group_and_cover_all_times_alike() -> N
     index = rollouts.steps - chosen.actions
     assert torch.equal(chosen.logprobs, rollouts.logprobs.gather(2, index))
     assert torch.equal(chosen.atoms, rollouts.atoms)
+    assert torch.equal(choose_decisions(rollouts, 5, generator=generator()).actions, rollouts.actions)
     for count in (0, 6):
         with pytest.raises(ValueError, match=f"count must be between 1 and the 5 decisions of a trajectory, got {count}"):
             choose_decisions(rollouts, count, generator=generator())

@@ -20,6 +20,10 @@ def test_a_group_starts_from_one_graph_or_each_sample_from_its_own_and_may_be_on
     assert drawn.atoms.shape == (2, 1, 6, 5)
     again = rescored(model, drawn, params=trajectory_params(start=start), temperature=1.0)
     torch.testing.assert_close(again.logprobs, drawn.logprobs, rtol=1e-10, atol=1e-10)
+    # 3 and 5 nodes, each with a class of atom and of charge, and 3 and 10 pairs.
+    mean = sample(model, prompts([3, 5], 5), 1, start=start, entry_reduction="mean")
+    counts = torch.tensor([9.0, 20.0], dtype=torch.float64)[:, None, None]
+    torch.testing.assert_close(mean.logprobs * counts, drawn.logprobs, rtol=1e-10, atol=1e-10)
 
 
 def test_what_cannot_be_drawn_is_refused_and_large_vocabularies_keep_their_classes_in_a_byte() -> None:

@@ -10,14 +10,16 @@ from grpo_pipeline.tasks.molecules.diffusion.params import X0LossParams
 WEIGHTS = X0LossParams(atoms=1.0, charges=0.5, bonds=5.0)
 
 
-def test_is_the_naive_sum_over_nodes_and_pairs() -> None:
-    wanted = prompts([4, 2, 1], 4)
+@pytest.mark.parametrize("sizes", [[4, 2, 1], [2], [1]], ids=str)
+def test_is_the_naive_sum_over_nodes_and_pairs(sizes: list[int]) -> None:
+    """Also where there is one pair, or none."""
+    wanted = prompts(sizes, 4)
     clean, total = random_entries(wanted), 0.0
     logits = wanted.masks.each(lambda m, k: torch.randn(*m.shape, k, dtype=torch.float64, generator=generator()), CLASSES)
     for weight, z, entries, mask in zip((1.0, 0.5, 5.0), logits, clean, wanted.masks, strict=True):
         places = mask.nonzero().tolist()
         nll = [math.log(sum(z[i, j].exp().tolist())) - float(z[i, j, entries[i, j]]) for i, j in places]
-        total += weight * sum(nll) / len(places)
+        total += weight * sum(nll) / max(1, len(places))
     assert float(x0_loss(logits, clean, wanted.masks, WEIGHTS, counts=x0_counts(wanted))) == pytest.approx(total, rel=1e-13)
 
 

@@ -40,6 +40,7 @@ def test_a_grid_has_a_panel_per_row():
     scored = ("reward 0.50, QED 0.40", "not valid", "reward 0.90, QED 0.44", "reward 0.70, QED 0.40", "reward 0.70, QED 0.30")
     assert [word for word in words if "reward" in word or "QED" in word or "valid" in word] == [*scored, "QED 0.20"]
     assert "Explicit valence for atom # 1 N, 5, is grea…" in words
+    assert (root.get("width"), root.get("height")) == ("400px", "160px")  # six panels, four beside each other
     places = [f"{part.get('x')} {part.get('y')}" for part in root.findall(f"{SVG}svg") if part.findall(f"{SVG}path")]
     assert places == ["0 0", "200 0", "300 0", "0 80", "100 80"]
     assert texts(draw_grid(pd.DataFrame({"smiles": [""], "cause": ["a < b & </svg>"]}), columns=1)) == "not valid|a < b & </svg>"

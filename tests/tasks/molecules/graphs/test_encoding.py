@@ -26,6 +26,7 @@ def test_classes_of_acetate_and_of_aromatic_rings():
 
 
 def test_what_has_no_class_is_refused():
+    encoding.check_covered(parsed("C" * 12), vocabulary())  # the largest that there may be
     for found, message in (
         (parsed("C[Si](C)C"), r"atoms must be among .* got \['Si'\]; widen molecules.data"),
         (ParsedMolecule(("C",), (2,), ()), r"charges must be among \[0, -1, 1\], got \[2\]"),

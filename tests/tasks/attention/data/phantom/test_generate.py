@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
+from grpo_pipeline.tasks.attention.data.phantom import generate
 from grpo_pipeline.tasks.attention.data.phantom.generate import (
     COLUMNS,
     core_files,
@@ -123,3 +124,14 @@ def test_chunks_cover_the_cores_once_and_mark_first_and_last(cores, chunk_size, 
     assert [name for chunk in chunks for name in chunk.rows["core_id"]] == [core.row["core_id"] for core in cores[:6]]
     empty = empty_chunk()
     assert (empty.files, len(empty.rows), empty.is_first, empty.is_last, empty.source) == ({}, 0, True, True, "manifest")
+
+
+def test_all_patients_of_a_center_are_scanned_alike(monkeypatch: pytest.MonkeyPatch):
+    """Five patients of two centers, a, b, a, b, a: two scanners, which are those of the centers' numbers."""
+    params = SMALL.model_copy(update={"patients": 5, "centers": 2})
+    drawn = []
+    monkeypatch.setattr(
+        generate, "draw_core", lambda rng, patient, number, **given: drawn.append((patient.center, given["scanner"]))
+    )
+    list(generate_cores(params))
+    assert set(drawn) == {("center_a", draw_scanner(params, 0)), ("center_b", draw_scanner(params, 1))}

@@ -67,6 +67,8 @@ def test_the_same_number_of_cells_is_masked_in_every_image_by_blocks_and_another
     blocks = masks[0].reshape(50, 4, 2, 4, 2)
     assert torch.equal(blocks.amax((2, 4)), blocks.amin((2, 4)))
     assert float(masks[0].double().mean(0).min()) > 0.15  # every cell has its turn
+    most = draw_masks(4, 4, MaskingParams(share=0.99, block=2), generator=torch.Generator())
+    assert most.sum(1).tolist() == [12] * 4  # three of the four blocks
     few = draw_masks(4, 4, MaskingParams(share=0.001, block=2), generator=torch.Generator())
     assert few.sum(1).tolist() == [4, 4, 4, 4]
 
