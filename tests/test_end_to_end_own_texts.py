@@ -45,7 +45,7 @@ def test_conversations_of_synthetic_persona_chat(project: Path, shared_data: Cal
     root = shared_data("persona_chat")
     (project.parent / "shared" / "data").mkdir(parents=True)
     (project.parent / "shared" / "data" / "persona_chat").symlink_to(root)
-    said = say(project, "persona_chat", "dialogue", TALK)
+    said = say(project, "persona_chat", "dialogue", f"{TALK},details=true")
     document = comparison(project, "dialogue_persona_chat")
     assert set(document["arms"]) == {"supervised", "reinforce", "grpo"}
     # Two steps teach nothing: whoever repeats what was said before is paid more, and the language model is told.

@@ -1,4 +1,4 @@
-"""What parameters of rewards may be: limits met exactly, names and weights."""
+"""Check what parameters of rewards may be: limits met exactly, names and weights."""
 
 import math
 from typing import Any

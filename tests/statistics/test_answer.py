@@ -74,7 +74,7 @@ def test_every_figure_of_the_document_stands_in_its_place() -> None:
     others = [(one.name, one.change.before, one.change.said) for one in answer.arms]
     assert others == [("control", 0.5, "Better, +0.25"), ("third", 0.625, "No difference shown")]
     assert (answer.seeds, answer.not_covered, answer.commit, answer.run) == ((3,), "the luck of a seed", "0123abc", "r")
-    assert answer.cost["mine"].model_dump() == {"steps": 7, "samples": 70, "reward_calls": None, "seconds": None}
+    assert answer.cost["mine"].model_dump() == {"steps": 7, "samples": 70, "reward_calls": None}
     assert Answer.model_validate(answer.model_dump(mode="json")) == answer
 
 
@@ -152,6 +152,9 @@ def test_a_task_without_a_bar_is_judged_by_the_first_of_its_short_table() -> Non
     answer = Answer.of(document(bar={}), replace(SUITE, bar=None))
     assert answer.primary.metric == "error"
     assert (answer.verdict, answer.ceiling) == ("better", None)
+    alone = Answer.of(document(bar={}), replace(SUITE, bar=None, headline=()))  # neither: the first that has a good side
+    assert alone.primary.metric == "hits"
+    assert [row.metric for row in alone.rows] == ["hits", "error", "length"]
 
 
 def test_a_condition_says_what_the_bar_has_decided() -> None:

@@ -1,4 +1,4 @@
-"""What a metric and a suite of them say of a task's rows."""
+"""Check what a metric and a suite of them say of a task's rows."""
 
 from typing import Any
 

@@ -82,7 +82,7 @@ class Change(BaseModel):
 
 
 class Beside(BaseModel):
-    """What an arm is held against, and by how much it is better.
+    """A rule or an arm that the arm is held against, and by how much it is better.
 
     Attributes:
         kind: ``start``, ``control``, ``shuffled``, ``fixed``: a condition of the bar; ``ceiling``: it knows the answer;
@@ -104,13 +104,12 @@ class Beside(BaseModel):
 
 
 class Cost(BaseModel):
-    """What the training of an arm has cost.
+    """The cost of an arm's training.
 
     Attributes:
         steps: batches that it learned from.
         samples: that were drawn for them; None where it was not counted.
         reward_calls: samples, or parts of samples, whose reward was measured; None where it was not counted.
-        seconds: that its steps took; None where it was not measured.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -118,11 +117,10 @@ class Cost(BaseModel):
     steps: int
     samples: int | None
     reward_calls: int | None
-    seconds: float | None = None
 
 
 class Answer(BaseModel):
-    """What a comparison says about one arm, for people.
+    """The answer of a comparison about one arm, for people.
 
     Attributes:
         task: its name.
@@ -245,7 +243,8 @@ class Answer(BaseModel):
         arm, control = comparison["baseline_arm"], comparison["control"]
         values = {name: found["metrics"] for name, found in comparison["arms"].items()}
         suite = suite.for_names(values[control])
-        primary = (*suite.judged, *suite.headline)[0]
+        directed = (name for name, metric in suite.metrics.items() if metric.better != "none")
+        primary = next(iter((*suite.judged, *suite.headline, *directed, *suite.metrics)))
         against = {
             name: change(
                 name, metric, values[control], values[arm], comparison["differences"].get(arm, {})

@@ -20,7 +20,7 @@ from grpo_pipeline.pipelines.evaluation.comparison import unscored_sentences
 from grpo_pipeline.pipelines.evaluation.nodes import build_suite, compare_arms, read_commit
 from grpo_pipeline.pipelines.evaluation.pipeline import create_pipeline
 from grpo_pipeline.pipelines.params import EvaluationParams
-from grpo_pipeline.pipelines.reporting.tables import answer_table, arms_table
+from grpo_pipeline.pipelines.reporting.tables import arms_table, rivals_table
 from grpo_pipeline.statistics.bootstrap import cluster_weights
 from grpo_pipeline.statistics.metric import unscored_columns
 from grpo_pipeline.tasks import find_task
@@ -250,7 +250,7 @@ def test_of_a_few_clusters_nothing_is_called_better_or_worse_anywhere(arms):
         assert ("not_covered" in document["interval"]) != is_few
         assert (reward.get("reason") == "no interval: 9 clusters, fewer than 10") == is_few
         words = find_task("attention").words
-        shown = [arms_table(document, suite.metrics, words=words), answer_table(document, suite, words=words)]
+        shown = [arms_table(document, suite.metrics, words=words), rivals_table(document, suite, words=words)]
         assert any(cell.tone for table in shown for row in table.rows for cell in row) != is_few
         console = Console(file=io.StringIO(), width=200)
         for part in comparison_tables(document):

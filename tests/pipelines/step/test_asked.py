@@ -1,4 +1,4 @@
-"""What a step asks of its task, and what it hands on: temperatures, numbers of samples, noise, weights and prompts arrive."""
+"""Check that temperatures, numbers of samples, noise, weights and prompts arrive in what a step asks of its task and hands on."""
 
 import math
 from dataclasses import dataclass, field, replace
