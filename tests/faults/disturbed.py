@@ -131,7 +131,7 @@ def killed_runs(bench: Bench) -> Iterator[Outcome]:
             yield Outcome(fault, case, "no clear end", f"exit {killed.code} before it was killed: {killed.said[-500:]}")
             continue
         yield bench.judge(fault, case, done, task)
-        if left := [path.name for path in bench.project.glob("**/*partial*")]:
+        if left := [path.name for path in bench.project.glob("**/*.partial*")]:
             yield Outcome(LEFT_BEHIND, case, "no clear end", ", ".join(left[:4]))
 
 
