@@ -58,9 +58,21 @@ def words_of(html):
     return unescape(re.sub(r"<[^>]*>", " ", plain(html)))
 
 
+def is_seen_in_five_seconds(html):
+    """Check that a page opens with few words and numbers; return whether it begins with the verdict, in its title, too."""
+    (first,) = re.findall(r'(?s)<section class="answer".*?</section>', html)
+    said = words_of(first)
+    title = unescape(re.search("<title>(.*)</title>", html)[1])
+    verdict = re.search(r"<h1[^>]*>(.*)</h1>", first)[1]
+    assert len(said.split()) <= 150
+    assert len(re.findall(r"\d\.\d", said)) <= 25
+    return title.endswith(f", {verdict.lower()}") and html.count("<h1") == 1 and html.index("<section") < html.index("<nav")
+
+
 def test_the_page_is_self_contained_and_shows_verdict_numbers_commit_and_configuration(make_page, params, arms, metric_rows):
     """No name ends the script, and what is undefined is shown with its reason."""
     html = make_page()
+    assert is_seen_in_five_seconds(html)
     assert re.findall(r'<[^>]*(?:src|href|srcset|action|poster)="(?!data:|#)', plain(html)) == []
     assert 'src="data:image/png;base64,iVBORw0KGgpub3QgcmVhbGx5"' in html
     assert "default-src 'none'" in html
@@ -220,6 +232,7 @@ def test_the_dialogue_page_holds_verdict_tables_samples_data_and_configuration(m
         "temperature: 0.9", "0123abc", "Tokens in a reply", "&lt;b&gt;bell&lt;/b&gt;",
     ]  # fmt: skip
     assert [text for text in shown if text not in html] == []
+    assert is_seen_in_five_seconds(html)
     assert "secret" not in html
     assert "<script>alert(1)</script>" not in html
 
@@ -251,6 +264,7 @@ def test_the_molecule_page_holds_verdict_tables_drawings_data_and_configuration_
         "default-src 'none'; img-src data: blob:; style-src 'unsafe-inline'\">",
     ]  # fmt: skip
     assert [text for text in shown if text not in html] == []
+    assert is_seen_in_five_seconds(html)
     assert not [text for text in ("secret", "<script", "script-src") if text in html]
     pictures = ["grpo_best_before", "grpo_random_before"] + [f"{a}_{c}_after" for a in ARMS for c in ("best", "random")]
     assert len({html.index(drawn[name]) for name in pictures}) == len(pictures)

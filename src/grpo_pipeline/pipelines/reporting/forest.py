@@ -43,7 +43,7 @@ def _places(row: Change) -> Iterator[str]:
     left, value, right = sorted(50 + 46 * sign * end / reach for end in (low, row.difference, high))
     yield '<i class="zero"></i>'
     yield f'<i class="interval" style="left:{left:.1f}%;width:{right - left:.1f}%"></i>'
-    yield f'<i class="value" style="left:{value:.1f}%"></i>'
+    yield f'<i class="dot" style="left:{value:.1f}%"></i>'
 
 
 def number(row: Change) -> str:
