@@ -170,6 +170,7 @@ def test_many_and_long_parameters(store, tmp_path, tag_long):
 def test_a_deleted_experiment_is_restored(store, tmp_path):
     client = MlflowClient(store)
     first = find_experiment(client, "x", artifacts=str(tmp_path))
+    assert client.get_experiment(first).tags["mlflow.experimentKind"] == "custom_model_development"
     client.delete_experiment(first)
     assert find_experiment(client, "x", artifacts=str(tmp_path)) == first
     assert client.get_experiment(first).lifecycle_stage == "active"

@@ -36,12 +36,16 @@ def is_refusal(error: BaseException) -> bool:
     return 400 <= code < 500 and code not in NOT_OF_THE_ENTRY
 
 
+# The page of a new experiment opens on trained models; without a kind it asks what this is about.
+KIND = {"mlflow.experimentKind": "custom_model_development"}
+
+
 def find_experiment(client: MlflowClient, name: str, *, artifacts: str | None) -> str:
     """Return the id of an experiment; one that does not exist is created, a deleted one restored."""
     found = client.get_experiment_by_name(name)
     if found is None:
         try:
-            return str(client.create_experiment(name, artifact_location=artifacts))
+            return str(client.create_experiment(name, artifact_location=artifacts, tags=KIND))
         except MlflowException:
             found = client.get_experiment_by_name(name)  # another run may have been faster
             if found is None:
