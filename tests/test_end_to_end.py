@@ -159,7 +159,7 @@ def test_mlflow_holds_files_and_tables(client: MlflowClient, runs: dict[str, Run
 def test_a_run_names_code_command_and_data_and_every_page_and_record_names_the_run(project: Path, runs: dict[str, Run]) -> None:
     parent = runs["attention"]
     answer = Answer.model_validate_json(versions(project, "08_reporting", "answer.json")[0].read_text(encoding="utf-8"))
-    assert parent.info.run_name == f"attention · seed 0 · {answer.primary.text}"
+    assert parent.info.run_name == f"attention {answer.short} · seed 0"
     assert (parent.data.tags["mlflow.note.content"], parent.data.tags["verdict"]) == (answer.markdown, answer.verdict)
     head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=project, capture_output=True, text=True, check=True).stdout.strip()
     tags = parent.data.tags

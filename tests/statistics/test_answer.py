@@ -61,6 +61,7 @@ def test_every_figure_of_the_document_stands_in_its_place() -> None:
     assert (answer.verdict, answer.reason, answer.learned) == ("better", "", "yes")
     assert answer.primary.text == "Hits 0.50 → 0.75, +0.25 [+0.12, +0.38]"
     assert answer.sentence == f"{answer.primary.text} on 40 val rows of 20 writers"
+    assert answer.short == "0.50 → 0.75 Hits"
     assert answer.headline == f"Letters: {answer.primary.text}, better"
     assert answer.why == "better beside its own start, the control and the best fixed rule"
     assert [row.metric for row in answer.rows] == ["error", "hits"]

@@ -83,7 +83,7 @@ def finished_runs(project: Path) -> dict[str, Run]:
 
 def command_of(run: Run) -> str:
     """Return the pipelines of a parent, which its name begins with, or the name of a child."""
-    return str(run.info.run_name).partition(" · ")[0]
+    return str(run.info.run_name).partition(" ")[0]
 
 
 def tracked_files(project: Path) -> set[str]:

@@ -195,6 +195,11 @@ class Answer(BaseModel):
         return f"{self.primary.text} on {self.examples} {self.split} {self.noun}s{of}{why}"
 
     @property
+    def short(self) -> str:
+        """Say the primary metric with its values first, for narrow places: ``0.64 → 0.84 AUROC``."""
+        return f"{_short(self.primary.before)} → {_short(self.primary.after)} {self.primary.title}"
+
+    @property
     def headline(self) -> str:
         """Say task, primary metric and verdict in a line: a title."""
         return f"{self.task.capitalize()}: {self.primary.text}, {self.verdict}"

@@ -141,7 +141,11 @@ def open_store(project: Path, *, env: str | None) -> int:
         str(config.ui.port),
     ]
     command += ["--workers", "1"]
-    print(f"http://{config.ui.host}:{config.ui.port} shows {uri}; Ctrl-C ends it")
+    # Without the view's name MLflow opens what it has for language models: traces, judges, prompts.
+    address = (
+        f"http://{config.ui.host}:{config.ui.port}/#/experiments?workflowType=machine_learning"
+    )
+    print(f"{address} shows {uri}; Ctrl-C ends it")
     return serve([sys.executable, "-m", *command])
 
 

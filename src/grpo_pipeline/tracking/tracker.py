@@ -416,9 +416,10 @@ class Tracker:
         if self._runs is None:
             return
         self._told.append(answer)
-        short = [one.primary.text if len(self._told) == 1 else one.headline for one in self._told]
+        # The list of runs shows the first 20 letters of a name.
         command = answer.task if self._name == "__default__" else self._name
-        name = " · ".join([command, f"seed {answer.seeds[0]}", *short])
+        values = "; ".join(one.short for one in self._told)
+        name = f"{command} {values} · seed {answer.seeds[0]}"
         tags = {"verdict": ", ".join(one.verdict for one in self._told)}
         notes = "\n\n".join(one.markdown for one in self._told)
         self._runs.describe(PARENT, name, {**tags, "mlflow.note.content": notes})
