@@ -104,6 +104,17 @@ def test_what_a_verdict_asks_for(changes: dict[str, Any], verdict: str, reason: 
     assert answer.sentence.endswith(reason)
 
 
+def test_without_a_control_nothing_stands_in_its_place() -> None:
+    """Another arm is what the document compares with then, and is named as what it is."""
+    answer = Answer.of(document(not_run="plain"), SUITE)
+    assert (answer.control, answer.primary.text) == ("plain", "Hits 0.75")
+    assert [(row.before, row.difference, row.gap) for row in answer.rows] == [(None, None, "")] * 2
+    assert answer.sentence == "Hits 0.75 on 40 val rows of 20 writers: the control, plain, was not trained"
+    assert "against the arm control (0.50): better, +0.25" in answer.remarks
+    alone = Answer.of(document(baseline_arm="control", own_minus_arms={}), SUITE)
+    assert (alone.primary.text, alone.looked_at, alone.worse) == ("Hits 0.50", 0, ())
+
+
 def test_an_arm_that_was_trained_longer_is_not_called_better() -> None:
     training = document()["training"]
     longer = training | {"mine": training["mine"] | {"steps": 8}}

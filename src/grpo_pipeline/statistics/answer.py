@@ -69,8 +69,10 @@ class Change(BaseModel):
     @property
     def text(self) -> str:
         """Write title, values and difference: ``AUROC 0.64 → 0.84, +0.21 [+0.14, +0.28]``."""
-        if self.before is None or self.after is None or self.difference is None:
-            return f"{self.title}: {self.reason or 'not compared'}"
+        if self.after is None:
+            return f"{self.title}: {self.reason or 'undefined'}"
+        if self.before is None or self.difference is None:
+            return f"{self.title} {self.after:.2f}"
         return f"{self.title} {self.before:.2f} → {self.after:.2f}, {self.gap}"
 
     @property
@@ -246,14 +248,19 @@ class Answer(BaseModel):
             suite: of the task, with the metrics of the document.
         """
         arm, control = comparison["baseline_arm"], comparison["control"]
+        not_run = comparison.get("not_run")
+        is_alone = (
+            not_run is not None or arm == control
+        )  # nothing stands for what training without reward gives
         values = {name: found["metrics"] for name, found in comparison["arms"].items()}
         suite = suite.for_names(values[control])
         directed = (name for name, metric in suite.metrics.items() if metric.better != "none")
         primary = next(iter((*suite.judged, *suite.headline, *directed, *suite.metrics)))
+        theirs, gaps = (
+            ({}, {}) if is_alone else (values[control], comparison["differences"].get(arm, {}))
+        )
         against = {
-            name: change(
-                name, metric, values[control], values[arm], comparison["differences"].get(arm, {})
-            )
+            name: change(name, metric, theirs, values[arm], gaps)
             for name, metric in suite.metrics.items()
         }
         if longer := _longer(comparison, arm):  # more steps alone may explain what is better
@@ -269,7 +276,7 @@ class Answer(BaseModel):
         return cls(
             task=comparison["task"],
             arm=arm,
-            control=control,
+            control=not_run or control,
             split=comparison["split"],
             examples=comparison["n"]["examples"],
             noun=suite.unit.noun,
