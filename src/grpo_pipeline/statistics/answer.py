@@ -5,7 +5,7 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict
 
-from grpo_pipeline.statistics.bar import MET, MISSED
+from grpo_pipeline.statistics.bar import CONTROL, FIXED, MET, MISSED, NOT_SHOWN, SHUFFLED, START
 from grpo_pipeline.statistics.bootstrap import FEW_CLUSTERS
 from grpo_pipeline.statistics.metric import Direction, Metric, MetricSuite
 from grpo_pipeline.statistics.wording import Entry, tone_of
@@ -19,12 +19,12 @@ OF_TONE: dict[str, Verdict] = {
     "same": "no difference shown",
     "": "cannot be shown",
 }
-OF_BAR: dict[str, Learned] = {MET: "yes", MISSED: "no", "not shown": "not shown"}
+OF_BAR: dict[str, Learned] = {MET: "yes", MISSED: "no", NOT_SHOWN: "not shown"}
 WORDS = {  # of the conditions of the bar
-    "start": "its own start",
-    "control": "the control",
-    "shuffled": "its choices for another example",
-    "fixed": "the best fixed rule",
+    START: "its own start",
+    CONTROL: "the control",
+    SHUFFLED: "its choices for another example",
+    FIXED: "the best fixed rule",
 }
 
 
@@ -187,7 +187,7 @@ class Answer(BaseModel):
     @property
     def fixed(self) -> Beside | None:
         """The best rule that needs no training, where one is measured."""
-        return next((one for one in self.conditions if one.kind == "fixed" and one.name), None)
+        return next((one for one in self.conditions if one.kind == FIXED and one.name), None)
 
     @property
     def sentence(self) -> str:
@@ -209,7 +209,7 @@ class Answer(BaseModel):
     @property
     def remarks(self) -> list[str]:
         """Say in a few words each what stands behind the verdict, and what got worse."""
-        remarks = [f"learned from reward: {self.learned}: {self.why}"]
+        remarks = [f"learned from reward: {self.learned} ({self.why})"]
         if self.fixed is not None:
             remarks.append(f"against the best fixed rule, {self.fixed.said}")
         if self.ceiling is not None:
@@ -414,7 +414,7 @@ def _conditions(
     found = comparison.get("bar", {}).get(arm, {}).get(primary, {"conditions": {}})
     for kind, condition in found["conditions"].items():
         other = condition["than"]
-        metrics = (comparison["arms"] if kind == "control" else comparison["baselines"]).get(
+        metrics = (comparison["arms"] if kind == CONTROL else comparison["baselines"]).get(
             other, {"metrics": {}}
         )["metrics"]
         gap = {primary: {key: condition[key] for key in ("value", "ci95")}}
