@@ -5,7 +5,16 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict
 
-from grpo_pipeline.statistics.bar import CONTROL, FIXED, MET, MISSED, NOT_SHOWN, SHUFFLED, START
+from grpo_pipeline.statistics.bar import (
+    CONTROL,
+    FIXED,
+    MET,
+    MISSED,
+    NOT_SHOWN,
+    SHUFFLED,
+    START,
+    longer_than,
+)
 from grpo_pipeline.statistics.bootstrap import FEW_CLUSTERS
 from grpo_pipeline.statistics.metric import Direction, Metric, MetricSuite
 from grpo_pipeline.statistics.wording import Entry, tone_of
@@ -357,11 +366,11 @@ def _verdict(comparison: Mapping[str, Any], arm: str, primary: Change) -> tuple[
 
 def _longer(comparison: Mapping[str, Any], arm: str) -> str:
     """Say by how much an arm was trained longer than the control; empty where it was not."""
-    steps = {name: budget["steps"] for name, budget in comparison.get("training", {}).items()}
-    theirs = steps.get(comparison["control"])
-    if theirs is None or steps.get(arm, 0) <= theirs:
+    training, control = comparison.get("training", {}), comparison["control"]
+    if arm not in longer_than(training, control):
         return ""
-    return f"it was trained for {steps[arm]} steps, the control for {theirs}"
+    own, theirs = training[arm]["steps"], training[control]["steps"]
+    return f"it was trained for {own} steps, the control for {theirs}"
 
 
 def _not_shown(change: Change, reason: str) -> Change:

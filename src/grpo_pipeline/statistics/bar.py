@@ -35,6 +35,14 @@ def has_moved(own: pd.DataFrame, start: pd.DataFrame) -> bool:
     return False
 
 
+def longer_than(training: Mapping[str, Mapping[str, Any]], control: str) -> list[str]:
+    """Return the arms that were trained for more steps than the control, of a document's section ``training``."""
+    if control not in training:
+        return []
+    steps = training[control]["steps"]
+    return [arm for arm, budget in training.items() if budget["steps"] > steps]
+
+
 def judge_bar(
     gaps: Mapping[str, Gaps],
     values: Mapping[str, Mapping[str, Mapping[str, float | None]]],

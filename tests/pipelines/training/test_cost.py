@@ -7,8 +7,9 @@ import pandas as pd
 import pytest
 from tiny_attention import algorithm_params, make_batch, make_data, make_state, make_task, training_params
 
-from grpo_pipeline.pipelines.evaluation.budget import Budget, budget_sentences, longer_than, mean_budget, read_budget
+from grpo_pipeline.pipelines.evaluation.budget import Budget, budget_sentences, mean_budget, read_budget
 from grpo_pipeline.pipelines.training.loop import StepRunner
+from grpo_pipeline.statistics.bar import longer_than
 from grpo_pipeline.tasks.attention.task import AttentionTask
 
 CREDIT = {"advantage": {"method": "mean_only", "credit": "leave_one_out"}}

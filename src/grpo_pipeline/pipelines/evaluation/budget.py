@@ -59,14 +59,6 @@ def mean_budget(budgets: Collection[Budget]) -> Budget:
     )
 
 
-def longer_than(training: Mapping[str, Mapping[str, Any]], control: str) -> list[str]:
-    """Return the arms that were trained for more steps than the control, of a document's section ``training``."""
-    if control not in training:
-        return []
-    steps = training[control]["steps"]
-    return [arm for arm, budget in training.items() if budget["steps"] > steps]
-
-
 def budget_sentences(budgets: Mapping[str, Budget], *, control: str) -> list[str]:
     """Say in one sentence which arms had another budget than the control; nothing where all are equal or none is known."""
     if control not in budgets:

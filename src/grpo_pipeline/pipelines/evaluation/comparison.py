@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from grpo_pipeline.pipelines.evaluation.budget import budget_sentences, longer_than, read_budget
+from grpo_pipeline.pipelines.evaluation.budget import budget_sentences, read_budget
 from grpo_pipeline.pipelines.params import EvaluationParams
 from grpo_pipeline.runs.progress import track
 from grpo_pipeline.statistics.alignment import Rules, align_arms, check_same_units, split_rules
-from grpo_pipeline.statistics.bar import bar_sentences, has_moved, judge_bar
+from grpo_pipeline.statistics.bar import bar_sentences, has_moved, judge_bar, longer_than
 from grpo_pipeline.statistics.bootstrap import (
     NOT_COVERED,
     Estimate,
