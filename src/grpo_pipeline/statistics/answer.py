@@ -199,6 +199,11 @@ class Answer(BaseModel):
         return next((one for one in self.conditions if one.kind == FIXED and one.name), None)
 
     @property
+    def has_intervals(self) -> bool:
+        """Say whether any difference of the short table has an interval."""
+        return any(row.interval is not None for row in self.rows)
+
+    @property
     def sentence(self) -> str:
         """Say the primary metric, on what it rests, and why nothing can be shown."""
         why = f": {self.reason}" if self.reason else ""
@@ -276,6 +281,8 @@ class Answer(BaseModel):
             against = {name: _not_shown(one, longer) for name, one in against.items()}
         verdict, reason = _verdict(comparison, arm, against[primary])
         learned, why = _learned(comparison, arm, primary)
+        if comparison["n"]["clusters"] < FEW_CLUSTERS and learned == "cannot be shown":
+            why = _too_few(comparison["n"])
         told = {
             name: one
             for name, one in against.items()

@@ -37,7 +37,7 @@ def test_where_an_interval_and_its_value_stand(row: Change, expected: list[float
 def test_a_row_without_an_interval_has_no_place_and_one_without_a_difference_is_left_out() -> None:
     drawn = forest([change(0.25), change(None)])
     assert drawn.count('class="row') == 1
-    assert ("no interval" in drawn, places(change(0.25))) == (True, [])
+    assert ("+0.25" in drawn, places(change(0.25))) == (True, [])
 
 
 def test_marks_and_titles_say_what_is_shown_and_no_title_is_markup() -> None:

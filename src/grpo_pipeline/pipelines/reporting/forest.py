@@ -13,7 +13,7 @@ def forest(rows: Sequence[Change]) -> Markup:
     """Return the drawing as HTML.
 
     A row has a scale of its own, since metrics have units of their own. The good side is right in every row: of a metric of
-    which less is better the sign is turned round. A row without an interval shows its number and no place.
+    which less is better the sign is turned round. A row without an interval shows its number and no line.
 
     Args:
         rows: metrics with a difference; others are left out.
@@ -36,7 +36,7 @@ def _places(row: Change) -> Iterator[str]:
     """Yield 0, the interval and the value, in percent of the line's width; 0 stands in the middle."""
     low, high = row.interval or (None, None)
     if row.difference is None or low is None or high is None:
-        yield '<i class="none">no interval</i>'
+        yield '<i class="none"></i>'
         return
     sign = -1 if row.better == "lower" else 1
     reach = max(abs(low), abs(high), abs(row.difference)) or 1.0
