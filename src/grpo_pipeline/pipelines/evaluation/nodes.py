@@ -97,6 +97,12 @@ def state_answer(params: EvaluationParams, comparison: Mapping[str, Any]) -> dic
     return Answer.of(comparison, suite).model_dump(mode="json")
 
 
+def state_grid_answer(params: EvaluationParams, result: Mapping[str, Any]) -> dict[str, Any]:
+    """State what ``compare`` or ``cross_validate`` says, in the same form."""
+    suite = build_suite(params.task, params.metric_options)
+    return Answer.of_grid(result, suite).model_dump(mode="json")
+
+
 def read_commit() -> str:
     """Return the git commit of the code that runs, or "unknown" outside a repository or without git."""
     command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]

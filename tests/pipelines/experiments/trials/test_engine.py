@@ -120,10 +120,10 @@ def test_a_cell_that_raises_stops_no_other_and_is_tried_again(whole, monkeypatch
     monkeypatch.setenv("GRPO_PROGRESS", "lines")
     store, train = Memory(dict(whole.records)), engine.train_trial
 
-    def broken(setup, arm, opened, *, seed):
+    def broken(setup, arm, opened, *, seed, split):
         if seed == 1:
             raise ValueError("loss must be finite,\n got nan")
-        return train(setup, arm, opened, seed=seed)
+        return train(setup, arm, opened, seed=seed, split=split)
 
     monkeypatch.setattr(engine, "train_trial", broken)
     plan = tiny_plan(seeds=(0, 1, 2))
@@ -144,7 +144,7 @@ def test_a_cell_that_raises_stops_no_other_and_is_tried_again(whole, monkeypatch
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, RuntimeError])
 def test_ctrl_c_and_sigterm_stop_at_once_and_all_cells_failing_is_an_error(monkeypatch, error):
-    def stopped(setup, arm, opened, *, seed):
+    def stopped(setup, arm, opened, *, seed, split):
         raise error
 
     monkeypatch.setattr(engine, "train_trial", stopped)
@@ -171,7 +171,7 @@ SPLIT = dict(zip(EXAMPLES.table["core_id"], EXAMPLES.table["split"], strict=True
 
 def of(trial=Trial("grpo", 0), examples=EXAMPLES, **changes):  # noqa: B008 - frozen
     arm = resolve_tiny(**changes)[trial.arm]
-    return trial_digest(KIT, arm, trial, examples)
+    return trial_digest(KIT, arm, trial, examples, split="test")
 
 
 def test_whatever_decides_the_result_changes_the_digest_and_other_arms_do_not():

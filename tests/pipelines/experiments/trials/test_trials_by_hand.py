@@ -24,13 +24,15 @@ def arm(*, rule: str = "policy", **parameters: Any) -> Any:
 def digest(monkeypatch: pytest.MonkeyPatch) -> Any:
     """``digest(arm, seed=…, …)``: the digest of a trial whose examples, task and code are what is given."""
 
-    def of(one: Any, *, seed: int = 0, examples: str = "e", run: str = "r", source: str = "s", split: Any = None) -> str:
+    def of(
+        one: Any, *, seed: int = 0, examples: str = "e", run: str = "r", source: str = "s", split: Any = None, scored: str = "val"
+    ) -> str:
         monkeypatch.setattr(engine, "examples_of", lambda setup, trial, given: f"{given} {trial.split}")
         monkeypatch.setattr(engine, "open_task", lambda setup, arm, there: f"task of {there}")
         monkeypatch.setattr(engine, "data_of", lambda setup, arm, there: f"data of {there}")
         monkeypatch.setattr(engine, "run_digest", lambda *given, seed: f"{run} {given} {seed}")
         monkeypatch.setattr(engine, "source_digest", lambda task: f"{source} of {task}")
-        return engine.trial_digest(SimpleNamespace(task="t"), one, Trial("a", seed, split=split), examples)
+        return engine.trial_digest(SimpleNamespace(task="t"), one, Trial("a", seed, split=split), examples, split=scored)
 
     return of
 
@@ -38,11 +40,11 @@ def digest(monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_each_ingredient_of_a_trial_alone_changes_its_digest(digest: Any) -> None:
     base = digest(arm(model={"points": 3, "width": 8}))
     assert digest(arm(model={"width": 8, "points": 3})) == base  # the order of keys says nothing
-    changed = {"seed": 1}, {"examples": "f"}, {"run": "q"}, {"source": "c"}, {"split": {"a": "val"}}
+    changed = {"seed": 1}, {"examples": "f"}, {"run": "q"}, {"source": "c"}, {"split": {"a": "val"}}, {"scored": "test"}
     others = [digest(arm(model={"points": 3, "width": 8}), **one) for one in changed]
     others += [digest(arm(model={"points": 4, "width": 8})), digest(arm(model={"points": 3}))]
     others += [digest(arm(rule="other", model={"points": 3, "width": 8}))]
-    assert len({base, *others}) == 9
+    assert len({base, *others}) == 10
 
 
 def test_the_code_of_a_trial_is_all_that_trains_and_the_versions(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,7 +179,7 @@ def test_a_trial_keeps_all_rows_and_the_last_checkpoint(monkeypatch: pytest.Monk
 def test_the_record_of_a_trial_says_how_it_went(monkeypatch: pytest.MonkeyPatch, keeps: bool) -> None:
     monkeypatch.setattr(engine, "open_trial", lambda *given: SimpleNamespace(memory="memory of this one"))
     done = setup.Trained("predictions", [{"step": 0}], "weights")
-    monkeypatch.setattr(engine, "train_trial", lambda setup, arm, opened, *, seed: done)
+    monkeypatch.setattr(engine, "train_trial", lambda setup, arm, opened, *, seed, split: done)
     clock = iter([10.0, 12.5])
     monkeypatch.setattr(engine.time, "perf_counter", lambda: next(clock))
     bench = Bench(SimpleNamespace(task="t"), "examples", lambda rows, rule: {f"{rows} {rule}": 0.5}, keeps_weights=keeps)
@@ -218,7 +220,7 @@ def test_the_rest_takes_as_long_as_the_trials_of_this_run() -> None:
     assert shortened([*"abcdefgh"]) == "a, b, c, d, e, f and 2 more"
 
 
-def test_what_is_fitted_in_the_place_of_an_arm_gets_the_test_rows_and_the_seed_of_its_trial(
+def test_what_is_fitted_in_the_place_of_an_arm_gets_the_scored_rows_and_the_seed_of_its_trial(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: list[Any] = []
@@ -226,8 +228,8 @@ def test_what_is_fitted_in_the_place_of_an_arm_gets_the_test_rows_and_the_seed_o
     task = SimpleNamespace(rows=lambda data, split: (data, split))
     fitted = SimpleNamespace(description=SimpleNamespace(baseline="forest"))
     opened = setup.Opened(task, "data", {})
-    found = setup.train_trial(SimpleNamespace(task="attention"), fitted, opened, seed=7)
-    assert asked == [(task, "data", ["forest"], ("data", "test"), 7)]
+    found = setup.train_trial(SimpleNamespace(task="attention"), fitted, opened, seed=7, split="val")
+    assert asked == [(task, "data", ["forest"], ("data", "val"), 7)]
     assert (found.predictions, found.metric_rows, found.weights) == ("rows", [], None)
 
 
@@ -236,9 +238,9 @@ def test_an_arm_is_trained_and_predicts_with_the_seed_of_its_trial(monkeypatch: 
     monkeypatch.setattr(setup, "train_weights", lambda *given, seed: asked.append((*given, seed)) or ("weights", [{"step": 0}]))
     monkeypatch.setattr(setup.nodes, "predict", lambda *given: asked.append(given) or ("predictions", None, None))
     trained = SimpleNamespace(algorithm="algorithm", training="training", description=SimpleNamespace(baseline=None))
-    found = setup.train_trial(SimpleNamespace(task="t"), trained, setup.Opened("task", "data", {}), seed=7)
+    found = setup.train_trial(SimpleNamespace(task="t"), trained, setup.Opened("task", "data", {}), seed=7, split="val")
     assert asked == [
         ("algorithm", "training", "task", "data", 7),
-        ("algorithm", "training", 7, "task", "data", "weights"),
+        ("algorithm", "training", 7, "task", "data", "weights", "val"),
     ]
     assert (found.predictions, found.metric_rows, found.weights) == ("predictions", [{"step": 0}], "weights")

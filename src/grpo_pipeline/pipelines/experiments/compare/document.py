@@ -278,7 +278,7 @@ def compare_trials(
     document = {
         "task": plan.task,
         "control": params.control,
-        "split": evaluation.split,
+        "split": params.split,
         "n": {"examples": len(scores.cores), "clusters": clusters, "cluster": evaluation.cluster},
         "seeds": list(params.seeds),
         "primary_metrics": list(params.primary_metrics),

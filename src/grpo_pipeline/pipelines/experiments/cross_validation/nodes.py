@@ -26,7 +26,7 @@ from grpo_pipeline.pipelines.experiments.trials.engine import Bench, run_trials
 from grpo_pipeline.pipelines.experiments.trials.records import StoredTrials, TrialRecord
 from grpo_pipeline.pipelines.experiments.trials.setups import find_setup
 from grpo_pipeline.pipelines.params import CrossValidationParams, EvaluationParams
-from grpo_pipeline.pipelines.reporting.page import plain
+from grpo_pipeline.pipelines.reporting.page import Page, configuration_text, plain, render
 from grpo_pipeline.runs.process import run_identity
 from grpo_pipeline.statistics.metric import Metric, MetricSuite
 from grpo_pipeline.tasks import find_task
@@ -205,6 +205,21 @@ def write_summary(evaluation: EvaluationParams, result: Document) -> str:
 def draw_folds(evaluation: EvaluationParams, result: Document) -> Figure:
     """Draw the primary metrics of every arm, with each fold."""
     return tables.draw(result, metrics_of(evaluation, result))
+
+
+def render_page(
+    evaluation: EvaluationParams,
+    result: Document,
+    answer: Document,
+    figure: bytes,
+    parameters: Mapping[str, Any],
+) -> str:
+    """Put answer, tables and figure on one self-contained HTML page."""
+    task, metrics = evaluation.task, metrics_of(evaluation, result)
+    parts = {"figure": figure, **tables.page_parts(result, metrics)}
+    configuration = configuration_text(parameters, task)
+    noun = find_task(task).noun
+    return render(Page("cross_validation.html", result, answer, noun, configuration, parts))
 
 
 def suite_of(evaluation: EvaluationParams) -> MetricSuite:

@@ -93,6 +93,9 @@ class GridParams(BaseModel):
 class CompareParams(GridParams):
     """How the arms of a grid are compared (``<task>.compare``)."""
 
+    split: Literal["val", "test"] = Field(
+        description="the split that is scored: val to choose by, test to report on what was chosen"
+    )
     primary_metrics: tuple[str, ...] = Field(
         min_length=1, description="the metrics whose p-values are corrected together"
     )

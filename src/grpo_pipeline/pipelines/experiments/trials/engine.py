@@ -46,12 +46,14 @@ DECIDING = (
 )
 
 
-def trial_digest(setup: TaskSetup, arm: ResolvedArm, trial: Trial, examples: Any) -> str:
+def trial_digest(
+    setup: TaskSetup, arm: ResolvedArm, trial: Trial, examples: Any, *, split: str
+) -> str:
     """Return the digest of one trial; two trials with the same one have the same result (on one machine)."""
     there = examples_of(setup, trial, examples)
     task = open_task(setup, arm, there)
     run = run_digest(arm.algorithm, arm.training, task, data_of(setup, arm, there), seed=trial.seed)
-    parameters = json.dumps(arm.parameters, sort_keys=True)
+    parameters = json.dumps({"scored": split, **arm.parameters}, sort_keys=True)
     return hashlib.sha256(
         "\n".join([run, parameters, arm.description.rule, source_digest(setup.task)]).encode()
     ).hexdigest()
@@ -85,12 +87,14 @@ class Bench:
         setup: the task.
         examples: its data, with the split that is used where a trial has none of its own.
         score: the metrics that are written beside a trial's rows.
+        split: the split whose rows are scored.
         keeps_weights: whether the final weights are stored.
     """
 
     setup: TaskSetup
     examples: Any
     score: Score
+    split: str = "test"
     keeps_weights: bool = False
 
 
@@ -111,7 +115,9 @@ def run_trials(
         CompareError: after the last trial, if no trial of the plan is finished.
     """
     digests = {
-        trial.key: trial_digest(bench.setup, plan.arms[trial.arm], trial, bench.examples)
+        trial.key: trial_digest(
+            bench.setup, plan.arms[trial.arm], trial, bench.examples, split=bench.split
+        )
         for trial in plan.trials
     }
     finished = {
@@ -157,7 +163,7 @@ def run_trial(
     )
     try:
         opened = open_trial(bench.setup, arm, trial, bench.examples, memory)
-        done = train_trial(bench.setup, arm, opened, seed=trial.seed)
+        done = train_trial(bench.setup, arm, opened, seed=trial.seed, split=bench.split)
         metrics = bench.score(done.predictions, arm.description.rule)
     except Exception as error:  # noqa: BLE001 - whatever one trial raises is written down, and the other trials go on
         lost = replace(header, seconds=time.perf_counter() - start, reason=reason_of(error))
