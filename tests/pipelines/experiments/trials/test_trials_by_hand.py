@@ -8,8 +8,9 @@ import torch
 from tiny_attention import algorithm_params, training_params
 
 from grpo_pipeline.core.storage.checkpoint import Checkpoint
-from grpo_pipeline.pipelines.experiments.trials import engine, setup, setups
-from grpo_pipeline.pipelines.experiments.trials.engine import Bench, Pace, reason_of, run_trial, shortened
+from grpo_pipeline.pipelines.experiments.trials import engine, executor, setup, setups
+from grpo_pipeline.pipelines.experiments.trials.engine import Bench, Pace, record_of, shortened
+from grpo_pipeline.pipelines.experiments.trials.executor import Job, Place, reason_of
 from grpo_pipeline.pipelines.experiments.trials.records import Trial
 from grpo_pipeline.pipelines.experiments.trials.setups import InitialWeights, StageParams
 
@@ -177,29 +178,78 @@ def test_a_trial_keeps_all_rows_and_the_last_checkpoint(monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("keeps", [False, True])
 def test_the_record_of_a_trial_says_how_it_went(monkeypatch: pytest.MonkeyPatch, keeps: bool) -> None:
-    monkeypatch.setattr(engine, "open_trial", lambda *given: SimpleNamespace(memory="memory of this one"))
-    done = setup.Trained("predictions", [{"step": 0}], "weights")
-    monkeypatch.setattr(engine, "train_trial", lambda setup, arm, opened, *, seed, split: done)
+    monkeypatch.setattr(executor, "open_trial", lambda *given: SimpleNamespace(memory="memory of this one"))
+    done, asked = setup.Trained("predictions", [{"step": 0}], "weights"), []
+    monkeypatch.setattr(executor, "train_trial", lambda *given, seed, split: asked.append((seed, split)) or done)
     clock = iter([10.0, 12.5])
-    monkeypatch.setattr(engine.time, "perf_counter", lambda: next(clock))
-    bench = Bench(SimpleNamespace(task="t"), "examples", lambda rows, rule: {f"{rows} {rule}": 0.5}, keeps_weights=keeps)
-    record, memory = run_trial(arm(rule="own", x=1), Trial("a", 3, "2"), bench, digest="d", memory="before")
+    monkeypatch.setattr(executor.time, "perf_counter", lambda: next(clock))
+    bench = Bench(SimpleNamespace(task="t"), "examples", lambda rows, rule: {f"{rows} {rule}": 0.5})
+    job = Job(1, Trial("a", 3, "2"), arm(rule="own", x=1))
+    outcome, memory = executor.train(job, Place(bench.setup, "examples", "val", keeps), "before")
+    record = record_of(job, outcome, bench, digest="d")
     header = record.header
     assert (header.key, header.task, header.arm, header.seed, header.fold) == ("a.seed3.fold2", "t", "a", 3, "2")
     assert (header.status, header.seconds, header.digest, header.parameters) == ("finished", 2.5, "d", {"x": 1})
     assert (header.metrics, header.reason, record.traceback) == ({"predictions own": 0.5}, None, None)
     assert (record.predictions, record.metric_rows) == ("predictions", [{"step": 0}])
-    assert (record.weights, memory) == ("weights" if keeps else None, "memory of this one")
+    assert (record.weights, memory, asked) == ("weights" if keeps else None, "memory of this one", [(3, "val")])
 
 
 def test_a_trial_that_fails_leaves_the_memory_of_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any) -> Any:
         raise RuntimeError("no\n  data")
 
-    monkeypatch.setattr(engine, "open_trial", refuse)
-    record, memory = run_trial(arm(), Trial("a", 0), Bench(SimpleNamespace(task="t"), None, dict), digest="d", memory="before")
+    monkeypatch.setattr(executor, "open_trial", refuse)
+    job, bench = Job(1, Trial("a", 0), arm()), Bench(SimpleNamespace(task="t"), None, dict)
+    outcome, memory = executor.train(job, Place(bench.setup, None, "val", False), "before")
+    record = record_of(job, outcome, bench, digest="d")
     assert (record.header.status, record.header.reason, memory) == ("failed", "RuntimeError: no data", "before")
     assert "refuse" in record.traceback
+
+
+def test_rows_that_cannot_be_scored_fail_their_trial_alone() -> None:
+    def score(rows: Any, rule: str) -> Any:
+        raise ValueError(f"no {rule}")
+
+    outcome = executor.Outcome(1.5, setup.Trained("rows", [], None))
+    record = record_of(Job(1, Trial("a", 0), arm(rule="own")), outcome, Bench(SimpleNamespace(task="t"), None, score), digest="d")
+    assert (record.header.status, record.header.reason, record.header.seconds) == ("failed", "no own", 1.5)
+    assert (record.predictions, "no own" in record.traceback) == (None, True)
+
+
+def test_a_process_takes_the_seeds_that_it_knows_before_new_ones_before_those_of_others() -> None:
+    jobs = [Job(number, Trial(name, seed, fold), arm()) for number, (name, seed, fold) in enumerate(
+        [("a", 0, None), ("b", 0, None), ("a", 1, None), ("b", 1, None), ("c", 1, "0")]
+    )]  # fmt: skip
+    one, two = (SimpleNamespace(seeds=set()) for _ in range(2))
+    lanes, taken = [one, two], []
+    for lane in (one, two, two, one, one):
+        job = executor.choose(jobs, lane, lanes)
+        lane.seeds.add(executor.start_of(job))
+        taken.append(job.trial.key)
+    # The last one is of another fold, and so of another start: new to both.
+    assert taken == ["a.seed0", "a.seed1", "b.seed1", "b.seed0", "c.seed1.fold0"]
+    assert jobs == []
+    left = [Job(1, Trial("z", 1), arm())]
+    assert executor.choose(left, one, lanes).trial.key == "z.seed1"  # nobody waits where work is left
+
+
+def test_a_trial_is_alone_on_a_gpu_and_one_a_core_elsewhere_unless_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def arms(*devices: str) -> list[Any]:
+        return [SimpleNamespace(training=SimpleNamespace(device=device)) for device in devices]
+
+    monkeypatch.setattr(executor, "usable_cores", lambda: 6)
+    monkeypatch.setattr(executor.torch, "get_num_threads", lambda: 2)
+    monkeypatch.setattr(executor.torch.cuda, "is_available", lambda: False)
+    assert executor.count_workers(None, arms("cpu", "auto")) == 3
+    assert executor.count_workers(5, arms("cuda")) == 5
+    assert executor.count_workers(None, arms("cpu", "cuda:1")) == 1
+    monkeypatch.setattr(executor.torch, "get_num_threads", lambda: 8)
+    assert executor.count_workers(None, arms("cpu")) == 1
+    monkeypatch.setattr(executor.torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(executor.torch, "get_num_threads", lambda: 1)
+    assert executor.count_workers(None, arms("auto")) == 1
+    assert executor.count_workers(None, arms("cpu")) == 6
 
 
 def test_reasons_are_one_sentence() -> None:

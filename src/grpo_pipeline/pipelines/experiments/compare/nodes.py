@@ -14,6 +14,7 @@ from grpo_pipeline.pipelines.experiments.compare.document import compare_trials
 from grpo_pipeline.pipelines.experiments.compare.tables import forest
 from grpo_pipeline.pipelines.experiments.trials.arms import CompareParams, ResolvedArm, resolve_arms
 from grpo_pipeline.pipelines.experiments.trials.engine import Bench, run_trials
+from grpo_pipeline.pipelines.experiments.trials.executor import count_workers
 from grpo_pipeline.pipelines.experiments.trials.records import (
     Plan,
     StoredTrials,
@@ -95,6 +96,7 @@ def train_trial(
         score,
         split=params.split,
         keeps_weights=params.keep == "weights",
+        workers=count_workers(params.workers, plan.arms.values()),
     )
     yield from run_trials(plan, bench, before)
 
