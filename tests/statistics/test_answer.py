@@ -75,7 +75,7 @@ def test_every_figure_of_the_document_stands_in_its_place() -> None:
     others = [(one.name, one.change.before, one.change.said) for one in answer.arms]
     assert others == [("control", 0.5, "Better, +0.25"), ("third", 0.625, "No difference shown")]
     assert (answer.seeds, answer.not_covered, answer.commit, answer.run) == ((3,), "the luck of a seed", "0123abc", "r")
-    assert answer.cost["mine"].model_dump() == {"steps": 7, "samples": 70, "reward_calls": None}
+    assert answer.cost["mine"].model_dump() == COST | {"seconds": None}
     assert Answer.model_validate(answer.model_dump(mode="json")) == answer
 
 
@@ -240,3 +240,12 @@ def test_where_less_is_better_the_best_arm_has_the_greatest_fall() -> None:
         part["metrics"] = {"error": part["metrics"]["hits"]}
     result["differences"] = {arm: {"error": gaps["hits"]} for arm, gaps in result["differences"].items()}
     assert Answer.of_grid(result, SUITE).arm == "down"
+
+
+def test_the_cost_is_told_with_the_time_that_it_took() -> None:
+    answer = Answer.of(document(), SUITE, seconds={"mine": 90.0})
+    assert answer.remarks[-1] == "cost of mine: 7 steps, 70 samples, 1.5 min"
+    assert Answer.of(document(), SUITE).remarks[-1] == "cost of mine: 7 steps, 70 samples"
+    trials = {"mine.seed0": {"seconds": 10.0}, "mine.seed1": {"seconds": 20.0}, "control.seed0": {"seconds": None}}
+    found = Answer.of_grid(grid(mine=corrected(0.25, 0.125, 0.375)) | {"trials": trials, "training": {"mine": COST}}, SUITE)
+    assert found.cost["mine"].text == "7 steps, 70 samples, 15 s"

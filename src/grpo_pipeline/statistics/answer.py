@@ -121,6 +121,7 @@ class Cost(BaseModel):
         steps: batches that it learned from.
         samples: that were drawn for them; None where it was not counted.
         reward_calls: samples, or parts of samples, whose reward was measured; None where it was not counted.
+        seconds: of its training steps, of a grid's trial with its evaluation; None where they are not known.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -128,6 +129,17 @@ class Cost(BaseModel):
     steps: int
     samples: int | None
     reward_calls: int | None
+    seconds: float | None = None
+
+    @property
+    def text(self) -> str:
+        """Write the counts that are known: ``115 steps, 14,720 samples, 14,720 reward calls, 3.4 min``."""
+        counts = {"steps": self.steps, "samples": self.samples, "reward calls": self.reward_calls}
+        parts = [f"{count:,} {what}" for what, count in counts.items() if count]
+        if self.seconds is not None:
+            minutes = self.seconds / 60
+            parts.append(f"{minutes:.1f} min" if minutes >= 1 else f"{self.seconds:.0f} s")
+        return ", ".join(parts)
 
 
 class Answer(BaseModel):
@@ -164,6 +176,8 @@ class Answer(BaseModel):
         cost: arm -> cost.
         commit: of the code.
         run: identity of the run.
+        scored: digest of the names, labels and clusters of the examples that were scored.
+        machine: processor, cores and threads that computed.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -197,6 +211,8 @@ class Answer(BaseModel):
     cost: dict[str, Cost]
     commit: str
     run: str = ""
+    scored: str = ""
+    machine: str = ""
 
     @property
     def fixed(self) -> Beside | None:
@@ -263,6 +279,8 @@ class Answer(BaseModel):
             remarks.append(
                 f"the same for every input, do not read it: {', '.join(self.same_everywhere)}"
             )
+        if (spent := self.cost.get(self.arm)) is not None:
+            remarks.append(f"cost of {self.arm}: {spent.text}")
         return [*remarks, *self.notes]
 
     @property
@@ -278,12 +296,19 @@ class Answer(BaseModel):
         return "\n".join([*lines, "", head, "|---|---|---|---|---|", *rows])
 
     @classmethod
-    def of(cls, comparison: Mapping[str, Any], suite: MetricSuite) -> Self:
+    def of(
+        cls,
+        comparison: Mapping[str, Any],
+        suite: MetricSuite,
+        *,
+        seconds: Mapping[str, float] | None = None,
+    ) -> Self:
         """Read the answer from a comparison document (docs/metrics.md).
 
         Args:
             comparison: the document, whose ``baseline_arm`` is the arm that is spoken of; of a grid what ``of_grid`` makes.
             suite: of the task, with the metrics of the document.
+            seconds: of each arm's training.
         """
         arm, control = comparison["baseline_arm"], comparison["control"]
         not_run = comparison.get("not_run")
@@ -351,11 +376,15 @@ class Answer(BaseModel):
             not_covered=comparison["interval"].get("not_covered", ""),
             notes=tuple(comparison.get("notes", ())),
             cost={
-                name: Cost(**{key: one for key, one in budget.items() if key in Cost.model_fields})
+                name: Cost(
+                    **{key: one for key, one in budget.items() if key in Cost.model_fields},
+                    seconds=(seconds or {}).get(name),
+                )
                 for name, budget in comparison.get("training", {}).items()
             },
             commit=comparison["commit"],
             run=comparison.get("run", ""),
+            scored=comparison["n"].get("digest", ""),
         )
 
     @classmethod
@@ -396,7 +425,12 @@ class Answer(BaseModel):
             "seeds": seeds[control] if isinstance(seeds, Mapping) else seeds,
             "split": result.get("split", "out-of-fold"),
         }
-        return cls.of({**result, **read}, suite)
+        took: dict[str, list[float]] = {}
+        for key, trial in result.get("trials", {}).items():
+            if trial["seconds"] is not None:
+                took.setdefault(key.split(".seed")[0], []).append(trial["seconds"])
+        seconds = {arm: sum(each) / len(each) for arm, each in took.items()}
+        return cls.of({**result, **read}, suite, seconds=seconds)
 
 
 def _short(value: float | None) -> str:
