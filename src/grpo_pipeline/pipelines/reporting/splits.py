@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
+from grpo_pipeline.statistics.answer import cluster_noun
 from grpo_pipeline.statistics.bootstrap import FEW_CLUSTERS
 
 SPLITS = ("train", "val", "test")
@@ -26,7 +27,8 @@ def split_lines(table: pd.DataFrame, *, task: str, noun: str, cluster: str) -> I
     labels = table["label"].dropna() if "label" in table else pd.Series(dtype=object)
     classes = sorted(labels.unique()) if 1 < labels.nunique() <= MOST_LABELS else []
     clusters = [cluster] if cluster in table else []
-    heads = [task, f"{noun}s", *(f"{name}s" for name in clusters)]
+    called = cluster_noun({"cluster": cluster})
+    heads = [task, f"{noun}s", *(f"{called}s" for _ in clusters)]
     heads += [f"label {one:g}" for one in classes]
     rows = []
     for split in shown:
@@ -42,7 +44,7 @@ def split_lines(table: pd.DataFrame, *, task: str, noun: str, cluster: str) -> I
         ]
         yield "  ".join([first, *others])
     if clusters:
-        yield from power_lines(table.loc[table["split"] == "test", cluster].nunique(), cluster)
+        yield from power_lines(table.loc[table["split"] == "test", cluster].nunique(), called)
 
 
 def power_lines(clusters: int, cluster: str) -> Iterator[str]:
