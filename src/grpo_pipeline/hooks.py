@@ -202,13 +202,7 @@ class DataHooks:
         from grpo_pipeline.pipelines.reporting.splits import split_lines
 
         cluster = str((self._parameters.get(name) or {})["evaluation"]["cluster"])
-        noun = cluster.removesuffix("_id")
-        lines = split_lines(
-            table.rename(columns={cluster: noun}),
-            task=name,
-            noun=find_task(name).noun,
-            cluster=noun,
-        )
+        lines = split_lines(table, task=name, noun=find_task(name).noun, cluster=cluster)
         say("\n".join(lines))
 
 

@@ -8,14 +8,14 @@ from grpo_pipeline.pipelines.reporting.splits import power_lines, split_lines
 TABLE = pd.DataFrame(
     {
         "split": ["train"] * 4 + ["test"] * 2 + ["val", ""],
-        "patient": ["a", "a", "b", "c", "d", "d", "e", "f"],
+        "patient_id": ["a", "a", "b", "c", "d", "d", "e", "f"],
         "label": [0, 1, 1, None, 0, 1, 0, 1],
     }
 )
 
 
 def test_each_split_is_counted_and_what_is_in_none_is_left_out():
-    assert list(split_lines(TABLE, task="letters", noun="image", cluster="patient")) == [
+    assert list(split_lines(TABLE, task="letters", noun="image", cluster="patient_id")) == [
         "letters  images  patients  label 0  label 1",
         "train         4         3        1        2",
         "val           1         1        1        0",
