@@ -5,7 +5,9 @@ A dataset that one box reads of another is drawn between the two, and so is each
 over one dataset, and reads itself what is left (docs/decisions/0081-boxes-of-the-graph.md).
 """
 
-from collections.abc import Collection, Mapping
+import warnings
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Literal
 
 from kedro.pipeline import Node, Pipeline
@@ -16,6 +18,15 @@ EVALUATION = "evaluation"
 # Parts that are not a box of their own: the page belongs to the evaluation, the first step to the training.
 INSIDE = {"report": "evaluation.report"}
 FIRST_STEP = "probe"
+TRAINS = "-train_"  # between the task and an arm or a stage
+
+
+@contextmanager
+def unlike_names() -> Iterator[None]:
+    """Let a box be named unlike what is in it, and a node have a picture, which is new in Kedro: both without its warnings."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "One or more dataset names|The 'preview_fn' feature")
+        yield
 
 
 def collect_results(**results: Any) -> dict[str, Any]:
@@ -84,8 +95,8 @@ def with_boxes(pipeline: Pipeline, task: str, *, trained: Collection[str]) -> Pi
 
     def box(namespace: str) -> str:
         _, part, *inner = namespace.split(".")
-        name = f"train_{part}" if part in trained else INSIDE.get(part, part)
-        return ".".join([f"{task}-{name}", *(place for place in inner if place != FIRST_STEP)])
+        name = TRAINS + part if part in trained else f"-{INSIDE.get(part, part)}"
+        return ".".join([task + name, *(place for place in inner if place != FIRST_STEP)])
 
     return Pipeline([node._copy(namespace=box(node.namespace)) for node in pipeline.nodes])
 
@@ -114,7 +125,7 @@ def _node(function: Any, inputs: Any, outputs: Any, namespace: str) -> Node:
 
 
 def _last(task: str, part: str, trained: Collection[str]) -> str:
-    return f"{task}.{part}" + (".finish" if part in trained else "")
+    return f"{task}.{part}" + (".results" if part in trained else "")
 
 
 def _short(name: str) -> str:

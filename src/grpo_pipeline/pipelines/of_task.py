@@ -3,7 +3,7 @@
 from kedro.pipeline import Pipeline
 
 from grpo_pipeline.pipelines.arms import Arms, arms_of
-from grpo_pipeline.pipelines.boxes import hand_over, lookup, read_rest, with_boxes
+from grpo_pipeline.pipelines.boxes import hand_over, lookup, read_rest, unlike_names, with_boxes
 from grpo_pipeline.pipelines.evaluation.pipeline import create_baselines, create_sampling
 from grpo_pipeline.pipelines.evaluation.pipeline import create_pipeline as create_evaluation
 from grpo_pipeline.pipelines.experiments.compare.pipeline import create_pipeline as create_compare
@@ -23,6 +23,7 @@ from grpo_pipeline.tasks.spec import TaskSpec
 PROBE = ("probe_table", "probe_step_metrics")
 
 
+@unlike_names()
 def task_pipelines(spec: TaskSpec, own: Arms | None = None) -> dict[str, Pipeline]:
     """Return the pipelines of one task by name: end to end under its own, every other one with its name in front.
 

@@ -4,14 +4,12 @@ Beside it, the frames of an animation of the training come out of the last check
 """
 
 import base64
-import warnings
 from collections.abc import Collection, Mapping
 from functools import partial, update_wrapper
 from importlib.resources import files
 
 from kedro.pipeline import Node, Pipeline
 from kedro.pipeline.preview_contract import ImagePreview
-from kedro.utils import KedroExperimentalWarning
 
 from grpo_pipeline.pipelines.step.pipeline import ALGORITHM, TRAINING
 from grpo_pipeline.pipelines.step.pipeline import create_pipeline as create_step_pipeline
@@ -35,9 +33,9 @@ def create_pipeline(task: str, arm: str, *, own: Collection[str] = ()) -> Pipeli
     }
     inputs = [ALGORITHM, TRAINING, "params:seed", "task", "data", "model"]
     outputs = ["predictions", "rollouts", "showcase"]  # what the evaluation and the report read
-    predict = Node(nodes.predict, inputs, outputs, name="predict", namespace="finish")
+    predict = Node(nodes.predict, inputs, outputs, name="predict", namespace="results")
     develop = Node(
-        nodes.develop, ["checkpoint"], "frames", name="develop_frames", namespace="finish"
+        nodes.develop, ["checkpoint"], "frames", name="develop_frames", namespace="results"
     )
     return Pipeline(
         _training({**sections, "task": task}) + Pipeline([predict, develop]),
@@ -130,9 +128,8 @@ def _training(sections: Mapping[str, str]) -> Pipeline:
         },
         parameters={ALGORITHM: ALGORITHM, TRAINING: TRAINING},
     )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", KedroExperimentalWarning)  # of previews
-        loop = Node(
+    rest = [
+        Node(
             train,
             [
                 ALGORITHM,
@@ -147,22 +144,20 @@ def _training(sections: Mapping[str, str]) -> Pipeline:
             ["metric_rows", "checkpoint"],
             name="train",
             preview_fn=picture_loop,
-        )
-    rest = [
-        loop,
+        ),
         Node(
             nodes.calibrate,
             ["params:seed", "task", "data", "checkpoint"],
             "calibration",
             name="calibrate",
-            namespace="finish",
+            namespace="export",
         ),
         Node(
             nodes.export_model,
             ["task", "checkpoint", "calibration", "data"],
             "model",
             name="export_model",
-            namespace="finish",
+            namespace="export",
         ),
     ]
     return Pipeline([*start, *rest]) + probe
