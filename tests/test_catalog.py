@@ -74,11 +74,11 @@ def test_kedros_own_session_has_the_arms_and_stages_of_its_parameters(opened: Op
 
     opened("busi_outlined")
     names = {node.name for node in pipelines["attention_train"].nodes}
-    assert any(name.startswith("attention.pretraining.") for name in names)
+    assert any(name.startswith("attention-train_pretraining.") for name in names)
     opened("busi")
     names = {node.name for node in pipelines["attention_train"].nodes}
-    assert not any(name.startswith("attention.pretraining.") for name in names)
-    assert any(name.startswith("attention.prior.") for name in names)
+    assert not any(name.startswith("attention-train_pretraining.") for name in names)
+    assert any(name.startswith("attention-train_prior.") for name in names)
 
 
 def names_of(*pipelines: Pipeline) -> set[str]:
