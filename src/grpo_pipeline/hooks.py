@@ -236,21 +236,22 @@ class SummaryHooks:
             text = reward_audit_text(document, is_brief=task in self._comparisons)
             console.print(f"{task}.reward_audit, {text}", markup=False, soft_wrap=True)
         self._rewards.clear()
-        for task in dict.fromkeys([*self._comparisons, *self._answers]):
-            answer = self._answers.get(task)
+        for name in dict.fromkeys([*self._comparisons, *self._answers, *self._summaries]):
+            answer = self._answers.get(name)
             # A run that ends with the comparison has stated no answer.
-            if task in self._comparisons and (self._with_details or answer is None):
-                for part in comparison_tables(self._comparisons[task]):
-                    console.print(part)
+            if self._with_details or answer is None:
+                if name in self._comparisons:
+                    for part in comparison_tables(self._comparisons[name]):
+                        console.print(part)
+                if name in self._summaries:
+                    console.print(self._summaries[name], markup=False, soft_wrap=True)
             if answer is not None:
                 for part in answer_parts(Answer.model_validate(answer)):
                     console.print(part)
-            self._print_places(console, catalog, page=f"{task}.report")
+            page = "report" if name in self._comparisons else "page"
+            self._print_places(console, catalog, page=f"{name}.{page}")
         self._comparisons.clear()
         self._answers.clear()
-        for name, text in self._summaries.items():
-            console.print(text, markup=False, soft_wrap=True)
-            self._print_places(console, catalog, page=f"{name}.page")
         self._summaries.clear()
         for name, text in self._audits.items():
             console.print(f"{name}\n{text}", markup=False, soft_wrap=True)

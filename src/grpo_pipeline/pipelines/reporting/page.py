@@ -51,11 +51,11 @@ def render(page: Page) -> str:
     return template(page.layout).render(
         comparison=page.comparison,
         answer=answer,
-        forest=forest(answer.rows),
+        forest=forest(answer.table, one_scale=bool(answer.others)),
         colours=colour_of(
             page.comparison["arms"],
             control=page.comparison["control"],
-            shown=page.comparison["baseline_arm"],
+            shown=answer.arm,
         ),
         noun=page.noun,
         configuration=page.configuration,
