@@ -12,5 +12,5 @@ class MemoryDataset(io.MemoryDataset):
     """Kedro's, with the entry's ``description`` under ``kedro-viz`` as its preview."""
 
     def preview(self) -> TextPreview:
-        """Return what the value is."""
-        return TextPreview(self.metadata["kedro-viz"]["description"])
+        """Return what the value is; nothing where the entry does not say it."""
+        return TextPreview((self.metadata or {}).get("kedro-viz", {}).get("description", ""))

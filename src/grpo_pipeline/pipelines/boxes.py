@@ -64,7 +64,8 @@ def hand_over(
         evaluate: the evaluation and its report, with ``<task>.<part>…`` as inputs.
         trained: the parts that train, arms and stages.
     """
-    read = _by_part(made, evaluate.inputs(), without=(EVALUATION,))
+    shared = {f"{task}.task", f"{task}.data"}  # drawn between the boxes, whoever reads them
+    read = _by_part(made, evaluate.inputs() - shared, without=(EVALUATION,))
     handed = {part: f"{task}.{part}.results" for part in read}
     collect = [
         _node(
@@ -98,7 +99,7 @@ def with_boxes(pipeline: Pipeline, task: str, *, trained: Collection[str]) -> Pi
         name = TRAINS + part if part in trained else f"-{INSIDE.get(part, part)}"
         return ".".join([task + name, *(place for place in inner if place != FIRST_STEP)])
 
-    return Pipeline([node._copy(namespace=box(node.namespace)) for node in pipeline.nodes])
+    return Pipeline([node._copy(namespace=box(str(node.namespace))) for node in pipeline.nodes])
 
 
 def _by_part(

@@ -5,7 +5,7 @@ Beside it, the frames of an animation of the training come out of the last check
 
 import base64
 from collections.abc import Collection, Iterator, Mapping
-from functools import wraps
+from functools import partial, wraps
 from importlib.resources import files
 from typing import Any
 
@@ -89,10 +89,11 @@ def picture_loop() -> ImagePreview:
 
 def _training(sections: Mapping[str, str]) -> Pipeline:
     """Wire task and data -> model; ``sections`` are the names that errors about a checkpoint use."""
+    of_sections = partial(nodes.train, sections=sections)
 
     @wraps(nodes.train)  # a function, so that Kedro-Viz shows its code
     def train(*given: Any) -> Iterator[Any]:
-        yield from nodes.train(*given, sections=sections)
+        yield from of_sections(*given)
 
     start = [
         Node(
