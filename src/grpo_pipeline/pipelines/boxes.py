@@ -77,7 +77,9 @@ def hand_over(
         for part, names in read.items()
     ]
     opened = {
-        name: f"{task}.read.{part}_{_short(name)}" for part, names in read.items() for name in names
+        name: f"{task}.read.{name.partition('.')[2].replace('.', '_')}"
+        for names in read.values()
+        for name in names
     }
     unpack = _node(open_results, handed, [*opened.values()], f"{task}.{EVALUATION}")
     return Pipeline([*collect, unpack]) + Pipeline(evaluate, inputs=opened)
