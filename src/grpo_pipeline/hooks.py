@@ -19,6 +19,8 @@ from rich.console import Console
 
 from grpo_pipeline.runs.devices import check_devices
 from grpo_pipeline.runs.machine import DeadCoefficients, compute_in
+from grpo_pipeline.runs.progress import say
+from grpo_pipeline.tasks import TASKS, find_task
 from grpo_pipeline.tracking.store import MlflowConfig, parse_config
 
 if TYPE_CHECKING:
@@ -177,6 +179,31 @@ class WatchHooks:
         if dataset_name.endswith(".metric_rows"):
             for sentence in self._dead.read(dataset_name.removesuffix(".metric_rows"), data):
                 logging.getLogger(__name__).warning(sentence)
+
+
+class DataHooks:
+    """Say which splits the prepared data have, before anything is trained on them."""
+
+    def __init__(self) -> None:
+        self._parameters: Mapping[str, Any] = {}
+
+    @hook_impl
+    def after_catalog_created(self, parameters: Mapping[str, Any]) -> None:
+        """Keep the parameters."""
+        self._parameters = parameters["parameters"]
+
+    @hook_impl
+    def after_dataset_saved(self, dataset_name: str, data: Any) -> None:
+        """Print the table of the examples of a task."""
+        name, _, kind = dataset_name.rpartition(".")
+        table = getattr(data, "table", None)
+        if kind != "examples" or name not in TASKS or table is None or "split" not in table:
+            return
+        from grpo_pipeline.pipelines.reporting.splits import split_lines
+
+        cluster = str((self._parameters.get(name) or {})["evaluation"]["cluster"])
+        lines = split_lines(table, task=name, noun=find_task(name).noun, cluster=cluster)
+        say("\n".join(lines))
 
 
 class SummaryHooks:
