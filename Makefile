@@ -85,8 +85,8 @@ viz-build: $(STAMP)  ## write the pipeline graph as a static site: data/08_repor
 	@echo "The pipeline graph is in $(SITE); look at it with: $(PY) -m http.server 8000 -d $(SITE)"
 
 screenshot: viz-build  ## take docs/images/pipeline.png and arm.png from the static site, with headless Chromium
-	@$(PY) docs/pipeline_graph.py picture $(SITE) docs/images/pipeline.png $(ARGS)
-	@$(PY) docs/pipeline_graph.py picture $(SITE) docs/images/arm.png --box attention-train_grpo --size 2000x1800 $(ARGS)
+	@$(PY) docs/pipeline_graph.py picture $(SITE) docs/images/pipeline.png
+	@$(PY) docs/pipeline_graph.py picture $(SITE) docs/images/arm.png --box attention-train_grpo --size 1300x1400
 
 mlflow: $(STAMP)  ## compare the runs: MLflow on port 5000
 	@$(PY) -m grpo_pipeline.tracking

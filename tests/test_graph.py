@@ -1,4 +1,4 @@
-"""What Kedro-Viz shows of each task when it opens, and what is in an arm: from its own answers, and in a browser."""
+"""Kedro-Viz opens each task on a few boxes, and an arm on its step: by its own answers, and in a browser."""
 
 import base64
 import inspect

@@ -1,4 +1,4 @@
-"""What is generated lies in its folder before the file says so; a lookup and a user's data write nothing."""
+"""Generated data lie in their folder before the file says so; a lookup and a user's data write nothing."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a part makes is handed over as one dataset, what nobody reads is read back, and each part is a box."""
+"""The results of a part are handed over as one dataset, what nobody reads is read back, and each part is a box."""
 
 from typing import Any
 
