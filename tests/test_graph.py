@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 import yaml
+from browser import CHROMIUM
 from kedro.framework.session import KedroSession
 from kedro.framework.startup import bootstrap_project
-from opened_graph import chromium, open_graph
+from opened_graph import open_graph
 
 from grpo_pipeline.pipeline_registry import register_pipelines
 from grpo_pipeline.tasks import BUILT_IN, find_task
@@ -182,7 +183,7 @@ def test_the_site_has_eight_megabytes_at_most_and_loads_nothing_from_elsewhere(s
 @pytest.mark.slow
 @pytest.mark.parametrize("task", BUILT_IN)
 def test_a_browser_opens_it_at_a_scale_that_can_be_read(site: Path, task: str) -> None:
-    if chromium() is None:
+    if CHROMIUM is None:
         pytest.skip("needs a Chromium on PATH, got none; on Debian: apt-get install chromium")
     first = next(iter(BUILT_IN))
     opened = open_graph(site, "" if task == first else f"?pid={task}")

@@ -2,7 +2,6 @@
 
 import json
 import queue
-import shutil
 import subprocess
 import tempfile
 import threading
@@ -10,6 +9,8 @@ import urllib.parse
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+
+from browser import CHROMIUM
 
 # Asks until the same is drawn at the same scale four times, and tells the server.
 ASKS = """<body style="margin:0"><iframe src="/%s" style="border:0;width:1440px;height:900px"></iframe><script>
@@ -24,11 +25,6 @@ setInterval(() => {
   before = now;
   if (same === 4) fetch("/told?" + encodeURIComponent(now));
 }, 300)</script>"""
-
-
-def chromium() -> str | None:
-    """Return the path of a Chromium, or None."""
-    return next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
 def open_graph(site: Path, query: str = "") -> dict[str, object]:
@@ -59,7 +55,7 @@ def open_graph(site: Path, query: str = "") -> dict[str, object]:
         flags += ["--disable-background-networking", "--disable-component-update", "--remote-debugging-port=0"]
         flags += ["--window-size=1440,1100", f"--user-data-dir={profile}"]
         address = f"http://127.0.0.1:{server.server_address[1]}/asks"
-        browser = subprocess.Popen([str(chromium()), *flags, address], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        browser = subprocess.Popen([str(CHROMIUM), *flags, address], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             found: dict[str, object] = json.loads(told.get(timeout=120))
         finally:
