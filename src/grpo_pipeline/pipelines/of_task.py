@@ -16,7 +16,7 @@ from grpo_pipeline.pipelines.reward_audit.pipeline import create_gate
 from grpo_pipeline.pipelines.reward_audit.pipeline import create_pipeline as create_reward_audit
 from grpo_pipeline.pipelines.training.pipeline import create_pipeline as create_arm
 from grpo_pipeline.pipelines.training.stages import create_stages
-from grpo_pipeline.pipelines.turns import with_turns
+from grpo_pipeline.pipelines.training.turns import with_turns
 from grpo_pipeline.tasks.spec import TaskSpec
 
 # What the first training step of an arm leaves: its worked example, and its metrics.

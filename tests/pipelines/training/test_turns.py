@@ -8,7 +8,7 @@ from kedro.pipeline import Node, Pipeline
 from grpo_pipeline.pipelines.arms import arms_of, with_arms
 from grpo_pipeline.pipelines.boxes import TRAINS
 from grpo_pipeline.pipelines.of_task import task_pipelines
-from grpo_pipeline.pipelines.turns import in_turn, with_turns
+from grpo_pipeline.pipelines.training.turns import in_turn, with_turns
 from grpo_pipeline.tasks import BUILT_IN, find_task
 
 
