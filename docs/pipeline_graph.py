@@ -168,6 +168,8 @@ def drop_parts(site: Path) -> None:
         page["pipelines"] = [pipeline for pipeline in page["pipelines"] if pipeline["id"] in kept]
         for node in page["nodes"]:
             node["pipelines"] = [name for name in node["pipelines"] if name in kept]
+            if node.get("parameters"):  # api/nodes has them, too, and Kedro-Viz shows those
+                node["parameters"] = {}
         shown |= {node["id"] for node in page["nodes"]}
         _write(path, page)
     for path in (site / "api" / "nodes").iterdir():

@@ -60,7 +60,9 @@ def test_a_pipeline_that_is_a_part_of_another_is_left_out_with_what_only_it_show
     for folder in ("pipelines", "nodes"):
         (tmp_path / "api" / folder).mkdir(parents=True)
     for name, tasks in held.items():
-        nodes = [node(task, *held) for task in tasks] + [node(f"data_of_{name}", *held, kind="data")]
+        nodes = [node(task, *held) | {"parameters": {"seed": 0}} for task in tasks] + [
+            node(f"data_of_{name}", *held, kind="data")
+        ]
         page = {"selected_pipeline": name, "pipelines": [{"id": one} for one in held], "nodes": nodes}
         (tmp_path / "api" / "pipelines" / name).write_text(json.dumps(page, indent=2))
         (tmp_path / "api" / "nodes" / f"data_of_{name}").write_text("{}")
@@ -71,7 +73,7 @@ def test_a_pipeline_that_is_a_part_of_another_is_left_out_with_what_only_it_show
     assert kept.keys() == {"__default__", "other"}
     assert json.loads((tmp_path / "api" / "main").read_text()) == kept["__default__"]
     assert kept["other"]["pipelines"] == [{"id": "__default__"}, {"id": "other"}]
-    assert kept["other"]["nodes"][0] == node("b", "__default__", "other")
+    assert kept["other"]["nodes"][0] == node("b", "__default__", "other") | {"parameters": {}}
     assert {path.name for path in (tmp_path / "api" / "nodes").iterdir()} == {"data_of___default__", "data_of_other"}
 
 
