@@ -19,6 +19,7 @@ from kedro.pipeline import Pipeline
 from kedro.pipeline.node import Node
 
 from grpo_pipeline.pipelines.arms import GROUPS
+from grpo_pipeline.pipelines.boxes import TRAINS
 from grpo_pipeline.pipelines.experiments.trials.records import TrialRecord
 from grpo_pipeline.runs.process import source_tags
 from grpo_pipeline.statistics.answer import Answer
@@ -81,7 +82,7 @@ class Arm:
 
 def node_key(node: Node) -> Key | None:
     """Return task and arm of a node's namespace; deeper levels belong to the arm, one level or a group of nodes to none."""
-    parts = (node.namespace or "").split(".")
+    parts = (node.namespace or "").replace(TRAINS, ".").replace("-", ".").split(".")
     return (parts[0], parts[1]) if len(parts) > 1 and parts[1] not in GROUPS else None
 
 
