@@ -20,7 +20,7 @@ from grpo_pipeline.core.storage.checkpoint import (
 from grpo_pipeline.core.storage.files import CorruptFolderError, find_complete
 from grpo_pipeline.core.storage.weights import ModelWeights, load_weights, save_weights
 from grpo_pipeline.runs.areas import RUNS, Area, load_record
-from grpo_pipeline.tasks.exported import LastModel, TrainedArms, version_of
+from grpo_pipeline.tasks.exported import KINDS, LastModel, TrainedArms, model_name, version_of
 
 
 class CheckpointDataset(AbstractDataset[Checkpoint | Literal[False], Checkpoint | NoCheckpoint]):
@@ -128,8 +128,6 @@ class ModelDataset(AbstractVersionedDataset[ModelWeights, ModelWeights]):
 
 # The dataset of all trained models of a task.
 
-MODEL = "model"
-
 
 class TrainedArmsDataset(AbstractDataset[Any, TrainedArms]):
     """Know the model of each arm's last finished run below a folder, so that a parameter can choose among them; read only.
@@ -175,16 +173,19 @@ def recorded_arms(folder: Path) -> TrainedArms:
     record = load_record(Area(folder.name, folder.parents[1] / RUNS).record)
     if record is None:
         return TrainedArms(folder)
-    entries = {
-        tuple(name.split(".")): entry
+    made = {
+        (parts[1], parts[2]): LastModel(entry.version, entry.digest, entry.run)
         for name, entry in record.entries.items()
+        if len(parts := name.split(".")) == 3 and parts[2] in KINDS
         if entry.version and entry.digest
     }
+    # The best weights belong to the last ones of the same run: a later run may have kept none.
+    last = {arm: model.run for (arm, kind), model in made.items() if kind == KINDS[0]}
     return TrainedArms(
         folder,
         {
-            name[1]: LastModel(entry.version, entry.digest, entry.run)
-            for name, entry in entries.items()
-            if name[2:] == (MODEL,)
+            model_name(arm, kind): model
+            for (arm, kind), model in made.items()
+            if model.run == last.get(arm)
         },
     )

@@ -59,6 +59,7 @@ class TaskSpec:
         stages: trained before the arms, each ``<name>.<stage>``; the arms begin with the weights of the last one.
         optional_stages: stages that are trained, before the others, only where the parameters have their section
             ``<name>.<stage>``, each with the models of the sections that it has beside ``algorithm`` and ``training``.
+        keeping_one: arms that make one model, by ``training.keep``; known once the parameters are read.
         own: arm -> the sections of parameters that it does not share with the others, beside its algorithm.
         words: how its report calls the samples.
         curves: metric of training rows -> title of its panel, of the metrics that this task alone has.
@@ -85,6 +86,7 @@ class TaskSpec:
     metrics: str
     stages: tuple[str, ...] = ()
     optional_stages: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    keeping_one: tuple[str, ...] = ()
     own: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     words: Wording = field(default_factory=Wording)
     curves: Mapping[str, str] = field(default_factory=dict)
