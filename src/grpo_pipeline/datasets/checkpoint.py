@@ -2,6 +2,8 @@
 
 import json
 import os
+import tempfile
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
@@ -143,10 +145,13 @@ class TrainedArmsDataset(AbstractDataset[Any, TrainedArms]):
         self._filepath = Path(os.path.abspath(filepath))
         self.metadata = metadata
         self._found: TrainedArms | None = None
+        self._fetched: dict[str, Path] = {}
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
 
     def load(self) -> TrainedArms:
         """Return the models as they are at the first call, so that all nodes of a run see one; none of them is read yet."""
-        self._found = self._found or recorded_arms(self._filepath)
+        if self._found is None:
+            self._found = replace(recorded_arms(self._filepath), fetch=self._fetch)
         return self._found
 
     def save(self, data: Any) -> None:
@@ -154,6 +159,15 @@ class TrainedArmsDataset(AbstractDataset[Any, TrainedArms]):
         raise DatasetError(
             f"{self._filepath} must be written by the arms, got {type(data).__name__}; save <task>.<arm>.model"
         )
+
+    def _fetch(self, address: str) -> Path:
+        """Bring a registered model here, once; it goes with the dataset."""
+        if address not in self._fetched:
+            from grpo_pipeline.tracking.registry import fetch  # imports MLflow
+
+            self._folder = self._folder or tempfile.TemporaryDirectory(prefix="grpo-registered-")
+            self._fetched[address] = fetch(address, Path(self._folder.name))
+        return self._fetched[address]
 
     def preview(self) -> JSONPreview:
         """Show the version of each arm's newest model."""

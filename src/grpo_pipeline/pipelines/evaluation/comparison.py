@@ -97,7 +97,9 @@ def best_validation(rows: pd.DataFrame) -> dict[str, Any] | None:
         ``value``; None where no best weights were kept.
     """
     starts = tuple(KEPT.values())
-    names = [name for name in rows if name.startswith(starts) and rows[name].notna().any()]
+    names = [
+        name for name in map(str, rows) if name.startswith(starts) and rows[name].notna().any()
+    ]
     if not names:
         return None
     kind, _, metric = names[0].partition("/")
