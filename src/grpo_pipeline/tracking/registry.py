@@ -31,10 +31,12 @@ def register(
     except MlflowException as error:
         if error.error_code != "RESOURCE_ALREADY_EXISTS":
             raise
+    # Not models:/<id>: a store in a database would look that up in whichever store is MLflow's own default.
+    source = client.get_logged_model(model).artifact_location
     scored = {METRIC: kept.metric, VALUE: repr(float(kept.value))} if kept.metric else {}
     client.create_model_version(
         name,
-        f"models:/{model}",
+        source,
         run_id=run,
         model_id=model,
         tags={**tags, **scored},
@@ -72,6 +74,16 @@ def _versions(client: MlflowClient, name: str) -> Iterator[ModelVersion]:
             return
 
 
+def _place(client: MlflowClient, name: str) -> tuple[str, str]:
+    """Return a name with the version that it means, and where the files of this version are."""
+    name, _, alias = name.partition("@")
+    if alias:
+        name = f"{name}/{client.get_model_version_by_alias(name, alias).version}"
+    if "/" in name:
+        return name, client.get_model_version_download_uri(*name.split("/", 1))
+    return name, client.get_logged_model(name).artifact_location
+
+
 def fetch(address: str, folder: Path) -> Path:
     """Bring the weights of a registered model of the project's store here; the alias is read once.
 
@@ -90,12 +102,11 @@ def fetch(address: str, folder: Path) -> Path:
     uri = used_store()
     try:
         client = MlflowClient(uri)
-        name, _, alias = address.removeprefix("models:/").partition("@")
-        if alias:
-            name = f"{name}/{client.get_model_version_by_alias(name, alias).version}"
+        name, place = _place(client, address.removeprefix("models:/"))
         with tempfile.TemporaryDirectory(dir=folder) as partial:
+            # Not the address itself: MLflow would look it up in its own default store.
             found = mlflow.artifacts.download_artifacts(
-                f"models:/{name}/artifacts", dst_path=partial, tracking_uri=uri, registry_uri=uri
+                f"{place}/artifacts", dst_path=partial, tracking_uri=uri
             )
             [header] = Path(found).glob(f"*/{HEADER}")
             target = folder / "model" / name.replace("/", "-version-") / "model"
