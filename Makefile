@@ -88,8 +88,8 @@ viz-build: $(STAMP)  ## write the pipeline graph as a static site: data/08_repor
 screenshot: viz-build  ## take docs/images/pipeline.png from the static site, with headless Chromium
 	@$(PY) docs/pipeline_graph.py picture $(SITE) docs/images/pipeline.png $(ARGS)
 
-mlflow: $(STAMP)  ## compare the runs: MLflow on port 5000
-	@$(PY) -m grpo_pipeline.tracking
+mlflow: $(STAMP)  ## compare the runs: MLflow on port 5000, or PORT
+	@$(PY) -m grpo_pipeline.tracking $(if $(PORT),--port $(PORT))
 
 frozen: $(STAMP)  ## show that no number of the smoke runs differs from the commit BASE
 	@$(PY) tests/frozen/same_numbers.py $(if $(BASE),--base "$(BASE)") $(ARGS)

@@ -347,6 +347,17 @@ def test_documents_and_trials_go_where_they_belong() -> None:
     assert (run, file, len(table)) == ("", "tables/comparison.json", 2)
 
 
+def test_a_document_that_cannot_be_told_ends_no_run(caplog: pytest.LogCaptureFixture) -> None:
+    made, told, _ = tracked()
+    tracker.logger.addHandler(caplog.handler)
+    made.saved("t.comparison", {"task": "t", "arms": 3})
+    made.saved("t.compare.result", {"arms": {}, "differences": {}})
+    tracker.logger.removeHandler(caplog.handler)
+    said = "MLflow is not told of t.comparison (AttributeError: 'int' object has no attribute 'values'); the run goes on"
+    assert {record.getMessage() for record in caplog.records} == {said}
+    assert [call[1] for call in told.of("log_table")] == [""]  # the next one is told
+
+
 def test_the_data_are_an_input_of_the_parent_and_of_each_arm_of_the_task_once() -> None:
     made, told, (train, *_) = tracked()
     made._config = MlflowConfig(inputs=["*.examples"])

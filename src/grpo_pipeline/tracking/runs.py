@@ -256,11 +256,11 @@ class Runs:
 
     def log_table(self, run: str, table: Any, file: str) -> None:
         """Log the first rows of a DataFrame so that MLflow shows them."""
-        head = table.head(MAX_TABLE_ROWS).copy()
+        text = table.head(MAX_TABLE_ROWS).to_json(orient="split", index=False)  # pandas imports
 
         def work() -> None:
             # Not log_table: it adds to the table that a run which goes on holds already.
-            self._live.log_text(self._id(run), head.to_json(orient="split", index=False), file)
+            self._live.log_text(self._id(run), text, file)
             tables = json.dumps(
                 [
                     {"path": path, "type": "table"}

@@ -1,13 +1,17 @@
 """Write models that MLflow can load and serve: a folder with weights, code, signature and requirements, no pickle."""
 
+import io
 import logging
 import re
 import warnings
+import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from grpo_pipeline.core.storage.files import read_header
@@ -107,12 +111,14 @@ def save_served(model: Path, target: Path, *, model_id: str | None = None) -> No
     import mlflow.pyfunc
     from mlflow.models import Model
 
-    with quiet_mlflow():
+    with quiet_mlflow(), TemporaryDirectory(prefix="grpo-code-") as folder:
+        code = Path(folder) / "grpo_pipeline.zip"
+        code.write_bytes(packed_code())
         mlflow.pyfunc.save_model(
             str(target),
             python_model=str(CODE),
             artifacts={"model": str(model)},
-            code_paths=[str(PACKAGE)],
+            code_paths=[str(code)],
             mlflow_model=Model(model_id=model_id),
             signature=signature(serving, config),
             input_example=serving.example(),
@@ -123,6 +129,17 @@ def save_served(model: Path, target: Path, *, model_id: str | None = None) -> No
                 "optional_requirements": [*serving.optional],
             },
         )
+
+
+@cache
+def packed_code() -> bytes:
+    """Return this package as an archive that Python imports from; the same sources give the same bytes."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path in sorted(PACKAGE.rglob("*.py")):
+            name = str(path.relative_to(PACKAGE.parent))
+            archive.writestr(zipfile.ZipInfo(name), path.read_bytes(), zipfile.ZIP_DEFLATED)
+    return packed.getvalue()
 
 
 def requirements(names: Sequence[str]) -> list[str]:

@@ -24,7 +24,7 @@ from grpo_pipeline.core.params import AlgorithmParams
 from grpo_pipeline.pipelines.arms import GROUPS
 from grpo_pipeline.pipelines.experiments.trials.records import TrialRecord
 from grpo_pipeline.pipelines.params import sections
-from grpo_pipeline.runs.process import source_tags
+from grpo_pipeline.runs.process import process_tags, source_tags
 from grpo_pipeline.statistics.answer import Answer
 from grpo_pipeline.tasks import TASKS, find_task
 from grpo_pipeline.tracking.metrics import (
@@ -39,6 +39,7 @@ from grpo_pipeline.tracking.metrics import (
     headline_of_folds,
     parent_scores,
     run_parameters,
+    sanitise,
     shown_metrics,
     to_plain,
 )
@@ -48,6 +49,7 @@ from grpo_pipeline.tracking.store import (
     artifact_location,
     lost_reason,
     redact,
+    root_cause,
     tracking_uri,
     unusable_reason,
 )
@@ -354,9 +356,20 @@ class Tracker:
             extra[RUN_ID] = run
 
     def saved(self, name: str, data: Any) -> None:
-        """Log what a dataset holds: metric rows, a comparison, a digest, a file, a table."""
+        """Log what a dataset holds: metric rows, a comparison, a digest, a file, a table; what cannot be told ends no run."""
         if self._runs is None or self._runs.is_lost:
             return
+        try:
+            self._log_saved(name, data)
+        except Exception as error:  # noqa: BLE001 - a result is on disk, whatever cannot be made of it for MLflow
+            logger.warning(
+                "MLflow is not told of %s (%s: %s); the run goes on",
+                name,
+                type(error).__name__,
+                root_cause(error),
+            )
+
+    def _log_saved(self, name: str, data: Any) -> None:
         arm = self._arms.get(dataset_key(name) or ("", ""))
         if arm and name in (f"{arm.label}.metric_rows", f"{arm.label}.checkpoint") and data:
             # Not when its node has run: Kedro says so of a generator before it has begun.
@@ -423,6 +436,8 @@ class Tracker:
         self._name = self._config.tracking.run.name or names
         runs.open(self._name, tags=tags, artifacts=location)
         self._runs = runs
+        told = yaml.safe_dump({**process_tags(), **tags}, sort_keys=False, allow_unicode=True)
+        runs.log_text(PARENT, told, "config/run.yml")
 
     def _open_child(self, arm: Arm) -> None:
         with self._lock:
@@ -476,8 +491,8 @@ class Tracker:
 
     def _log_comparison(self, comparison: Mapping[str, Any]) -> None:
         task = str(comparison["task"])
-        tasks = len({task, *(known for known, _ in self._arms)})
-        names, prefix = shown_metrics(comparison, tasks=tasks), f"{task}." if tasks > 1 else ""
+        prefix = self._prefix(task)
+        names = shown_metrics(comparison, tasks=len({task, *(known for known, _ in self._arms)}))
         self._runs.log_scores(PARENT, parent_scores(comparison, names, prefix=prefix))
         table = comparison_table(comparison)
         self._runs.log_table(PARENT, table, f"tables/{prefix}comparison.json")
@@ -489,6 +504,10 @@ class Tracker:
             model = self._kept.get(key, {}).get("model")
             more = {"model": model.name} if model else {}
             self._with_run(arm, partial(self._runs.log_scores, scores=scores, **more))
+
+    def _prefix(self, task: str) -> str:
+        """Return what stands before the metrics of a task, where several tasks share the parent."""
+        return f"{task}." if {known for known, _ in self._arms} - {task} else ""
 
     def _log_grid(self, document: Mapping[str, Any]) -> None:
         measured = (n for found in document["arms"].values() for n in found["metrics"])
@@ -571,6 +590,12 @@ class Tracker:
         values = "; ".join(one.short for one in self._told)
         name = f"{command} {values} · seed {answer.seeds[0]}"
         tags = {"verdict": ", ".join(one.verdict for one in self._told)}
+        shown = (
+            f"{where}/{self._prefix(one.task)}{one.primary.metric}"
+            for one in self._told
+            for where in (one.split, "difference")
+        )
+        tags["columns"] = ",".join(map(sanitise, shown))
         notes = "\n\n".join(one.markdown for one in self._told)
         self._runs.describe(PARENT, name, {**tags, "mlflow.note.content": notes})
 
