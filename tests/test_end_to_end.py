@@ -75,7 +75,7 @@ def runs(client: MlflowClient) -> dict[str, Run]:
 def test_every_layer_holds_its_artefacts_none_of_them_pickled_or_half_written(project: Path) -> None:
     versioned = {
         "07_model_output": [f"{arm}/{name}" for arm in ARMS for name in ("probe_table.csv", "predictions.csv", "rollouts.csv")],
-        "08_reporting": ["comparison.json", "learning_curves.json", "roc.json", "image_sheet.png"],
+        "08_reporting": ["comparison.json", "learning_curves", "roc.svg", "image_sheet.png"],
     }
     assert {name: len(versions(project, layer, name)) for layer, names in versioned.items() for name in names} == {
         name: 1 for names in versioned.values() for name in names
@@ -186,7 +186,7 @@ def test_mlflow_holds_files_and_tables(client: MlflowClient, runs: dict[str, Run
     def files(name: str, folder: str | None = None) -> set[str]:
         return {item.path for item in client.list_artifacts(runs[name].info.run_id, folder)}
 
-    parent = {"comparison.json", "learning_curves.json", "roc.json", "image_sheet.png", "report.html", "data_report.json"}
+    parent = {"comparison.json", "learning_curves", "roc.svg", "image_sheet.png", "report.html", "data_report.json"}
     assert sorted(parent - files("attention")) == []
     assert files("attention", "config") == {"config/catalog.yml", "config/parameters.yml", "config/run.yml"}
     assert files("attention", "tables") == {"tables/comparison.json"}

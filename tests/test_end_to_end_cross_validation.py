@@ -7,6 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from kedro_processes import finished_runs, run
+from told_answers import same_everywhere
 
 KEYS = {f"{arm}.seed0.fold{fold}" for arm in ("supervised", "grpo") for fold in (0, 1)}
 
@@ -61,8 +62,10 @@ def test_the_result_holds_three_ways_to_pool_and_the_held_out_test_and_is_printe
     assert result["held_out"]["differences"]["grpo"]["auroc"].keys() == {"ensemble", "single_models"}
     assert (result["missing"], result["choices"]) == ({}, [])
     project, done = finished
-    assert newest(project, "08_reporting/*/cross_validation/summary.md").read_text() in done.stdout
-    assert newest(project, "08_reporting/*/cross_validation/folds.png/*/folds.png").read_bytes().startswith(b"\x89PNG")
+    reports = newest(project, "08_reporting/*/cross_validation/summary.md").parent
+    answer = same_everywhere(reports, "cross_validation.html", printed=done.stdout)
+    assert answer.primary.after == result["arms"]["grpo"]["metrics"]["auroc"]["stratified"]["value"]
+    assert "<svg" in newest(project, "08_reporting/*/cross_validation/folds.svg/*/folds.svg").read_text()
 
 
 def test_each_cell_is_a_child_run_with_its_fold(finished):

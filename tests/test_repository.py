@@ -31,7 +31,7 @@ PICKLING_CODE = [
     *("import pickle", "from joblib import dump", "torch.save(x, y)", "torch.load(f)", "torch.load(f, weights_only=False)"),
     *("np.load(f, allow_pickle=True)", "np.save(f, a)", "table.to_pickle(f)"),
 ]
-WIRING = ["kedro", "kedro_datasets", "kedro_viz", "mlflow", "plotly"]
+WIRING = ["kedro", "kedro_datasets", "kedro_viz", "mlflow"]
 SCIENCE = ["matplotlib", "pandas", "scipy", "sklearn", "transformers", "yaml"]
 
 

@@ -1,9 +1,46 @@
-"""Hybrid supervised + GRPO learning as a Kedro project."""
+"""Hybrid supervised + GRPO learning as a Kedro project.
+
+The names of ``PUBLIC`` are the algorithm for loops of one's own; they need torch alone and are imported when they are used.
+"""
 
 import sys
+from importlib import import_module
+from typing import Any
 
 from grpo_pipeline.runs.moved import MovedNames
 
 __version__ = "0.1.0"
 
 sys.meta_path.append(MovedNames())
+
+# Name -> the module below ``core`` that defines it.
+PUBLIC = {
+    "AdaptiveEntropy": "policy_gradient.entropy",
+    "Advantages": "types",
+    "BackpropConfig": "backprop",
+    "BackpropModule": "backprop",
+    "Rollouts": "types",
+    "Schedule": "schedules",
+    "categorical_entropy": "sampling.plackett_luce",
+    "combine_rewards": "rewards",
+    "compute_advantages": "policy_gradient.advantages",
+    "compute_entropy": "backprop",
+    "compute_returns": "backprop",
+    "gumbel_top_k": "sampling.plackett_luce",
+    "hybrid_loss": "policy_gradient.losses",
+    "kl_loss": "policy_gradient.kl",
+    "plackett_luce_logprobs": "sampling.plackett_luce",
+    "policy_loss": "policy_gradient.losses",
+    "value_loss": "policy_gradient.losses",
+}
+__all__ = [*PUBLIC]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in PUBLIC:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.core.{PUBLIC[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *PUBLIC})

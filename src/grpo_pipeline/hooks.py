@@ -20,6 +20,8 @@ from rich.console import Console
 from grpo_pipeline.runs.devices import check_devices
 from grpo_pipeline.runs.machine import DeadCoefficients, compute_in
 from grpo_pipeline.runs.parameters import base_parameters
+from grpo_pipeline.runs.progress import say
+from grpo_pipeline.tasks import TASKS, find_task
 from grpo_pipeline.tracking.store import MlflowConfig, parse_config, tracking_uri, use_store
 
 if TYPE_CHECKING:
@@ -186,6 +188,31 @@ class WatchHooks:
                 logging.getLogger(__name__).warning(sentence)
 
 
+class DataHooks:
+    """Say which splits the prepared data have, before anything is trained on them."""
+
+    def __init__(self) -> None:
+        self._parameters: Mapping[str, Any] = {}
+
+    @hook_impl
+    def after_catalog_created(self, parameters: Mapping[str, Any]) -> None:
+        """Keep the parameters."""
+        self._parameters = parameters["parameters"]
+
+    @hook_impl
+    def after_dataset_saved(self, dataset_name: str, data: Any) -> None:
+        """Print the table of the examples of a task."""
+        name, _, kind = dataset_name.rpartition(".")
+        table = getattr(data, "table", None)
+        if kind != "examples" or name not in TASKS or table is None or "split" not in table:
+            return
+        from grpo_pipeline.pipelines.reporting.splits import split_lines
+
+        cluster = str((self._parameters.get(name) or {})["evaluation"]["cluster"])
+        lines = split_lines(table, task=name, noun=find_task(name).noun, cluster=cluster)
+        say("\n".join(lines))
+
+
 class SummaryHooks:
     """Print the comparisons and predictions that a run has made, and where its page, graph and MLflow runs are."""
 
@@ -243,21 +270,22 @@ class SummaryHooks:
             text = reward_audit_text(document, is_brief=task in self._comparisons)
             console.print(f"{task}.reward_audit, {text}", markup=False, soft_wrap=True)
         self._rewards.clear()
-        for task in dict.fromkeys([*self._comparisons, *self._answers]):
-            answer = self._answers.get(task)
+        for name in dict.fromkeys([*self._comparisons, *self._answers, *self._summaries]):
+            answer = self._answers.get(name)
             # A run that ends with the comparison has stated no answer.
-            if task in self._comparisons and (self._with_details or answer is None):
-                for part in comparison_tables(self._comparisons[task]):
-                    console.print(part)
+            if self._with_details or answer is None:
+                if name in self._comparisons:
+                    for part in comparison_tables(self._comparisons[name]):
+                        console.print(part)
+                if name in self._summaries:
+                    console.print(self._summaries[name], markup=False, soft_wrap=True)
             if answer is not None:
                 for part in answer_parts(Answer.model_validate(answer)):
                     console.print(part)
-            self._print_places(console, catalog, page=f"{task}.report")
+            page = "report" if name in self._comparisons else "page"
+            self._print_places(console, catalog, page=f"{name}.{page}")
         self._comparisons.clear()
         self._answers.clear()
-        for name, text in self._summaries.items():
-            console.print(text, markup=False, soft_wrap=True)
-            self._print_places(console, catalog, page=f"{name}.page")
         self._summaries.clear()
         for name, text in self._audits.items():
             console.print(f"{name}\n{text}", markup=False, soft_wrap=True)

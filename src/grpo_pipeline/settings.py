@@ -8,7 +8,14 @@ from typing import Any
 import yaml
 from kedro.framework.project import LOGGING, configure_logging
 
-from grpo_pipeline.hooks import DeviceHooks, MlflowHooks, SummaryHooks, ThreadHooks, WatchHooks
+from grpo_pipeline.hooks import (
+    DataHooks,
+    DeviceHooks,
+    MlflowHooks,
+    SummaryHooks,
+    ThreadHooks,
+    WatchHooks,
+)
 from grpo_pipeline.runs.hook import RunEndHooks, RunHooks
 from grpo_pipeline.runs.machine import keep_freed_memory
 from grpo_pipeline.runs.parameters import RunConfigLoader
@@ -43,6 +50,7 @@ HOOKS = (
     _mlflow := MlflowHooks(),
     RunEndHooks(_mlflow, _runs),
     WatchHooks(),
+    DataHooks(),
     SummaryHooks(_mlflow),
     DeviceHooks(),  # the last one is asked first
 )

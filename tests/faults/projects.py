@@ -29,7 +29,7 @@ QUIET = {
 # What a metric row says of the machine, not of the training.
 OF_THE_MACHINE = ("peak_memory_mb", "samples_per_second", "step_seconds")
 # Libraries that every run imports; `--fork` imports them once.
-PRELOADED = ("kedro.framework.cli.cli", "matplotlib.pyplot", "mlflow.tracking", "pandas", "plotly.graph_objects", "rdkit.Chem")
+PRELOADED = ("kedro.framework.cli.cli", "matplotlib.pyplot", "mlflow.tracking", "pandas", "rdkit.Chem")
 PRELOADED += ("scipy.stats", "sklearn.feature_extraction.text", "torch", "torch.optim", "transformers", "kedro_viz")
 SECONDS = 900
 

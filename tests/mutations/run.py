@@ -39,7 +39,7 @@ TIMEOUT_SECONDS = 900
 OF_CORE = ["hypothesis", "numpy", "pydantic", "pytest", "torch", "torch.optim", "yaml"]
 PRELOADED = [
     *OF_CORE, "kedro.io", "kedro.pipeline", "kedro.runner", "kedro_datasets.json", "matplotlib.figure", "pandas",
-    "plotly.graph_objects", "rdkit.Chem", "rdkit.Chem.Draw", "scipy.stats", "sklearn.covariance", "sklearn.linear_model",
+    "rdkit.Chem", "rdkit.Chem.Draw", "scipy.stats", "sklearn.covariance", "sklearn.linear_model",
     "transformers.models.gpt2.modeling_gpt2", "transformers.models.llama.modeling_llama",
     "transformers.models.sam.modeling_sam", "transformers.models.t5.modeling_t5", "transformers.models.auto.modeling_auto",
 ]  # fmt: skip

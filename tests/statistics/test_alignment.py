@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from grpo_pipeline.statistics.alignment import align_arms
+from grpo_pipeline.statistics.alignment import align_arms, digest_of_units
 from grpo_pipeline.statistics.metric import MetricSuite, Unit
 
 SUITE = MetricSuite(
@@ -81,3 +81,12 @@ REST = table("own")
 def test_tables_that_do_not_fit_are_refused(line: pd.DataFrame, trawl: pd.DataFrame, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         aligned(line=line, trawl=trawl)
+
+
+def test_what_was_scored_has_a_digest_of_names_facts_and_clusters_in_any_order() -> None:
+    unit = Unit("fish", "fish", facts=("kind",))
+    rows = pd.DataFrame({"fish": ["a", "b"], "kind": [0, 1], "ship": ["x", "y"], "caught": [0.5, 0.25]})
+    digest = digest_of_units(rows, unit=unit, cluster="ship")
+    assert digest_of_units(rows.iloc[::-1].assign(caught=0.0), unit=unit, cluster="ship") == digest
+    for changed in ({"fish": ["a", "c"]}, {"kind": [1, 0]}, {"ship": ["x", "x"]}):
+        assert digest_of_units(rows.assign(**changed), unit=unit, cluster="ship") != digest

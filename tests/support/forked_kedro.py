@@ -27,10 +27,10 @@ from typing import Any
 PRELOADED = (
     "alembic.command", "kedro.framework.cli.cli", "kedro.framework.cli.project", "kedro.framework.context", "kedro.runner",
     "kedro.framework.session", "kedro.validation.parameter_validator", "kedro_datasets.json", "kedro_datasets.matplotlib",
-    "kedro_datasets.pandas", "kedro_datasets.plotly", "kedro_datasets.text", "kedro_telemetry.plugin", "kedro_viz",
+    "kedro_datasets.pandas", "kedro_datasets.text", "kedro_telemetry.plugin", "kedro_viz",
     "kedro_viz.integrations.kedro.hooks", "kedro_viz.launchers.cli.main", "matplotlib.backends.backend_agg", "matplotlib.pyplot",
     "mlflow.pyfunc", "mlflow.store.tracking.dbmodels.initial_models", "mlflow.store.tracking.sqlalchemy_store", "mlflow.tracking",
-    "pandas", "plotly.graph_objects", "plotly.tools", "pygments.lexers.html", "pygments.formatters.html", "rdkit.Chem",
+    "pandas", "pygments.lexers.html", "pygments.formatters.html", "rdkit.Chem",
     "scipy.stats", "sklearn.covariance", "sklearn.feature_extraction.text", "sklearn.linear_model",
     "sqlalchemy.dialects.sqlite.pysqlite", "torch", "torch.optim", "transformers.models.gpt2.modeling_gpt2",
     "transformers.models.sam.modeling_sam", "transformers.models.t5.modeling_t5",

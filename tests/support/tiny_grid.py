@@ -49,8 +49,9 @@ def tiny_parameters() -> dict[str, Any]:
 def resolve_tiny(**arms: dict) -> dict[str, ResolvedArm]:
     base = {name: {"base": name, "set": SHORT if name == "grpo" else {"training": SHORT["training"]}} for name in SECTIONS[:2]}
     params = CompareParams(
-        seeds=(0, 1), control="supervised", arms=base | arms, primary_metrics=("auroc",), baseline_rules=(), keep="predictions"
-    )
+        seeds=(0, 1), control="supervised", arms=base | arms, primary_metrics=("auroc",), baseline_rules=(), keep="predictions",
+        split="test",
+    )  # fmt: skip
     return resolve_arms(params, tiny_parameters(), task="attention", models=find_setup("attention").models)
 
 

@@ -2,10 +2,16 @@
 
 import base64
 from pathlib import PurePosixPath
+from typing import Any
 
 from kedro.io.core import get_filepath_str
 from kedro_datasets._typing import ImagePreview
 from kedro_datasets.matplotlib import MatplotlibDataset
+from matplotlib import rc_context
+
+# Texts stay texts, which a page can search and colour; names inside a drawing are made from its content, so that the same
+# figure gives the same bytes.
+SVG: dict[Any, Any] = {"svg.fonttype": "none", "svg.hashsalt": "grpo_pipeline"}
 
 
 class FigureDataset(MatplotlibDataset):  # type: ignore[misc]
@@ -19,6 +25,11 @@ class FigureDataset(MatplotlibDataset):  # type: ignore[misc]
               filepath: data/08_reporting/image_sheet.png
               versioned: true
     """
+
+    def save(self, data: Any) -> None:
+        """Write the figure as an image of the kind that ``save_args`` or the file's name says."""
+        with rc_context(SVG):
+            super().save(data)
 
     def load(self) -> bytes:
         """Return the bytes of the image file."""
@@ -61,6 +72,11 @@ class FigureFolderDataset(MatplotlibDataset):  # type: ignore[misc]
               filepath: data/08_reporting/forests
               versioned: true
     """
+
+    def save(self, data: Any) -> None:
+        """Write each figure under its name."""
+        with rc_context(SVG):
+            super().save(data)
 
     def load(self) -> dict[str, bytes]:
         """Return the bytes of each image by its name, in alphabetical order."""

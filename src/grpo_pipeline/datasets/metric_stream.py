@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import plotly.graph_objects as go
 from kedro.io import AbstractDataset, DatasetError
 from kedro_datasets._typing import PlotlyPreview
 
@@ -89,9 +88,8 @@ class MetricStreamDataset(AbstractDataset[Sequence[Mapping[str, Any]], pd.DataFr
         return pd.DataFrame(rows, columns=leading + [name for name in names if name not in LEADING])
 
     def preview(self) -> PlotlyPreview:
-        """Draw the training curves; the first is shown, the others are switched on in the legend."""
-        figure = curves(self.load()) if self._filepath.is_file() else go.Figure()
-        return PlotlyPreview(json.loads(figure.to_json()))
+        """Show the training curves in Kedro-Viz; the first is shown, the others are switched on in the legend."""
+        return PlotlyPreview(plotly_curves(self.load() if self._exists() else pd.DataFrame()))
 
     def _exists(self) -> bool:
         return self._filepath.is_file()
@@ -100,28 +98,26 @@ class MetricStreamDataset(AbstractDataset[Sequence[Mapping[str, Any]], pd.DataFr
         return {"filepath": str(self._filepath)}
 
 
-def curves(table: pd.DataFrame) -> go.Figure:
-    """Draw each metric over the steps, one trace per split."""
-    figure = go.Figure(layout={"xaxis": {"title": "step"}, "hovermode": "x unified"})
-    metrics = [
-        name
-        for name in table.columns
-        if name not in LEADING and pd.api.types.is_numeric_dtype(table[name])
-    ]
+def plotly_curves(table: pd.DataFrame) -> dict[str, Any]:
+    """Describe each metric over the steps as a figure of Plotly's, which Kedro-Viz draws: one trace per split."""
+    numbers = table.select_dtypes("number").columns.difference(list(LEADING), sort=False)
     parts = list(table.groupby("split", sort=False)) if "split" in table else [("", table)]
-    for name in metrics[:MAX_PREVIEW_CURVES]:
+    traces: list[dict[str, Any]] = []
+    for name in numbers[:MAX_PREVIEW_CURVES]:
         for split, rows in parts:
             known = rows.dropna(subset=[name])
             if len(known):
-                label = " ".join(part for part in (str(split), name) if part)
-                trace = go.Scatter(
-                    x=known["step"].tolist(),
-                    y=known[name].tolist(),
-                    name=label,
-                    mode="lines+markers",
-                )
-                figure.add_trace(trace.update(visible="legendonly" if figure.data else True))
-    return figure
+                trace = {
+                    "type": "scatter",
+                    "mode": "lines+markers",
+                    "name": " ".join(part for part in (str(split), str(name)) if part),
+                    "x": known["step"].tolist(),
+                    "y": known[name].tolist(),
+                    "visible": "legendonly" if traces else True,
+                }
+                traces.append(trace)
+    layout = {"xaxis": {"title": {"text": "step"}}, "hovermode": "x unified"}
+    return {"data": traces, "layout": layout}
 
 
 def _encode(row: Mapping[str, Any], *, path: Path) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from hashlib import sha256
 
 import numpy as np
 import pandas as pd
@@ -112,6 +113,13 @@ def check_same_units(
             raise ValueError(
                 f"{name} of {noun} {found!r} must be the same in all arms, got another value in {who}; predict again"
             )
+
+
+def digest_of_units(rows: pd.DataFrame, *, unit: Unit, cluster: str) -> str:
+    """Return a digest of which units were scored: their names, facts and clusters, whatever their order."""
+    columns = list(dict.fromkeys((unit.column, *unit.facts, cluster)))
+    facts = sorted(rows[columns].astype(str).itertuples(index=False, name=None))
+    return sha256(repr(facts).encode()).hexdigest()[:12]
 
 
 # Metrics of out-of-fold predictions: each row was predicted by the model of its fold, and those models differ.

@@ -121,6 +121,7 @@ class Cost(BaseModel):
         steps: batches that it learned from.
         samples: that were drawn for them; None where it was not counted.
         reward_calls: samples, or parts of samples, whose reward was measured; None where it was not counted.
+        seconds: of its training steps, of a grid's trial with its evaluation; None where they are not known.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -128,6 +129,17 @@ class Cost(BaseModel):
     steps: int
     samples: int | None
     reward_calls: int | None
+    seconds: float | None = None
+
+    @property
+    def text(self) -> str:
+        """Write the counts that are known: ``115 steps, 14,720 samples, 14,720 reward calls, 3.4 min``."""
+        counts = {"steps": self.steps, "samples": self.samples, "reward calls": self.reward_calls}
+        parts = [f"{count:,} {what}" for what, count in counts.items() if count]
+        if self.seconds is not None:
+            minutes = self.seconds / 60
+            parts.append(f"{minutes:.1f} min" if minutes >= 1 else f"{self.seconds:.0f} s")
+        return ", ".join(parts)
 
 
 class Taken(BaseModel):
@@ -182,16 +194,21 @@ class Answer(BaseModel):
         ceiling: a rule that knows the answer, where there is one.
         arms: the other arms.
         rows: the metrics of the short table, control -> arm.
+        others: where several arms are held against the control, each of them in the primary metric, titled by its name; the
+            arm that is spoken of is the best of them.
         looked_at: number of metrics with an interval of which better or worse can be said.
         worse: titles of those that got worse than the control's.
         improved: titles of those that got better.
         same_everywhere: outputs of the arm that are the same for every input: nobody should read them.
         undefined: title of a metric -> why it has no value.
         not_covered: what the intervals leave out.
+        notes: further sentences that belong to the answer.
         cost: arm -> cost.
         commit: of the code.
         run: identity of the run.
         model: which model to take; None where no best weights were kept.
+        scored: digest of the names, labels and clusters of the examples that were scored.
+        machine: processor, cores and threads that computed.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -214,16 +231,20 @@ class Answer(BaseModel):
     ceiling: Beside | None
     arms: tuple[Beside, ...]
     rows: tuple[Change, ...]
+    others: tuple[Change, ...] = ()
     looked_at: int
     worse: tuple[str, ...]
     improved: tuple[str, ...]
     same_everywhere: tuple[str, ...]
     undefined: dict[str, str]
     not_covered: str
+    notes: tuple[str, ...] = ()
     cost: dict[str, Cost]
     commit: str
     run: str = ""
     model: Taken | None = None
+    scored: str = ""
+    machine: str = ""
 
     @property
     def fixed(self) -> Beside | None:
@@ -231,11 +252,35 @@ class Answer(BaseModel):
         return next((one for one in self.conditions if one.kind == FIXED and one.name), None)
 
     @property
+    def table(self) -> tuple[Change, ...]:
+        """The rows that terminal, page and MLflow show: of one arm its metrics, of several each arm's primary metric."""
+        return self.others or self.rows
+
+    @property
+    def heads(self) -> tuple[str, str, str, str]:
+        """Name the columns of the table: what a row is, the control's value, the arm's value, the difference."""
+        if self.others:
+            return "arm", self.control, self.primary.title, f"arm - {self.control}"
+        return "metric", self.control, self.arm, f"{self.arm} - {self.control}"
+
+    @property
+    def question(self) -> str:
+        """Ask what the verdict answers."""
+        which = f"{self.arm}, the best of {len(self.others)} arms," if self.others else self.arm
+        return f"{self.task.capitalize()}: is {which} better than {self.control}, its control?"
+
+    @property
+    def has_intervals(self) -> bool:
+        """Say whether any difference of the table has an interval."""
+        return any(row.interval is not None for row in self.table)
+
+    @property
     def sentence(self) -> str:
         """Say the primary metric, on what it rests, and why nothing can be shown."""
         why = f": {self.reason}" if self.reason else ""
         of = f" of {self.clusters} {self.cluster}s" if self.clusters < self.examples else ""
-        return f"{self.primary.text} on {self.examples} {self.split} {self.noun}s{of}{why}"
+        mean = f", mean over {len(self.seeds)} seeds" if len(self.seeds) > 1 else ""
+        return f"{self.primary.text} on {self.examples} {self.split} {self.noun}s{of}{mean}{why}"
 
     @property
     def short(self) -> str:
@@ -268,27 +313,36 @@ class Answer(BaseModel):
             )
         if self.model is not None:
             remarks.append(f"model to take: {self.model.said}")
-        return remarks
+        if (spent := self.cost.get(self.arm)) is not None:
+            remarks.append(f"cost of {self.arm}: {spent.text}")
+        return [*remarks, *self.notes]
 
     @property
     def markdown(self) -> str:
         """Write the answer as Markdown: verdict, remarks, and the table of the short list."""
         rows = [
             f"| {row.title} | {_short(row.before)} | {_short(row.after)} | {row.gap} | {row.tone} |"
-            for row in self.rows
+            for row in self.table
         ]
-        head = f"| metric | {self.control} | {self.arm} | {self.arm} - {self.control} | |"
+        head = f"| {' | '.join(self.heads)} | |"
         lines = [f"**{self.task.capitalize()}: {self.verdict}.** {self.sentence}", ""]
         lines += [f"- {remark}" for remark in self.remarks]
         return "\n".join([*lines, "", head, "|---|---|---|---|---|", *rows])
 
     @classmethod
-    def of(cls, comparison: Mapping[str, Any], suite: MetricSuite) -> Self:
+    def of(
+        cls,
+        comparison: Mapping[str, Any],
+        suite: MetricSuite,
+        *,
+        seconds: Mapping[str, float] | None = None,
+    ) -> Self:
         """Read the answer from a comparison document (docs/metrics.md).
 
         Args:
-            comparison: the document, whose ``baseline_arm`` is the arm that is spoken of.
+            comparison: the document, whose ``baseline_arm`` is the arm that is spoken of; of a grid what ``of_grid`` makes.
             suite: of the task, with the metrics of the document.
+            seconds: of each arm's training.
         """
         arm, control = comparison["baseline_arm"], comparison["control"]
         not_run = comparison.get("not_run")
@@ -298,7 +352,8 @@ class Answer(BaseModel):
         values = {name: found["metrics"] for name, found in comparison["arms"].items()}
         suite = suite.for_names(values[control])
         directed = (name for name, metric in suite.metrics.items() if metric.better != "none")
-        primary = next(iter((*suite.judged, *suite.headline, *directed, *suite.metrics)))
+        wanted = comparison.get("primary_metrics", ())
+        primary = next(iter((*wanted, *suite.judged, *suite.headline, *directed, *suite.metrics)))
         theirs, gaps = (
             ({}, {}) if is_alone else (values[control], comparison["differences"].get(arm, {}))
         )
@@ -310,12 +365,15 @@ class Answer(BaseModel):
             against = {name: _not_shown(one, longer) for name, one in against.items()}
         verdict, reason = _verdict(comparison, arm, against[primary])
         learned, why = _learned(comparison, arm, primary)
+        if comparison["n"]["clusters"] < FEW_CLUSTERS and learned == "cannot be shown":
+            why = _too_few(comparison["n"])
         told = {
             name: one
             for name, one in against.items()
             if one.better != "none" and one.verdict != "cannot be shown"
         }
-        rows = [name for name in suite.headline if name in against] or [*against]
+        short = [name for name in suite.headline if name in against] or [*against]
+        rows = dict.fromkeys((primary, *short))
         return cls(
             task=comparison["task"],
             arm=arm,
@@ -325,7 +383,7 @@ class Answer(BaseModel):
             noun=suite.unit.noun,
             clusters=comparison["n"]["clusters"],
             cluster=cluster_noun(comparison["n"]),
-            seeds=(comparison["seed"],),
+            seeds=tuple(comparison.get("seeds") or (comparison["seed"],)),
             verdict=verdict,
             reason=reason,
             primary=against[primary],
@@ -335,6 +393,7 @@ class Answer(BaseModel):
             ceiling=_ceiling(comparison, primary, suite, values[arm]),
             arms=tuple(_other_arms(comparison, primary, suite.metrics[primary], values)),
             rows=tuple(against[name] for name in rows),
+            others=tuple(_beside_the_control(comparison, primary, suite.metrics[primary])),
             looked_at=len(told),
             worse=tuple(one.title for one in told.values() if one.verdict == "worse"),
             improved=tuple(one.title for one in told.values() if one.verdict == "better"),
@@ -349,14 +408,64 @@ class Answer(BaseModel):
                 if name in suite.metrics and entry["value"] is None
             },
             not_covered=comparison["interval"].get("not_covered", ""),
+            notes=tuple(comparison.get("notes", ())),
             cost={
-                name: Cost(**{key: one for key, one in budget.items() if key in Cost.model_fields})
+                name: Cost(
+                    **{key: one for key, one in budget.items() if key in Cost.model_fields},
+                    seconds=(seconds or {}).get(name),
+                )
                 for name, budget in comparison.get("training", {}).items()
             },
             commit=comparison["commit"],
             run=comparison.get("run", ""),
             model=_taken(comparison.get("best_validation", {}), suite),
+            scored=comparison["n"].get("digest", ""),
         )
+
+    @classmethod
+    def of_grid(cls, result: Mapping[str, Any], suite: MetricSuite) -> Self:
+        """Read the answer from the result of ``compare`` or ``cross_validate``: of the arm that gains most over the control.
+
+        Its interval holds the differences of all arms together, so that the best of many is not better by chance.
+
+        Args:
+            result: the document (docs/compare.md, docs/cross_validation.md).
+            suite: of the task.
+        """
+        kind, control, name = (
+            result.get("headline"),
+            result["control"],
+            result["primary_metrics"][0],
+        )
+        metric = suite.for_names([name]).metrics[name]
+
+        def headline(entries: Mapping[str, Any]) -> dict[str, Entry]:
+            return {one: entry[kind] if kind else entry for one, entry in entries.items()}
+
+        differences = {arm: headline(gaps) for arm, gaps in result["differences"].items()}
+        sign = -1.0 if metric.better == "lower" else 1.0
+        gained = {arm: gaps.get(name, {}).get("value") for arm, gaps in differences.items()}
+        known = {arm: sign * gain for arm, gain in gained.items() if gain is not None}
+        best = max(known, key=lambda arm: known[arm]) if known else next(iter(differences), control)
+        seeds = result["seeds"]
+        read = {
+            "arms": {
+                arm: {"metrics": headline(found["metrics"])}
+                for arm, found in result["arms"].items()
+            },
+            "baseline_arm": best,
+            "differences": differences,
+            "own_minus_arms": {},
+            "baselines": {},
+            "seeds": seeds[control] if isinstance(seeds, Mapping) else seeds,
+            "split": result.get("split", "out-of-fold"),
+        }
+        took: dict[str, list[float]] = {}
+        for key, trial in result.get("trials", {}).items():
+            if trial["seconds"] is not None:
+                took.setdefault(key.split(".seed")[0], []).append(trial["seconds"])
+        seconds = {arm: sum(each) / len(each) for arm, each in took.items()}
+        return cls.of({**result, **read}, suite, seconds=seconds)
 
 
 def _taken(best: Mapping[str, Mapping[str, Any]], suite: MetricSuite) -> Taken | None:
@@ -393,7 +502,7 @@ def change(
     gap = differences.get(name, {"value": None, "ci95": None})
     entries = (before.get(name, {}), after.get(name, {}), gap)
     reasons = [str(entry["reason"]) for entry in reversed(entries) if entry.get("reason")]
-    interval = gap.get("ci95")
+    interval = gap.get("ci95_simultaneous") or gap.get("ci95")
     return Change(
         metric=name,
         title=metric.title,
@@ -449,6 +558,11 @@ def _learned(comparison: Mapping[str, Any], arm: str, primary: str) -> tuple[Lea
     if comparison.get("training", {}).get(arm, {}).get("learns_from_reward") is False:
         return "no", "its training reads no reward"
     found = comparison.get("bar", {}).get(arm, {}).get(primary)
+    if found is None and "primary_metrics" in comparison:
+        return (
+            "cannot be shown",
+            "its start and the rules are not measured here, but in a run of it",
+        )
     if found is None:
         return "cannot be shown", "the task names nothing that it must be better than"
     learned = OF_BAR.get(found["verdict"], "cannot be shown")
@@ -499,6 +613,21 @@ def _ceiling(
                 change=change(primary, suite.metrics[primary], entries, own, gaps),
             )
     return None
+
+
+def _beside_the_control(
+    comparison: Mapping[str, Any], primary: str, metric: Metric
+) -> Iterator[Change]:
+    """Yield each arm beside the control where a grid holds several; the arm's name is the title."""
+    differences, arms = comparison["differences"], comparison["arms"]
+    if "primary_metrics" not in comparison or len(differences) < 2:
+        return
+    before = arms[comparison["control"]]["metrics"]
+    for arm, gaps in differences.items():
+        found = change(primary, metric, before, arms[arm]["metrics"], gaps)
+        if longer := _longer(comparison, arm):
+            found = _not_shown(found, longer)
+        yield found.model_copy(update={"title": arm})
 
 
 def _other_arms(

@@ -13,14 +13,15 @@ ALPHA = 0.05  # 1 - LEVEL, which is a little more in binary
 def side_of(entry: Entry | None, *, neutral: float = 0.0) -> int | None:
     """Decide what an entry shows: 1 above the neutral value, -1 below it, 0 neither, None where nothing can be told.
 
-    Every mark, verdict and sentence about a difference is this decision. The interval ``ci95`` decides, and where a difference
-    was corrected for the number of comparisons its corrected p-value must be below 0.05 as well. An end of None is infinite.
+    Every mark, verdict and sentence about a difference is this decision. The interval ``ci95`` decides. Where a difference was
+    corrected for the number of comparisons, its simultaneous interval decides, and its corrected p-value must be below 0.05 as
+    well: nothing is called better whose widest interval holds the neutral value. An end of None is infinite.
     """
     if entry is None or entry.get("ci95") is None:
         return None
     if entry.get("p_holm", 0.0) >= ALPHA:
         return 0
-    low, high = entry["ci95"]
+    low, high = entry.get("ci95_simultaneous") or entry["ci95"]
     return int(low is None or low > neutral) - int(high is not None and high < neutral)
 
 

@@ -27,9 +27,9 @@ def answer_parts(answer: Answer) -> Iterator[Table | Text]:
     for remark in answer.remarks:
         yield Text(f"- {remark}")
     table = Table(header_style="bold", box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for name in ("metric", answer.control, answer.arm, f"{answer.arm} - {answer.control}", ""):
-        table.add_column(name, justify="left" if name in ("metric", "") else "right")
-    for row in answer.rows:
+    for place, name in enumerate((*answer.heads, "")):
+        table.add_column(name, justify="left" if place in (0, 4) else "right")
+    for row in answer.table:
         values = ["-" if value is None else f"{value:.2f}" for value in (row.before, row.after)]
         table.add_row(row.title, *values, row.gap, row.tone)
     yield table

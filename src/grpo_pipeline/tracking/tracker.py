@@ -379,7 +379,7 @@ class Tracker:
         elif name.endswith(".comparison") and isinstance(data, Mapping):
             self._log_comparison(data)
         elif name.endswith(".answer") and isinstance(data, Mapping):
-            self._tell(Answer.model_validate(data))
+            self._tell(Answer.model_validate(data), is_grid=name.split(".")[-2] in GRIDS)
         elif isinstance(data, TrialRecord):
             self._log_trial(data)
         elif name.endswith(".compare.result"):
@@ -580,24 +580,36 @@ class Tracker:
         for task, metric in metrics.items():
             self._runs.crown(task, metric=metric, data=self._digests.get(task, ""))
 
-    def _tell(self, answer: Answer) -> None:
-        """Name the parent by the answers of its tasks, and describe it with them."""
+    def _tell(self, answer: Answer, *, is_grid: bool) -> None:
+        """Name the parent by the answers of its tasks, and describe it with them; of a grid, log the primary metric."""
         if self._runs is None:
             return
         self._told.append(answer)
         # The list of runs shows the first 20 letters of a name.
         command = answer.task if self._name == "__default__" else self._name
         values = "; ".join(one.short for one in self._told)
-        name = f"{command} {values} · seed {answer.seeds[0]}"
-        tags = {"verdict": ", ".join(one.verdict for one in self._told)}
-        shown = (
-            f"{where}/{self._prefix(one.task)}{one.primary.metric}"
-            for one in self._told
-            for where in (one.split, "difference")
+        seeds = (
+            f"seed {answer.seeds[0]}" if len(answer.seeds) == 1 else f"{len(answer.seeds)} seeds"
         )
-        tags["columns"] = ",".join(map(sanitise, shown))
         notes = "\n\n".join(one.markdown for one in self._told)
-        self._runs.describe(PARENT, name, {**tags, "mlflow.note.content": notes})
+        primary = {
+            sanitise(f"{where}/{self._prefix(one.task)}{one.primary.metric}"): value
+            for one in self._told
+            for where, value in (
+                (one.split, one.primary.after),
+                ("difference", one.primary.difference),
+            )
+        }
+        tags = {
+            "verdict": ", ".join(one.verdict for one in self._told),
+            "columns": ",".join(primary),
+        }
+        self._runs.describe(
+            PARENT, f"{command} {values} · {seeds}", {**tags, "mlflow.note.content": notes}
+        )
+        if is_grid:
+            known = {name: value for name, value in primary.items() if value is not None}
+            self._runs.log_scores(PARENT, known)
 
     def _log_input(self, name: str, data: Any) -> None:
         """Log the digest of input data to the parent and to each arm of its task, whose nodes read it through others."""

@@ -1,9 +1,8 @@
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib.colors import to_hex
 
-from grpo_pipeline.pipelines.reporting.figures import POINTS, colour_of, curves_picture, learning_curves, smooth, thin
+from grpo_pipeline.pipelines.reporting.figures import POINTS, colour_of, learning_curves, smooth, thin
 
 TITLES = {
     "Reward", "Supervised loss", "Policy entropy (nats)", "KL to the reference (nats)",
@@ -11,34 +10,46 @@ TITLES = {
 }  # fmt: skip
 
 
-def test_learning_curves_overlay_both_arms_and_the_picture_draws_the_same_lines(metric_rows):
+COLOURS = {"supervised": "#0072B2", "grpo": "#D55E00"}
+
+
+def test_learning_curves_overlay_both_arms_in_a_panel_per_metric(metric_rows):
     rows = {"supervised": metric_rows(seed=1), "grpo": metric_rows(seed=2)}
-    interactive, picture = learning_curves(rows), curves_picture(rows)
-    named = {name: [trace for trace in interactive.data if trace.name == name] for name in {t.name for t in interactive.data}}
-    assert {annotation.text for annotation in interactive.layout.annotations} == TITLES
-    for arm in rows:
-        assert len({trace.xaxis for trace in named[f"{arm}, train"]}) == len(named[f"{arm}, train, raw"]) == 7
-        assert {trace.line.color for trace in named[f"{arm}, train"]} == {colour_of(rows)[arm]}
-    legend = ["supervised, train", "supervised, validation", "grpo, train", "grpo, validation"]
-    assert sorted(trace.name for trace in interactive.data if trace.showlegend) == sorted(legend)
-    train = rows["grpo"][rows["grpo"]["split"] == "train"]
-    raw, smoothed = named["grpo, train, raw"][0], named["grpo, train"][0]
-    np.testing.assert_allclose(raw.y, train["reward/mean"])
-    np.testing.assert_array_equal(raw.x, train["step"])
-    assert np.diff(smoothed.y).std() < 0.3 * np.diff(raw.y).std()
-    assert [a.get_title(loc="left") for a in picture.axes if a.lines] == [a.text for a in interactive.layout.annotations]
-    lines = [line for axes in picture.axes for line in axes.lines]
-    for line, trace in zip(lines, interactive.data, strict=True):
-        np.testing.assert_array_equal(line.get_ydata(), trace.y)
-        np.testing.assert_array_equal(line.get_xdata(), trace.x)
-    assert {to_hex(line.get_color(), keep_alpha=False).upper() for line in lines} == {*colour_of(rows).values()}
-    assert [text.get_text() for text in picture.legends[0].get_texts()] == legend
-    # The first panel of an arm without rewards begins with another one.
-    rows["supervised"] = rows["supervised"].drop(columns="reward/mean")
-    names = [text.get_text() for text in curves_picture(rows).legends[0].get_texts()]
-    assert names == ["supervised, train", "grpo, train", "grpo, validation"]
-    empty = curves_picture({"grpo": metric_rows(seed=1)[["step", "split"]]})
-    assert empty.axes[0].texts[0].get_text() == "No training metrics were recorded."
+    panels = learning_curves(rows, colours=COLOURS)
+    assert next(iter(panels)) == "00_reward_mean.svg"
+    assert {figure.axes[0].get_title(loc="left") for figure in panels.values()} == TITLES
+    assert {figure.axes[0].get_xlabel() for figure in panels.values()} == {"training step"}
+    drawn = {line.get_gid(): line for line in panels["00_reward_mean.svg"].axes[0].lines}
+    kinds = ("raw", "smoothed", "val")
+    assert {*drawn} == {f"{arm} {kind}" for arm in rows for kind in kinds}
+    for arm, colour in COLOURS.items():
+        assert {drawn[f"{arm} {kind}"].get_color() for kind in kinds} == {colour}
+    train, val = (rows["grpo"][rows["grpo"]["split"] == split] for split in ("train", "val"))
+    for kind, part in (("raw", train), ("val", val)):
+        np.testing.assert_allclose(drawn[f"grpo {kind}"].get_ydata(), part["reward/mean"].dropna())
+        np.testing.assert_array_equal(drawn[f"grpo {kind}"].get_xdata(), part.dropna(subset=["reward/mean"])["step"])
+    raw, smoothed = (drawn[f"grpo {kind}"].get_ydata() for kind in ("raw", "smoothed"))
+    assert np.diff(smoothed).std() < 0.3 * np.diff(raw).std()
+
+
+def test_metrics_of_the_task_stand_behind_the_reward_and_what_nobody_measured_has_no_panel(metric_rows):
+    rows = {"grpo": metric_rows(seed=1)[["step", "split", "reward/mean", "grad_norm/rl"]].assign(**{"reply/tokens": 7.0})}
+    named = {"reply/tokens": "Tokens in a reply", "reply/never": "Never"}
+    panels = learning_curves(rows, named | {"reward/mean": "Reward, told"}, colours=COLOURS)
+    titles = {name: figure.axes[0].get_title(loc="left") for name, figure in panels.items()}
+    assert titles == {
+        "00_reward_mean.svg": "Reward, told", "01_reply_tokens.svg": "Tokens in a reply",
+        "02_grad_norm_rl.svg": "Gradient norm, RL",
+    }  # fmt: skip
+    assert learning_curves({"grpo": rows["grpo"][["step", "split"]]}, colours=COLOURS) == {}
+
+
+def test_an_arm_has_the_same_colour_whatever_stands_beside_it():
+    two = colour_of(["supervised", "grpo"], control="supervised", shown="grpo")
+    many = colour_of(["nothing", "supervised", "prior", "grpo"], control="supervised", shown="grpo")
+    assert two == COLOURS == {arm: many[arm] for arm in two}
+    assert len(set(many.values())) == 4
+    assert colour_of(["grpo"], control="grpo", shown="grpo") == {"grpo": COLOURS["supervised"]}
 
 
 @pytest.mark.parametrize("length", [1, POINTS, POINTS + 1, 7 * POINTS + 3])

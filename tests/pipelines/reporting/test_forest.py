@@ -37,7 +37,7 @@ def test_where_an_interval_and_its_value_stand(row: Change, expected: list[float
 def test_a_row_without_an_interval_has_no_place_and_one_without_a_difference_is_left_out() -> None:
     drawn = forest([change(0.25), change(None)])
     assert drawn.count('class="row') == 1
-    assert ("no interval" in drawn, places(change(0.25))) == (True, [])
+    assert ("+0.25" in drawn, places(change(0.25))) == (True, [])
 
 
 def test_marks_and_titles_say_what_is_shown_and_no_title_is_markup() -> None:
@@ -48,3 +48,10 @@ def test_marks_and_titles_say_what_is_shown_and_no_title_is_markup() -> None:
     assert "<b>" not in drawn
     assert "Hits (less is better)" in drawn
     assert 'aria-label="&lt;b&gt; +0.50, better; Hits -0.50, worse; Hits -0.50, better"' in drawn
+
+
+def test_rows_of_one_metric_share_a_scale() -> None:
+    rows = [change(0.25, (0.0, 0.5)), change(0.5, (0.0, 1.0))]
+    drawn = forest(rows, one_scale=True)
+    found = [float(number) for number in re.findall(r"(?:left|width):([-\d.]+)%", drawn)]
+    assert found == [50.0, 23.0, 61.5, 50.0, 46.0, 73.0]  # the far end of all, 1, is 46% beside the middle

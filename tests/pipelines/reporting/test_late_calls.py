@@ -17,6 +17,10 @@ def test_calls_out_of_time_are_counted_for_each_arm():
 
 
 def test_the_learning_curves_say_it():
-    params = EvaluationParams.model_construct(task="attention")
-    assert plot_learning_curves(params, **ROWS).layout.title.text == "Reward calls that ran out of time: 7 in grpo"
-    assert plot_learning_curves(params, supervised=ROWS["supervised"]).layout.title.text is None
+    params = EvaluationParams.model_construct(task="attention", control="supervised", baseline_arm="grpo")
+
+    def title(**rows):
+        return plot_learning_curves(params, **rows)["00_reward_mean.svg"].axes[0].get_title(loc="left")
+
+    assert title(**ROWS) == "Reward (calls that ran out of time: 7 in grpo)"
+    assert title(supervised=ROWS["supervised"]) == "Reward"

@@ -11,7 +11,13 @@ from grpo_pipeline.pipelines.evaluation.budget import budget_sentences, read_bud
 from grpo_pipeline.pipelines.params import EvaluationParams
 from grpo_pipeline.pipelines.training.best import KEPT
 from grpo_pipeline.runs.progress import track
-from grpo_pipeline.statistics.alignment import Rules, align_arms, check_same_units, split_rules
+from grpo_pipeline.statistics.alignment import (
+    Rules,
+    align_arms,
+    check_same_units,
+    digest_of_units,
+    split_rules,
+)
 from grpo_pipeline.statistics.bar import bar_sentences, has_moved, judge_bar, longer_than
 from grpo_pipeline.statistics.bootstrap import (
     NOT_COVERED,
@@ -164,7 +170,12 @@ def compare(
         "task": params.task,
         "control": params.control,
         "split": params.split,
-        "n": {"examples": len(cores), "clusters": clusters, "cluster": params.cluster},
+        "n": {
+            "examples": len(cores),
+            "clusters": clusters,
+            "cluster": params.cluster,
+            "digest": digest_of_units(cores, unit=suite.unit, cluster=params.cluster),
+        },
         "seed": params.seed,
         "commit": commit,
         "headline": list(suite.headline),

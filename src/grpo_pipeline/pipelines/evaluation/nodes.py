@@ -1,6 +1,7 @@
 """Nodes of the evaluation, and of a prediction for a split that needs no labels: a table of samples of a trained arm."""
 
 import json
+import platform
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +14,7 @@ import torch
 from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.pipelines.evaluation.comparison import compare
 from grpo_pipeline.pipelines.params import EvaluationParams, SamplingParams
+from grpo_pipeline.runs.lookahead import usable_cores
 from grpo_pipeline.runs.process import run_identity
 from grpo_pipeline.statistics.answer import Answer
 from grpo_pipeline.statistics.metric import MetricSuite
@@ -91,10 +93,38 @@ def compare_arms(params: EvaluationParams, commit: str, **tables: Any) -> dict[s
     return document | {"run": run_identity()}
 
 
-def state_answer(params: EvaluationParams, comparison: Mapping[str, Any]) -> dict[str, Any]:
-    """State what the comparison says of the arm that is shown, once for terminal, page and MLflow (docs/answer.md)."""
+def state_answer(
+    params: EvaluationParams, comparison: Mapping[str, Any], **metric_rows: pd.DataFrame
+) -> dict[str, Any]:
+    """State what the comparison says of the arm that is shown, once for terminal, page and MLflow (docs/answer.md).
+
+    Args:
+        params: of the evaluation.
+        comparison: the document.
+        metric_rows: arm -> metric rows of its training, whose seconds are summed.
+    """
     suite = build_suite(params.task, params.metric_options)
-    return Answer.of(comparison, suite).model_dump(mode="json")
+    seconds = {
+        arm: float(rows["step_seconds"].sum())
+        for arm, rows in metric_rows.items()
+        if "step_seconds" in rows
+    }
+    answer = Answer.of(comparison, suite, seconds=seconds)
+    return answer.model_copy(update={"machine": describe_machine()}).model_dump(mode="json")
+
+
+def state_grid_answer(params: EvaluationParams, result: Mapping[str, Any]) -> dict[str, Any]:
+    """State what ``compare`` or ``cross_validate`` says, in the same form."""
+    suite = build_suite(params.task, params.metric_options)
+    answer = Answer.of_grid(result, suite)
+    return answer.model_copy(update={"machine": describe_machine()}).model_dump(mode="json")
+
+
+def describe_machine() -> str:
+    """Return processor, cores and threads of this process."""
+    cores, threads = usable_cores(most=10**6), torch.get_num_threads()
+    gpu = f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""
+    return f"{platform.system()} {platform.machine()}, {cores} cores, threads {threads}{gpu}"
 
 
 def read_commit() -> str:

@@ -53,7 +53,11 @@ def create_pipeline(task: str, arms: Sequence[str], *, has_baselines: bool = Fal
             ),
             Node(
                 state_answer,
-                inputs=[f"params:{task}.evaluation", f"{task}.comparison"],
+                inputs={
+                    "params": f"params:{task}.evaluation",
+                    "comparison": f"{task}.comparison",
+                    **{arm: f"{task}.{arm}.metric_rows" for arm in arms},
+                },
                 outputs=f"{task}.answer",
                 name="state_answer",
                 namespace=f"{task}.evaluation",

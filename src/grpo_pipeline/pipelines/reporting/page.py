@@ -1,25 +1,27 @@
 """Build the report: one HTML page that needs no other file."""
 
 import base64
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import yaml
 from jinja2 import ChoiceLoader, Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
-from plotly import graph_objects as go
-from plotly.offline import get_plotlyjs
 from pydantic import BaseModel
 
+from grpo_pipeline.pipelines.reporting.figures import GRID, INK, colour_of
 from grpo_pipeline.pipelines.reporting.forest import forest
 from grpo_pipeline.statistics.answer import Answer
 from grpo_pipeline.statistics.sameness import sameness_sentences
 
 TEMPLATES = Path(__file__).with_name("templates")
-# plotly.js offers by default to upload a chart to a public server; these figures may show patients.
-PLOTLY_CONFIG = {"displaylogo": False, "responsive": True, "showSendToCloud": False}
+SORT_SCRIPT = (TEMPLATES / "sort.js").read_text(encoding="utf-8")
+# The page's policy allows this script and no other.
+SORT_DIGEST = base64.b64encode(sha256(SORT_SCRIPT.encode("utf-8")).digest()).decode("ascii")
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class Page:
         answer: what it says of the arm that is shown (``statistics.answer``), as plain values.
         noun: what an example of the task is called.
         configuration: the task's parameters as YAML.
-        parts: what the layout names: tables, figures, pictures (PNG bytes).
+        parts: what the layout names: tables, drawings (SVG bytes, several by name), pictures (PNG bytes).
     """
 
     layout: str | Path
@@ -44,25 +46,57 @@ class Page:
 
 
 def render(page: Page) -> str:
-    """Return the page as HTML with scripts, styles and pictures inside; every value is escaped."""
+    """Return the page as HTML with styles and pictures inside; its one script sorts tables, and every value is escaped."""
     answer = Answer.model_validate(page.answer)
     return template(page.layout).render(
         comparison=page.comparison,
         answer=answer,
-        forest=forest(answer.rows),
+        forest=forest(answer.table, one_scale=bool(answer.others)),
+        colours=colour_of(
+            page.comparison["arms"],
+            control=page.comparison["control"],
+            shown=answer.arm,
+        ),
         noun=page.noun,
         configuration=page.configuration,
-        plotly_js=Markup(get_plotlyjs()),
         same=sameness_sentences(page.comparison.get("sameness", {})),
-        **{name: shown(name, part) for name, part in page.parts.items()},
+        reward_curve=first_curve(page.parts.get("learning_curves", {})),
+        sort_script=Markup(SORT_SCRIPT),
+        sort_digest=SORT_DIGEST,
+        **{name: shown(part) for name, part in page.parts.items()},
     )
 
 
-def shown(name: str, part: Any) -> Any:
-    """Return a figure as the division of its name, a picture as its source, and anything else as it is."""
-    if isinstance(part, go.Figure):
-        return figure_html(part, name=name.replace("_", "-"))
-    return image_source(part) if isinstance(part, bytes) else part
+def first_curve(curves: Mapping[str, bytes]) -> Markup | None:
+    """Return the panel of the reward, where it was measured, else the first one; None without any."""
+    return inline_svg(curves[min(curves)]) if curves else None
+
+
+def shown(part: Any) -> Any:
+    """Return a drawing as markup, several in a grid, a picture as its source, and anything else as it is."""
+    if isinstance(part, Mapping) and part and all(isinstance(one, bytes) for one in part.values()):
+        return Markup('<div class="drawings">{}</div>').format(
+            Markup("").join(inline_svg(part[name]) for name in sorted(part))
+        )
+    if isinstance(part, bytes):
+        return inline_svg(part) if b"<svg" in part[:1000] else image_source(part)
+    return part
+
+
+def inline_svg(drawing: bytes) -> Markup:
+    """Return a drawing of Matplotlib as an element of the page, in the colours of the page's theme.
+
+    Every text in it has been escaped by Matplotlib.
+    """
+    text = drawing.decode("utf-8")
+    text = re.sub(r"(?s)<metadata>.*?</metadata>", "", text[text.index("<svg") :])
+    for colour, named in (
+        (INK, "currentColor"),
+        (GRID, "var(--line)"),
+        ("#000000", "currentColor"),
+    ):
+        text = re.sub(colour, named, text, flags=re.IGNORECASE)
+    return Markup(text)
 
 
 def template(layout: str | Path) -> Template:
@@ -77,18 +111,6 @@ def template(layout: str | Path) -> Template:
 def image_source(png: bytes) -> str:
     """Return a picture as the text that an image element reads it from."""
     return "data:image/png;base64," + base64.b64encode(png).decode("ascii")
-
-
-def figure_html(figure: go.Figure, *, name: str) -> Markup:
-    """Return a figure as a division that draws itself with the page's own copy of plotly.js."""
-    html = figure.to_html(
-        full_html=False,
-        include_plotlyjs=False,
-        include_mathjax=False,
-        div_id=name,
-        config=PLOTLY_CONFIG,
-    )
-    return Markup(html)
 
 
 def configuration_text(parameters: Mapping[str, Any], task: str) -> str:

@@ -6,12 +6,12 @@ from typing import Any
 
 import pandas as pd
 from kedro.pipeline import Node, Pipeline
-from plotly import graph_objects as go
+from matplotlib.figure import Figure
 
 from grpo_pipeline.pipelines.evaluation.nodes import build_suite
 from grpo_pipeline.pipelines.params import EvaluationParams
 from grpo_pipeline.pipelines.reporting import tables
-from grpo_pipeline.pipelines.reporting.figures import learning_curves
+from grpo_pipeline.pipelines.reporting.figures import REWARD, colour_of, learning_curves
 from grpo_pipeline.pipelines.reporting.page import Page, configuration_text, render
 from grpo_pipeline.pipelines.reporting.reward_section import reward_section
 from grpo_pipeline.tasks import find_task
@@ -19,12 +19,15 @@ from grpo_pipeline.tasks import find_task
 LATE_CALLS = "reward/late_calls"
 
 
-def plot_learning_curves(params: EvaluationParams, **metric_rows: pd.DataFrame) -> go.Figure:
+def plot_learning_curves(
+    params: EvaluationParams, **metric_rows: pd.DataFrame
+) -> dict[str, Figure]:
     """Overlay the training metrics of the arms; one keyword argument per arm, its metric rows."""
-    figure = learning_curves(metric_rows, find_task(params.task).curves)
+    colours = colour_of(metric_rows, control=params.control, shown=params.baseline_arm)
+    titles = dict(find_task(params.task).curves)
     if late := late_calls(metric_rows):
-        figure.update_layout(title_text=f"Reward calls that ran out of time: {late}")
-    return figure
+        titles |= {REWARD: f"Reward (calls that ran out of time: {late})"}
+    return learning_curves(metric_rows, titles, colours=colours)
 
 
 def late_calls(metric_rows: Mapping[str, pd.DataFrame]) -> str:
@@ -67,7 +70,7 @@ def render_task(
     params: EvaluationParams,
     comparison: Mapping[str, Any],
     answer: Mapping[str, Any],
-    learning_curves: go.Figure,
+    learning_curves: Mapping[str, bytes],
     rollouts: pd.DataFrame,
     reward_audit: Mapping[str, Any],
     reward_audit_figure: bytes,

@@ -460,11 +460,12 @@ def predict(
     task: Task,
     data: Any,
     model: ModelWeights,
+    split: str = "test",
 ) -> tuple[pd.DataFrame, pd.DataFrame, Mapping[str, np.ndarray]]:
-    """Score the test split with the final weights: prediction rows, sampled rollouts, and a few examples to look at."""
+    """Score the held-out split with the final weights: prediction rows, sampled rollouts, and a few examples to look at."""
     policy = task.build_policy(0)
     policy.load_state_dict(dict(model.tensors))
-    rows = task.rows(data, "test")
+    rows = task.rows(data, split)
     few = np.sort(numpy_generator(seed, Stream.SHOWCASE_ROWS).permutation(rows)[:SHOWCASE_CORES])
     predictions = task.evaluate(policy, data, rows, seed=seed, n_samples=training.group_size)
     if isinstance(task, ShowsRewards):

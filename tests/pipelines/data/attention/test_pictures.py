@@ -18,21 +18,24 @@ from grpo_pipeline.pipelines.data.attention.report import LEVELS, plot_roc
 
 
 def test_the_roc_curve_is_the_best_sensitivity_at_each_specificity_inside_its_band(params, arms):
-    figure = plot_roc(params, **arms)
-    for arm, table in arms.items():
+    axes = plot_roc(params, **arms).axes[0]
+    chance, *curves = axes.lines
+    assert (chance.get_label(), len(curves), len(axes.collections)) == ("chance", len(arms), len(arms))
+    for (arm, table), curve, band in zip(arms.items(), curves, axes.collections, strict=True):
+        assert curve.get_label().startswith(f"{arm}: AUROC 0.")
         rows = table[table["rule"] == "policy"]
-        curve = next(t for t in figure.data if t.legendgroup == arm and t.mode == "lines" and t.fill is None)
         false_positives, true_positives, _ = roc_curve(rows["label"], rows["prob"], drop_intermediate=False)
-        np.testing.assert_allclose(curve.y, [true_positives[false_positives <= 1 - level + 1e-9].max() for level in LEVELS])
-        np.testing.assert_allclose(curve.x, np.linspace(0, 1, 101), atol=1e-12)
-        high, low = np.split(np.array(next(t for t in figure.data if t.name == f"{arm}, 95% band").y), 2)
-        low = low[::-1]
-        assert ((low - 1e-12 <= curve.y) & (curve.y <= high + 1e-12)).mean() > 0.95
+        best = [true_positives[false_positives <= 1 - level + 1e-9].max() for level in LEVELS]
+        np.testing.assert_allclose(curve.get_ydata(), best)
+        np.testing.assert_allclose(curve.get_xdata(), np.linspace(0, 1, 101), atol=1e-12)
+        corners = band.get_paths()[0].vertices
+        low, high = (np.array([pick(corners[np.isclose(corners[:, 0], x), 1]) for x in 1 - LEVELS]) for pick in (np.min, np.max))
+        assert ((low - 1e-12 <= best) & (best <= high + 1e-12)).mean() > 0.95
         assert (low[-1], high[-1]) == (1.0, 1.0)
         assert np.ptp([low, high], axis=0).max() > 0.05
-    single = plot_roc(params, **{arm: rows.assign(label=1) for arm, rows in arms.items()})
-    assert {trace.name for trace in single.data} == {"chance", *(f"{arm}: undefined (a single class)" for arm in arms)}
-    assert all(trace.y == (None,) for trace in single.data[1:])
+    single = plot_roc(params, **{arm: rows.assign(label=1) for arm, rows in arms.items()}).axes[0]
+    assert [line.get_label() for line in single.lines] == ["chance", *(f"{arm}: undefined (a single class)" for arm in arms)]
+    assert all(len(line.get_xdata()) == 0 for line in single.lines[1:])
 
 
 def test_a_pair_of_panels_shows_its_core_and_a_point_lies_on_its_cell_of_image_heatmap_and_lesion(showcase):

@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.container import BarContainer
 from tiny_replies import evaluation_params, make_examples, make_predictions
 
 from grpo_pipeline.pipelines.data.dialogue.report import reply_groups, scores_by_need
@@ -39,22 +40,32 @@ def test_bars_are_the_means_of_each_need_with_percentiles_over_resampled_persona
     """The start stands first; a need of one persona has no interval."""
     grpo, params = make_predictions(skill=0.9), evaluation_params()
     arms = {"supervised": make_predictions(skill=0.3, seed=4), "grpo": grpo}
-    traces = scores_by_need(arms, params, suite=build_suite({})).data
-    names = ("start", "supervised", "grpo")
-    assert [(trace.name, trace.showlegend) for trace in traces] == [(name, shown) for shown in (True, False) for name in names]
+    panels = scores_by_need(arms, params, suite=build_suite({}))
+    assert [*panels] == ["0_reward.svg", "1_f1.svg"]
     rows = grpo[grpo["rule"] == "policy"].sort_values("example_id").reset_index(drop=True)
     weights = cluster_weights(rows["persona_id"], resamples=50, seed=0)
-    for trace, name in ((traces[2], "reward"), (traces[5], "f1")):
-        assert list(trace.x) == ["persona (16)", "story (16)", "none (16)"]
+    for figure, name in zip(panels.values(), ("reward", "f1"), strict=True):
+        axes = figure.axes[0]
+        bars = [one for one in axes.containers if isinstance(one, BarContainer)]
+        assert [one.get_label() for one in bars] == ["start", "supervised", "grpo"]
+        assert [text.get_text() for text in axes.get_xticklabels()] == ["persona (16)", "story (16)", "none (16)"]
         for place, need in enumerate(("persona", "story", "none")):
             is_in = (rows["needs"] == need).to_numpy()
             low, high = np.quantile((weights[:, is_in] @ rows[name][is_in]) / weights[:, is_in].sum(1), [0.025, 0.975])
-            assert trace.y[place] == pytest.approx(rows[name][is_in].mean())
-            assert trace.error_y.array[place] == pytest.approx(high - trace.y[place])
-            assert trace.error_y.arrayminus[place] == pytest.approx(trace.y[place] - low)
+            assert bars[2].patches[place].get_height() == pytest.approx(rows[name][is_in].mean())
+            assert ends(bars[2], place) == pytest.approx((low, high))
     examples = make_examples()
     examples["needs"] = np.where(examples["persona_id"] == "p03", "story", "none")
-    trace = scores_by_need({arm: make_predictions(examples=examples) for arm in arms}, params, suite=build_suite({})).data[0]
-    assert list(trace.x) == ["story (4)", "none (44)"]
-    assert (trace.error_y.array[0], trace.error_y.arrayminus[0]) == (0.0, 0.0)
-    assert trace.error_y.array[1] > 0
+    panels = scores_by_need({arm: make_predictions(examples=examples) for arm in arms}, params, suite=build_suite({}))
+    axes = panels["0_reward.svg"].axes[0]
+    assert [text.get_text() for text in axes.get_xticklabels()] == ["story (4)", "none (44)"]
+    start = next(one for one in axes.containers if isinstance(one, BarContainer))
+    low, high = ends(start, 0)
+    assert low == pytest.approx(start.patches[0].get_height()) == pytest.approx(high)
+    low, high = ends(start, 1)
+    assert low < start.patches[1].get_height() < high
+
+
+def ends(bars, place):
+    """Return the lower and the upper end of a bar's interval."""
+    return tuple(bars.errorbar.lines[2][0].get_segments()[place][:, 1])

@@ -44,7 +44,7 @@ def parameters() -> dict[str, Any]:
 
 
 def grid(arms: dict[str, Any], *, seeds: tuple[int, ...] = (0, 1)) -> CompareParams:
-    options = {"primary_metrics": ("f1",), "baseline_rules": ("start",), "keep": "weights"}
+    options = {"primary_metrics": ("f1",), "baseline_rules": ("start",), "keep": "weights", "split": "test", "workers": 1}
     return CompareParams(seeds=seeds, control="supervised", arms=arms, **options)
 
 
@@ -102,16 +102,16 @@ def test_a_cell_is_what_an_ordinary_run_gives_and_a_start_is_trained_once_per_se
 
 def test_a_digest_needs_no_training_and_an_arm_that_readers_do_not_have_fails_before_its_warm_start(trainings) -> None:
     plan, setup, examples = arrange(grid(ARMS)), find_setup("dialogue"), make_examples()
-    digests = {trial.key: trial_digest(setup, plan.arms[trial.arm], trial, examples) for trial in plan.trials}
+    digests = {trial.key: trial_digest(setup, plan.arms[trial.arm], trial, examples, split="test") for trial in plan.trials}
     assert len(set(digests.values())) == 8
     other = Trial("grpo", 0, split=dict.fromkeys(examples.table["example_id"], "train"))
-    assert trial_digest(setup, plan.arms["grpo"], other, examples) != digests["grpo.seed0"]
+    assert trial_digest(setup, plan.arms["grpo"], other, examples, split="test") != digests["grpo.seed0"]
     assert trainings == []
     impossible = {"base": "grpo", "set": {"algorithm": {"kl_estimator": "exact"}, "warm_start": {"training": {"epochs": 3}}}}
     store = run(grid({"supervised": ARMS["supervised"], "impossible": impossible}, seeds=(0,)))
     assert trainings == [(4, 0)]
     assert store.headers["impossible.seed0"].reason.startswith("kl_estimator must be k2, k3 or ratio_k3 for the dialogue task")
     assert store.headers["supervised.seed0"].status == "finished"
-    plan = arrange(CompareParams.model_validate(BASE["compare"]["dialogue"]["compare"]))
+    plan = arrange(CompareParams.model_validate(BASE["compare"]["dialogue"]["compare"] | {"split": "val"}))
     assert len(plan.trials) == 18
     assert {arm for arm, found in plan.arms.items() if not found.algorithm.pays_kl} == {"supervised", "no_kl"}

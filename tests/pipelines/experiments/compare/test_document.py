@@ -9,14 +9,17 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 from scipy.stats import t as student
 from sklearn.metrics import roc_auc_score
+from tiny import CONF
+from tiny_attention import make_examples
 from tiny_folds import EVALUATION
 from tiny_grid import SHORT, Memory, tiny_parameters, tiny_plan
 
 from grpo_pipeline.pipelines.evaluation.budget import Budget
 from grpo_pipeline.pipelines.evaluation.nodes import build_suite
-from grpo_pipeline.pipelines.experiments.compare import tables
+from grpo_pipeline.pipelines.experiments.compare import nodes, tables
 from grpo_pipeline.pipelines.experiments.compare.document import (
     budgets_of,
     compare_trials,
@@ -41,7 +44,7 @@ def evaluation(**changes):
 
 GRID = CompareParams(
     seeds=(0, 1), control="supervised", arms={name: {"base": name} for name in ("supervised", "grpo")} | ARMS,
-    primary_metrics=PRIMARY, baseline_rules=("uniform", "oracle", "none"), keep="predictions",
+    primary_metrics=PRIMARY, baseline_rules=("uniform", "oracle", "none"), keep="predictions", split="test",
 )  # fmt: skip
 PLAN = tiny_plan(**ARMS)
 
@@ -235,6 +238,7 @@ def test_what_got_worse_is_said_of_every_metric_by_the_interval_that_holds_the_s
         "average_precision": (-0.1, [-0.15, -0.05], [-0.3, 0.1]), "auroc": (-0.2, [-0.3, -0.1], [-0.35, -0.05]),
     }.items():  # fmt: skip
         found["differences"]["grpo"][name] |= {"value": value, "ci95": decides, "ci95_clusters": clusters}
+    found["differences"]["grpo"]["auroc"]["ci95_simultaneous"] = [-0.4, -0.01]
     said = summary(found, SUITE.metrics, chance_rule="uniform")
     assert "worse in grpo" in next(sentence for sentence in said if sentence.startswith("AUROC against supervised"))
     worse, better = (next(s for s in said if s.startswith(f"grpo, {kind} than supervised")) for kind in ("worse", "better"))
@@ -244,10 +248,12 @@ def test_what_got_worse_is_said_of_every_metric_by_the_interval_that_holds_the_s
     assert f"{titles['auroc']} -0.200" in worse
     assert f"{titles['ece']} -0.100 (95% interval -0.150 to -0.050)" in better
     assert f"{titles['average_precision']} -" not in worse + better
-    # What was corrected is not called worse in one sentence and not in the other.
-    found["differences"]["grpo"]["auroc"]["p_holm"] = 0.05
-    said = summary(found, SUITE.metrics, chance_rule="uniform")
-    assert "worse in grpo" not in next(sentence for sentence in said if sentence.startswith("AUROC against supervised"))
+    # What was corrected is not called worse in one sentence and not in the other, by p-value or by simultaneous interval.
+    for weaker in ({"p_holm": 0.05}, {"ci95_simultaneous": [-0.41, 0.01]}):
+        weak = copy.deepcopy(found)
+        weak["differences"]["grpo"]["auroc"] |= weaker
+        said = summary(weak, SUITE.metrics, chance_rule="uniform")
+        assert "worse in grpo" not in next(sentence for sentence in said if sentence.startswith("AUROC against supervised"))
     assert titles["auroc"] + " -" not in next(s for s in said if s.startswith("grpo, worse than supervised"))
     gap = {"grpo": {"catch": {"value": -1.0, "ci95": [-1.5, -0.5], "p_holm": 0.01}}}
     found = {"control": "supervised", "correction": {"comparisons": 1}, "differences": gap}
@@ -416,3 +422,15 @@ def test_the_training_of_an_arm_is_the_mean_of_its_seeds_and_a_fitted_arm_has_no
         row = {"split": "train", "samples": 4.0, "reward_calls": 2.0, "policy/loss": 0.5 if trial.arm == "own" else None}
         trials.keep(TrialRecord(header, metric_rows=[row] * steps))
     assert budgets_of(plan, trials) == {"control": Budget(3, 12, 6, False), "own": Budget(5, 20, 10, True)}
+
+
+def test_the_split_of_the_comparison_is_what_every_trial_scores_and_the_document_names(monkeypatch, store):
+    """Validation by default (conf/base): a choice by the test split would leave nothing to report on."""
+    benches = []
+    monkeypatch.setattr(nodes, "run_trials", lambda plan, bench, before: benches.append(bench) or iter(()))
+    for split in ("val", "test"):
+        params = CompareParams(**GRID.model_dump() | {"split": split})
+        assert [*nodes.train_trial(params, evaluation(), PLAN, make_examples(), store)] == []
+        assert compare_trials(PLAN, store, params, evaluation(), suite=SUITE)["split"] == benches[-1].split == split
+    shared = yaml.safe_load((CONF / "base/parameters/tasks.yml").read_text(encoding="utf-8"))
+    assert shared["{task}"]["compare"]["split"] == "val"

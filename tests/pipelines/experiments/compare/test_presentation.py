@@ -2,11 +2,14 @@
 
 import re
 
-from grpo_pipeline.pipelines.evaluation.nodes import build_suite
+from grpo_pipeline.pipelines.evaluation.nodes import build_suite, state_grid_answer
 from grpo_pipeline.pipelines.experiments.compare import tables
 from grpo_pipeline.pipelines.experiments.compare.tables import forest
+from grpo_pipeline.pipelines.params import EvaluationParams
+from grpo_pipeline.pipelines.reporting.page import Page, render
 from grpo_pipeline.pipelines.reporting.tables import Cell
 
+EVALUATION = EvaluationParams.model_construct(task="attention", metric_options={})
 METRICS = build_suite("attention", {}).metrics
 SEEDS = {"n": 2, "sd": 0.1, "min": 0.6, "max": 0.7, "values": {"0": 0.6, "1": 0.7}}
 SHOWN = {"value": 0.65, "ci95": [0.5, 0.8], "ci95_clusters": [0.6, 0.7], "n": 9, "seeds": SEEDS}
@@ -75,11 +78,15 @@ def test_a_forest_shows_intervals_mean_and_seeds_and_says_where_there_is_no_valu
     assert [text.get_text() for text in undefined.axes[0].texts] == ["undefined"]
 
 
-def test_the_page_is_self_contained_and_escapes_what_it_shows():
+def test_the_page_opens_with_the_answer_and_escapes_what_it_shows():
     document, metrics = make_document()
-    html = tables.render(document, metrics, {f"{name}.png": b"PNG" for name in metrics}, parameters={"attention": {"a": "<i>"}})
-    assert html.count("data:image/png;base64,UE5H") == 2
+    forests = {f"{name}.svg": f"<svg id='{name}'></svg>".encode() for name in metrics}
+    answer = state_grid_answer(EVALUATION, document)
+    html = render(Page("compare.html", document, answer, "core", "<i>", tables.page_parts(document, metrics, forests)))
+    first = html[: html.index("<nav")]
+    assert "is no_kl, the best of 2 arms, better than supervised, its control?" in first
+    assert "Which arms are better than the control?" in first
+    assert all(f"<svg id='{name}'>" in html for name in metrics)
     assert not re.findall(r"(?:src|href)=\"(?!data:|#)", html)
-    assert "<script" not in html
     for text in ("&lt;b&gt;abc&lt;/b&gt;", "a &lt;sentence&gt;", "One &amp; two.", "&lt;i&gt;", "no_kl.seed0", "1.3"):
         assert text in html

@@ -1,6 +1,7 @@
 """Out-of-fold rows -> the result: against scikit-learn fold by fold, and what happens when something is missing."""
 
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -10,11 +11,12 @@ from sklearn.metrics import roc_auc_score
 from tiny_folds import EVALUATION, make_params, plan_cores, task_parameters
 from tiny_grid import Memory
 
-from grpo_pipeline.pipelines.evaluation.nodes import build_suite
+from grpo_pipeline.pipelines.evaluation.nodes import build_suite, state_grid_answer
 from grpo_pipeline.pipelines.experiments.cross_validation import nodes, tables
 from grpo_pipeline.pipelines.experiments.cross_validation.choice import nothing_to_choose, outer_plan
 from grpo_pipeline.pipelines.experiments.cross_validation.out_of_fold import ensemble
 from grpo_pipeline.pipelines.experiments.trials.records import CompareError, TrialHeader, TrialRecord
+from grpo_pipeline.pipelines.reporting.tables import cell_text, difference_cell, value_cell
 from grpo_pipeline.tasks.attention.evaluation.metrics import REQUIRED
 
 METRICS = build_suite("attention", {}).metrics
@@ -32,6 +34,15 @@ def make_cores():
 
 CORES = make_cores()
 PLAN = plan_cores(CORES, {"test": CORES.loc[CORES["patient_id"] >= "p20", "core_id"].tolist()}, PARAMS)
+
+
+def squeezed(markdown):
+    """Return Markdown without the blanks that make its columns even."""
+    return re.sub(" +", " ", markdown)
+
+
+def written(entry):
+    return cell_text(value_cell(entry))
 
 
 def predict(trial, skill):
@@ -139,8 +150,8 @@ def test_a_metric_that_only_the_rows_have_is_judged_like_any_other():
     found = nodes.score_predictions(params, EVALUATION, PLAN.document(), [], collect(store), "unknown")
     means = [pd.concat(by_fold(store, "grpo", seed))["dice"].mean() for seed in (0, 1)]
     assert found["arms"]["grpo"]["metrics"]["dice"]["pooled"]["value"] == pytest.approx(np.mean(means))
-    text = nodes.write_summary(EVALUATION, found)
-    assert f"| grpo | {tables.text(found['arms']['grpo']['metrics']['dice']['stratified'])} |" in text
+    text = squeezed(nodes.write_summary(EVALUATION, found))
+    assert f"| grpo | {written(found['arms']['grpo']['metrics']['dice']['stratified'])} |" in text
     assert [axes.get_title() for axes in nodes.draw_folds(EVALUATION, found).axes]
     said = (
         "cross_validation.primary_metrics must be among what the trials measured, auroc, .* got 'dice'.* trained trials are kept"
@@ -175,20 +186,45 @@ def test_result_table_summary_and_figure_say_the_same(result):
     cells = {(arm, seed, part): n for arm in ("grpo", "supervised") for seed in (0, 1) for part, n in sizes.items()}
     assert rows.groupby(["arm", "seed", "part"]).size().to_dict() == cells
     assert set(rows["rule"]) == {"policy"}
-    text, folds = tables.summary(result, METRICS), {arm: spread["auroc"]["folds"] for arm, spread in result["spread"].items()}
+    text, folds = (
+        squeezed(tables.summary(result, METRICS)),
+        {arm: spread["auroc"]["folds"] for arm, spread in result["spread"].items()},
+    )
     found, gap = result["arms"]["grpo"]["metrics"]["auroc"], result["differences"]["grpo"]["auroc"]["stratified"]
-    values = [tables.text(found["stratified"]), tables.text(gap, sign="+")]
-    values += [tables.text(found[kind]) for kind in ("pooled", "fold_mean")]
+    values = [written(found["stratified"]), cell_text(difference_cell(gap, METRICS["auroc"]))]
+    values += [written(found[kind]) for kind in ("pooled", "fold_mean")]
     assert f"| AUROC | grpo | {' | '.join(values)} | {result['spread']['grpo']['auroc']['sd']:.3f} |" in text
     fold = result["folds"][1]
     counts = f"{fold['train']} | {fold['val']} | {fold['test']} ({fold['test_positives']})"
     assert f"| fold1 | {counts} | {folds['supervised']['fold1']:.3f} | {folds['grpo']['fold1']:.3f} |" in text
-    assert "The held-out test split, 30 cores of 10 clusters by patient_id; nothing was chosen on it:" in text
+    assert "The held-out test split, 30 cores of 10 clusters by patient_id; nothing was chosen on it**" in text
     drawn = {line.get_gid(): list(line.get_xdata()) for line in tables.draw(result, METRICS).axes[0].lines}  # of the last arm
     assert drawn["stratified"][0] == found["stratified"]["value"]
     assert drawn["pooled"][0] == found["pooled"]["value"]
     assert drawn["interval"] == found["stratified"]["ci95"]
     assert drawn["folds"] == list(folds["grpo"].values())
+
+
+def test_the_page_opens_with_the_answer_and_holds_tables_figure_and_reasons(result):
+    answer = state_grid_answer(EVALUATION, result)
+    parameters = {"attention": {"note": "<b>"}}
+    html = nodes.render_page(EVALUATION, result, answer, b"<svg id='folds'></svg>", parameters)
+    found, gap = result["arms"]["grpo"]["metrics"]["auroc"]["stratified"], result["differences"]["grpo"]["auroc"]["stratified"]
+    assert answer["primary"]["after"] == found["value"]
+    assert answer["primary"]["difference"] == gap["value"]
+    assert (answer["split"], answer["seeds"], answer["examples"]) == ("out-of-fold", [0, 1], 60)
+    first = html[: html.index("<nav")]
+    assert f"{found['value']:.2f}" in first
+    assert "out-of-fold cores of 20 patients, mean over 2 seeds" in first
+    for text in (
+        "<svg id='folds'>",
+        "Out of fold</caption>",
+        "fold1",
+        "&lt;b&gt;",
+        "held out: no interval",
+        f"{gap['value']:+.3f}",
+    ):
+        assert text in html
 
 
 def test_why_a_value_has_no_interval_is_said_of_held_out_cores_too_and_the_luck_of_seeds_is_held(result):

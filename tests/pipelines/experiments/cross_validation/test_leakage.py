@@ -7,7 +7,7 @@ import pytest
 from tiny_folds import EVALUATION, cross_validate, make_params, task_parameters
 
 from grpo_pipeline.pipelines.experiments.cross_validation import nodes
-from grpo_pipeline.pipelines.experiments.trials import engine
+from grpo_pipeline.pipelines.experiments.trials import executor
 from grpo_pipeline.tasks.attention.task import AttentionTask
 
 CANDIDATES = {"plain": {}, "global_decoder": {"model": {"class_decoder": "global"}}}
@@ -28,7 +28,7 @@ class Seen:
 def traced(request):
     """A whole cross-validation and what each of its trials has looked at; batches to train on have a generator."""
     seen: list[Seen] = []
-    make_batch, validate, open_trial = AttentionTask.make_batch, AttentionTask.validate, engine.open_trial
+    make_batch, validate, open_trial = AttentionTask.make_batch, AttentionTask.validate, executor.open_trial
 
     def spy_batch(self, data, rows, *, generator=None):
         if generator is not None:
@@ -48,7 +48,7 @@ def traced(request):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(AttentionTask, "make_batch", spy_batch)
         patch.setattr(AttentionTask, "validate", spy_validate)
-        patch.setattr(engine, "open_trial", spy_trial)
+        patch.setattr(executor, "open_trial", spy_trial)
         candidates = CANDIDATES if request.param == "nested" else None
         return cross_validate(make_params(request.param, candidates=candidates)), seen
 

@@ -8,6 +8,7 @@ from grpo_pipeline.pipelines.experiments.trials.setups import find_setup
 BASE = {"grpo": {"base": "grpo"}, "supervised": {"base": "supervised"}}
 GOOD = {
     "seeds": [0, 1], "control": "supervised", "arms": BASE, "primary_metrics": ["auroc"], "baseline_rules": ["uniform"],
+    "split": "val",
     "keep": "predictions",
 }  # fmt: skip
 

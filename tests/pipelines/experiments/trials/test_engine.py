@@ -10,7 +10,7 @@ from tiny_grid import SHORT, Memory, resolve_tiny, run_in_memory, tiny_bench, ti
 
 import grpo_pipeline
 from grpo_pipeline.core.storage.checkpoint import NoCheckpoint
-from grpo_pipeline.pipelines.experiments.trials import engine
+from grpo_pipeline.pipelines.experiments.trials import engine, executor
 from grpo_pipeline.pipelines.experiments.trials.engine import run_trials, trial_digest
 from grpo_pipeline.pipelines.experiments.trials.records import CompareError, Trial
 from grpo_pipeline.pipelines.experiments.trials.setups import find_setup
@@ -97,7 +97,7 @@ def test_a_baseline_is_fitted_on_the_training_split_of_its_trial_and_stands_as_a
     plan, store = tiny_plan((3,), picture=arm), Memory()
     plan = replace(plan, trials=plan.trials[-1:])
     assert plan.arms["picture"].description.rule == "picture"
-    monkeypatch.setattr(engine, "open_trial", spy := Spy(engine.open_trial))
+    monkeypatch.setattr(executor, "open_trial", spy := Spy(executor.open_trial))
     assert run(plan, tiny_bench(keeps_weights=True), store) == ["picture.seed3"]
     found = store.records["picture.seed3"]
     assert (found.header.status, found.header.metrics, found.weights) == ("finished", {"rows": 5.0}, None)
@@ -118,14 +118,14 @@ def test_a_baseline_is_fitted_on_the_training_split_of_its_trial_and_stands_as_a
 
 def test_a_cell_that_raises_stops_no_other_and_is_tried_again(whole, monkeypatch, capsys):
     monkeypatch.setenv("GRPO_PROGRESS", "lines")
-    store, train = Memory(dict(whole.records)), engine.train_trial
+    store, train = Memory(dict(whole.records)), executor.train_trial
 
-    def broken(setup, arm, opened, *, seed):
+    def broken(setup, arm, opened, *, seed, split):
         if seed == 1:
             raise ValueError("loss must be finite,\n got nan")
-        return train(setup, arm, opened, seed=seed)
+        return train(setup, arm, opened, seed=seed, split=split)
 
-    monkeypatch.setattr(engine, "train_trial", broken)
+    monkeypatch.setattr(executor, "train_trial", broken)
     plan = tiny_plan(seeds=(0, 1, 2))
     kept = whole.records["grpo.seed1"]
     store.records["grpo.seed1"] = replace(kept, header=replace(kept.header, digest="of other code"))
@@ -137,17 +137,17 @@ def test_a_cell_that_raises_stops_no_other_and_is_tried_again(whole, monkeypatch
     said = capsys.readouterr().err
     assert "trial grpo.seed1 failed, the others go on: loss must be finite, got nan" in said
     assert said.splitlines()[-1] == "1 of 6 trials failed and are tried again by the next run: grpo.seed1"
-    monkeypatch.setattr(engine, "train_trial", train)
+    monkeypatch.setattr(executor, "train_trial", train)
     assert run(plan, tiny_bench(), store) == ["grpo.seed1"]
     assert store.headers["grpo.seed1"].status == "finished"
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, RuntimeError])
 def test_ctrl_c_and_sigterm_stop_at_once_and_all_cells_failing_is_an_error(monkeypatch, error):
-    def stopped(setup, arm, opened, *, seed):
+    def stopped(setup, arm, opened, *, seed, split):
         raise error
 
-    monkeypatch.setattr(engine, "train_trial", stopped)
+    monkeypatch.setattr(executor, "train_trial", stopped)
     store, message = Memory(), "at least one trial must finish, got 4 failures; the first is supervised.seed0: RuntimeError"
     with pytest.raises(CompareError if error is RuntimeError else error, match=message if error is RuntimeError else None):
         run(tiny_plan(), tiny_bench(), store)
@@ -171,7 +171,7 @@ SPLIT = dict(zip(EXAMPLES.table["core_id"], EXAMPLES.table["split"], strict=True
 
 def of(trial=Trial("grpo", 0), examples=EXAMPLES, **changes):  # noqa: B008 - frozen
     arm = resolve_tiny(**changes)[trial.arm]
-    return trial_digest(KIT, arm, trial, examples)
+    return trial_digest(KIT, arm, trial, examples, split="test")
 
 
 def test_whatever_decides_the_result_changes_the_digest_and_other_arms_do_not():

@@ -8,8 +8,9 @@ import torch
 from tiny_attention import algorithm_params, training_params
 
 from grpo_pipeline.core.storage.checkpoint import Checkpoint
-from grpo_pipeline.pipelines.experiments.trials import engine, setup, setups
-from grpo_pipeline.pipelines.experiments.trials.engine import Bench, Pace, reason_of, run_trial, shortened
+from grpo_pipeline.pipelines.experiments.trials import engine, executor, setup, setups
+from grpo_pipeline.pipelines.experiments.trials.engine import Bench, Pace, record_of, shortened
+from grpo_pipeline.pipelines.experiments.trials.executor import Job, Place, reason_of
 from grpo_pipeline.pipelines.experiments.trials.records import Trial
 from grpo_pipeline.pipelines.experiments.trials.setups import InitialWeights, StageParams
 
@@ -24,13 +25,15 @@ def arm(*, rule: str = "policy", **parameters: Any) -> Any:
 def digest(monkeypatch: pytest.MonkeyPatch) -> Any:
     """``digest(arm, seed=…, …)``: the digest of a trial whose examples, task and code are what is given."""
 
-    def of(one: Any, *, seed: int = 0, examples: str = "e", run: str = "r", source: str = "s", split: Any = None) -> str:
+    def of(
+        one: Any, *, seed: int = 0, examples: str = "e", run: str = "r", source: str = "s", split: Any = None, scored: str = "val"
+    ) -> str:
         monkeypatch.setattr(engine, "examples_of", lambda setup, trial, given: f"{given} {trial.split}")
         monkeypatch.setattr(engine, "open_task", lambda setup, arm, there: f"task of {there}")
         monkeypatch.setattr(engine, "data_of", lambda setup, arm, there: f"data of {there}")
         monkeypatch.setattr(engine, "run_digest", lambda *given, seed: f"{run} {given} {seed}")
         monkeypatch.setattr(engine, "source_digest", lambda task: f"{source} of {task}")
-        return engine.trial_digest(SimpleNamespace(task="t"), one, Trial("a", seed, split=split), examples)
+        return engine.trial_digest(SimpleNamespace(task="t"), one, Trial("a", seed, split=split), examples, split=scored)
 
     return of
 
@@ -38,11 +41,11 @@ def digest(monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_each_ingredient_of_a_trial_alone_changes_its_digest(digest: Any) -> None:
     base = digest(arm(model={"points": 3, "width": 8}))
     assert digest(arm(model={"width": 8, "points": 3})) == base  # the order of keys says nothing
-    changed = {"seed": 1}, {"examples": "f"}, {"run": "q"}, {"source": "c"}, {"split": {"a": "val"}}
+    changed = {"seed": 1}, {"examples": "f"}, {"run": "q"}, {"source": "c"}, {"split": {"a": "val"}}, {"scored": "test"}
     others = [digest(arm(model={"points": 3, "width": 8}), **one) for one in changed]
     others += [digest(arm(model={"points": 4, "width": 8})), digest(arm(model={"points": 3}))]
     others += [digest(arm(rule="other", model={"points": 3, "width": 8}))]
-    assert len({base, *others}) == 9
+    assert len({base, *others}) == 10
 
 
 def test_the_code_of_a_trial_is_all_that_trains_and_the_versions(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,29 +178,78 @@ def test_a_trial_keeps_all_rows_and_the_last_checkpoint(monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("keeps", [False, True])
 def test_the_record_of_a_trial_says_how_it_went(monkeypatch: pytest.MonkeyPatch, keeps: bool) -> None:
-    monkeypatch.setattr(engine, "open_trial", lambda *given: SimpleNamespace(memory="memory of this one"))
-    done = setup.Trained("predictions", [{"step": 0}], "weights")
-    monkeypatch.setattr(engine, "train_trial", lambda setup, arm, opened, *, seed: done)
+    monkeypatch.setattr(executor, "open_trial", lambda *given: SimpleNamespace(memory="memory of this one"))
+    done, asked = setup.Trained("predictions", [{"step": 0}], "weights"), []
+    monkeypatch.setattr(executor, "train_trial", lambda *given, seed, split: asked.append((seed, split)) or done)
     clock = iter([10.0, 12.5])
-    monkeypatch.setattr(engine.time, "perf_counter", lambda: next(clock))
-    bench = Bench(SimpleNamespace(task="t"), "examples", lambda rows, rule: {f"{rows} {rule}": 0.5}, keeps_weights=keeps)
-    record, memory = run_trial(arm(rule="own", x=1), Trial("a", 3, "2"), bench, digest="d", memory="before")
+    monkeypatch.setattr(executor.time, "perf_counter", lambda: next(clock))
+    bench = Bench(SimpleNamespace(task="t"), "examples", lambda rows, rule: {f"{rows} {rule}": 0.5})
+    job = Job(1, Trial("a", 3, "2"), arm(rule="own", x=1))
+    outcome, memory = executor.train(job, Place(bench.setup, "examples", "val", keeps), "before")
+    record = record_of(job, outcome, bench, digest="d")
     header = record.header
     assert (header.key, header.task, header.arm, header.seed, header.fold) == ("a.seed3.fold2", "t", "a", 3, "2")
     assert (header.status, header.seconds, header.digest, header.parameters) == ("finished", 2.5, "d", {"x": 1})
     assert (header.metrics, header.reason, record.traceback) == ({"predictions own": 0.5}, None, None)
     assert (record.predictions, record.metric_rows) == ("predictions", [{"step": 0}])
-    assert (record.weights, memory) == ("weights" if keeps else None, "memory of this one")
+    assert (record.weights, memory, asked) == ("weights" if keeps else None, "memory of this one", [(3, "val")])
 
 
 def test_a_trial_that_fails_leaves_the_memory_of_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any) -> Any:
         raise RuntimeError("no\n  data")
 
-    monkeypatch.setattr(engine, "open_trial", refuse)
-    record, memory = run_trial(arm(), Trial("a", 0), Bench(SimpleNamespace(task="t"), None, dict), digest="d", memory="before")
+    monkeypatch.setattr(executor, "open_trial", refuse)
+    job, bench = Job(1, Trial("a", 0), arm()), Bench(SimpleNamespace(task="t"), None, dict)
+    outcome, memory = executor.train(job, Place(bench.setup, None, "val", False), "before")
+    record = record_of(job, outcome, bench, digest="d")
     assert (record.header.status, record.header.reason, memory) == ("failed", "RuntimeError: no data", "before")
     assert "refuse" in record.traceback
+
+
+def test_rows_that_cannot_be_scored_fail_their_trial_alone() -> None:
+    def score(rows: Any, rule: str) -> Any:
+        raise ValueError(f"no {rule}")
+
+    outcome = executor.Outcome(1.5, setup.Trained("rows", [], None))
+    record = record_of(Job(1, Trial("a", 0), arm(rule="own")), outcome, Bench(SimpleNamespace(task="t"), None, score), digest="d")
+    assert (record.header.status, record.header.reason, record.header.seconds) == ("failed", "no own", 1.5)
+    assert (record.predictions, "no own" in record.traceback) == (None, True)
+
+
+def test_a_process_takes_the_seeds_that_it_knows_before_new_ones_before_those_of_others() -> None:
+    jobs = [Job(number, Trial(name, seed, fold), arm()) for number, (name, seed, fold) in enumerate(
+        [("a", 0, None), ("b", 0, None), ("a", 1, None), ("b", 1, None), ("c", 1, "0")]
+    )]  # fmt: skip
+    one, two = (SimpleNamespace(seeds=set()) for _ in range(2))
+    lanes, taken = [one, two], []
+    for lane in (one, two, two, one, one):
+        job = executor.choose(jobs, lane, lanes)
+        lane.seeds.add(executor.start_of(job))
+        taken.append(job.trial.key)
+    # The last one is of another fold, and so of another start: new to both.
+    assert taken == ["a.seed0", "a.seed1", "b.seed1", "b.seed0", "c.seed1.fold0"]
+    assert jobs == []
+    left = [Job(1, Trial("z", 1), arm())]
+    assert executor.choose(left, one, lanes).trial.key == "z.seed1"  # nobody waits where work is left
+
+
+def test_a_trial_is_alone_on_a_gpu_and_one_a_core_elsewhere_unless_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def arms(*devices: str) -> list[Any]:
+        return [SimpleNamespace(training=SimpleNamespace(device=device)) for device in devices]
+
+    monkeypatch.setattr(executor, "usable_cores", lambda: 6)
+    monkeypatch.setattr(executor.torch, "get_num_threads", lambda: 2)
+    monkeypatch.setattr(executor.torch.cuda, "is_available", lambda: False)
+    assert executor.count_workers(None, arms("cpu", "auto")) == 3
+    assert executor.count_workers(5, arms("cuda")) == 5
+    assert executor.count_workers(None, arms("cpu", "cuda:1")) == 1
+    monkeypatch.setattr(executor.torch, "get_num_threads", lambda: 8)
+    assert executor.count_workers(None, arms("cpu")) == 1
+    monkeypatch.setattr(executor.torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(executor.torch, "get_num_threads", lambda: 1)
+    assert executor.count_workers(None, arms("auto")) == 1
+    assert executor.count_workers(None, arms("cpu")) == 6
 
 
 def test_reasons_are_one_sentence() -> None:
@@ -218,7 +270,7 @@ def test_the_rest_takes_as_long_as_the_trials_of_this_run() -> None:
     assert shortened([*"abcdefgh"]) == "a, b, c, d, e, f and 2 more"
 
 
-def test_what_is_fitted_in_the_place_of_an_arm_gets_the_test_rows_and_the_seed_of_its_trial(
+def test_what_is_fitted_in_the_place_of_an_arm_gets_the_scored_rows_and_the_seed_of_its_trial(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: list[Any] = []
@@ -226,8 +278,8 @@ def test_what_is_fitted_in_the_place_of_an_arm_gets_the_test_rows_and_the_seed_o
     task = SimpleNamespace(rows=lambda data, split: (data, split))
     fitted = SimpleNamespace(description=SimpleNamespace(baseline="forest"))
     opened = setup.Opened(task, "data", {})
-    found = setup.train_trial(SimpleNamespace(task="attention"), fitted, opened, seed=7)
-    assert asked == [(task, "data", ["forest"], ("data", "test"), 7)]
+    found = setup.train_trial(SimpleNamespace(task="attention"), fitted, opened, seed=7, split="val")
+    assert asked == [(task, "data", ["forest"], ("data", "val"), 7)]
     assert (found.predictions, found.metric_rows, found.weights) == ("rows", [], None)
 
 
@@ -236,9 +288,9 @@ def test_an_arm_is_trained_and_predicts_with_the_seed_of_its_trial(monkeypatch: 
     monkeypatch.setattr(setup, "train_weights", lambda *given, seed: asked.append((*given, seed)) or ("weights", [{"step": 0}]))
     monkeypatch.setattr(setup.nodes, "predict", lambda *given: asked.append(given) or ("predictions", None, None))
     trained = SimpleNamespace(algorithm="algorithm", training="training", description=SimpleNamespace(baseline=None))
-    found = setup.train_trial(SimpleNamespace(task="t"), trained, setup.Opened("task", "data", {}), seed=7)
+    found = setup.train_trial(SimpleNamespace(task="t"), trained, setup.Opened("task", "data", {}), seed=7, split="val")
     assert asked == [
         ("algorithm", "training", "task", "data", 7),
-        ("algorithm", "training", 7, "task", "data", "weights"),
+        ("algorithm", "training", 7, "task", "data", "weights", "val"),
     ]
     assert (found.predictions, found.metric_rows, found.weights) == ("predictions", [{"step": 0}], "weights")

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from kedro.pipeline import Node
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from plotly import graph_objects as go
 
 from grpo_pipeline.pipelines.data.attention.image_sheet import (
     image_sheet,
@@ -18,7 +18,7 @@ from grpo_pipeline.pipelines.data.attention.image_sheet import (
 from grpo_pipeline.pipelines.evaluation.nodes import build_suite
 from grpo_pipeline.pipelines.params import EvaluationParams
 from grpo_pipeline.pipelines.reporting import tables
-from grpo_pipeline.pipelines.reporting.figures import GRID, colour_of, style, translucent
+from grpo_pipeline.pipelines.reporting.figures import INK, colour_of, plain_axes
 from grpo_pipeline.pipelines.reporting.page import Page, configuration_text, plain, render
 from grpo_pipeline.pipelines.reporting.reward_section import reward_section
 from grpo_pipeline.statistics import weighted
@@ -35,69 +35,52 @@ from grpo_pipeline.tasks.attention.evaluation.metrics import METRICS
 
 # Predictions of all arms -> ROC curves with clustered-bootstrap bands.
 
-INSIDE_CORNER = {
-    **{
-        "orientation": "v",
-        "xref": "paper",
-        "x": 0.98,
-        "xanchor": "right",
-        "yref": "paper",
-        "y": 0.04,
-        "yanchor": "bottom",
-    },
-    **{"bordercolor": GRID, "borderwidth": 1, "bgcolor": "rgba(255, 255, 255, 0.85)"},
-}
 LEVELS = np.linspace(1.0, 0.0, 101)
 
 
 def roc(
     arms: Mapping[str, pd.DataFrame], params: EvaluationParams, *, suite: MetricSuite
-) -> go.Figure:
+) -> Figure:
     """Draw sensitivity against 1 - specificity for the own rule of each arm, with pointwise 95% bands.
 
     Every arm is read on the same resamples of whole clusters as in the comparison. An arm whose split holds a single
     class has no curve and says so.
     """
     tables = align_arms(arms, suite, headline=params.headline_rule, cluster=params.cluster)
-    figure = go.Figure()
-    figure.add_trace(
-        go.Scatter(
-            x=[0, 1],
-            y=[0, 1],
-            mode="lines",
-            name="chance",
-            line={"color": "#999999", "dash": "dash", "width": 1},
-        )
-    )
-    colours = colour_of(tables)
+    figure = Figure(figsize=(5.6, 5.4), layout="constrained")
+    axes = figure.add_subplot()
+    axes.plot([0, 1], [0, 1], color="#999999", linestyle="--", linewidth=1, label="chance")
+    colours = colour_of(tables, control=params.control, shown=params.baseline_arm)
     for arm, rules in tables.items():
         rows = rules[params.rule_of(arm)]
         weights = cluster_weights(
             rows[params.cluster], resamples=params.resamples, seed=params.seed
         )
-        figure.add_traces(arm_traces(arm, rows, weights, params=params, colour=colours[arm]))
-    figure.update_xaxes(title="1 - specificity", range=[-0.01, 1.01], constrain="domain")
-    figure.update_yaxes(title="sensitivity", range=[-0.01, 1.01], scaleanchor="x")
-    style(figure, height=560)
-    return figure.update_layout(legend=INSIDE_CORNER, width=620)
+        draw_arm(axes, arm, rows, weights, params=params, colour=colours[arm])
+    axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01), aspect="equal")
+    axes.set_xlabel("1 - specificity", color=INK)
+    axes.set_ylabel("sensitivity", color=INK)
+    axes.legend(loc="lower right", fontsize=8, frameon=False, labelcolor=INK)
+    plain_axes(axes)
+    return figure
 
 
-def arm_traces(
-    arm: str, rows: pd.DataFrame, weights: np.ndarray, *, params: EvaluationParams, colour: str
-) -> list[go.Scatter]:
-    """Return the band and the curve of one arm; without an interval for its AUROC it has no band."""
+def draw_arm(
+    axes: Axes,
+    arm: str,
+    rows: pd.DataFrame,
+    weights: np.ndarray,
+    *,
+    params: EvaluationParams,
+    colour: str,
+) -> None:
+    """Draw the band and the curve of one arm; without an interval for its AUROC it has no band."""
     scores, is_positive = rows["prob"].to_numpy(dtype=np.float64), rows["label"].to_numpy() == 1
     weights = np.vstack([np.ones(len(rows)), weights])
     areas = weighted.auroc(scores, is_positive, weights)
     if np.isnan(areas[0]):
-        return [
-            go.Scatter(
-                x=[None],
-                y=[None],
-                name=f"{arm}: undefined (a single class)",
-                line={"color": colour},
-            )
-        ]
+        axes.plot([], [], color=colour, label=f"{arm}: undefined (a single class)")
+        return
     estimate = Estimate(
         value=float(areas[0]),
         resamples=areas[1:],
@@ -108,47 +91,14 @@ def arm_traces(
     )
     entry = describe(estimate, max_undefined=params.max_undefined)
     levels = curves(scores, is_positive, weights)
-    if entry["ci95"] is None:
-        return [curve_trace(levels[0], name=f"{arm}: AUROC {areas[0]:.3f}", arm=arm, colour=colour)]
-    low, high = entry["ci95"]
-    name = f"{arm}: AUROC {areas[0]:.3f} [{low:.3f}, {high:.3f}]"
-    # The pointwise 95% band, low and high, over the resamples that hold both classes.
-    resampled = levels[1:]
-    limits = np.array([percentile_interval(column) for column in resampled.T])
-    return [
-        band_trace(*(limits[:, 0], limits[:, 1]), arm=arm, colour=colour),
-        curve_trace(levels[0], name=name, arm=arm, colour=colour),
-    ]
-
-
-def curve_trace(sensitivity: np.ndarray, *, name: str, arm: str, colour: str) -> go.Scatter:
-    """Return the line of one arm."""
-    line = {"color": colour, "width": 2, "shape": "hv"}
-    return go.Scatter(
-        x=(1 - LEVELS).tolist(),
-        y=sensitivity.tolist(),
-        mode="lines",
-        name=name,
-        legendgroup=arm,
-        line=line,
-    )
-
-
-def band_trace(low: np.ndarray, high: np.ndarray, *, arm: str, colour: str) -> go.Scatter:
-    """Return the shaded band of one arm as a closed outline."""
-    there = (1 - LEVELS).tolist()
-    return go.Scatter(
-        x=there + there[::-1],
-        y=high.tolist() + low.tolist()[::-1],
-        fill="toself",
-        fillcolor=translucent(colour, 0.15),
-        line={"width": 0},
-        mode="lines",
-        hoverinfo="skip",
-        showlegend=False,
-        legendgroup=arm,
-        name=f"{arm}, 95% band",
-    )
+    name = f"{arm}: AUROC {areas[0]:.3f}"
+    if entry["ci95"] is not None:
+        low, high = entry["ci95"]
+        name += f" [{low:.3f}, {high:.3f}]"
+        # The pointwise 95% band, low and high, over the resamples that hold both classes.
+        limits = np.array([percentile_interval(column) for column in levels[1:].T])
+        axes.fill_between(1 - LEVELS, *limits.T, color=colour, alpha=0.15, linewidth=0)
+    axes.step(1 - LEVELS, levels[0], where="post", color=colour, linewidth=2, label=name)
 
 
 def curves(scores: np.ndarray, is_positive: np.ndarray, weights: np.ndarray) -> np.ndarray:
@@ -165,7 +115,7 @@ QUARANTINE_ROWS = 50
 PAGE = Path(__file__).with_name("page.html")
 
 
-def plot_roc(params: EvaluationParams, **predictions: pd.DataFrame) -> go.Figure:
+def plot_roc(params: EvaluationParams, **predictions: pd.DataFrame) -> Figure:
     """Draw the ROC curve of each arm with its band; one keyword argument per arm, its prediction rows."""
     return roc(predictions, params, suite=build_suite(params.task, params.metric_options))
 
@@ -184,8 +134,8 @@ def render_report(
     params: EvaluationParams,
     comparison: Mapping[str, Any],
     answer: Mapping[str, Any],
-    learning_curves: go.Figure,
-    roc: go.Figure,
+    learning_curves: Mapping[str, bytes],
+    roc: bytes,
     image_sheet: bytes,
     animation: bytes,
     reward_audit: Mapping[str, Any],

@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from kedro.pipeline import Node
-from plotly import graph_objects as go
-from plotly.subplots import make_subplots
+from matplotlib.figure import Figure
 
 from grpo_pipeline.pipelines.evaluation.comparison import estimate
 from grpo_pipeline.pipelines.evaluation.nodes import build_suite
 from grpo_pipeline.pipelines.params import EvaluationParams
 from grpo_pipeline.pipelines.reporting import tables
-from grpo_pipeline.pipelines.reporting.figures import colour_of, style
+from grpo_pipeline.pipelines.reporting.figures import INK, colour_of, plain_axes
 from grpo_pipeline.pipelines.reporting.page import Page, configuration_text, render
 from grpo_pipeline.pipelines.reporting.reward_section import reward_section
 from grpo_pipeline.pipelines.reporting.tables import Cell, Table, shorten
@@ -92,52 +91,53 @@ START_COLOUR = "#999999"
 
 def scores_by_need(
     arms: Mapping[str, pd.DataFrame], params: EvaluationParams, *, suite: MetricSuite
-) -> go.Figure:
+) -> dict[str, Figure]:
     """Draw reward and F1 of the headline rule of each arm, and of the chance rule of the baseline arm, by ``needs``.
 
     Every bar is read on the same resamples of whole clusters as in the comparison; a metric without an interval (one
-    cluster alone needs it) has a bar without one.
+    cluster alone needs it) has a bar without one. Returns file name -> panel.
     """
     tables = align_arms(arms, suite, headline=params.headline_rule, cluster=params.cluster)
     rows = {arm: rules[params.headline_rule] for arm, rules in tables.items()}
     before = tables[params.baseline_arm].get(params.chance_rule)
     shown = ({params.chance_rule: before} if before is not None else {}) | rows
-    colours = {params.chance_rule: START_COLOUR} | colour_of(rows)
+    arm_colours = colour_of(rows, control=params.control, shown=params.baseline_arm)
+    colours = {params.chance_rule: START_COLOUR} | arm_colours
     clusters = next(iter(rows.values()))[params.cluster]
     weights = cluster_weights(clusters, resamples=params.resamples, seed=params.seed)
-    figure = make_subplots(
-        1, len(PANELS), subplot_titles=[suite.metrics[name].title for name in PANELS]
-    )
-    for place, name in enumerate(PANELS):
-        for arm, table in shown.items():
-            bar = bars(suite.metrics[name], table, weights, arm=arm, colour=colours[arm]).update(
-                showlegend=place == 0
-            )
-            figure.add_trace(bar, 1, place + 1)
-    figure.update_xaxes(title="what the right reply needs")
-    return style(figure, height=420).update_layout(barmode="group")
+    return {
+        f"{place}_{name}.svg": draw_bars(suite.metrics[name], shown, weights, colours)
+        for place, name in enumerate(PANELS)
+    }
 
 
-def bars(
-    metric: Metric, rows: pd.DataFrame, weights: np.ndarray, *, arm: str, colour: str
-) -> go.Bar:
-    """Return one arm's bars of one metric."""
-    needs = [name for name in NEEDS if (rows["needs"] == name).any()]
-    found = [measure(metric, rows, weights, rows["needs"].to_numpy() == name) for name in needs]
-    heights = [value for value, _, _ in found]
-    return go.Bar(
-        x=[f"{name} ({int((rows['needs'] == name).sum())})" for name in needs],
-        y=heights,
-        error_y={
-            "type": "data",
-            "symmetric": False,
-            "array": [high - value for value, _, high in found],
-            "arrayminus": [value - low for value, low, _ in found],
-        },
-        name=arm,
-        legendgroup=arm,
-        marker={"color": colour},
-    )
+def draw_bars(
+    metric: Metric,
+    shown: Mapping[str, pd.DataFrame],
+    weights: np.ndarray,
+    colours: Mapping[str, str],
+) -> Figure:
+    """Draw one metric: a group of bars for each need that occurs, a bar for each arm."""
+    needs = [
+        name for name in NEEDS if any((rows["needs"] == name).any() for rows in shown.values())
+    ]
+    figure = Figure(figsize=(5.4, 3.2), layout="constrained")
+    axes, width = figure.add_subplot(), 0.8 / len(shown)
+    for order, (arm, rows) in enumerate(shown.items()):
+        found = [measure(metric, rows, weights, rows["needs"].to_numpy() == name) for name in needs]
+        value, low, high = np.array(found).reshape(-1, 3).T
+        places = np.arange(len(needs)) + (order - (len(shown) - 1) / 2) * width
+        error = {"ecolor": INK, "elinewidth": 1}
+        sides = [value - low, high - value]
+        axes.bar(places, value, width, color=colours[arm], label=arm, yerr=sides, error_kw=error)
+    counts = [int((next(iter(shown.values()))["needs"] == name).sum()) for name in needs]
+    labels = [f"{name} ({count})" for name, count in zip(needs, counts, strict=True)]
+    axes.set_xticks(range(len(needs)), labels)
+    axes.tick_params(labelsize=8, colors=INK)
+    axes.set_title(metric.title, fontsize=10, loc="left", color=INK)
+    axes.set_xlabel("what the right reply needs", fontsize=8, color=INK)
+    plain_axes(axes, grid="y")
+    return figure
 
 
 def measure(
@@ -155,7 +155,7 @@ QUARANTINE_ROWS, SHOWN_EXAMPLES = 50, 6
 PAGE = Path(__file__).with_name("page.html")
 
 
-def plot_scores_by_need(params: EvaluationParams, **predictions: pd.DataFrame) -> go.Figure:
+def plot_scores_by_need(params: EvaluationParams, **predictions: pd.DataFrame) -> dict[str, Figure]:
     """Draw reward and F1 by what the right reply needs; one keyword argument per arm, its prediction rows."""
     return scores_by_need(
         predictions, params, suite=build_suite(params.task, params.metric_options)
@@ -166,8 +166,8 @@ def render_replies(
     params: EvaluationParams,
     comparison: Mapping[str, Any],
     answer: Mapping[str, Any],
-    learning_curves: go.Figure,
-    scores_by_need: go.Figure,
+    learning_curves: Mapping[str, bytes],
+    scores_by_need: Mapping[str, bytes],
     rollouts: pd.DataFrame,
     reward_audit: Mapping[str, Any],
     reward_audit_figure: bytes,

@@ -103,7 +103,8 @@ def gather_molecules(
     first = next(iter(rows.values()))
     return SampledMolecules(
         rows=({params.chance_rule: before} if before is not None else {}) | rows,
-        colours={params.chance_rule: START_COLOUR} | colour_of(rows),
+        colours={params.chance_rule: START_COLOUR}
+        | colour_of(rows, control=params.control, shown=params.baseline_arm),
         training=first["training"].iloc[0] or {},
         weights=cluster_weights(
             first[params.cluster], resamples=params.resamples, seed=params.seed

@@ -22,7 +22,6 @@ from grpo_pipeline.pipelines.data.molecules.figures import (
 from grpo_pipeline.pipelines.evaluation.nodes import build_suite
 from grpo_pipeline.pipelines.params import EvaluationParams
 from grpo_pipeline.pipelines.reporting import tables
-from grpo_pipeline.pipelines.reporting.figures import curves_picture
 from grpo_pipeline.pipelines.reporting.page import Page, configuration_text, render
 from grpo_pipeline.pipelines.reporting.reward_section import reward_section
 from grpo_pipeline.pipelines.reporting.tables import Cell, Table, metric_cell, value_cell
@@ -136,11 +135,6 @@ def draw_molecules(params: EvaluationParams, **predictions: pd.DataFrame) -> dic
     return draw_arms(predictions, params)
 
 
-def draw_curves(params: EvaluationParams, **metric_rows: pd.DataFrame) -> Figure:
-    """Draw the training metrics of the arms over each other; one keyword argument per arm, its metric rows."""
-    return curves_picture(metric_rows, find_task(params.task).curves)
-
-
 def draw_distributions(
     params: EvaluationParams, rewards: MoleculeRewardParams, **predictions: pd.DataFrame
 ) -> Figure:
@@ -168,7 +162,7 @@ def render_molecules(
     answer: Mapping[str, Any],
     predictions: pd.DataFrame,
     logp_window: Mapping[str, Any],
-    curves: bytes,
+    learning_curves: Mapping[str, bytes],
     distributions: bytes,
     validity: bytes,
     reward_audit: Mapping[str, Any],
@@ -187,7 +181,7 @@ def render_molecules(
         **tables.rivals_parts(comparison, suite, words=words),
         "beside": beside_table(comparison, metrics, predictions),
         "window": window_table(logp_window, title="logP"),
-        "curves": curves,
+        "learning_curves": learning_curves,
         "distributions": distributions,
         "validity": validity,
         # Written by RDKit and by draw_grid, which escapes every text that is not its own.
@@ -213,7 +207,7 @@ PARTS = (
     *(
         "comparison",
         "answer",
-        "curves",
+        "learning_curves",
         "distributions",
         "validity",
         "logp_window",
@@ -240,13 +234,6 @@ def create_report(arms: Sequence[str], shown: str) -> list[Node]:
             inputs=params | predictions,
             outputs=drawings,
             name="draw_molecules",
-            namespace="molecules.report",
-        ),
-        Node(
-            draw_curves,
-            inputs=params | {arm: f"molecules.{arm}.metric_rows" for arm in arms},
-            outputs="molecules.curves",
-            name="draw_curves",
             namespace="molecules.report",
         ),
         Node(

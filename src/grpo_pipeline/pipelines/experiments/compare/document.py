@@ -23,7 +23,12 @@ from grpo_pipeline.pipelines.experiments.trials.records import (
     Trial,
 )
 from grpo_pipeline.pipelines.params import EvaluationParams
-from grpo_pipeline.statistics.alignment import Rules, check_same_units, split_rules
+from grpo_pipeline.statistics.alignment import (
+    Rules,
+    check_same_units,
+    digest_of_units,
+    split_rules,
+)
 from grpo_pipeline.statistics.bootstrap import (
     LEVEL,
     METHOD,
@@ -278,8 +283,13 @@ def compare_trials(
     document = {
         "task": plan.task,
         "control": params.control,
-        "split": evaluation.split,
-        "n": {"examples": len(scores.cores), "clusters": clusters, "cluster": evaluation.cluster},
+        "split": params.split,
+        "n": {
+            "examples": len(scores.cores),
+            "clusters": clusters,
+            "cluster": evaluation.cluster,
+            "digest": digest_of_units(scores.cores, unit=suite.unit, cluster=evaluation.cluster),
+        },
         "seeds": list(params.seeds),
         "primary_metrics": list(params.primary_metrics),
         "interval": {

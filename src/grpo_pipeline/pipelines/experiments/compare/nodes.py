@@ -14,6 +14,7 @@ from grpo_pipeline.pipelines.experiments.compare.document import compare_trials
 from grpo_pipeline.pipelines.experiments.compare.tables import forest
 from grpo_pipeline.pipelines.experiments.trials.arms import CompareParams, ResolvedArm, resolve_arms
 from grpo_pipeline.pipelines.experiments.trials.engine import Bench, run_trials
+from grpo_pipeline.pipelines.experiments.trials.executor import count_workers
 from grpo_pipeline.pipelines.experiments.trials.records import (
     Plan,
     StoredTrials,
@@ -22,10 +23,11 @@ from grpo_pipeline.pipelines.experiments.trials.records import (
 )
 from grpo_pipeline.pipelines.experiments.trials.setups import find_setup
 from grpo_pipeline.pipelines.params import EvaluationParams
-from grpo_pipeline.pipelines.reporting.page import plain
+from grpo_pipeline.pipelines.reporting.page import Page, configuration_text, plain, render
 from grpo_pipeline.runs.process import run_identity
 from grpo_pipeline.statistics.alignment import split_rules
 from grpo_pipeline.statistics.metric import Metric, MetricSuite
+from grpo_pipeline.tasks import find_task
 
 REWARD = "reward"  # the metric
 
@@ -89,7 +91,12 @@ def train_trial(
     suite = build_suite(evaluation.task, evaluation.metric_options)
     score = partial(score_rows, suite=suite, cluster=evaluation.cluster)
     bench = Bench(
-        find_setup(evaluation.task), examples, score, keeps_weights=params.keep == "weights"
+        find_setup(evaluation.task),
+        examples,
+        score,
+        split=params.split,
+        keeps_weights=params.keep == "weights",
+        workers=count_workers(params.workers, plan.arms.values()),
     )
     yield from run_trials(plan, bench, before)
 
@@ -149,18 +156,22 @@ def draw_forests(evaluation: EvaluationParams, result: Mapping[str, Any]) -> dic
     """Draw the differences to the control, one picture per primary metric."""
     metrics = metrics_of(evaluation, result)
     return {
-        f"{name}.png": forest(result, name, metrics[name]) for name in result["primary_metrics"]
+        f"{name}.svg": forest(result, name, metrics[name]) for name in result["primary_metrics"]
     }
 
 
 def render_page(
     evaluation: EvaluationParams,
     result: Mapping[str, Any],
+    answer: Mapping[str, Any],
     forests: Mapping[str, bytes],
     parameters: Mapping[str, Any],
 ) -> str:
-    """Put tables and figures on one self-contained HTML page."""
-    return tables.render(result, metrics_of(evaluation, result), forests, parameters=parameters)
+    """Put answer, tables and figures on one self-contained HTML page."""
+    metrics, task = metrics_of(evaluation, result), evaluation.task
+    configuration = configuration_text(parameters, task)
+    parts = tables.page_parts(result, metrics, forests)
+    return render(Page("compare.html", result, answer, find_task(task).noun, configuration, parts))
 
 
 def metrics_of(evaluation: EvaluationParams, result: Mapping[str, Any]) -> Mapping[str, Metric]:

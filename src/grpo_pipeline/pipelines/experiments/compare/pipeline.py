@@ -2,7 +2,7 @@
 
 from kedro.pipeline import Node, Pipeline
 
-from grpo_pipeline.pipelines.evaluation.nodes import read_commit
+from grpo_pipeline.pipelines.evaluation.nodes import read_commit, state_grid_answer
 from grpo_pipeline.pipelines.experiments.compare import nodes
 
 
@@ -55,6 +55,13 @@ def create_pipeline(task: str) -> Pipeline:
                 namespace=f"{task}.compare",
             ),
             Node(
+                state_grid_answer,
+                [evaluation, result],
+                f"{task}.compare.answer",
+                name="state_answer",
+                namespace=f"{task}.compare",
+            ),
+            Node(
                 nodes.draw_forests,
                 [evaluation, result],
                 f"{task}.compare.forests",
@@ -63,7 +70,13 @@ def create_pipeline(task: str) -> Pipeline:
             ),
             Node(
                 nodes.render_page,
-                [evaluation, result, f"{task}.compare.forests", "parameters"],
+                [
+                    evaluation,
+                    result,
+                    f"{task}.compare.answer",
+                    f"{task}.compare.forests",
+                    "parameters",
+                ],
                 f"{task}.compare.page",
                 name="render_page",
                 namespace=f"{task}.compare",

@@ -1,20 +1,22 @@
-"""Turn the result of a comparison into tables for people (terminal, Markdown, page) and one long CSV table for programs."""
+"""Turn the result of a comparison into tables for people (Markdown, page) and one long CSV table for programs."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from grpo_pipeline.pipelines.reporting.figures import BLUE, GRID, INK, ORANGE
-from grpo_pipeline.pipelines.reporting.page import configuration_text, image_source, template
+from grpo_pipeline.pipelines.reporting.figures import BLUE, INK, ORANGE, plain_axes
+from grpo_pipeline.pipelines.reporting.page import inline_svg
 from grpo_pipeline.pipelines.reporting.tables import (
     ARROWS,
     Cell,
     Table,
+    columns,
     difference_cell,
     interval_text,
+    markdown,
     metric_cell,
     value_cell,
 )
@@ -160,35 +162,6 @@ def summary(document: Document, metrics: Metrics) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def columns(table: Table, heads: Sequence[str]) -> Table:
-    """Return the named columns of a table."""
-    places = [table.heads.index(head) for head in heads]
-    return Table(
-        table.caption, list(heads), [[row[place] for place in places] for row in table.rows]
-    )
-
-
-def markdown(table: Table) -> str:
-    """Return a table with columns of even width."""
-    lines = [table.heads] + [[cell_text(cell) for cell in row] for row in table.rows]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(table.heads))]
-    drawn = [
-        "| "
-        + " | ".join(text.ljust(width) for text, width in zip(line, widths, strict=True))
-        + " |"
-        for line in lines
-    ]
-    rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
-    return "\n".join([f"**{table.caption}**", "", drawn[0], rule, *drawn[1:]])
-
-
-def cell_text(cell: Cell) -> str:
-    """Return value and interval on one line; a reason too long for a terminal stays in the document."""
-    if cell.text == "undefined":
-        return "-"
-    return f"{cell.text} {cell.note}" if cell.note.startswith("[") else cell.text
-
-
 def long_table(document: Document) -> pd.DataFrame:
     """Return one row per arm, rule and metric: values, intervals, spread of the seeds, difference and p-values."""
     rows = []
@@ -258,12 +231,10 @@ def forest(document: Mapping[str, Any], name: str, metric: Metric) -> Figure:
     axes.set_yticks(range(len(entries)), list(entries))
     axes.invert_yaxis()
     axes.set_ylim(len(entries) - 0.4, -0.6)
-    axes.grid(axis="x", color=GRID)
-    axes.set_axisbelow(True)
-    for side in ("top", "right", "left"):
-        axes.spines[side].set_visible(False)
+    axes.tick_params(colors=INK)
+    plain_axes(axes, grid="x")
     good = {"higher": ", right is better", "lower": ", left is better", "none": ""}[metric.better]
-    axes.set_xlabel(f"{metric.title}: difference to {document['control']}{good}")
+    axes.set_xlabel(f"{metric.title}: difference to {document['control']}{good}", color=INK)
     axes.set_title(
         "thick: 95%, thin: simultaneous 95%, marks: single seeds", fontsize=9, loc="left", color=INK
     )
@@ -300,42 +271,34 @@ def draw_row(axes: Axes, row: int, entry: Entry, *, label: str) -> None:
     axes.plot([entry["value"]], [row], "o", color=INK, markersize=5, gid=f"{label} mean")
 
 
-# The document and its figures -> one self-contained HTML page.
+# The tables of the page.
 
 
-def render(
-    document: Mapping[str, Any],
-    metrics: Mapping[str, Metric],
-    forests: Mapping[str, bytes],
-    *,
-    parameters: Mapping[str, Any],
-) -> str:
-    """Return the page as HTML; every value is escaped.
+def page_parts(
+    document: Document, metrics: Metrics, forests: Mapping[str, bytes]
+) -> dict[str, Any]:
+    """Return what compare.html lays out: tables, and a forest beside each primary metric's.
 
     Args:
         document: ``<task>.compare.result``.
         metrics: the task's metrics.
-        forests: ``<metric>.png`` -> image.
-        parameters: all parameters; the task's part is shown.
+        forests: ``<metric>.svg`` -> drawing.
     """
-    primaries = [
-        {
-            "table": metric_table(document, name, metrics[name]),
-            "image": image_source(forests[f"{name}.png"]),
-        }
-        for name in document["primary_metrics"]
-    ]
     words = find_task(document["task"]).words
-    return template("compare.html").render(
-        document=document,
-        words=words,
-        primaries=primaries,
-        explained=words.explanation(
+    return {
+        "words": words,
+        "primaries": [
+            {
+                "table": metric_table(document, name, metrics[name]),
+                "drawing": inline_svg(forests[f"{name}.svg"]),
+            }
+            for name in document["primary_metrics"]
+        ],
+        "explained": words.explanation(
             rule for rules in document["baselines"].values() for rule in rules
         ),
-        baselines=baselines_table(document),
-        metrics=all_metrics_table(document, metrics),
-        arms=settings_table(document),
-        trials=trials_table(document),
-        configuration=configuration_text(parameters, document["task"]),
-    )
+        "baselines": baselines_table(document),
+        "metrics": all_metrics_table(document, metrics),
+        "arms": settings_table(document),
+        "trials": trials_table(document),
+    }

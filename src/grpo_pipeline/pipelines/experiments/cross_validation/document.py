@@ -18,7 +18,13 @@ from grpo_pipeline.pipelines.experiments.cross_validation.out_of_fold import (
     ensemble,
 )
 from grpo_pipeline.pipelines.params import CrossValidationParams, EvaluationParams
-from grpo_pipeline.statistics.alignment import FOLD, average_folds, spread_over_folds, stratify
+from grpo_pipeline.statistics.alignment import (
+    FOLD,
+    average_folds,
+    digest_of_units,
+    spread_over_folds,
+    stratify,
+)
 from grpo_pipeline.statistics.bootstrap import (
     Estimate,
     cluster_weights,
@@ -188,7 +194,11 @@ def build_document(
         "control": control,
         "headline": next(iter(KINDS)),
         "primary_metrics": list(params.primary_metrics),
-        "n": counts(examples, evaluation) | {"folds": len(plan.folds)},
+        "n": counts(examples, evaluation)
+        | {
+            "folds": len(plan.folds),
+            "digest": digest_of_units(examples, unit=suite.unit, cluster=evaluation.cluster),
+        },
         "seeds": {arm: sorted(by_seed) for arm, by_seed in rows.tested.items()},
         "interval": {
             "method": "percentile bootstrap of whole clusters",

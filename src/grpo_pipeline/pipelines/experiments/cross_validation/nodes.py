@@ -23,10 +23,11 @@ from grpo_pipeline.pipelines.experiments.cross_validation.choice import (
 from grpo_pipeline.pipelines.experiments.cross_validation.document import build_document
 from grpo_pipeline.pipelines.experiments.cross_validation.out_of_fold import OutOfFold, collect
 from grpo_pipeline.pipelines.experiments.trials.engine import Bench, run_trials
-from grpo_pipeline.pipelines.experiments.trials.records import StoredTrials, TrialRecord
+from grpo_pipeline.pipelines.experiments.trials.executor import count_workers
+from grpo_pipeline.pipelines.experiments.trials.records import Plan, StoredTrials, TrialRecord
 from grpo_pipeline.pipelines.experiments.trials.setups import find_setup
 from grpo_pipeline.pipelines.params import CrossValidationParams, EvaluationParams
-from grpo_pipeline.pipelines.reporting.page import plain
+from grpo_pipeline.pipelines.reporting.page import Page, configuration_text, plain, render
 from grpo_pipeline.runs.process import run_identity
 from grpo_pipeline.statistics.metric import Metric, MetricSuite
 from grpo_pipeline.tasks import find_task
@@ -102,7 +103,7 @@ def train_inner_trials(
         CompareError: if all trials failed.
     """
     plan = inner_plan(settings, read_plan(folds), params.seeds)
-    yield from run_trials(plan, bench(params, evaluation, folds, examples), before)
+    yield from run_trials(plan, bench(params, evaluation, folds, examples, plan), before)
 
 
 def choose_settings(
@@ -147,7 +148,7 @@ def train_folds(
     """
     plan = read_plan(folds)
     trials = outer_plan(settings, plan, params.seeds, chosen(settings, folds, choices))
-    yield from run_trials(trials, bench(params, evaluation, folds, examples), before)
+    yield from run_trials(trials, bench(params, evaluation, folds, examples, trials), before)
 
 
 def pool_predictions(
@@ -207,6 +208,21 @@ def draw_folds(evaluation: EvaluationParams, result: Document) -> Figure:
     return tables.draw(result, metrics_of(evaluation, result))
 
 
+def render_page(
+    evaluation: EvaluationParams,
+    result: Document,
+    answer: Document,
+    figure: bytes,
+    parameters: Mapping[str, Any],
+) -> str:
+    """Put answer, tables and figure on one self-contained HTML page."""
+    task, metrics = evaluation.task, metrics_of(evaluation, result)
+    parts = {"figure": figure, **tables.page_parts(result, metrics)}
+    configuration = configuration_text(parameters, task)
+    noun = find_task(task).noun
+    return render(Page("cross_validation.html", result, answer, noun, configuration, parts))
+
+
 def suite_of(evaluation: EvaluationParams) -> MetricSuite:
     """Return the task's metrics."""
     return build_suite(evaluation.task, evaluation.metric_options)
@@ -227,7 +243,11 @@ def chosen(
 
 
 def bench(
-    params: CrossValidationParams, evaluation: EvaluationParams, folds: Document, examples: Any
+    params: CrossValidationParams,
+    evaluation: EvaluationParams,
+    folds: Document,
+    examples: Any,
+    plan: Plan,
 ) -> Bench:
     """Return what the trials are trained with; a trial's metrics are those of its fold, without the held-out examples."""
     score = partial(
@@ -237,7 +257,11 @@ def bench(
         cluster=evaluation.cluster,
     )
     return Bench(
-        find_setup(evaluation.task), examples, score, keeps_weights=params.keep == "weights"
+        find_setup(evaluation.task),
+        examples,
+        score,
+        keeps_weights=params.keep == "weights",
+        workers=count_workers(params.workers, plan.arms.values()),
     )
 
 

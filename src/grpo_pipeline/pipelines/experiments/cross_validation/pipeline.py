@@ -2,7 +2,7 @@
 
 from kedro.pipeline import Node, Pipeline
 
-from grpo_pipeline.pipelines.evaluation.nodes import read_commit
+from grpo_pipeline.pipelines.evaluation.nodes import read_commit, state_grid_answer
 from grpo_pipeline.pipelines.experiments.cross_validation import nodes
 
 
@@ -97,6 +97,20 @@ def create_pipeline(task: str) -> Pipeline:
             [evaluation, f"{name}.result"],
             f"{name}.figure",
             name="draw_folds",
+            namespace=f"{task}.cross_validation",
+        ),
+        Node(
+            state_grid_answer,
+            [evaluation, f"{name}.result"],
+            f"{name}.answer",
+            name="state_answer",
+            namespace=f"{task}.cross_validation",
+        ),
+        Node(
+            nodes.render_page,
+            [evaluation, f"{name}.result", f"{name}.answer", f"{name}.figure", "parameters"],
+            f"{name}.page",
+            name="render_page",
             namespace=f"{task}.cross_validation",
         ),
     ]

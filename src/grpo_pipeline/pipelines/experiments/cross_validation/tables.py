@@ -1,6 +1,6 @@
-"""The result of cross-validation as Markdown, and its rows as one table."""
+"""The result of cross-validation as tables of its page and of Markdown, and its rows as one table."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pandas as pd
@@ -8,12 +8,18 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from grpo_pipeline.pipelines.experiments.cross_validation.out_of_fold import OutOfFold
-from grpo_pipeline.pipelines.reporting.figures import BLUE, GRID, INK, ORANGE, VERMILLION
+from grpo_pipeline.pipelines.reporting.figures import BLUE, INK, ORANGE, VERMILLION, plain_axes
+from grpo_pipeline.pipelines.reporting.tables import (
+    Cell,
+    Table,
+    difference_cell,
+    markdown,
+    value_cell,
+)
 from grpo_pipeline.statistics.metric import Metric
 from grpo_pipeline.statistics.wording import few_clusters_sentences
 from grpo_pipeline.tasks import find_task
 
-Entry = Mapping[str, Any]
 SCHEMES = {
     "kfold": "k-fold, the test split held out",
     "nested": "nested, settings chosen in the inner folds",
@@ -33,73 +39,73 @@ def long_predictions(rows: OutOfFold) -> pd.DataFrame:
 
 
 def summary(result: Mapping[str, Any], metrics: Mapping[str, Metric]) -> str:
-    """Return the primary metrics as Markdown: the headline with its interval, the other two ways, and the held-out examples."""
-    n, spec = result["n"], find_task(result["task"])
-    lines = [
-        f"# Cross-validation of {result['task']}: {SCHEMES[result['scheme']]}",
-        "",
-        *(line for sentence in result["summary"] for line in (sentence, "")),
-        f"{n['folds']} folds, {count(n, spec.noun)}; each {spec.noun} is predicted once per seed by a model that never saw its "
-        f"{spec.words.clusters}. Inside folds: only {spec.noun}s of one fold are ranked against each other.",
-        "",
-        *out_of_fold_table(result, metrics),
-        *folds_table(result, metrics),
-        *held_out_table(result, metrics),
-        *choices_table(result),
-        *remarks(result),
+    """Return the tables and sentences as Markdown: the headline with its interval, the other two ways, the held-out examples."""
+    title = f"# Cross-validation of {result['task']}: {SCHEMES[result['scheme']]}"
+    tables = [markdown(table) for table in page_parts(result, metrics)["tables"]]
+    said = [*result["summary"], how_it_was_done(result)]
+    listed = "\n".join(f"- {sentence}" for sentence in remarks(result))
+    return "\n\n".join(part for part in (title, *said, *tables, listed) if part) + "\n"
+
+
+def page_parts(result: Mapping[str, Any], metrics: Mapping[str, Metric]) -> dict[str, Any]:
+    """Return what cross_validation.html lays out: the scheme in words, the tables, the remarks."""
+    tables = [
+        out_of_fold_table(result, metrics),
+        folds_table(result, metrics),
+        held_out_table(result, metrics),
+        choices_table(result),
     ]
-    return "\n".join(lines).rstrip() + "\n"
+    return {
+        "how": how_it_was_done(result),
+        "tables": [table for table in tables if table is not None],
+        "remarks": list(remarks(result)),
+    }
 
 
-def out_of_fold_table(result: Mapping[str, Any], metrics: Mapping[str, Metric]) -> Iterator[str]:
-    """Yield arms x (inside folds, pooled, mean and spread over folds, difference to the control)."""
-    control, headline = result["control"], result["headline"]
-    yield from header(
-        [
-            "metric",
-            "arm",
-            "inside folds",
-            f"- {control}",
-            "pooled",
-            "mean over folds",
-            "sd over folds",
-        ]
+def how_it_was_done(result: Mapping[str, Any]) -> str:
+    """Say what was divided into how many folds, and what "inside folds" means."""
+    n, spec = result["n"], find_task(result["task"])
+    return (
+        f"{n['folds']} folds, {count(n, spec.noun)}; each {spec.noun} is predicted once per seed by a model that never saw its "
+        f"{spec.words.clusters}. Inside folds: only {spec.noun}s of one fold are ranked against each other."
     )
+
+
+def out_of_fold_table(result: Mapping[str, Any], metrics: Mapping[str, Metric]) -> Table:
+    """Return arms x (inside folds, pooled, mean and spread over folds, difference to the control)."""
+    control, headline = result["control"], result["headline"]
+    heads = ["metric", "arm", "inside folds", f"- {control}"]
+    heads += ["pooled", "mean over folds", "sd over folds"]
+    rows = []
     for name in result["primary_metrics"]:
         for arm, found in result["arms"].items():
             values, spread = found["metrics"][name], result["spread"][arm][name]
             gap = result["differences"].get(arm, {}).get(name, {}).get(headline)
-            yield row(
-                [
-                    metrics[name].title,
-                    f"{arm} (control)" if arm == control else arm,
-                    text(values[headline]),
-                    text(gap, sign="+") if gap else "",
-                    text(values["pooled"]),
-                    text(values["fold_mean"]),
-                    number(spread["sd"]),
-                ]
-            )
-    yield ""
+            cells = [
+                Cell(metrics[name].title),
+                Cell(f"{arm} (control)" if arm == control else arm),
+                value_cell(values[headline]),
+                difference_cell(gap, metrics[name]) if gap else Cell(""),
+                value_cell(values["pooled"]),
+                value_cell(values["fold_mean"]),
+                Cell(number(spread["sd"])),
+            ]
+            rows.append(cells)
+    return Table("Out of fold", heads, rows)
 
 
-def folds_table(result: Mapping[str, Any], metrics: Mapping[str, Metric]) -> Iterator[str]:
-    """Yield one row per fold: its size, and the first primary metric of each arm."""
+def folds_table(result: Mapping[str, Any], metrics: Mapping[str, Metric]) -> Table:
+    """Return one row per fold: its size, and the first primary metric of each arm."""
     first, arms = result["primary_metrics"][0], list(result["arms"])
-    yield from header(
-        [
-            "fold",
-            "train",
-            "val",
-            "test" if result["folds"][0]["test_positives"] is None else "test (label 1)",
-            *(f"{metrics[first].title}, {arm}" for arm in arms),
-        ]
-    )
+    counts_classes = result["folds"][0]["test_positives"] is not None
+    heads = ["fold", "train", "val", "test (label 1)" if counts_classes else "test"]
+    heads += [f"{metrics[first].title}, {arm}" for arm in arms]
+    rows = []
     for fold in result["folds"]:
         sizes = [str(fold["train"]), str(fold["val"]), tested(fold)]
         values = [number(result["spread"][arm][first]["folds"][fold["name"]]) for arm in arms]
-        yield row([fold["name"], *sizes, *values])
-    yield ""
+        rows.append([Cell(text) for text in (fold["name"], *sizes, *values)])
+    return Table("Folds", heads, rows)
 
 
 def tested(fold: Mapping[str, Any]) -> str:
@@ -111,62 +117,56 @@ def tested(fold: Mapping[str, Any]) -> str:
     )
 
 
-def held_out_table(result: Mapping[str, Any], metrics: Mapping[str, Metric]) -> Iterator[str]:
-    """Yield what the folds' models say about the held-out examples."""
+def held_out_table(result: Mapping[str, Any], metrics: Mapping[str, Metric]) -> Table | None:
+    """Return what the folds' models say about the held-out examples; None where there are none."""
     held_out, control = result["held_out"], result["control"]
     if held_out is None:
-        return
-    yield f"The held-out test split, {count(held_out['n'], find_task(result['task']).noun)}; nothing was chosen on it:"
-    yield ""
-    yield from header(
-        [
-            "metric",
-            "arm",
-            "folds' models together",
-            f"- {control}",
-            "mean of single models",
-        ]
-    )
+        return None
+    noun = find_task(result["task"]).noun
+    caption = f"The held-out test split, {count(held_out['n'], noun)}; nothing was chosen on it"
+    heads = ["metric", "arm", "folds' models together", f"- {control}", "mean of single models"]
+    rows = []
     for name in result["primary_metrics"]:
         for arm, found in held_out["arms"].items():
             values = found["metrics"][name]
             gap = held_out["differences"].get(arm, {}).get(name, {}).get("ensemble")
-            label = f"{arm} (control)" if arm == control else arm
             cells = [
-                text(values["ensemble"]),
-                text(gap, sign="+") if gap else "",
-                text(values["single_models"]),
+                Cell(metrics[name].title),
+                Cell(f"{arm} (control)" if arm == control else arm),
+                value_cell(values["ensemble"]),
+                difference_cell(gap, metrics[name]) if gap else Cell(""),
+                value_cell(values["single_models"]),
             ]
-            yield row([metrics[name].title, label, *cells])
-    yield ""
+            rows.append(cells)
+    return Table(caption, heads, rows)
 
 
-def choices_table(result: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what was chosen in each outer fold."""
+def choices_table(result: Mapping[str, Any]) -> Table | None:
+    """Return what was chosen in each outer fold; None where there was nothing to choose."""
     if not result["choices"]:
-        return
-    yield "Settings chosen inside each outer fold, and the means over its inner folds:"
-    yield ""
-    yield from header(["fold", "arm", "chosen", "means"])
+        return None
+    rows = []
     for choice in result["choices"]:
         means = ", ".join(f"{name} {number(mean)}" for name, mean in choice["means"].items())
-        yield row([choice["fold"], choice["arm"], choice["chosen"], means])
-    yield ""
+        rows.append(
+            [Cell(text) for text in (choice["fold"], choice["arm"], choice["chosen"], means)]
+        )
+    caption = "Settings chosen inside each outer fold, and the means over its inner folds"
+    return Table(caption, ["fold", "arm", "chosen", "means"], rows)
 
 
 def remarks(result: Mapping[str, Any]) -> Iterator[str]:
     """Yield what is missing, undefined or without an interval, and where there are too few clusters for any."""
     held_out = result["held_out"] or {"arms": {}}
-    few = few_clusters_sentences(result["n"], "tested out of fold")
+    yield from few_clusters_sentences(result["n"], "tested out of fold")
     if "n" in held_out:
-        few += few_clusters_sentences(held_out["n"])
-    yield from (f"- {sentence}" for sentence in few)
+        yield from few_clusters_sentences(held_out["n"])
     single = [fold["name"] for fold in result["folds"] if fold["single_class"]]
     if single:
         share = f"{len(single)} of {len(result['folds'])} folds"
-        yield f"- {share} test a single class and say nothing about a ranking: {', '.join(single)}"
+        yield f"{share} test a single class and say nothing about a ranking: {', '.join(single)}"
     for key, reason in result["missing"].items():
-        yield f"- {key} is missing, and with it the other folds of its arm and seed: {reason}"
+        yield f"{key} is missing, and with it the other folds of its arm and seed: {reason}"
     parts = (("", result, result["headline"]), (", held out", held_out, "ensemble"))
     reasons = {
         f"{name} of {arm}{where}: {kinds[kind]['reason']}"
@@ -175,33 +175,12 @@ def remarks(result: Mapping[str, Any]) -> Iterator[str]:
         for name, kinds in found["metrics"].items()
         if name in result["primary_metrics"] and "reason" in kinds[kind]
     }
-    yield from (f"- {reason}" for reason in sorted(reasons))
+    yield from sorted(reasons)
 
 
 def count(n: Mapping[str, Any], noun: str) -> str:
     """Return how many examples and clusters there are."""
     return f"{n['examples']} {noun}s of {n['clusters']} clusters by {n['cluster']}"
-
-
-def header(names: Sequence[str]) -> Iterator[str]:
-    """Yield a Markdown table's head."""
-    yield row(names)
-    yield "|" + "---|" * len(names)
-
-
-def row(cells: Sequence[str]) -> str:
-    """Return one line of a Markdown table."""
-    return f"| {' | '.join(cells)} |"
-
-
-def text(entry: Entry, *, sign: str = "") -> str:
-    """Return ``0.812 [0.750, 0.874]``, or undefined."""
-    if entry["value"] is None:
-        return "undefined"
-    interval = (
-        "" if entry["ci95"] is None else " [{:{s}.3f}, {:{s}.3f}]".format(*entry["ci95"], s=sign)
-    )
-    return f"{entry['value']:{sign}.3f}{interval}"
 
 
 def number(value: float | None) -> str:
@@ -269,9 +248,7 @@ def finish(axes: Axes, arms: list[str], metric: Metric) -> None:
     """Name the rows and the axis."""
     axes.set_yticks(range(len(arms)), arms)
     axes.set_ylim(len(arms) - 0.4, -0.6)
-    axes.grid(axis="x", color=GRID)
-    axes.set_axisbelow(True)
-    for side in ("top", "right", "left"):
-        axes.spines[side].set_visible(False)
+    axes.tick_params(colors=INK)
+    plain_axes(axes, grid="x")
     good = {"higher": ", right is better", "lower": ", left is better", "none": ""}[metric.better]
-    axes.set_xlabel(f"{metric.title}{good}", fontsize=9)
+    axes.set_xlabel(f"{metric.title}{good}", fontsize=9, color=INK)

@@ -57,6 +57,11 @@ class GridParams(BaseModel):
     keep: Literal["predictions", "weights"] = Field(
         description="weights: the final weights of each trial are stored, too"
     )
+    workers: int | None = Field(
+        default=None,
+        ge=1,
+        description="trials at once, each in a process of its own; null: one a core, one alone on a GPU",
+    )
 
     @property
     def present(self) -> dict[str, ArmParams]:
@@ -93,6 +98,9 @@ class GridParams(BaseModel):
 class CompareParams(GridParams):
     """How the arms of a grid are compared (``<task>.compare``)."""
 
+    split: Literal["val", "test"] = Field(
+        description="the split that is scored: val to choose by, test to report on what was chosen"
+    )
     primary_metrics: tuple[str, ...] = Field(
         min_length=1, description="the metrics whose p-values are corrected together"
     )

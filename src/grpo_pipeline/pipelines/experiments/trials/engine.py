@@ -1,9 +1,7 @@
-"""Train the trials of a plan one after another; each is handed over when it is finished, and a failed one stops no other."""
+"""Train the trials of a plan; each is handed over when it is finished, and a failed one stops no other."""
 
 import hashlib
 import json
-import time
-import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -16,6 +14,14 @@ import torch
 
 import grpo_pipeline
 from grpo_pipeline.pipelines.experiments.trials.arms import ResolvedArm
+from grpo_pipeline.pipelines.experiments.trials.executor import (
+    Job,
+    Outcome,
+    Place,
+    failure,
+    in_processes,
+    one_by_one,
+)
 from grpo_pipeline.pipelines.experiments.trials.records import (
     CompareError,
     Plan,
@@ -29,8 +35,6 @@ from grpo_pipeline.pipelines.experiments.trials.setup import (
     data_of,
     examples_of,
     open_task,
-    open_trial,
-    train_trial,
 )
 from grpo_pipeline.pipelines.training.resuming import run_digest
 from grpo_pipeline.runs.process import digest_of_sources
@@ -46,12 +50,14 @@ DECIDING = (
 )
 
 
-def trial_digest(setup: TaskSetup, arm: ResolvedArm, trial: Trial, examples: Any) -> str:
+def trial_digest(
+    setup: TaskSetup, arm: ResolvedArm, trial: Trial, examples: Any, *, split: str
+) -> str:
     """Return the digest of one trial; two trials with the same one have the same result (on one machine)."""
     there = examples_of(setup, trial, examples)
     task = open_task(setup, arm, there)
     run = run_digest(arm.algorithm, arm.training, task, data_of(setup, arm, there), seed=trial.seed)
-    parameters = json.dumps(arm.parameters, sort_keys=True)
+    parameters = json.dumps({"scored": split, **arm.parameters}, sort_keys=True)
     return hashlib.sha256(
         "\n".join([run, parameters, arm.description.rule, source_digest(setup.task)]).encode()
     ).hexdigest()
@@ -85,19 +91,23 @@ class Bench:
         setup: the task.
         examples: its data, with the split that is used where a trial has none of its own.
         score: the metrics that are written beside a trial's rows.
+        split: the split whose rows are scored.
         keeps_weights: whether the final weights are stored.
+        workers: how many trials are trained at once, each in a process of its own; 1 trains them in this process.
     """
 
     setup: TaskSetup
     examples: Any
     score: Score
+    split: str = "test"
     keeps_weights: bool = False
+    workers: int = 1
 
 
 def run_trials(
     plan: Plan, bench: Bench, before: StoredTrials
 ) -> Iterator[TrialRecord | Literal[False]]:
-    """Train what is not finished yet; yields a record for each trial that was run, finished or failed.
+    """Train what is not finished yet; yields a record for each trial that was run, finished or failed, when it is done.
 
     Args:
         plan: arms and trials.
@@ -111,7 +121,9 @@ def run_trials(
         CompareError: after the last trial, if no trial of the plan is finished.
     """
     digests = {
-        trial.key: trial_digest(bench.setup, plan.arms[trial.arm], trial, bench.examples)
+        trial.key: trial_digest(
+            bench.setup, plan.arms[trial.arm], trial, bench.examples, split=bench.split
+        )
         for trial in plan.trials
     }
     finished = {
@@ -121,62 +133,62 @@ def run_trials(
     if kept:
         say(f"{len(kept)} of {len(plan.trials)} trials are finished and kept: {shortened(kept)}")
     yield False
+    jobs = [
+        Job(number, trial, plan.arms[trial.arm])
+        for number, trial in enumerate(plan.trials, start=1)
+        if trial.key not in kept
+    ]
+    workers = min(bench.workers, len(jobs))
+    earlier = [before.headers[key].seconds for key in kept]
+    pace = Pace(len(jobs), earlier, workers=max(workers, 1))
+    place = Place(bench.setup, bench.examples, bench.split, bench.keeps_weights)
+    if workers > 1:
+        say(f"{len(jobs)} trials, {workers} at a time, each in a process of its own{pace.left()}")
+        outcomes = in_processes(jobs, place, workers)
+    else:
+        outcomes = one_by_one(jobs, place, before=lambda job: say(told(job, plan, pace)))
     failed: list[TrialHeader] = []
-    pace = Pace(len(plan.trials) - len(kept), [before.headers[key].seconds for key in kept])
-    memory: Mapping[str, Any] = {}
-    for number, trial in enumerate(plan.trials, start=1):
-        if trial.key in kept:
-            continue
-        say(f"trial {number} of {len(plan.trials)}: {trial.key}{pace.left()}")
-        record, memory = run_trial(
-            plan.arms[trial.arm], trial, bench, digest=digests[trial.key], memory=memory
-        )
+    for job, outcome in outcomes:
+        record = record_of(job, outcome, bench, digest=digests[job.trial.key])
         pace.count(record.header.seconds)
         if record.header.status == "failed":
             failed.append(record.header)
-            say(f"trial {trial.key} failed, the others go on: {record.header.reason}")
+            say(f"trial {job.trial.key} failed, the others go on: {record.header.reason}")
+        elif workers > 1:
+            say(told(job, plan, pace, " is done: "))
         yield record
     report(failed, total=len(plan.trials))
 
 
-def run_trial(
-    arm: ResolvedArm, trial: Trial, bench: Bench, *, digest: str, memory: Mapping[str, Any]
-) -> tuple[TrialRecord, Mapping[str, Any]]:
-    """Train one trial; returns its record, of a failure too, and the memory for the next trial."""
-    start = time.perf_counter()
+def told(job: Job, plan: Plan, pace: "Pace", how: str = ": ") -> str:
+    """Say which trial it is, whether it begins or is done, and how long the rest will take."""
+    return f"trial {job.number} of {len(plan.trials)}{how}{job.trial.key}{pace.left()}"
+
+
+def record_of(job: Job, outcome: Outcome, bench: Bench, *, digest: str) -> TrialRecord:
+    """Return the record of a trial, of a failure too, with its metrics."""
     header = TrialHeader(
-        key=trial.key,
+        key=job.trial.key,
         task=bench.setup.task,
-        arm=trial.arm,
-        seed=trial.seed,
-        fold=trial.fold,
+        arm=job.trial.arm,
+        seed=job.trial.seed,
+        fold=job.trial.fold,
         status="failed",
-        seconds=0.0,
+        seconds=outcome.seconds,
         digest=digest,
-        parameters=arm.parameters,
+        parameters=job.arm.parameters,
+        reason=outcome.reason,
     )
+    done = outcome.trained
+    if done is None:
+        return TrialRecord(header, traceback=outcome.traceback)
     try:
-        opened = open_trial(bench.setup, arm, trial, bench.examples, memory)
-        done = train_trial(bench.setup, arm, opened, seed=trial.seed)
-        metrics = bench.score(done.predictions, arm.description.rule)
-    except Exception as error:  # noqa: BLE001 - whatever one trial raises is written down, and the other trials go on
-        lost = replace(header, seconds=time.perf_counter() - start, reason=reason_of(error))
-        return TrialRecord(lost, traceback="".join(traceback.format_exception(error))), memory
-    finished = replace(
-        header, status="finished", seconds=time.perf_counter() - start, metrics=dict(metrics)
-    )
-    weights = done.weights if bench.keeps_weights else None
-    return TrialRecord(finished, done.predictions, done.metric_rows, weights), opened.memory
-
-
-def reason_of(error: BaseException) -> str:
-    """Return an error as one sentence."""
-    text = " ".join(str(error).split())
-    return (
-        text
-        if isinstance(error, ValueError) and text
-        else f"{type(error).__name__}: {text}".removesuffix(": ")
-    )
+        metrics = bench.score(done.predictions, job.arm.description.rule)
+    except Exception as error:  # noqa: BLE001 - rows that cannot be scored fail their trial alone
+        lost = failure(error, seconds=outcome.seconds)
+        return TrialRecord(replace(header, reason=lost.reason), traceback=lost.traceback)
+    finished = replace(header, status="finished", metrics=dict(metrics))
+    return TrialRecord(finished, done.predictions, done.metric_rows, done.weights)
 
 
 def report(failed: list[TrialHeader], *, total: int) -> None:
@@ -201,8 +213,9 @@ def shortened(keys: list[str], *, limit: int = 6) -> str:
 class Pace:
     """How long the rest will take: the mean of the trials so far, those of earlier runs until there is one of this."""
 
-    def __init__(self, to_do: int, earlier: list[float]) -> None:
+    def __init__(self, to_do: int, earlier: list[float], *, workers: int = 1) -> None:
         self._to_do, self._earlier, self._seconds = to_do, earlier, list[float]()
+        self._workers = workers
 
     def count(self, seconds: float) -> None:
         """Note that a trial is done."""
@@ -214,7 +227,7 @@ class Pace:
         known = self._seconds or self._earlier
         if not known:
             return ""
-        seconds = sum(known) / len(known) * self._to_do
+        seconds = sum(known) / len(known) * self._to_do / self._workers
         return (
             f", about {seconds / 60:.0f} min left"
             if seconds >= 90

@@ -164,7 +164,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Trained:
-    """Result of a trial's training: prediction rows of the test split, metrics by step, final weights.
+    """Result of a trial's training: prediction rows of the scored split, metrics by step, final weights.
 
     Of a baseline the rows alone.
     """
@@ -174,15 +174,17 @@ class Trained:
     weights: ModelWeights | None
 
 
-def train_trial(setup: TaskSetup, arm: ResolvedArm, opened: Opened, *, seed: int) -> Trained:
-    """Build, train, export and predict, as ``pipelines/training`` wires it; or fit what a user would try instead."""
+def train_trial(
+    setup: TaskSetup, arm: ResolvedArm, opened: Opened, *, seed: int, split: str
+) -> Trained:
+    """Build, train, export and predict a split, as ``pipelines/training`` wires it; or fit what a user would try instead."""
     task, data = opened.task, opened.data
     if arm.description.baseline is not None:
         fit = resolve_name(find_task(setup.task).baselines)
-        tested = task.rows(data, "test")
+        tested = task.rows(data, split)
         return Trained(fit(task, data, [arm.description.baseline], tested, seed=seed), [], None)
     weights, rows = train_weights(arm.algorithm, arm.training, task, data, seed=seed)
-    predictions, _, _ = nodes.predict(arm.algorithm, arm.training, seed, task, data, weights)
+    predictions, _, _ = nodes.predict(arm.algorithm, arm.training, seed, task, data, weights, split)
     return Trained(predictions, rows, weights)
 
 
