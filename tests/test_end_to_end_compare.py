@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from browser import looks_right
 from forked_kedro import kedro_command
 from kedro_processes import clean_environ, newest
 from mlflow.entities import Run
@@ -87,12 +88,13 @@ def test_a_stopped_grid_keeps_its_cells_and_goes_on(stopped) -> None:
     assert sorted(path.name for path in trials(project).iterdir()) == sorted(KEYS)
 
 
-def test_the_table_and_the_page_are_printed_and_written(stopped) -> None:
+def test_the_table_and_the_page_are_printed_and_written(stopped, tmp_path: Path) -> None:
     project, _, again = stopped
     assert newest(project / REPORTS / "result.json").parents[1].name == "result.json"
     assert f"Page    {REPORTS}/compare.html" in again.stdout
     answer = same_everywhere(project / REPORTS, "compare.html", printed=again.stdout)
     assert (answer.split, answer.seeds) == ("val", (0, 1))
+    looks_right(project / REPORTS / "compare.html", tmp_path)
     assert (project / REPORTS / "summary.md").read_text().startswith("# attention: 2 arms, val split")
     assert len(again.stdout.strip().splitlines()) <= 20
     assert max(map(len, again.stdout.splitlines())) <= 160

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import stored_molecules
 import stored_replies
+from browser import looks_right
 from kedro_processes import newest, tracked_files
 from told_answers import same_everywhere
 
@@ -23,7 +24,7 @@ TRACKED = {
 
 
 @pytest.mark.parametrize("task", STORED)
-def test_the_arms_are_compared_drawn_and_told_to_mlflow(task: str, project: Path, kedro_run) -> None:
+def test_the_arms_are_compared_drawn_and_told_to_mlflow(task: str, project: Path, kedro_run, tmp_path: Path) -> None:
     expected = STORED[task].leave_results(project)
     with_details = task == "molecules"
     done = kedro_run(project, "--pipelines", f"{task}_evaluate", *(["--params", "details=true"] if with_details else []))
@@ -35,6 +36,7 @@ def test_the_arms_are_compared_drawn_and_told_to_mlflow(task: str, project: Path
     assert "the reward is &lt;b&gt;dead&lt;/b&gt;" in page
     assert (comparison["summary"][0] in said) == with_details
     same_everywhere(project / reports, "report.html", printed=done.stdout)
+    looks_right(project / reports / "report.html", tmp_path)
     assert f"Page {reports}/report.html" in said
     assert tracked_files(project) >= {"comparison.json", "report.html", "00_reward_mean.svg"} | TRACKED[task]
     if task == "dialogue":

@@ -206,9 +206,11 @@ class DataHooks:
         table = getattr(data, "table", None)
         if kind != "examples" or name not in TASKS or table is None or "split" not in table:
             return
+        from grpo_pipeline.pipelines.reporting.page import plain
         from grpo_pipeline.pipelines.reporting.splits import split_lines
 
-        cluster = str((self._parameters.get(name) or {})["evaluation"]["cluster"])
+        section = plain(self._parameters.get(name) or {})  # Kedro may have made models of it
+        cluster = str(section.get("evaluation", {}).get("cluster", ""))
         lines = split_lines(table, task=name, noun=find_task(name).noun, cluster=cluster)
         say("\n".join(lines))
 

@@ -13,6 +13,17 @@ from rdkit.Chem.Draw import rdMolDraw2D
 NUMBERS = {"reward": "reward", "qed": "QED", "logp": "logP", "sa": "SA"}
 MAX_LEGEND = 44
 LINE, BOND = 18, 30  # pixels
+# Element -> (red, green, blue): RDKit's own colours are too faint on white to be read.
+LEGIBLE = {
+    7: (0.1, 0.1, 0.9),
+    8: (0.8, 0.0, 0.0),
+    9: (0.05, 0.45, 0.3),
+    15: (0.65, 0.35, 0.0),
+    16: (0.5, 0.42, 0.0),
+    17: (0.0, 0.45, 0.0),
+    35: (0.5, 0.3, 0.1),
+    53: (0.45, 0.0, 0.55),
+}
 
 
 def best_molecules(rows: pd.DataFrame, count: int) -> pd.DataFrame:
@@ -79,6 +90,7 @@ def _panel(
     # Letters as text: RDKit's own glyphs would be paths that nobody can search or copy.
     canvas = rdMolDraw2D.MolDraw2DSVG(width, height - LINE, noFreetype=True)
     canvas.drawOptions().clearBackground = False
+    canvas.drawOptions().updateAtomPalette(LEGIBLE)
     canvas.drawOptions().fixedBondLength = (
         BOND  # else two atoms fill a panel; a large molecule is still made smaller
     )
