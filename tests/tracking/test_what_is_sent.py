@@ -4,6 +4,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 from kedro.io import DataCatalog
@@ -345,6 +346,43 @@ def test_documents_and_trials_go_where_they_belong() -> None:
     assert told.of("log_scores")[0][1:] == ("", {"val/auroc": 0.5, "difference/auroc": 0.25})
     [(_, run, table, file)] = told.of("log_table")
     assert (run, file, len(table)) == ("", "tables/comparison.json", 2)
+
+
+def test_a_few_frames_of_a_training_are_pictures_by_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five of them at most, the first and the last among them; a task without pictures has none."""
+    asked: list[str] = []
+
+    def resolve(name: str) -> Any:
+        asked.append(name)
+        return lambda few, arm: [f"{arm} {step} {value}" for step, value in zip(few["step"], few["x"], strict=True)]
+
+    monkeypatch.setattr(tracker, "resolve_name", resolve)
+    frames = {"step": np.arange(0, 130, 10), "x": np.arange(13)}
+    drawn = tracker.draw_frames(frames, task="attention", arm="a")
+    assert drawn == {step: f"a {step} {step // 10}" for step in (0, 30, 60, 90, 120)}
+    assert tracker.draw_frames({name: few[:2] for name, few in frames.items()}, task="attention", arm="a").keys() == {0, 10}
+    assert [name.rpartition(":")[2] for name in asked] == ["draw_frames"] * 2
+    assert tracker.draw_frames(frames, task="dialogue", arm="a") == tracker.draw_frames(frames, task="none", arm="a") == {}
+
+
+def test_the_pictures_are_logged_at_the_end_of_the_run() -> None:
+    made, told, (train, *_) = tracked()
+    made.node_started(train)
+    made.saved("t.a.frames", {})
+    made.saved("t.b.frames", {"step": np.array([0])})
+    made.saved("t.a.frames", {"step": np.array([0])})
+    assert told.of("log_pictures") == []
+    made.node_started(graph()[2])
+    made.finish(None)
+    assert [call[1] for call in told.of("log_pictures")] == ["t.b", "t.a"]
+    client = Noted()
+    sent = opened(client)
+    sent.log_pictures(PARENT, lambda: {0: "first", 7: "last"})
+    sent.end({})
+    how = {"key": "validation samples"}
+    assert client.of("log_image") == [
+        ("log_image", "parent", "first", how | {"step": 0}), ("log_image", "parent", "last", how | {"step": 7}),
+    ]  # fmt: skip
 
 
 def test_a_document_that_cannot_be_told_ends_no_run(caplog: pytest.LogCaptureFixture) -> None:

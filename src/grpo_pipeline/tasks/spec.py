@@ -65,6 +65,8 @@ class TaskSpec:
         curves: metric of training rows -> title of its panel, of the metrics that this task alone has.
         outputs: array of ``Task.showcase`` -> what it is called, of what the model puts out for each input: where that is the
             same for every input the page and the terminal say so.
+        pictures: ``module:function`` of (frames, arm=) -> a picture, uint8 [H, W, 3], for each frame of a training
+            (``Task.training_frame``), which MLflow shows by step; empty where the task takes none.
         shown_arm: the arm whose samples the report shows; empty for the last one.
         key: column of the examples' table that names an example.
         noun: what an example is called.
@@ -91,6 +93,7 @@ class TaskSpec:
     words: Wording = field(default_factory=Wording)
     curves: Mapping[str, str] = field(default_factory=dict)
     outputs: Mapping[str, str] = field(default_factory=dict)
+    pictures: str = ""
     shown_arm: str = ""
     key: str = "example_id"
     noun: str = "example"

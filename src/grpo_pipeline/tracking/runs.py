@@ -46,6 +46,7 @@ ID_SECONDS = {"server": 10.0, "database": 60.0}
 MAX_DIGEST_LENGTH = 36  # of MLflow's own table; the tag holds all of it
 MAX_TABLE_ROWS = 500
 PARENT_TAG = "mlflow.parentRunId"
+SAMPLES = "validation samples"
 LOGGED_ARTIFACTS = (
     "mlflow.loggedArtifacts"  # by this tag MLflow's pages know which files are tables
 )
@@ -249,6 +250,15 @@ class Runs:
         """Choose the champion among a task's registered models, by the validation split."""
         name = registered_name(self.experiment, task)
         self._writer.post(lambda: crown(self._live, name, metric=metric, data=data))
+
+    def log_pictures(self, run: str, draw: Callable[[], Mapping[int, Any]]) -> None:
+        """Log a picture for each step that ``draw`` returns, uint8 [H, W, 3]; MLflow lets people go through them."""
+
+        def work() -> None:
+            for step, picture in draw().items():
+                self._live.log_image(self._id(run), picture, key=SAMPLES, step=step)
+
+        self._post_file(work)
 
     def log_text(self, run: str, text: str, file: str) -> None:
         """Log a text as a file."""

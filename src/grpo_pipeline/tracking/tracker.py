@@ -11,8 +11,10 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import yaml
 from kedro.io import DataCatalog
@@ -143,6 +145,23 @@ def is_stage(arm: Arm) -> bool:
     return arm.name in (*spec.stages, *spec.optional_stages)
 
 
+MOST_PICTURES = (
+    5  # of an arm's training, from its start to its end: each takes a tenth of a second to draw
+)
+
+
+def draw_frames(frames: Mapping[str, np.ndarray], *, task: str, arm: str) -> dict[int, np.ndarray]:
+    """Draw a few frames of a training as its task draws them; step -> picture, nothing of a task without pictures."""
+    drawing = find_task(task).pictures if task in TASKS else ""
+    if not drawing:
+        return {}
+    count = len(frames["step"])
+    places = np.unique(np.linspace(0, count - 1, min(count, MOST_PICTURES)).round().astype(int))
+    few = {name: values[places] for name, values in frames.items()}
+    drawn = resolve_name(drawing)(few, arm=arm)
+    return dict(zip(few["step"].tolist(), drawn, strict=True))
+
+
 def parameters_read(pipeline: Pipeline, tasks: Iterable[str], *, is_grid: bool) -> set[str]:
     """Return the paths of the parameters that a pipeline's nodes name; a grid of trials reads all of its tasks."""
     inputs = pipeline.inputs()
@@ -250,6 +269,7 @@ class Tracker:
         self._current: Key | None = None
         self._inputs: set[tuple[str, str]] = set()
         self._kept: dict[Key, dict[str, Kept]] = {}
+        self._frames: dict[Key, Mapping[str, np.ndarray]] = {}
         self._digests: dict[str, str] = {}
         self._flat, self._changed = dict[str, str](), dict[str, str]()
         self._defaults: Mapping[str, Any] = {}
@@ -386,6 +406,8 @@ class Tracker:
             self._log_grid(data)
         elif name.endswith(".cross_validation.result"):
             self._log_grid(headline_of_folds(data))
+        elif arm and name == f"{arm.label}.frames" and data:
+            self._frames[arm.task, arm.name] = data
         self._log_input(name, data)
         self._log_file(name, data, arm=arm)
 
@@ -569,6 +591,14 @@ class Tracker:
             rows = self._path(f"{arm.label}.metric_rows") if arm.trainer and arm.is_open else None
             if rows is not None and rows.is_file():
                 self._runs.log_file(arm.label, path=rows)
+        for key, frames in self._frames.items():
+            self._with_run(
+                self._arms[key],
+                partial(
+                    self._runs.log_pictures,
+                    draw=partial(draw_frames, frames, task=key[0], arm=key[1]),
+                ),
+            )
         metrics: dict[str, str] = {}
         for key, found in self._kept.items():
             for kept in found.values() if "model" in found else ():

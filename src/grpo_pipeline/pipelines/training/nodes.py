@@ -422,18 +422,29 @@ def export_model(
             familiarity.told.model_dump(mode="json"),
             familiarity.tensors(),
         )
-    folders = task.model_folders(policy) if isinstance(task, HasFolders) else {}
     return ModelWeights(
-        tensors=trained.policy, config=config | fitted, beside=beside, folders=folders
+        tensors=trained.policy,
+        config=config | fitted,
+        beside=beside,
+        folders=_folders(task, policy),
     )
 
 
 def export_best(
-    seed: int, task: Task, data: Any, checkpoint: Checkpoint | NoCheckpoint
+    seed: int, task: Task, data: Any, checkpoint: Checkpoint | NoCheckpoint, model: ModelWeights
 ) -> ModelWeights:
-    """Return the weights of the best validation, calibrated by themselves; where none was kept, the last ones."""
-    best = at_best(_trained(checkpoint))
+    """Return the weights of the best validation, calibrated by themselves; where they are the last ones, their model."""
+    last = _trained(checkpoint)
+    best = at_best(last)
+    if best.progress["step"] == last.progress["step"]:
+        built = task.build_policy(0)
+        built.load_state_dict(dict(model.tensors))
+        return replace(model, folders=_folders(task, built))
     return export_model(task, best, calibrate(seed, task, data, best), data)
+
+
+def _folders(task: Task, policy: Any) -> Mapping[str, Any]:
+    return task.model_folders(policy) if isinstance(task, HasFolders) else {}
 
 
 def at_best(checkpoint: Checkpoint) -> Checkpoint:

@@ -36,7 +36,10 @@ def create_pipeline(
     predict = Node(nodes.predict, inputs, outputs, name="predict")
     develop = Node(nodes.develop, ["checkpoint"], "frames", name="develop_frames")
     best = Node(
-        nodes.export_best, ["params:seed", "task", "data", "checkpoint"], "best", name="export_best"
+        nodes.export_best,
+        ["params:seed", "task", "data", "checkpoint", "model"],
+        "best",
+        name="export_best",
     )
     return Pipeline(
         _training({**sections, "task": task})
