@@ -33,7 +33,7 @@ def answer_parts(answer: Answer) -> Iterator[Table | Text]:
         values = ["-" if value is None else f"{value:.2f}" for value in (row.before, row.after)]
         table.add_row(row.title, *values, row.gap, row.tone)
     yield table
-    yield Text("All figures are on the page, and here with --params details=true", style="dim")
+    yield Text("Every figure: on the page, and here with --params details=true", style="dim")
 
 
 def comparison_tables(comparison: Mapping[str, Any]) -> Iterator[Table | Text]:
@@ -74,7 +74,7 @@ def comparison_tables(comparison: Mapping[str, Any]) -> Iterator[Table | Text]:
 
 
 def places(report: Path | None, *, graph: Path | None, tracker: Tracker | None) -> Text:
-    """Return where to look next: the page, the graph (a static site, if one was built), the MLflow store and the runs in it."""
+    """Say where to look next: the page, the graph (a static site, if one was built), and MLflow or why it has nothing."""
     lines = [f"Page    {_short(report)}"] if report else []
     lines.append(
         f"Graph   {_short(graph)} (behind a file server; or: make viz)"
@@ -82,19 +82,9 @@ def places(report: Path | None, *, graph: Path | None, tracker: Tracker | None) 
         else "Graph   make viz"
     )
     if tracker is not None:
-        lines += mlflow_lines(tracker)
+        store = f"make mlflow (experiment {tracker.experiment}, {redact(tracker.uri)})"
+        lines.append(f"MLflow  {tracker.off or store}")
     return Text("\n" + "\n".join(lines))
-
-
-def mlflow_lines(tracker: Tracker) -> list[str]:
-    """Return what MLflow holds of this run, or why it holds nothing."""
-    if tracker.off:
-        return [f"MLflow  {tracker.off}"]
-    ids = [f"{name or 'run'} {run}" for name, run in tracker.run_ids.items() if run]
-    return [
-        f"MLflow  make mlflow (experiment {tracker.experiment}, {redact(tracker.uri)})",
-        *(f"        {line}" for line in ids),
-    ]
 
 
 def _title(comparison: Mapping[str, Any]) -> str:
