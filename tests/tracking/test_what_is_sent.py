@@ -365,6 +365,28 @@ def test_a_few_frames_of_a_training_are_pictures_by_step(monkeypatch: pytest.Mon
     assert tracker.draw_frames(frames, task="dialogue", arm="a") == tracker.draw_frames(frames, task="none", arm="a") == {}
 
 
+def test_the_machine_is_looked_at_every_ten_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    client, now = Noted(), [100.0]
+    monkeypatch.setattr(runs, "psutil", SimpleNamespace(
+        cpu_percent=lambda: 12.5, virtual_memory=lambda: SimpleNamespace(used=3 * 2**20),
+    ))  # fmt: skip
+    made = opened(client)
+    made.end({})  # its thread would look at its own times
+    client.calls.clear()
+    monkeypatch.setattr(runs.time, "monotonic", lambda: now[0])
+    made._sampled = 100.0
+    for second in (105.0, 110.0, 111.0, 119.5, 120.0):
+        now[0] = second
+        made._flush()
+    names = ("system/cpu_utilization_percentage", "system/system_memory_usage_megabytes")
+    assert [(run, name, value, step) for run, name, value, _, step in points(client)] == [
+        ("parent", name, value, step) for step in (0, 1) for name, value in zip(names, (12.5, 3.0), strict=True)
+    ]
+    made.parent, now[0] = "", 200.0
+    made._flush()
+    assert len(points(client)) == 4  # nothing before the parent is there
+
+
 def test_the_pictures_are_logged_at_the_end_of_the_run() -> None:
     made, told, (train, *_) = tracked()
     made.node_started(train)

@@ -15,6 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import psutil
 from mlflow.entities import Dataset, DatasetInput, InputTag, LoggedModelOutput, Metric
 from mlflow.tracking import MlflowClient
 
@@ -45,6 +46,7 @@ PARENT = ""
 ID_SECONDS = {"server": 10.0, "database": 60.0}
 MAX_DIGEST_LENGTH = 36  # of MLflow's own table; the tag holds all of it
 MAX_TABLE_ROWS = 500
+SAMPLE_SECONDS = 10.0  # between two looks at the machine
 PARENT_TAG = "mlflow.parentRunId"
 SAMPLES = "validation samples"
 LOGGED_ARTIFACTS = (
@@ -81,6 +83,8 @@ class Runs:
         self._models: dict[str, str] = {}  # name -> id, of those that are announced
         self._data: dict[str, dict[str, str]] = {}
         self._ends: dict[str, int | None] = {}
+        self._sampled, self._samples = time.monotonic(), 0
+        psutil.cpu_percent()  # each call says how busy the processors were since the one before
         self._opening: dict[str, Future[Any]] = {}
         self._client: MlflowClient | None = None
         self._writer = Writer(on_lost=on_lost, flush=self._flush, is_refusal=is_refusal)
@@ -370,6 +374,23 @@ class Runs:
         # Not before the store was opened: on a busy machine that takes longer than a flush waits.
         if self._client is not None:
             self._rows.flush(self._client)
+            self._sample_machine()
+
+    def _sample_machine(self) -> None:
+        """Log how busy the machine is, now and then, under the names that MLflow's page has a tab for."""
+        if not self.parent or time.monotonic() < self._sampled + SAMPLE_SECONDS:
+            return
+        self._sampled, now = time.monotonic(), int(time.time() * 1000)
+        found = {
+            "system/cpu_utilization_percentage": psutil.cpu_percent(),
+            "system/system_memory_usage_megabytes": psutil.virtual_memory().used / 2**20,
+        }
+        log_metrics(
+            self._live,
+            self.parent,
+            [Metric(name, value, now, self._samples) for name, value in found.items()],
+        )
+        self._samples += 1
 
     def _fail_models(self) -> None:
         """Say of models that were announced and have no files that they will not come."""
