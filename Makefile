@@ -4,7 +4,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup run test lint format viz viz-build screenshot mlflow frozen house mutations faults conformance bench results parameters constraints clean
+.PHONY: help setup run test lint format viz viz-build screenshot screenshots mlflow frozen house mutations faults conformance bench results parameters constraints clean
 
 export DO_NOT_TRACK := 1
 export MLFLOW_DISABLE_TELEMETRY := true
@@ -87,6 +87,9 @@ viz-build: $(STAMP)  ## write the pipeline graph as a static site: data/08_repor
 
 screenshot: viz-build  ## take docs/images/pipeline.png from the static site, with headless Chromium
 	@$(PY) docs/pipeline_graph.py picture $(SITE) docs/images/pipeline.png $(ARGS)
+
+screenshots: screenshot  ## take every picture of docs/images: graph, pages and MLflow of the last runs
+	@$(PY) docs/screenshots.py $(ARGS)
 
 mlflow: $(STAMP)  ## compare the runs: MLflow on port 5000, or PORT
 	@$(PY) -m grpo_pipeline.tracking $(if $(PORT),--port $(PORT))

@@ -1,0 +1,167 @@
+"""Take the pictures of docs/images: what a person sees first of each surface, as it opens, unedited, in headless Chromium.
+
+    python docs/screenshots.py [--env smoke] [--only page mlflow]
+
+Pages are those of the last runs (default: of conf/base); of a task or comparison that has none there is no picture. MLflow is
+opened as `make mlflow` opens it. The graph has a command of its own, `make screenshot`.
+"""
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+IMAGES = ROOT / "docs/images"
+WIDE, PHONE = (1440, 900), (420, 900)
+SWITCHES = (
+    *(
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-quic",
+        "--no-first-run",
+        "--disable-background-networking",
+    ),
+    *("--disable-component-update", "--disable-sync", "--hide-scrollbars"),
+)
+PAGES = {
+    "answer": "report.html",
+    "compare": "compare/compare.html",
+    "cross_validation": "cross_validation/cross_validation.html",
+}
+PORT = 5077
+
+
+def take(
+    address: str, file: Path, size: tuple[int, int], *, is_dark: bool = False, wait: int = 3000
+) -> None:
+    """Take a picture of a page once nothing loads any more, at most ``wait`` milliseconds of its own time."""
+    program = next(
+        filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+    )
+    if program is None:
+        raise SystemExit(
+            "error: pictures need Chromium on the path; install it (Debian: apt install chromium)"
+        )
+    with tempfile.TemporaryDirectory() as profile:
+        flags = (
+            f"--user-data-dir={profile}",
+            f"--window-size={size[0]},{size[1]}",
+            f"--blink-settings=preferredColorScheme={0 if is_dark else 1}",
+            f"--virtual-time-budget={wait}",
+            f"--screenshot={file}",
+        )
+        subprocess.run(
+            [program, *SWITCHES, *flags, address], capture_output=True, check=True, timeout=180
+        )
+    print(file.relative_to(ROOT))
+
+
+def pages(env: str) -> Iterator[Path]:
+    """Yield the newest report of each kind below data/08_reporting: of the environment, of attention where there are several."""
+    suffix = f"_{env}" if env else ""
+    for kind, name in PAGES.items():
+        found = [
+            ROOT / f"data/08_reporting/{task}{suffix}/{name}"
+            for task in ("attention", "dialogue", "molecules")
+        ]
+        for page in [path for path in found if path.is_file()][: None if kind == "answer" else 1]:
+            yield page
+
+
+def take_pages(env: str) -> None:
+    """Take the first screen of each page, light and dark, and as a phone shows it."""
+    for page in pages(env):
+        folder = page.relative_to(ROOT / "data/08_reporting").parts
+        task, kind = folder[0].removesuffix(f"_{env}"), page.stem if len(folder) > 2 else "answer"
+        name = (
+            kind
+            if (kind, task) == ("answer", "attention") or kind != "answer"
+            else f"{kind}_{task}"
+        )
+        take(page.as_uri(), IMAGES / f"{name}.png", WIDE)
+        if name == "answer":
+            take(page.as_uri(), IMAGES / "answer_dark.png", WIDE, is_dark=True)
+            with (
+                tempfile.TemporaryDirectory() as there
+            ):  # a window is never as narrow as a phone: a frame is
+                frame = Path(there) / "phone.html"
+                style = f"border:0;width:{PHONE[0]}px;height:{PHONE[1]}px"
+                frame.write_text(
+                    f'<body style="margin:0"><iframe style="{style}" src="{page.as_uri()}"></iframe>'
+                )
+                take(frame.as_uri(), IMAGES / "answer_phone.png", PHONE)
+
+
+def take_mlflow(env: str) -> None:
+    """Take MLflow's list of runs, the newest run of a task, its models, and its arms beside each other."""
+    from mlflow.tracking import MlflowClient
+
+    command = [sys.executable, "-m", "grpo_pipeline.tracking", "--port", str(PORT)]
+    extra = {"KEDRO_ENV": env} if env else {}
+    server = subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, text=True, env=os.environ | extra
+    )
+    try:
+        assert server.stdout is not None
+        line = server.stdout.readline()
+        address = re.match(r"(http://[^/]+)(/#/\S+) shows (\S+);", line)
+        if address is None:
+            raise SystemExit(f"error: MLflow must have a local store, got: {line.strip()}")
+        host, runs, store = address.groups()
+        client = MlflowClient(store)
+        experiment = re.search(r"experiments/(\d+)", runs)
+        if experiment is None:
+            raise SystemExit("error: MLflow must hold a run, got none; run a task first")
+        _wait(host)
+        found = client.search_runs([experiment[1]], "tags.verdict != ''", max_results=1)
+        take(host + runs, IMAGES / "mlflow_runs.png", WIDE, wait=20_000)
+        take(f"{host}/#/models", IMAGES / "mlflow_models.png", WIDE, wait=20_000)
+        for run in found:
+            here = f"{host}/#/experiments/{experiment[1]}/runs/{run.info.run_id}"
+            take(here, IMAGES / "mlflow_run.png", WIDE, wait=20_000)
+            inside = f"tags.`mlflow.parentRunId` = '{run.info.run_id}'"
+            arms = [one.info.run_id for one in client.search_runs([experiment[1]], inside)]
+            query = f"runs={json.dumps(arms)}&experiments={json.dumps([experiment[1]])}"
+            take(f"{host}/#/compare-runs?{query}", IMAGES / "mlflow_compare.png", WIDE, wait=20_000)
+    finally:
+        server.terminate()
+        server.wait(30)
+
+
+def _wait(host: str) -> None:
+    for _ in range(120):
+        try:
+            urllib.request.urlopen(f"{host}/health", timeout=2)
+        except OSError:
+            time.sleep(0.5)
+        else:
+            return
+    raise SystemExit(f"error: MLflow must answer at {host}, got nothing for a minute")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Take what is asked for; return the exit status."""
+    parser = argparse.ArgumentParser(description=str(__doc__).split("\n", 1)[0])
+    parser.add_argument("--env", default="", help="environment of the runs")
+    parser.add_argument("--only", nargs="+", choices=("page", "mlflow"), default=("page", "mlflow"))
+    given = parser.parse_args(arguments)
+    IMAGES.mkdir(exist_ok=True)
+    if "page" in given.only:
+        take_pages(given.env)
+    if "mlflow" in given.only:
+        take_mlflow(given.env)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
