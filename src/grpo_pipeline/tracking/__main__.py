@@ -178,7 +178,11 @@ def runs_page(uri: str, experiment: str) -> str:
     runs = client.search_runs([found.experiment_id], f"tags.`{HIDDEN}columns` != ''")
     named = [name for run in runs for name in run.data.tags[f"{HIDDEN}columns"].split(",")]
     columns = ["tags.`verdict`", *(f"metrics.`{name}`" for name in dict.fromkeys(named))]
-    view = {"selectedColumns": columns, "columnOrder": ["tags.`mlflow.runName`", *columns]}
+    view = {
+        "selectedColumns": columns,
+        "columnOrder": ["tags.`mlflow.runName`", *columns],
+        "columnWidths": {columns[0]: 160},  # pixels
+    }
     client.set_experiment_tag(
         found.experiment_id, f"mlflow.sharedViewState.{VIEW}", json.dumps(view)
     )
