@@ -91,8 +91,8 @@ screenshot: viz-build  ## take docs/images/pipeline.png and arm.png from the sta
 screenshots: screenshot  ## take every picture of docs/images: graph, pages and MLflow of the last runs
 	@$(PY) docs/screenshots.py $(ARGS)
 
-mlflow: $(STAMP)  ## compare the runs: MLflow on port 5000
-	@$(PY) -m grpo_pipeline.tracking
+mlflow: $(STAMP)  ## compare the runs: MLflow on port 5000, or PORT
+	@$(PY) -m grpo_pipeline.tracking $(if $(PORT),--port $(PORT))
 
 frozen: $(STAMP)  ## show that no number of the smoke runs differs from the commit BASE
 	@$(PY) tests/frozen/same_numbers.py $(if $(BASE),--base "$(BASE)") $(ARGS)

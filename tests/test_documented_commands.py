@@ -94,7 +94,7 @@ def check_make(arguments: list[str]) -> None:
     targets = set(re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     variables = dict(word.split("=", 1) for word in arguments if "=" in word)
     assert {word for word in arguments if "=" not in word} <= targets
-    assert variables.keys() <= {"ENV", "TASK", "PARAMS", "ARGS", "PYTHON", "TORCH_ARGS", "BASE"}
+    assert variables.keys() <= {"ENV", "TASK", "PARAMS", "ARGS", "PYTHON", "TORCH_ARGS", "BASE", "PORT"}
     check_parts(variables.get("TASK", ""), variables.get("ENV", ""), variables.get("PARAMS", ""))
 
 

@@ -14,13 +14,14 @@ from mlflow.entities import Run
 from mlflow.tracking import MlflowClient
 
 from grpo_pipeline.statistics.answer import Answer
+from grpo_pipeline.tracking.experiment import HIDDEN
 
 ARMS = ("supervised", "grpo")
 FOLDER = "attention_smoke"
 PLAIN = {".csv", ".html", ".json", ".jsonl", ".lock", ".npy", ".npz", ".png", ".safetensors", ".svg"}
 TRAINING_METRICS = {
     "reward/mean", "reward/std", "reward/class/mean", "reward/ties_fraction", "advantage/abs_mean",
-    "supervised/loss", "grad_norm/total", "step_seconds", "samples_per_second", "peak_memory_mb", "val/reward/mean",
+    "supervised/loss", "grad_norm/total", "step_seconds", "samples_per_second", "peak_memory_mb",
 }  # fmt: skip
 GRPO_METRICS = {
     "policy/loss",
@@ -31,6 +32,10 @@ GRPO_METRICS = {
     "kl/rollout",
     "value/loss",
 }
+
+
+SHOWN = {"reward/mean", "supervised/loss", "val/auroc", "val/reward/mean", "validation/auroc", "test/auroc"}
+SHOWN_OF_GRPO = {"policy/entropy", "kl/reference"}
 
 
 def versions(project: Path, layer: str, name: str) -> list[Path]:
@@ -140,12 +145,47 @@ def test_a_parent_and_a_child_for_each_arm_have_finished_with_the_same_metrics(p
     assert {runs[name].data.tags.get("mlflow.parentRunId") for name in names[1:]} == {runs[names[0]].info.run_id}
     for arm in ARMS:
         metrics = runs[f"attention.{arm}"].data.metrics
-        assert sorted((TRAINING_METRICS | (GRPO_METRICS if arm == "grpo" else set())) - metrics.keys()) == []
+        assert SHOWN | (SHOWN_OF_GRPO if arm == "grpo" else set()) <= metrics.keys()
         logged = {name.removeprefix("test/"): value for name, value in metrics.items() if name.startswith("test/")}
-        scores = comparison(project, 0)["arms"][arm]["metrics"]
-        assert {name: logged.get(name) for name in scores} == {name: entry["value"] for name, entry in scores.items()}
-    tested = [{name for name in runs[name].data.metrics if name.startswith("test/")} for name in names[1:]]
-    assert tested[0] == tested[1]
+        document = comparison(project, 0)
+        scores = document["arms"][arm]["metrics"]
+        assert logged == {name: scores[name]["value"] for name in document["headline"]}
+        # All that is measured is in the file of the rows.
+        rows = (project / f"data/07_model_output/{FOLDER}/{arm}/metric_rows.jsonl").read_text().splitlines()
+        measured = {name for row in rows for name in json.loads(row)}
+        assert sorted((TRAINING_METRICS | (GRPO_METRICS if arm == "grpo" else set())) - measured) == []
+    assert {name: len(runs[name].data.metrics) <= 20 for name in names} == dict.fromkeys(names, True)
+    gaps = {f"difference/{name}": document["differences"]["grpo"][name]["value"] for name in document["headline"]}
+    shown = {f"test/{name}": document["arms"]["grpo"]["metrics"][name]["value"] for name in document["headline"]}
+    assert runs["attention"].data.metrics == {name: value for name, value in (gaps | shown).items() if value is not None}
+
+
+def test_each_kept_checkpoint_is_a_model_and_the_champion_is_the_best_validated_one(
+    project: Path, client: MlflowClient, runs: dict[str, Run]
+) -> None:
+    """As the files on disk say it; where the best weights are the last ones there is one model."""
+    expected = {}
+    for arm in ARMS:
+        folder = project / "data/06_models" / FOLDER / arm
+        headers = [next(folder.glob(f"{kind}/*/{kind}/model.json")) for kind in ("model", "best")]
+        last, best = (json.loads(header.read_text())["config"] for header in headers)
+        expected[f"attention-{arm}"] = (last["training"]["step"], last["validation"]["value"])
+        if best["training"]["step"] != last["training"]["step"]:
+            expected[f"attention-{arm}-best"] = (best["training"]["step"], best["validation"]["value"])
+    experiment = client.get_experiment_by_name("grpo_pipeline_smoke").experiment_id
+    models = {model.model_id: model for model in client.search_logged_models([experiment])}
+    found = {
+        models[one.model_id].name: (one.step, {m.key: m.value for m in models[one.model_id].metrics}["validation/auroc"])
+        for one in runs["attention"].outputs.model_outputs
+    }
+    assert found == expected
+    name = "grpo_pipeline_smoke.attention"
+    champion = client.get_model_version_by_alias(name, "champion")
+    values = {one.version: float(one.tags["validation.value"]) for one in client.search_model_versions(f"name = '{name}'")}
+    assert values[champion.version] == max(values.values())
+    answer = Answer.model_validate_json(versions(project, "08_reporting", "answer.json")[0].read_text(encoding="utf-8"))
+    assert answer.model is not None
+    assert (champion.tags["arm"], float(champion.tags["validation.value"])) == (answer.model.arm, answer.model.value)
 
 
 def test_mlflow_holds_files_and_tables(client: MlflowClient, runs: dict[str, Run]) -> None:
@@ -154,11 +194,11 @@ def test_mlflow_holds_files_and_tables(client: MlflowClient, runs: dict[str, Run
 
     parent = {"comparison.json", "learning_curves", "roc.svg", "image_sheet.png", "report.html", "data_report.json"}
     assert sorted(parent - files("attention")) == []
-    assert files("attention", "config") == {"config/catalog.yml", "config/parameters.yml"}
+    assert files("attention", "config") == {"config/catalog.yml", "config/parameters.yml", "config/run.yml"}
+    assert files("attention", "tables") == {"tables/comparison.json"}
     for arm in ARMS:
-        child = {"probe_table.csv", "predictions.csv", "rollouts.csv", "model", "calibration.json", "pyfunc"}
+        child = {"probe_table.csv", "predictions.csv", "rollouts.csv", "calibration.json", "metric_rows.jsonl"}
         assert sorted(child - files(f"attention.{arm}")) == []
-        assert "pyfunc/MLmodel" in files(f"attention.{arm}", "pyfunc")
         assert files(f"attention.{arm}", "tables") == {"tables/probe_table.json", "tables/rollouts.json"}
 
 
@@ -169,8 +209,8 @@ def test_a_run_names_code_command_and_data_and_every_page_and_record_names_the_r
     assert (parent.data.tags["mlflow.note.content"], parent.data.tags["verdict"]) == (answer.markdown, answer.verdict)
     head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=project, capture_output=True, text=True, check=True).stdout.strip()
     tags = parent.data.tags
-    assert tags["argv"] == "kedro run --env smoke"
-    assert (tags["mlflow.source.git.commit"], tags["git.dirty"], tags["kedro.env"]) == (head, "false", "smoke")
+    assert tags["mlflow.source.name"] == "kedro run --env smoke"
+    assert (tags["mlflow.source.git.commit"], tags[f"{HIDDEN}git.dirty"], tags["env"]) == (head, "false", "smoke")
     assert comparison(project, 0)["commit"] == head
 
     digest = json.loads((project / "data/05_model_input" / FOLDER / "examples" / "meta.json").read_text())["digest"]
@@ -178,8 +218,9 @@ def test_a_run_names_code_command_and_data_and_every_page_and_record_names_the_r
     digests = {name: [(dataset.name, dataset.digest) for dataset in found] for name, found in inputs.items()}
     assert [name for name, _ in digests["attention"]] == ["attention.examples"]
     assert digests == dict.fromkeys(runs, digests["attention"])  # each arm's run says, too, what it was trained on
-    assert tags["data.attention.examples.digest"] == digest
+    assert tags[f"{HIDDEN}data.attention.examples.digest"] == digest
     assert parent.data.params["attention.training.epochs"] == "2"
+    assert "attention.training.encoder_refresh" not in parent.data.params  # as in conf/base
     record = json.loads((project / f"data/.runs/{FOLDER}.json").read_text())
     made = {entry["run"] for entry in record["entries"].values()}
     newest = comparison(project, 0)["run"]
@@ -187,7 +228,7 @@ def test_a_run_names_code_command_and_data_and_every_page_and_record_names_the_r
     page = (project / f"data/08_reporting/{FOLDER}/report.html").read_text(encoding="utf-8")
     assert f"<dd>{newest}</dd>" in page
     for name in ("attention", *(f"attention.{arm}" for arm in ARMS)):
-        assert runs[name].data.tags["run.identity"] in made
+        assert runs[name].data.tags[f"{HIDDEN}run.identity"] in made
 
 
 def test_little_is_printed(smoke_run) -> None:

@@ -18,11 +18,11 @@ WARM_LOSS = {"dialogue": 0.5, "molecules": 0.8}  # at the end, as a share of tha
 LOGGED = {
     "dialogue": [
         ("warm_start", "dialogue.arm.training.epochs", "30"),
-        ("grpo", "dialogue.training.epochs", "1"),
+        ("grpo", "dialogue.training.epochs", None),  # as in conf/base
     ],
     "molecules": [
         ("eager", "molecules.arm.trajectory.estimator", "eager"),
-        ("grpo", "molecules.trajectory.estimator", "step"),
+        ("grpo", "molecules.trajectory.estimator", None),  # as in conf/base
     ],
 }
 
@@ -106,8 +106,9 @@ def test_every_arm_is_evaluated_on_the_same_examples_from_the_same_start_and_has
         assert (training[["is_valid", "is_known"]].astype(float) == 1).all(axis=None)
     by_name = finished_runs(project)
     assert {f"{task}.{stage}" for stage in ("warm_start", *finished.arms)} <= by_name.keys()
-    assert [by_name[f"{task}.{stage}"].data.params[name] for stage, name, _ in LOGGED[task]] == [row[2] for row in LOGGED[task]]
-    assert "reward/flaky/mean" in by_name[f"{task}.grpo"].data.metrics
+    logged = [by_name[f"{task}.{stage}"].data.params.get(name) for stage, name, _ in LOGGED[task]]
+    assert logged == [value for _, _, value in LOGGED[task]]
+    assert "reward/mean" in by_name[f"{task}.grpo"].data.metrics  # that of each part is in the file of the rows
 
 
 def test_each_loss_term_teaches_the_whole_network_and_no_reward_is_a_path_to_it(finished: Finished, kedro_run) -> None:

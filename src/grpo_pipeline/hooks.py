@@ -19,9 +19,10 @@ from rich.console import Console
 
 from grpo_pipeline.runs.devices import check_devices
 from grpo_pipeline.runs.machine import DeadCoefficients, compute_in
+from grpo_pipeline.runs.parameters import base_parameters
 from grpo_pipeline.runs.progress import say
 from grpo_pipeline.tasks import TASKS, find_task
-from grpo_pipeline.tracking.store import MlflowConfig, parse_config
+from grpo_pipeline.tracking.store import MlflowConfig, parse_config, tracking_uri, use_store
 
 if TYPE_CHECKING:
     from grpo_pipeline.tracking.tracker import Tracker
@@ -44,6 +45,7 @@ class MlflowHooks:
         self._config, self._project, self._env = MlflowConfig(), Path(), "local"
         self._parameters: Mapping[str, Any] = {}
         self._catalog: Mapping[str, Any] = {}
+        self._loader: Any = {"parameters": {}}
         self._pid = 0
 
     @property
@@ -65,6 +67,8 @@ class MlflowHooks:
         except (KeyError, MissingConfigException):
             self._config = MlflowConfig()
         self._project, self._env = Path(context.project_path), context.env or "local"
+        self._loader = context.config_loader
+        use_store(tracking_uri(self._config, self._project, environ=os.environ))
 
     @hook_impl
     def after_catalog_created(
@@ -83,7 +87,7 @@ class MlflowHooks:
         self.has_checkpoint = False
         names = sorted(run_params["pipeline_names"] or ["__default__"])
         tags = {
-            "kedro.env": self._env,
+            "env": self._env,
             "kedro.pipeline": ",".join(names),
             "kedro.session": str(run_params["run_id"]),
         }
@@ -91,7 +95,10 @@ class MlflowHooks:
             os.getpid(),
             Tracker(self._config, project=self._project, parameters=self._parameters),
         )
-        self.tracker.start(pipeline, catalog, names=names, tags=tags)
+        given, defaults = self._loader["parameters"], base_parameters(self._loader)
+        self.tracker.start(
+            pipeline, catalog, names=names, tags=tags, given=given, defaults=defaults
+        )
         self.tracker.log_config(self._catalog)
 
     @hook_impl

@@ -5,6 +5,7 @@ Nodes import torch, and a command that only lists pipelines or refuses a paramet
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
@@ -65,10 +66,13 @@ def use_arms(parameters: Mapping[str, Any]) -> None:
     """Let the pipelines have the arms and optional stages of these parameters; built are those that are used after it."""
     from kedro.framework.project import pipelines
 
-    from grpo_pipeline.pipelines.arms import arms_of
+    from grpo_pipeline.pipelines.arms import arms_of, keeping_one
 
     specs = {task: find_task(task).with_stages_of(parameters.get(task)) for task in TASKS}
-    chosen = {task: (spec, arms_of(spec, parameters)) for task, spec in specs.items()}
+    chosen = {
+        task: (replace(spec, keeping_one=keeping_one(spec, parameters)), arms_of(spec, parameters))
+        for task, spec in specs.items()
+    }
     if chosen != _chosen:
         _chosen.clear()
         _chosen.update(chosen)

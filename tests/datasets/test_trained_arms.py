@@ -13,8 +13,8 @@ from grpo_pipeline.datasets.checkpoint import TrainedArmsDataset
 from grpo_pipeline.runs.areas import Entry, Record, save_record
 
 
-def write(root: Path, arm: str, version: str, value: float) -> str:
-    folder = root / f"06_models/t/{arm}/model/{version}/model"
+def write(root: Path, arm: str, version: str, value: float, kind: str = "model") -> str:
+    folder = root / f"06_models/t/{arm}/{kind}/{version}/{kind}"
     save_weights(folder, ModelWeights({"w": torch.full((2,), value)}, {"value": value}))
     return content_digest(folder)
 
@@ -53,6 +53,22 @@ def test_the_model_that_was_written_down_counts_and_not_the_newest_name(tmp_path
     assert json.loads(dataset(tmp_path).preview()) == {"a": "v9"}
     with pytest.raises(DatasetError, match="must be written by the arms, got dict"):
         found.save({"x": 1})
+
+
+def test_the_best_weights_are_a_model_of_their_own_and_of_the_same_run(tmp_path: Path) -> None:
+    digest = {value: write(tmp_path, "a", f"v{value}", value, kind) for value, kind in ((1, "model"), (2, "best"), (3, "model"))}
+    entries = {"t.a.model": Entry("first", "noon", digest[1], "v1"), "t.a.best": Entry("first", "noon", digest[2], "v2")}
+    before = dataset(tmp_path).load()
+    assert {name: path.parent.name for name, path in before.newest().items()} == {"a": "v3", "a.best": "v2"}
+    save_record(tmp_path / ".runs/t.json", Record(entries))
+    arms = dataset(tmp_path).load()
+    assert [arms.load(name, parameter="p").config["value"] for name in ("a", "a.best")] == [1, 2]
+    # A later run has kept the last weights alone: nobody takes those of before for its best ones.
+    save_record(tmp_path / ".runs/t.json", Record(entries | {"t.a.model": Entry("later", "noon", digest[3], "v3")}))
+    later = dataset(tmp_path).load()
+    assert list(later.newest()) == ["a"]
+    with pytest.raises(FileNotFoundError, match=r"got 'a.best' and it has \['a'\]"):
+        later.find("a.best", parameter="p")
 
 
 def test_a_model_that_was_exchanged_is_refused(tmp_path: Path) -> None:

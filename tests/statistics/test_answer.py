@@ -56,6 +56,34 @@ def document(**changes: Any) -> dict[str, Any]:
     } | changes  # fmt: skip
 
 
+BEST: dict[str, Any] = {"metric": "hits", "kind": "best", "best": {"step": 4, "value": 0.5}, "last": {"step": 7, "value": 0.25}}
+
+
+def test_the_model_to_take_is_the_best_of_all_arms_on_the_validation_split() -> None:
+    """The control has the higher validation value, the other arm the higher test value: the validation decides."""
+    assert Answer.of(document(), SUITE).model is None
+    best = {"mine": BEST, "control": BEST | {"best": {"step": 2, "value": 0.75}}}
+    answer = Answer.of(document(best_validation=best), SUITE)
+    assert answer.model is not None
+    assert answer.model.name == "control.best"
+    said = "model to take: control.best, 0.75 validation Hits after 2 steps (after the last: 0.25)"
+    assert said in answer.remarks
+    assert f"- {said}" in answer.markdown
+    assert Answer.model_validate(answer.model_dump(mode="json")) == answer
+    # Where the best are the last ones, or the arm's model itself, nobody looks for another one.
+    at_end = {"mine": BEST | {"best": {"step": 7, "value": 0.25}}}
+    alone = {"mine": BEST | {"kind": "model"}}
+    taken = [Answer.of(document(best_validation=one), SUITE).model for one in (at_end, alone)]
+    assert [one and one.name for one in taken] == ["mine", "mine"]
+    assert [one and "(" in one.said for one in taken] == [False, True]
+    # Values of two metrics do not compare, and equal ones leave the first arm.
+    other = {"mine": BEST, "third": BEST | {"metric": "reward/mean"}}
+    assert Answer.of(document(best_validation=other), SUITE).model is None
+    first = Answer.of(document(best_validation={"third": BEST, "mine": BEST}), SUITE).model
+    assert first is not None
+    assert first.arm == "third"
+
+
 def test_every_figure_of_the_document_stands_in_its_place() -> None:
     answer = Answer.of(document(), SUITE)
     assert (answer.verdict, answer.reason, answer.learned) == ("better", "", "yes")

@@ -48,7 +48,7 @@ class Encoded:
 class TinyChoices:
     """The task; see ``tasks.base.Task`` for what the methods promise."""
 
-    name, repeats_prompts = "tiny", True
+    name, repeats_prompts, validated_by = "tiny", True, "reward/mean"
     components = ("encoder", "head")
 
     def check_algorithm(self, algorithm: AlgorithmParams) -> None:

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from grpo_pipeline.tracking.metrics import arm_parameters, flatten, sanitise, shorten, to_plain
+from grpo_pipeline.tracking.metrics import arm_parameters, flatten, run_parameters, sanitise, shorten, to_plain
+from grpo_pipeline.tracking.tracker import parameters_read
 
 
 class Model(BaseModel):
@@ -55,25 +56,54 @@ def test_each_leaf_has_one_name(tree):
     assert sorted(flatten(tree).items()) == sorted(walk(tree, []))
 
 
-PARAMETERS = {
-    "seed": 3,
-    "resume": "auto",
-    "attention": {"model": {"size": 8}, "grpo": {"rl_weight": 1.0}, "supervised": {"rl_weight": 0.0}},
+DEFAULTS = {
+    "seed": 0, "resume": "never",
+    "attention": {
+        "model": {"size": 8, "depth": 2}, "grpo": {"rl_weight": 1.0, "clip": 0.2}, "supervised": {"rl_weight": 0.0, "clip": 0.2},
+    },
     "dialogue": {"model": "t5"},
-}
+}  # fmt: skip
+GIVEN = {
+    "seed": 3, "resume": "never",
+    "attention": {
+        "model": {"size": 16, "depth": 2}, "grpo": {"rl_weight": 1.0, "clip": 0.3}, "supervised": {"rl_weight": 0.0, "clip": 0.3},
+        "compare": {"seeds": [0]}, "new": {"rl_weight": 1.0, "clip": 0.3, "only": 1},
+    },
+    "dialogue": {"model": "t6"},
+}  # fmt: skip
+READ = {"seed", "resume", "attention.model", "attention.grpo", "attention.supervised", "attention.new"}
+
+
+def test_a_run_has_the_parameters_that_it_reads_and_that_are_not_the_defaults():
+    found = run_parameters(flatten(GIVEN), flatten(DEFAULTS), read=READ - {"attention.new"})
+    assert found == {"seed": "3", "attention.model.size": "16", "attention.grpo.clip": "0.3", "attention.supervised.clip": "0.3"}
+    assert run_parameters(flatten(GIVEN), flatten(DEFAULTS), read={"dialogue"}) == {"dialogue.model": "t6"}
+    assert run_parameters(flatten(GIVEN), flatten(GIVEN), read={"attention"}) == {}
+    assert run_parameters({"a.bc": "1"}, {}, read={"a.b"}) == {}  # a path is no beginning of a name
 
 
 def test_two_arms_differ_in_values_not_in_names():
-    arms = ["grpo", "supervised"]
-    grpo, supervised = (flatten(arm_parameters(PARAMETERS, task="attention", arm=arm, arms=arms)) for arm in arms)
-    assert grpo == {"seed": "3", "resume": "auto", "attention.model.size": "8", "attention.arm.rl_weight": "1.0"}
-    assert supervised == {**grpo, "attention.arm.rl_weight": "0.0"}
+    flat, arms = flatten(GIVEN), ["grpo", "supervised", "new"]
+    changed = run_parameters(flat, flatten(DEFAULTS), read=READ)
+    grpo, supervised, new = (arm_parameters(flat, changed, task="attention", arm=arm, arms=arms) for arm in arms)
+    shared = {"seed": "3", "attention.model.size": "16", "attention.arm.clip": "0.3"}
+    # What differs between the arms is told, also where it is the default; what is the default in all of them is not.
+    assert grpo == {**shared, "attention.arm.rl_weight": "1.0"}
+    assert supervised == {**shared, "attention.arm.rl_weight": "0.0"}
+    assert new == {**shared, "attention.arm.rl_weight": "1.0", "attention.arm.only": "1"}
+    alone = arm_parameters(flat, {}, task="attention", arm="grpo", arms=["grpo"])
+    assert alone == {}
 
 
-def test_a_section_of_arms_is_reduced_to_the_own_one():
-    parameters = {"attention": {"arms": {"grpo": {"k": 3}, "ppo": {"k": 4}}, "size": 8}}
-    selected = arm_parameters(parameters, task="attention", arm="ppo", arms=["grpo", "ppo"])
-    assert selected == {"attention": {"arm": {"k": 4}, "size": 8}}
+def test_the_parameters_of_a_pipeline_are_those_that_its_nodes_name():
+    from kedro.pipeline import Node, Pipeline
+
+    nodes = [Node(print, ["params:t.model", "params:seed", "parameters"], None, name="a", namespace="t.data")]
+    assert parameters_read(Pipeline(nodes), ["t"], is_grid=False) == {"t.model", "seed", "threads"}
+    # Trials are made of all parameters of their task.
+    assert parameters_read(Pipeline(nodes), ["t", "u"], is_grid=True) == {"t.model", "seed", "threads", "t", "u"}
+    gone_on = [Node(print, ["params:resume", "params:seed"], None, name="a", namespace="t.data")]
+    assert parameters_read(Pipeline(gone_on), ["t"], is_grid=True) == {"seed", "threads"}
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from grpo_pipeline.datasets.metric_stream import MetricStreamDataset
+from grpo_pipeline.tracking.experiment import HIDDEN
 from grpo_pipeline.tracking.metrics import row_points
 
 
@@ -52,35 +53,28 @@ def test_the_store_is_in_the_project_not_in_the_folder_of_the_command(finished):
     assert not list((project / "data").glob("ml*"))
 
 
-def test_the_parent_holds_all_parameters(runs):
-    assert runs["__default__"].data.params == {
-        "seed": "0",
-        "resume": "never",
-        "attention.training.steps": "6",
-        "attention.training.step_seconds": "0.05",
-        "attention.training.stop": "",
-        "attention.training.stop_at": "-1",
-        "attention.grpo.offset": "0.5",
-        "attention.supervised.offset": "0.25",
-        "attention.columns": '["psa", "age"]',
-        "attention.note": "",
-        "dialogue.steps": "3",
-    }
+def test_the_parent_holds_the_parameters_that_are_not_the_defaults(runs):
+    assert runs["__default__"].data.params == {"attention.training.step_seconds": "0.05"}
 
 
-def test_a_child_holds_its_own_and_the_shared_ones(runs):
+def test_a_child_holds_also_what_tells_it_from_the_other_arms(runs):
     grpo, supervised = runs["attention.grpo"].data.params, runs["attention.supervised"].data.params
-    assert grpo["attention.arm.offset"] == "0.5"
+    assert grpo == {"attention.training.step_seconds": "0.05", "attention.arm.offset": "0.5"}
     assert supervised == {**grpo, "attention.arm.offset": "0.25"}
-    assert not [name for name in grpo if "dialogue" in name or "supervised" in name]
+
+
+def test_people_see_few_tags_and_programs_find_the_others(runs):
+    tags = {name: run.data.tags for name, run in runs.items()}
+    shown = {name: {tag: own[tag] for tag in own if not tag.startswith("mlflow.")} for name, own in tags.items()}
+    own = {"task": "attention", "seed": "0", "env": "local"}
+    assert shown == {"__default__": own, **{f"attention.{arm}": {**own, "arm": arm} for arm in ("grpo", "supervised")}}
 
 
 def test_the_run_can_be_traced_to_code_and_command(runs):
     tags = runs["__default__"].data.tags
-    assert tags["argv"] == "kedro run --params attention.training.step_seconds=0.05"
-    assert tags["kedro.env"] == "local"
-    assert tags["kedro.pipeline"] == "__default__"
-    assert {"mlflow.source.git.commit", "git.dirty", "process.pid", "mlflow.user"} <= set(tags)
+    assert tags["mlflow.source.name"] == "kedro run --params attention.training.step_seconds=0.05"
+    assert tags[f"{HIDDEN}kedro.pipeline"] == "__default__"
+    assert {"mlflow.source.git.commit", f"{HIDDEN}git.dirty", f"{HIDDEN}process.pid", "mlflow.user"} <= set(tags)
 
 
 @pytest.mark.parametrize(("arm", "offset"), [("grpo", 0.5), ("supervised", 0.25)])
@@ -95,22 +89,24 @@ def test_the_metric_history_is_what_the_loop_yielded(finished, runs, arm, offset
     assert history("val/reward/mean") == [(2, offset + 0.1), (5, offset + 0.25)]
 
 
-def test_the_comparison_is_spread_over_the_runs(runs):
+def test_the_comparison_is_spread_over_the_runs(finished, runs):
+    """The parent has the arm that is spoken of and its difference; all figures with their intervals are a table."""
+
     def scores(run):
         return {name: value for name, value in run.data.metrics.items() if name.startswith(("test/", "difference/", "baseline/"))}
 
     assert {name: scores(run) for name, run in runs.items()} == {
-        "attention.supervised": {"test/auroc": 0.75, "test/auroc_ci_low": 0.5, "test/auroc_ci_high": 1.0},
-        "attention.grpo": {"test/auroc": 0.625, "test/auroc_ci_low": 0.25, "test/auroc_ci_high": 0.875},
-        "__default__": {
-            "difference/grpo/auroc": -0.125,
-            "difference/grpo/auroc_ci_low": -0.25,
-            "difference/grpo/auroc_ci_high": 0.0,
-            "baseline/uniform/auroc": 0.5,
-            "baseline/uniform/auroc_ci_low": 0.25,
-            "baseline/uniform/auroc_ci_high": 0.75,
-        },
+        "attention.supervised": {"test/auroc": 0.75},
+        "attention.grpo": {"test/auroc": 0.625},
+        "__default__": {"test/auroc": 0.625, "difference/auroc": -0.125},
     }
+    folder = finished[0].client.download_artifacts(runs["__default__"].info.run_id, "tables")
+    table = json.loads((Path(folder) / "comparison.json").read_text())
+    found = {tuple(row[:3]): row[3:6] for row in table["data"]}
+    assert found["difference to the control", "grpo", "auroc"] == [-0.125, -0.25, 0.0]
+    assert found["other rule", "uniform", "auroc"] == [0.5, 0.25, 0.75]
+    shown = json.loads(runs["__default__"].data.tags["mlflow.loggedArtifacts"])
+    assert shown == [{"path": "tables/comparison.json", "type": "table"}]
 
 
 def files(tiny, run, folder=None):
@@ -119,9 +115,11 @@ def files(tiny, run, folder=None):
 
 def test_files_and_tables_are_kept(finished, runs):
     tiny = finished[0]
-    assert files(tiny, runs["__default__"]) == ["comparison.json", "config", "report.html"]
-    assert files(tiny, runs["attention.grpo"]) == ["predictions.csv", "probe.csv", "tables"]
+    assert files(tiny, runs["__default__"]) == ["comparison.json", "config", "report.html", "tables"]
+    assert files(tiny, runs["attention.grpo"]) == ["metrics.jsonl", "predictions.csv", "probe.csv", "tables"]
     folder = Path(tiny.client.download_artifacts(runs["attention.grpo"].info.run_id, ""))
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows if row["split"] == "train"] == [0, 1, 2, 3, 4, 5]
     assert pd.read_csv(folder / "predictions.csv")["prob"].tolist() == [0.25, 0.5]
     assert json.loads((folder / "tables/probe_table.json").read_text()) == {
         "columns": ["sample", "reward"],
@@ -144,7 +142,7 @@ def test_the_data_digest_is_an_input_of_every_run(runs):
     for run in runs.values():
         inputs = [(item.dataset.name, item.dataset.digest) for item in run.inputs.dataset_inputs]
         assert inputs == [("attention.examples", ("0123456789abcdef" * 4)[:36])]
-        assert run.data.tags["data.attention.examples.digest"] == "0123456789abcdef" * 4
+        assert run.data.tags[f"{HIDDEN}data.attention.examples.digest"] == "0123456789abcdef" * 4
 
 
 def test_the_checkpoint_remembers_its_child(finished, runs):
@@ -212,7 +210,8 @@ def test_a_killed_run_goes_on_in_its_own_child(tiny):
     continued = runs[old[child]]
     assert continued.info.status == "FINISHED"
     assert continued.data.tags["mlflow.parentRunId"] == (parents - {old["__default__"]}).pop()
-    assert continued.data.params["resume"] == "never"
+    # MLflow lets no parameter be changed: it holds those of the run that began it.
+    assert continued.data.params["attention.training.step_seconds"] == "0.3"
     history = tiny.client.get_metric_history(old[child], "reward/mean")
     # A row that the kill took from MLflow comes from the file at the end of the run: each step once, in whatever order.
     assert sorted(metric.step for metric in history) == [0, 1, 2, 3, 4, 5]

@@ -6,10 +6,14 @@ import sys
 import time
 from pathlib import Path
 
+import mlflow.pyfunc
 import pytest
 import requests
 from kedro_processes import clean_environ, command_of
 from mlflow_server import Server
+
+from grpo_pipeline.datasets.checkpoint import TrainedArmsDataset
+from grpo_pipeline.tracking.store import use_store
 
 FAKE = """
 import os, threading, time
@@ -40,7 +44,7 @@ def ended(self, error):
     recorder.is_on = False
     finish(self, error)
 tracker.Tracker.finish = ended
-sys.argv = ["kedro", "run", "--env", "smoke", "--pipelines", "attention_evaluate"]
+sys.argv = ["kedro", "run", "--env", "smoke", "--pipelines", "attention"]
 runpy.run_module("kedro", run_name="__main__", alter_sys=True)
 """
 
@@ -89,8 +93,8 @@ def real_server(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_real_server_takes_a_whole_evaluation(smoke_copy, real_server, slow_ipython):
-    """While nodes run, the tracking thread imports nothing; in the end the server has the runs and the page."""
+def test_a_real_server_takes_a_whole_run(smoke_copy, real_server, slow_ipython, monkeypatch):
+    """While nodes run, the tracking thread imports nothing; in the end the server has the runs, the page and the champion."""
     from mlflow.tracking import MlflowClient
 
     path = os.pathsep.join([slow_ipython.pop("PYTHONPATH"), str(smoke_copy / "src")])
@@ -102,7 +106,16 @@ def test_a_real_server_takes_a_whole_evaluation(smoke_copy, real_server, slow_ip
     client = MlflowClient(real_server)
     [experiment] = [found for found in client.search_experiments() if found.name == "grpo_pipeline_smoke"]
     runs = client.search_runs([experiment.experiment_id])
-    assert sorted(command_of(run) for run in runs) == ["attention.grpo", "attention.supervised", "attention_evaluate"]
+    assert sorted(command_of(run) for run in runs) == ["attention", "attention.grpo", "attention.supervised"]
     assert {run.info.status for run in runs} == {"FINISHED"}
-    [parent] = [run for run in runs if command_of(run) == "attention_evaluate"]
+    [parent] = [run for run in runs if command_of(run) == "attention"]
     assert "report.html" in [Path(file.path).name for file in client.list_artifacts(parent.info.run_id)]
+    # What was registered there is loaded from there, by MLflow and by a prediction of ours.
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", real_server)
+    address = "models:/grpo_pipeline_smoke.attention@champion"
+    model = mlflow.pyfunc.load_model(address)
+    assert 0 <= model.predict(model.input_example)["prob"][0] <= 1
+    use_store(real_server)
+    fetched = TrainedArmsDataset(filepath=str(smoke_copy / "nothing")).load().load(address, parameter="p")
+    champion = client.get_model_version_by_alias("grpo_pipeline_smoke.attention", "champion")
+    assert fetched.config["validation"]["value"] == float(champion.tags["validation.value"])

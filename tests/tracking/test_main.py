@@ -1,5 +1,6 @@
 """Where the MLflow page is found."""
 
+import json
 import runpy
 import sys
 
@@ -10,7 +11,8 @@ from grpo_pipeline.core.storage.weights import save_weights, weights_of
 from grpo_pipeline.tasks import BUILT_IN
 from grpo_pipeline.tasks.exported import serving_of
 from grpo_pipeline.tracking import __main__ as command
-from grpo_pipeline.tracking.__main__ import parse_arguments
+from grpo_pipeline.tracking.__main__ import parse_arguments, runs_page
+from grpo_pipeline.tracking.experiment import HIDDEN
 from grpo_pipeline.tracking.served import can_be_served, save_served
 
 
@@ -22,14 +24,32 @@ def served(monkeypatch):
     return calls
 
 
-def test_a_local_store_is_served(make_tiny, served, monkeypatch):
+@pytest.mark.parametrize(("arguments", "port"), [((), "5055"), (("--port", "5066"), "5066")])
+def test_a_local_store_is_served(make_tiny, served, monkeypatch, capsys, arguments, port):
     path = make_tiny().path
     (path / "conf/local/mlflow.yml").write_text("ui: {port: 5055}\n")
     monkeypatch.chdir(path / "data")
-    assert command.main() == 0
+    assert command.main(arguments) == 0
     uri = f"sqlite:///{path / 'mlflow.db'}"
-    expected = ["mlflow", "ui", "--backend-store-uri", uri, "--host", "127.0.0.1", "--port", "5055", "--workers", "1"]
+    expected = ["mlflow", "ui", "--backend-store-uri", uri, "--host", "127.0.0.1", "--port", port, "--workers", "1"]
     assert served == [[sys.executable, "-m", *expected]]
+    page = f"http://127.0.0.1:{port}/#/experiments?workflowType=machine_learning"
+    assert capsys.readouterr().out == f"{page} shows {uri}; Ctrl-C ends it\n"
+    assert not (path / "mlflow.db").exists()
+
+
+def test_the_page_has_verdicts_and_the_primary_metrics_of_each_task_as_columns(tiny):
+    client, uri = tiny.client, f"sqlite:///{tiny.path / 'mlflow.db'}"
+    assert runs_page(uri, "tiny") == "experiments?workflowType=machine_learning"  # no run yet
+    experiment = client.create_experiment("tiny", artifact_location=str(tiny.path))
+    for columns in ("test/auroc,difference/auroc", "test/vun,difference/vun", "test/auroc,difference/auroc"):
+        client.create_run(experiment, tags={f"{HIDDEN}columns": columns})
+    client.create_run(experiment)
+    page = f"experiments/{experiment}/runs?workflowType=machine_learning&viewStateShareKey=verdicts"
+    assert runs_page(uri, "tiny") == page
+    view = json.loads(client.get_experiment(experiment).tags["mlflow.sharedViewState.verdicts"])
+    metrics = ["test/auroc", "difference/auroc", "test/vun", "difference/vun"]
+    assert view["selectedColumns"] == ["tags.`verdict`", *(f"metrics.`{name}`" for name in metrics)]
 
 
 def test_a_server_is_named_without_its_password(make_tiny, served, monkeypatch, capsys):

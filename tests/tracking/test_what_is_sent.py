@@ -4,6 +4,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 from kedro.io import DataCatalog
@@ -12,8 +13,8 @@ from kedro.pipeline import Node
 from grpo_pipeline.pipelines.experiments.trials.records import TrialHeader, TrialRecord
 from grpo_pipeline.runs.process import begin_run, process_tags
 from grpo_pipeline.tracking import experiment, runs, tracker
-from grpo_pipeline.tracking.experiment import RowBuffer, end_stale_runs, is_refusal, log_metrics, log_tags
-from grpo_pipeline.tracking.metrics import EndedRun, fold_scores
+from grpo_pipeline.tracking.experiment import HIDDEN, RowBuffer, end_stale_runs, is_refusal, log_metrics, log_tags
+from grpo_pipeline.tracking.metrics import EndedRun
 from grpo_pipeline.tracking.runs import PARENT, Runs
 from grpo_pipeline.tracking.store import MlflowConfig
 from grpo_pipeline.tracking.tracker import Tracker
@@ -76,7 +77,8 @@ def test_a_run_that_has_ended_is_written_with_its_own_times(clock: None) -> None
     [(_, experiment_id, created)] = client.of("create_run")
     now = 1_800_000_000_250
     assert (experiment_id, created["start_time"], created["run_name"]) == ("e1", now - 2500, "grpo.seed1")
-    assert created["tags"].items() >= {"fold": "2", "project.path": "/p", "mlflow.parentRunId": "parent"}.items()
+    hidden = f"{HIDDEN}project.path"
+    assert created["tags"].items() >= {"fold": "2", hidden: "/p", "mlflow.parentRunId": "parent"}.items()
     assert points(client) == [
         ("r1", "loss", 0.5, now, 3), ("r1", "val/loss", 0.25, now, 3), ("r1", "test/auroc", 0.75, now, 0),
     ]  # fmt: skip
@@ -107,9 +109,9 @@ def test_a_run_that_goes_on_ends_when_it_was_trained_last(status: str, ends: dic
         ("set_terminated", "parent", "FINISHED", None),
     ]  # fmt: skip
     [(_, _, created)] = client.of("create_run")
-    assert "resumed.from" not in created["tags"]
+    assert f"{HIDDEN}resumed.from" not in created["tags"]
     tags = {tag.key: tag.value for name, args, kwargs in client.calls if args[0] == "old" for tag in kwargs.get("tags", ())}
-    assert (tags["arm"], tags["mlflow.parentRunId"], tags["project.path"]) == ("a", "parent", "/p")
+    assert (tags["arm"], tags["mlflow.parentRunId"], tags[f"{HIDDEN}project.path"]) == ("a", "parent", "/p")
 
 
 def test_the_parent_says_which_run_of_which_project_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,7 +127,7 @@ def test_the_parent_says_which_run_of_which_project_it_is(monkeypatch: pytest.Mo
     [(_, experiment_id, created)] = client.of("create_run")
     assert (experiment_id, created["run_name"], made.parent) == ("x in /files", "attention", "r1")
     expected = {"run.identity": identity, "project.path": "/p", "git.dirty": "true", **process_tags()}
-    assert created["tags"].items() >= expected.items()
+    assert created["tags"].items() >= {HIDDEN + name: value for name, value in expected.items()}.items()
     assert stale == [(("x in /files",), {"project": "/p", "is_local_store": True})]
 
 
@@ -149,7 +151,8 @@ def test_scores_and_inputs_go_to_their_run(clock: None) -> None:
         "/data",
         "model_input",
     )
-    assert [(t.key, t.value) for _, _, k in client.calls for t in k.get("tags", ())] == [("data.t.examples.digest", "d" * 40)]
+    tags = [(t.key, t.value) for _, _, k in client.calls for t in k.get("tags", ())]
+    assert tags == [(f"{HIDDEN}data.t.examples.digest", "d" * 40)]
     assert client.of("log_text") == [("log_text", "parent", "text", "config/x.yml")]
 
 
@@ -200,10 +203,11 @@ def test_what_the_store_refuses_is_told_from_one_that_is_gone() -> None:
 def test_a_run_without_a_process_number_is_nobodys(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[bool] = []
     monkeypatch.setattr(experiment, "is_gone", lambda tags, *, is_local_store: asked.append(is_local_store) or True)
-    tags = {"project.path": "/p", "process.pid": "12"}
+    tags = {f"{HIDDEN}project.path": "/p", f"{HIDDEN}process.pid": "12"}
+    others = ({}, {f"{HIDDEN}process.pid": ""}, {f"{HIDDEN}project.path": "/q"}, {f"{HIDDEN}process.pid": "x"})
     found = [
         SimpleNamespace(info=SimpleNamespace(run_id=str(n)), data=SimpleNamespace(tags=tags | changed))
-        for n, changed in enumerate(({}, {"process.pid": ""}, {"project.path": "/q"}, {"process.pid": "x"}))
+        for n, changed in enumerate(others)
     ]
     client = Noted(search_runs=lambda *_: found)
     end_stale_runs(client, "e1", project="/p", is_local_store=False)
@@ -211,13 +215,6 @@ def test_a_run_without_a_process_number_is_nobodys(monkeypatch: pytest.MonkeyPat
     assert asked == [False]
     [(_, ids, query, _)] = client.of("search_runs")
     assert (ids, query) == (["e1"], "attributes.status = 'RUNNING'")
-
-
-def test_fold_scores_are_those_of_the_headline() -> None:
-    kinds = {"pooled": {"value": 0.5, "ci95": [0.4, 0.6]}, "mean": {"value": 0.9, "ci95": None}}
-    document = {"headline": "pooled", "arms": {"a": {"metrics": {"auroc": kinds}}}, "differences": {"a": {"auroc": kinds}}}
-    ends = {"": 0.5, "_ci_low": 0.4, "_ci_high": 0.6}
-    assert fold_scores(document) == {f"{of}/a/auroc{end}": value for of in ("mean", "difference") for end, value in ends.items()}
 
 
 def nothing(*_: Any) -> Any:
@@ -258,7 +255,7 @@ def tracked(resume: str = "never", catalog: DataCatalog | None = None) -> tuple[
         MlflowConfig(), project=Path("/p"), parameters={"seed": 1, "resume": resume, "t": {"a": {"x": 1}, "b": {"x": 2}}}
     )
     made._arms = tracker.find_arms(nodes, resume=resume == "auto")
-    made._runs, made._catalog = told, catalog or DataCatalog()
+    made._runs, made._catalog, made._tags = told, catalog or DataCatalog(), {"seed": "1", "env": "here"}
     return made, told, nodes
 
 
@@ -279,8 +276,7 @@ def test_each_arm_has_its_child_and_ends_with_its_last_step(monkeypatch: pytest.
     made.node_started(other)
     made.finish(ValueError("no")) or made.finish(None)
     assert told.of("open_child") == [
-        ("open_child", "t.a", {"task": "t", "arm": "a"}, None), ("open_child", "t.c", {"task": "t", "arm": "c"}, None),
-        ("open_child", "t.b", {"task": "t", "arm": "b"}, None),
+        ("open_child", f"t.{arm}", {"task": "t", "arm": arm, "seed": "1", "env": "here"}, None) for arm in "acb"
     ]  # fmt: skip
     assert told.of("log_rows") == [("log_rows", "t.a", {"rows": [{"step": 0}]})]
     statuses = {"t.a": "FINISHED", "t.c": "FINISHED", "t.b": "FAILED", "": "FAILED"}
@@ -299,7 +295,7 @@ def test_an_arm_that_goes_on_waits_for_its_checkpoint_and_has_its_rows_again(tmp
     made.node_started(train)
     assert told.of("open_child") == []
     made.loaded("t.a.resume_from", SimpleNamespace(extra={"mlflow_run_id": "before"}), train)
-    assert told.of("open_child") == [("open_child", "t.a", {"task": "t", "arm": "a"}, "before")]
+    assert told.of("open_child") == [("open_child", "t.a", {"task": "t", "arm": "a", "seed": "1", "env": "here"}, "before")]
     checkpoint = SimpleNamespace(extra={})
     made.saving("t.a.checkpoint", checkpoint)
     made.saving("t.a.model", other := SimpleNamespace(extra={}))
@@ -330,23 +326,96 @@ def test_documents_and_trials_go_where_they_belong() -> None:
     made.saved("t.compare.result", grid)
     kinds = {"arms": {"a": {"metrics": {"auroc": {"pooled": entry}}}}, "differences": {}, "headline": "pooled"}
     made.saved("t.cross_validation.result", kinds)
-    means = {"mean/a/auroc": 0.5, "mean/a/auroc_ci_low": 0.25, "mean/a/auroc_ci_high": 0.75}
-    assert told.of("log_scores") == [("log_scores", "", means)] * 2
+    assert told.of("log_scores") == [("log_scores", "", {"mean/a/auroc": 0.5})] * 2
+    (_, run, table, file), _ = told.of("log_table")
+    assert (run, file, table["ci_low"].tolist()) == ("", "tables/comparison.json", [0.25])
     header = TrialHeader("a.seed0", "t", "a", 0, None, "finished", 1.0, "d", {})
     made.saved("t.compare.trials", TrialRecord(header))
     [(_, ended)] = told.of("log_ended")
-    assert (ended.name, ended.status) == ("a.seed0", "FINISHED")
+    assert (ended.name, ended.status, ended.tags["env"]) == ("a.seed0", "FINISHED", "here")
     comparison = {
         "task": "t",
         "split": "val",
         "arms": {"b": {"metrics": {"auroc": entry}}},
-        "differences": {"b": {"auroc": entry}},
+        "differences": {"b": {"auroc": entry | {"value": 0.25}}},
+        "baseline_arm": "b",
     }
     told.calls.clear()
     made.saved("t.comparison", comparison)
-    of_arm = {"val/auroc": 0.5, "val/auroc_ci_low": 0.25, "val/auroc_ci_high": 0.75}
-    assert ("log_scores", "t.b", {"scores": of_arm}) in told.of("log_scores")
-    assert told.of("log_scores")[0][1:] == ("", {name.replace("val", "difference/b"): v for name, v in of_arm.items()})
+    assert ("log_scores", "t.b", {"scores": {"val/auroc": 0.5}}) in told.of("log_scores")
+    assert told.of("log_scores")[0][1:] == ("", {"val/auroc": 0.5, "difference/auroc": 0.25})
+    [(_, run, table, file)] = told.of("log_table")
+    assert (run, file, len(table)) == ("", "tables/comparison.json", 2)
+
+
+def test_a_few_frames_of_a_training_are_pictures_by_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five of them at most, the first and the last among them; a task without pictures has none."""
+    asked: list[str] = []
+
+    def resolve(name: str) -> Any:
+        asked.append(name)
+        return lambda few, arm: [f"{arm} {step} {value}" for step, value in zip(few["step"], few["x"], strict=True)]
+
+    monkeypatch.setattr(tracker, "resolve_name", resolve)
+    frames = {"step": np.arange(0, 130, 10), "x": np.arange(13)}
+    drawn = tracker.draw_frames(frames, task="attention", arm="a")
+    assert drawn == {step: f"a {step} {step // 10}" for step in (0, 30, 60, 90, 120)}
+    assert tracker.draw_frames({name: few[:2] for name, few in frames.items()}, task="attention", arm="a").keys() == {0, 10}
+    assert [name.rpartition(":")[2] for name in asked] == ["draw_frames"] * 2
+    assert tracker.draw_frames(frames, task="dialogue", arm="a") == tracker.draw_frames(frames, task="none", arm="a") == {}
+
+
+def test_the_machine_is_looked_at_every_ten_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    client, now = Noted(), [100.0]
+    monkeypatch.setattr(runs, "psutil", SimpleNamespace(
+        cpu_percent=lambda: 12.5, virtual_memory=lambda: SimpleNamespace(used=3 * 2**20),
+    ))  # fmt: skip
+    made = opened(client)
+    made.end({})  # its thread would look at its own times
+    client.calls.clear()
+    monkeypatch.setattr(runs.time, "monotonic", lambda: now[0])
+    made._sampled = 100.0
+    for second in (105.0, 110.0, 111.0, 119.5, 120.0):
+        now[0] = second
+        made._flush()
+    names = ("system/cpu_utilization_percentage", "system/system_memory_usage_megabytes")
+    assert [(run, name, value, step) for run, name, value, _, step in points(client)] == [
+        ("parent", name, value, step) for step in (0, 1) for name, value in zip(names, (12.5, 3.0), strict=True)
+    ]
+    made.parent, now[0] = "", 200.0
+    made._flush()
+    assert len(points(client)) == 4  # nothing before the parent is there
+
+
+def test_the_pictures_are_logged_at_the_end_of_the_run() -> None:
+    made, told, (train, *_) = tracked()
+    made.node_started(train)
+    made.saved("t.a.frames", {})
+    made.saved("t.b.frames", {"step": np.array([0])})
+    made.saved("t.a.frames", {"step": np.array([0])})
+    assert told.of("log_pictures") == []
+    made.node_started(graph()[2])
+    made.finish(None)
+    assert [call[1] for call in told.of("log_pictures")] == ["t.b", "t.a"]
+    client = Noted()
+    sent = opened(client)
+    sent.log_pictures(PARENT, lambda: {0: "first", 7: "last"})
+    sent.end({})
+    how = {"key": "validation samples"}
+    assert client.of("log_image") == [
+        ("log_image", "parent", "first", how | {"step": 0}), ("log_image", "parent", "last", how | {"step": 7}),
+    ]  # fmt: skip
+
+
+def test_a_document_that_cannot_be_told_ends_no_run(caplog: pytest.LogCaptureFixture) -> None:
+    made, told, _ = tracked()
+    tracker.logger.addHandler(caplog.handler)
+    made.saved("t.comparison", {"task": "t", "arms": 3})
+    made.saved("t.compare.result", {"arms": {}, "differences": {}})
+    tracker.logger.removeHandler(caplog.handler)
+    said = "MLflow is not told of t.comparison (AttributeError: 'int' object has no attribute 'values'); the run goes on"
+    assert {record.getMessage() for record in caplog.records} == {said}
+    assert [call[1] for call in told.of("log_table")] == [""]  # the next one is told
 
 
 def test_the_data_are_an_input_of_the_parent_and_of_each_arm_of_the_task_once() -> None:

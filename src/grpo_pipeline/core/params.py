@@ -558,6 +558,8 @@ class TrainingParams(ExecutionParams):
         gradient_report_every_steps: steps between two reports of the gradient of each loss term.
         validate_every_epochs: epochs between two validations.
         validation_samples: samples per prompt in a validation.
+        keep: which weights become the arm's model, by ``Task.validated_by`` on the validation split: the last ones; those of the
+            best validation; or the last ones, with the best ones beside them as ``<arm>.best``. ``both`` is left out of dumps.
         animation_frames: pictures of the policy on a few validation examples, from the start to the end of training, of a task
             that has such; 0 makes none. Left out of dumps, and so of digests.
         loader: how batches are prepared; left out of dumps, and so of digests.
@@ -575,6 +577,9 @@ class TrainingParams(ExecutionParams):
     gradient_report_every_steps: Annotated[int, EXECUTION] = Field(ge=1)
     validate_every_epochs: int = Field(ge=1)
     validation_samples: int = Field(ge=1)
+    keep: Literal["last", "best", "both"] = Field(
+        default="both", exclude_if=lambda keep: keep == "both"
+    )
     animation_frames: Annotated[int, EXECUTION] = Field(default=12, ge=0, exclude=True)
     loader: Annotated[LoaderParams, EXECUTION] = Field(default=LoaderParams(), exclude=True)
 

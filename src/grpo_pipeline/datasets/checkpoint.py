@@ -2,6 +2,8 @@
 
 import json
 import os
+import tempfile
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
@@ -20,7 +22,7 @@ from grpo_pipeline.core.storage.checkpoint import (
 from grpo_pipeline.core.storage.files import CorruptFolderError, find_complete
 from grpo_pipeline.core.storage.weights import ModelWeights, load_weights, save_weights
 from grpo_pipeline.runs.areas import RUNS, Area, load_record
-from grpo_pipeline.tasks.exported import LastModel, TrainedArms, version_of
+from grpo_pipeline.tasks.exported import KINDS, LastModel, TrainedArms, model_name, version_of
 
 
 class CheckpointDataset(AbstractDataset[Checkpoint | Literal[False], Checkpoint | NoCheckpoint]):
@@ -128,8 +130,6 @@ class ModelDataset(AbstractVersionedDataset[ModelWeights, ModelWeights]):
 
 # The dataset of all trained models of a task.
 
-MODEL = "model"
-
 
 class TrainedArmsDataset(AbstractDataset[Any, TrainedArms]):
     """Know the model of each arm's last finished run below a folder, so that a parameter can choose among them; read only.
@@ -145,10 +145,13 @@ class TrainedArmsDataset(AbstractDataset[Any, TrainedArms]):
         self._filepath = Path(os.path.abspath(filepath))
         self.metadata = metadata
         self._found: TrainedArms | None = None
+        self._fetched: dict[str, Path] = {}
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
 
     def load(self) -> TrainedArms:
         """Return the models as they are at the first call, so that all nodes of a run see one; none of them is read yet."""
-        self._found = self._found or recorded_arms(self._filepath)
+        if self._found is None:
+            self._found = replace(recorded_arms(self._filepath), fetch=self._fetch)
         return self._found
 
     def save(self, data: Any) -> None:
@@ -156,6 +159,15 @@ class TrainedArmsDataset(AbstractDataset[Any, TrainedArms]):
         raise DatasetError(
             f"{self._filepath} must be written by the arms, got {type(data).__name__}; save <task>.<arm>.model"
         )
+
+    def _fetch(self, address: str) -> Path:
+        """Bring a registered model here, once; it goes with the dataset."""
+        if address not in self._fetched:
+            from grpo_pipeline.tracking.registry import fetch  # imports MLflow
+
+            self._folder = self._folder or tempfile.TemporaryDirectory(prefix="grpo-registered-")
+            self._fetched[address] = fetch(address, Path(self._folder.name))
+        return self._fetched[address]
 
     def preview(self) -> JSONPreview:
         """Show the version of each arm's newest model."""
@@ -175,16 +187,19 @@ def recorded_arms(folder: Path) -> TrainedArms:
     record = load_record(Area(folder.name, folder.parents[1] / RUNS).record)
     if record is None:
         return TrainedArms(folder)
-    entries = {
-        tuple(name.split(".")): entry
+    made = {
+        (parts[1], parts[2]): LastModel(entry.version, entry.digest, entry.run)
         for name, entry in record.entries.items()
+        if len(parts := name.split(".")) == 3 and parts[2] in KINDS
         if entry.version and entry.digest
     }
+    # The best weights belong to the last ones of the same run: a later run may have kept none.
+    last = {arm: model.run for (arm, kind), model in made.items() if kind == KINDS[0]}
     return TrainedArms(
         folder,
         {
-            name[1]: LastModel(entry.version, entry.digest, entry.run)
-            for name, entry in entries.items()
-            if name[2:] == (MODEL,)
+            model_name(arm, kind): model
+            for (arm, kind), model in made.items()
+            if model.run == last.get(arm)
         },
     )

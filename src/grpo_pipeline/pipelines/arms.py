@@ -51,6 +51,18 @@ def arms_of(spec: TaskSpec, parameters: Mapping[str, Any]) -> Arms:
     return {arm: tuple(name for name in section[arm] if name != ALGORITHM) for arm in section[ARMS]}
 
 
+def keeping_one(spec: TaskSpec, parameters: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the arms that make one model, not one of the last and one of the best weights (``training.keep``)."""
+    section = parameters.get(spec.name)
+    if not isinstance(section, Mapping):
+        return ()
+    shared = {"training": section.get("training")}
+    loops = {
+        arm: {**shared, **section.get(arm, {})}["training"] for arm in arms_of(spec, parameters)
+    }
+    return tuple(arm for arm, loop in loops.items() if (loop or {}).get("keep", "both") != "both")
+
+
 def described_arms(task: str, section: Any) -> list[str]:
     """Return the arms that a task's parameters describe, whether they are trained or not."""
     if not isinstance(section, Mapping):

@@ -49,7 +49,9 @@ def task_pipelines(spec: TaskSpec, own: Arms | None = None) -> dict[str, Pipelin
     check_leads_to_its_stages(spec, built)
     prepare = built + create_stages(spec, own)
     audit = create_reward_audit(task)
-    train = sum((create_arm(task, arm, own=own[arm]) for arm in arms), start=prepare) + audit
+    both = {arm: arm not in spec.keeping_one for arm in arms}
+    arm_pipelines = (create_arm(task, arm, own=own[arm], keeps_both=both[arm]) for arm in arms)
+    train = sum(arm_pipelines, start=prepare) + audit
     trained = (*spec.stages, *arms)
     places = [f"{task}.{part}" for part in trained]
     found_before = [

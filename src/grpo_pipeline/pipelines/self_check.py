@@ -63,6 +63,7 @@ class SetBanditTask:
     """
 
     name, repeats_prompts, components = "set_bandit", True, ("policy",)
+    validated_by = "reward/mean"
 
     def __init__(self, likelihood: set_bandit.Likelihood = plackett_luce_logprobs) -> None:
         self._likelihood = likelihood
@@ -216,7 +217,7 @@ def training_params(batch_size: int, micro_batch_size: int | None) -> TrainingPa
                 "learning_rate_schedule": {"start": 1.0},
             },
             "log_every_steps": 1, "checkpoint_every_steps": STEPS, "validate_every_epochs": STEPS,
-            "gradient_report_every_steps": STEPS, "validation_samples": 1, "animation_frames": 0,
+            "gradient_report_every_steps": STEPS, "validation_samples": 1, "animation_frames": 0, "keep": "last",
         }
     )  # fmt: skip
 

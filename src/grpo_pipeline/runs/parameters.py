@@ -141,6 +141,24 @@ class ReplacingConfigLoader(OmegaConfigLoader):
         return merge(config, env_config, depth=1)
 
 
+def base_parameters(loader: Any) -> dict[str, Any]:
+    """Read the parameters of conf/base alone: the defaults. Nothing where they are no files of a configuration."""
+    if not isinstance(loader, OmegaConfigLoader):
+        return {}
+    base = type(loader)(
+        loader.conf_source,
+        env=loader.base_env,
+        base_env=loader.base_env,
+        default_run_env=loader.base_env,
+        config_patterns=loader.config_patterns,
+        merge_strategy=loader.merge_strategy,
+    )
+    try:
+        return dict(base["parameters"])
+    except (KeyError, MissingConfigException):
+        return {}
+
+
 def _joined(config_per_file: Mapping[Path, Any]) -> dict[str, Any]:
     """Return the files of one environment as one, interpolations not resolved."""
     return _plain(OmegaConf.unsafe_merge(*config_per_file.values())) if config_per_file else {}

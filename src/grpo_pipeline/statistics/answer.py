@@ -142,6 +142,36 @@ class Cost(BaseModel):
         return ", ".join(parts)
 
 
+class Taken(BaseModel):
+    """The model to take: the best one on the validation split, of all arms; the test split has no part in the choice.
+
+    Attributes:
+        arm: whose it is.
+        name: by which predictions ask for it: the arm's, with ``.best`` where its last weights are another model.
+        step: steps of training after which its weights were kept.
+        metric: of the validation split, by which it was chosen.
+        value: of that metric.
+        last: the same of the arm's last weights; None where it is undefined.
+        is_last: whether these are the last weights.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    arm: str
+    name: str
+    step: int
+    metric: str
+    value: float
+    last: float | None
+    is_last: bool
+
+    @property
+    def said(self) -> str:
+        """Write name, metric and step: ``grpo.best, 0.85 validation AUROC after 60 steps (after the last: 0.80)``."""
+        beside = "" if self.is_last else f" (after the last: {_short(self.last)})"
+        return f"{self.name}, {_short(self.value)} validation {self.metric} after {self.step} steps{beside}"
+
+
 class Answer(BaseModel):
     """The answer of a comparison about one arm, for people.
 
@@ -176,6 +206,7 @@ class Answer(BaseModel):
         cost: arm -> cost.
         commit: of the code.
         run: identity of the run.
+        model: which model to take; None where no best weights were kept.
         scored: digest of the names, labels and clusters of the examples that were scored.
         machine: processor, cores and threads that computed.
     """
@@ -211,6 +242,7 @@ class Answer(BaseModel):
     cost: dict[str, Cost]
     commit: str
     run: str = ""
+    model: Taken | None = None
     scored: str = ""
     machine: str = ""
 
@@ -279,6 +311,8 @@ class Answer(BaseModel):
             remarks.append(
                 f"the same for every input, do not read it: {', '.join(self.same_everywhere)}"
             )
+        if self.model is not None:
+            remarks.append(f"model to take: {self.model.said}")
         if (spent := self.cost.get(self.arm)) is not None:
             remarks.append(f"cost of {self.arm}: {spent.text}")
         return [*remarks, *self.notes]
@@ -384,6 +418,7 @@ class Answer(BaseModel):
             },
             commit=comparison["commit"],
             run=comparison.get("run", ""),
+            model=_taken(comparison.get("best_validation", {}), suite),
             scored=comparison["n"].get("digest", ""),
         )
 
@@ -431,6 +466,25 @@ class Answer(BaseModel):
                 took.setdefault(key.split(".seed")[0], []).append(trial["seconds"])
         seconds = {arm: sum(each) / len(each) for arm, each in took.items()}
         return cls.of({**result, **read}, suite, seconds=seconds)
+
+
+def _taken(best: Mapping[str, Mapping[str, Any]], suite: MetricSuite) -> Taken | None:
+    """Return the model with the highest validation value, the first of equal ones; of one metric, whose values compare."""
+    metrics = {found["metric"] for found in best.values()}
+    if len(metrics) != 1:
+        return None
+    arm = max(best, key=lambda name: float(best[name]["best"]["value"]))
+    metric, found, last = metrics.pop(), best[arm]["best"], best[arm]["last"]
+    is_last = found["step"] == last["step"]
+    return Taken(
+        arm=arm,
+        name=arm if is_last or best[arm]["kind"] == "model" else f"{arm}.best",
+        step=found["step"],
+        metric=suite.metrics[metric].title if metric in suite.metrics else metric,
+        value=found["value"],
+        last=last["value"],
+        is_last=is_last,
+    )
 
 
 def _short(value: float | None) -> str:

@@ -47,6 +47,14 @@ class Task(Protocol):
         ...
 
     @property
+    def validated_by(self) -> str:
+        """The value of ``validate`` by which the best weights of a training, and the best of several models, are chosen.
+
+        Higher is better. It may not depend on what arms can differ in, so that their values can be compared.
+        """
+        ...
+
+    @property
     def components(self) -> tuple[str, ...]:
         """All names that ``parameter_groups`` can have, whatever model is built: those that a learning rate may be for."""
         ...
@@ -327,6 +335,11 @@ class BaseTask(ABC):
     def repeats_prompts(self) -> bool:
         """A row is the same prompt in every batch."""
         return True
+
+    @property
+    def validated_by(self) -> str:
+        """The mean reward."""
+        return "reward/mean"
 
     @property
     def components(self) -> tuple[str, ...]:

@@ -130,31 +130,47 @@ class LastModel:
     run: str
 
 
+REGISTERED = "models:/"  # begins the address of a model in a registry
+# The models of an arm by the last part of their dataset's name: the last weights, and those of the best validation.
+KINDS = ("model", "best")
+
+
+def model_name(arm: str, kind: str) -> str:
+    """Return how a model is asked for: ``grpo``, and ``grpo.best`` for the weights of its best validation."""
+    return arm if kind == KINDS[0] else f"{arm}.{kind}"
+
+
 @dataclass(frozen=True)
 class TrainedArms:
-    """Models as ``<folder>/<arm>/model/``, or in versions of it, ``<folder>/<arm>/model/<version>/model/``.
+    """Models as ``<folder>/<arm>/model/``, or in versions of it, ``<folder>/<arm>/model/<version>/model/``; ``best`` likewise.
 
     Attributes:
         folder: the task's folder of models.
-        last: arm -> the model of its last finished run; None where no run has written anything down: then the newest name counts.
+        last: name (``model_name``) -> the model of its last finished run; None where no run has written anything down: then the
+            newest name counts.
+        fetch: model registry's address (``models:/<name>@<alias>``) -> folder of the model; None where there is no registry.
     """
 
     folder: Path
     last: Mapping[str, LastModel] | None = None
+    fetch: Callable[[str], Path] | None = None
 
     def newest(self) -> dict[str, Path]:
-        """Return arm -> folder of its model: of its last finished run, whatever its date."""
-        folders = sorted(path for path in self.folder.glob("*/model") if path.is_dir())
-        found = {path.parent.name: self._last_version(path) for path in folders}
-        return {arm: path for arm, path in found.items() if path is not None}
+        """Return name (``model_name``) -> folder of its model: of its last finished run, whatever its date."""
+        folders = sorted(path for path in self.folder.glob("*/*") if path.name in KINDS)
+        found = {model_name(path.parent.name, path.name): path for path in folders if path.is_dir()}
+        versions = {name: self._last_version(name, path) for name, path in found.items()}
+        return {name: path for name, path in versions.items() if path is not None}
 
     def find(self, arm: str, *, parameter: str) -> Path:
-        """Return the folder of an arm's model, of its last finished run.
+        """Return the folder of an arm's model, of its last finished run; or of a model of the registry, by its address.
 
         Raises:
             FileNotFoundError: if there is none; the sentence names ``parameter``, the folder and the arms that are there.
             CorruptFolderError: if it is not the one that this run has saved.
         """
+        if arm.startswith(REGISTERED) and self.fetch is not None:
+            return self.fetch(arm)
         arms = self.newest()
         if arm not in arms:
             there = (
@@ -178,10 +194,10 @@ class TrainedArms:
         """Read an arm's model; raises as ``find`` does, and ``CorruptFolderError`` for a damaged one."""
         return load_weights(self.find(arm, parameter=parameter))
 
-    def _last_version(self, folder: Path) -> Path | None:
+    def _last_version(self, name: str, folder: Path) -> Path | None:
         if self.last is None:
             return folder if (folder / HEADER).is_file() else next(versions(folder), None)
-        last = self.last.get(folder.parent.name)
+        last = self.last.get(name)
         found = None if last is None else find_complete(folder / last.version / folder.name)
         return found if found is not None and (found / HEADER).is_file() else None
 

@@ -59,11 +59,14 @@ class TaskSpec:
         stages: trained before the arms, each ``<name>.<stage>``; the arms begin with the weights of the last one.
         optional_stages: stages that are trained, before the others, only where the parameters have their section
             ``<name>.<stage>``, each with the models of the sections that it has beside ``algorithm`` and ``training``.
+        keeping_one: arms that make one model, by ``training.keep``; known once the parameters are read.
         own: arm -> the sections of parameters that it does not share with the others, beside its algorithm.
         words: how its report calls the samples.
         curves: metric of training rows -> title of its panel, of the metrics that this task alone has.
         outputs: array of ``Task.showcase`` -> what it is called, of what the model puts out for each input: where that is the
             same for every input the page and the terminal say so.
+        pictures: ``module:function`` of (frames, arm=) -> a picture, uint8 [H, W, 3], for each frame of a training
+            (``Task.training_frame``), which MLflow shows by step; empty where the task takes none.
         shown_arm: the arm whose samples the report shows; empty for the last one.
         key: column of the examples' table that names an example.
         noun: what an example is called.
@@ -85,10 +88,12 @@ class TaskSpec:
     metrics: str
     stages: tuple[str, ...] = ()
     optional_stages: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    keeping_one: tuple[str, ...] = ()
     own: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     words: Wording = field(default_factory=Wording)
     curves: Mapping[str, str] = field(default_factory=dict)
     outputs: Mapping[str, str] = field(default_factory=dict)
+    pictures: str = ""
     shown_arm: str = ""
     key: str = "example_id"
     noun: str = "example"

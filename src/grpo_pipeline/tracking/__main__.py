@@ -4,6 +4,7 @@
 """
 
 import argparse
+import json
 import os
 import shlex
 import shutil
@@ -23,8 +24,17 @@ from grpo_pipeline.session import sigterm_raises
 from grpo_pipeline.settings import CONFIG_LOADER_ARGS
 from grpo_pipeline.tasks import TASKS
 from grpo_pipeline.tasks.exported import TrainedArms, serving_of
+from grpo_pipeline.tracking.experiment import HIDDEN
 from grpo_pipeline.tracking.served import save_served
-from grpo_pipeline.tracking.store import MlflowConfig, is_server, parse_config, redact, tracking_uri
+from grpo_pipeline.tracking.store import (
+    SQLITE,
+    MlflowConfig,
+    is_made,
+    is_server,
+    parse_config,
+    redact,
+    tracking_uri,
+)
 
 # Export a finished arm's newest model as a folder that MLflow can load and serve.
 
@@ -84,13 +94,14 @@ def main(arguments: Sequence[str] = ()) -> int:
     return (
         export(project, options, env=env)
         if options.command == "export"
-        else open_store(project, env=env)
+        else open_store(project, env=env, port=options.port)
     )
 
 
 def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     """Read the command line; ends the process with code 2 and the usage where it cannot be read."""
     parser = argparse.ArgumentParser(prog="python -m grpo_pipeline.tracking", description=__doc__)
+    parser.add_argument("--port", type=int, help="of the page; that of mlflow.yml if left out")
     commands = parser.add_subparsers(dest="command")
     exported = commands.add_parser(
         "export", help="write a finished arm's model as MLflow loads and serves it"
@@ -123,7 +134,7 @@ def export(project: Path, options: argparse.Namespace, *, env: str | None) -> in
     return 0
 
 
-def open_store(project: Path, *, env: str | None) -> int:
+def open_store(project: Path, *, env: str | None, port: int | None) -> int:
     """Serve a local store until Ctrl-C; of a server, say where it is."""
     config = read_config(project, env=env)
     uri = tracking_uri(config, project, environ=os.environ)
@@ -138,15 +149,44 @@ def open_store(project: Path, *, env: str | None) -> int:
         "--host",
         config.ui.host,
         "--port",
-        str(config.ui.port),
+        str(port or config.ui.port),
     ]
     command += ["--workers", "1"]
-    # Without the view's name MLflow opens what it has for language models: traces, judges, prompts.
-    address = (
-        f"http://{config.ui.host}:{config.ui.port}/#/experiments?workflowType=machine_learning"
+    page = runs_page(uri, config.tracking.experiment.name)
+    print(
+        f"http://{config.ui.host}:{port or config.ui.port}/#/{page} shows {uri}; Ctrl-C ends it",
+        flush=True,
     )
-    print(f"{address} shows {uri}; Ctrl-C ends it")
     return serve([sys.executable, "-m", *command])
+
+
+# Without this MLflow opens what it has for language models: traces, judges, prompts.
+TRAINING_VIEW = "workflowType=machine_learning"
+VIEW = "verdicts"  # name of the view of the runs that is written into the experiment
+
+
+def runs_page(uri: str, experiment: str) -> str:
+    """Return the page of an experiment's runs, with verdict and primary metrics as columns; where it has none, of experiments."""
+    from mlflow.tracking import MlflowClient
+
+    if uri.startswith(SQLITE) and not is_made(Path(uri.removeprefix(SQLITE))):
+        return f"experiments?{TRAINING_VIEW}"
+    client = MlflowClient(uri)
+    found = client.get_experiment_by_name(experiment)
+    if found is None:
+        return f"experiments?{TRAINING_VIEW}"
+    runs = client.search_runs([found.experiment_id], f"tags.`{HIDDEN}columns` != ''")
+    named = [name for run in runs for name in run.data.tags[f"{HIDDEN}columns"].split(",")]
+    columns = ["tags.`verdict`", *(f"metrics.`{name}`" for name in dict.fromkeys(named))]
+    view = {
+        "selectedColumns": columns,
+        "columnOrder": ["tags.`mlflow.runName`", *columns],
+        "columnWidths": {columns[0]: 160},  # pixels
+    }
+    client.set_experiment_tag(
+        found.experiment_id, f"mlflow.sharedViewState.{VIEW}", json.dumps(view)
+    )
+    return f"experiments/{found.experiment_id}/runs?{TRAINING_VIEW}&viewStateShareKey={VIEW}"
 
 
 def serve(command: Sequence[str], *, seconds: float = 10.0) -> int:

@@ -36,6 +36,19 @@ def is_refusal(error: BaseException) -> bool:
     return 400 <= code < 500 and code not in NOT_OF_THE_ENTRY
 
 
+# The tags that people look at. MLflow's pages show no name that begins with "mlflow.": so the others are out of sight.
+VISIBLE = {"task", "arm", "seed", "env", "fold", "verdict", "ended", "error.type", "error.message"}
+HIDDEN = "mlflow.grpo."
+
+
+def tag_names(tags: Mapping[str, str]) -> dict[str, str]:
+    """Return tags under the names that a store has: those that only programs and searches read are hidden."""
+    return {
+        name if name in VISIBLE or name.startswith("mlflow.") else HIDDEN + name: value
+        for name, value in tags.items()
+    }
+
+
 # The page of a new experiment opens on trained models; without a kind it asks what this is about.
 KIND = {"mlflow.experimentKind": "custom_model_development"}
 
@@ -74,7 +87,7 @@ def end_stale_runs(
     for run in client.search_runs(
         [experiment_id], "attributes.status = 'RUNNING'", max_results=200
     ):
-        tags = run.data.tags
+        tags = {name.removeprefix(HIDDEN): value for name, value in run.data.tags.items()}
         is_ours = tags.get("project.path") == project and tags.get("process.pid", "").isdigit()
         if is_ours and is_gone(tags, is_local_store=is_local_store):
             client.set_tag(run.info.run_id, "ended", "its process was found dead by a later run")
@@ -100,7 +113,8 @@ def log_params(
 def log_tags(client: MlflowClient, run: str, tags: Mapping[str, str]) -> None:
     """Set tags, in as few calls as MLflow's limit allows."""
     for batch in batches(
-        [RunTag(name, value[:MAX_TAG_LENGTH]) for name, value in tags.items()], MAX_PER_CALL
+        [RunTag(name, value[:MAX_TAG_LENGTH]) for name, value in tag_names(tags).items()],
+        MAX_PER_CALL,
     ):
         client.log_batch(run, tags=batch)
 
@@ -194,7 +208,7 @@ logger = logging.getLogger(__name__)
 
 FLUSH_SECONDS = 2.0
 MAX_REFUSALS_SHOWN = 3
-SAY_AFTER_SECONDS = 5.0
+SAY_AFTER_SECONDS = 15.0
 HURRY_SECONDS = 5.0
 # A request has limits of its own (runs.process.MLFLOW_DEFAULTS), and an entry is a few requests.
 ENTRY_SECONDS = 600.0

@@ -1,21 +1,27 @@
 """A model as MLflow loads it: this file is the model's code, and its weights are safetensors beside it.
 
-MLflow copies the file into the model's folder and executes it to load the model ("models from code"): nothing is pickled.
+MLflow copies the file into the model's folder and executes it to load the model ("models from code"): nothing is pickled. The
+package is one archive there, not hundreds of files that a server would take one by one.
 """
 
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-from mlflow.exceptions import MlflowException
-from mlflow.models import set_model
-from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE
-from mlflow.pyfunc.model import PythonModel
+PACKED = Path(__file__).with_name("code") / "grpo_pipeline.zip"
+if PACKED.is_file() and "grpo_pipeline" not in sys.modules:
+    sys.path.insert(0, str(PACKED))
 
-from grpo_pipeline.core.storage.files import read_header
-from grpo_pipeline.core.storage.weights import HEADER
-from grpo_pipeline.tasks.exported import Serving, serving_of
+import pandas as pd  # noqa: E402
+from mlflow.exceptions import MlflowException  # noqa: E402
+from mlflow.models import set_model  # noqa: E402
+from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE  # noqa: E402
+from mlflow.pyfunc.model import PythonModel  # noqa: E402
+
+from grpo_pipeline.core.storage.files import read_header  # noqa: E402
+from grpo_pipeline.core.storage.weights import HEADER  # noqa: E402
+from grpo_pipeline.tasks.exported import Serving, serving_of  # noqa: E402
 
 
 class ServedModel(PythonModel):

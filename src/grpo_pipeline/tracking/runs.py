@@ -15,7 +15,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from mlflow.entities import Dataset, DatasetInput, InputTag, Metric
+import psutil
+from mlflow.entities import Dataset, DatasetInput, InputTag, LoggedModelOutput, Metric
 from mlflow.tracking import MlflowClient
 
 from grpo_pipeline.runs.process import process_tags, run_identity
@@ -30,9 +31,11 @@ from grpo_pipeline.tracking.experiment import (
     log_params,
     log_tags,
     reopen_run,
+    tag_names,
 )
 from grpo_pipeline.tracking.metrics import EndedRun, row_points
-from grpo_pipeline.tracking.served import save_served
+from grpo_pipeline.tracking.registry import crown, register
+from grpo_pipeline.tracking.served import Kept, registered_name, save_served
 from grpo_pipeline.tracking.store import create_database, is_server, root_cause
 
 logger = logging.getLogger(__name__)
@@ -43,11 +46,12 @@ PARENT = ""
 ID_SECONDS = {"server": 10.0, "database": 60.0}
 MAX_DIGEST_LENGTH = 36  # of MLflow's own table; the tag holds all of it
 MAX_TABLE_ROWS = 500
+SAMPLE_SECONDS = 10.0  # between two looks at the machine
 PARENT_TAG = "mlflow.parentRunId"
+SAMPLES = "validation samples"
 LOGGED_ARTIFACTS = (
     "mlflow.loggedArtifacts"  # by this tag MLflow's pages know which files are tables
 )
-SERVED = "pyfunc"  # mlflow.pyfunc.load_model("runs:/<id of the arm's run>/pyfunc")
 
 
 class Runs:
@@ -76,7 +80,11 @@ class Runs:
         self._experiment_id, self._tags = "", {"project.path": str(project), **process_tags()}
         self._rows, self._keeps_files = RowBuffer(), True
         self._tables: dict[str, set[str]] = {}
+        self._models: dict[str, str] = {}  # name -> id, of those that are announced
+        self._data: dict[str, dict[str, str]] = {}
         self._ends: dict[str, int | None] = {}
+        self._sampled, self._samples = time.monotonic(), 0
+        psutil.cpu_percent()  # each call says how busy the processors were since the one before
         self._opening: dict[str, Future[Any]] = {}
         self._client: MlflowClient | None = None
         self._writer = Writer(on_lost=on_lost, flush=self._flush, is_refusal=is_refusal)
@@ -144,7 +152,7 @@ class Runs:
             tags = {**self._tags, **ended.tags, PARENT_TAG: self.parent}
             start = end - int(ended.seconds * 1000)
             created = self._live.create_run(
-                self._experiment_id, start_time=start, tags=tags, run_name=ended.name
+                self._experiment_id, start_time=start, tags=tag_names(tags), run_name=ended.name
             )
             run = str(created.info.run_id)
             log_params(self._live, run, ended.params, tag_long=False)
@@ -171,12 +179,18 @@ class Runs:
         stamped = RowBuffer.stamp(rows)
         self._writer.post(lambda: self._rows.add(self._id(run), stamped))
 
-    def log_scores(self, run: str, scores: Mapping[str, float]) -> None:
-        """Log single values; a run that goes on and holds one of them gets it again only if it is another."""
+    def log_scores(
+        self, run: str, scores: Mapping[str, float], *, model: str = "", step: int = 0
+    ) -> None:
+        """Log single values; a run that goes on and holds one of them gets it again only if it is another.
+
+        With the name of a model of ``open_model`` they are of this model, too, on the data that the run has read.
+        """
         now = int(time.time() * 1000)
-        metrics = [Metric(name, value, now, 0) for name, value in scores.items()]
 
         def work() -> None:
+            own = {"model_id": self._models.get(model), **self._data.get(run, {})} if model else {}
+            metrics = [Metric(name, value, now, step, **own) for name, value in scores.items()]
             log_metrics(
                 self._live,
                 self._id(run),
@@ -189,22 +203,64 @@ class Runs:
         """Log a file or a folder."""
         self._post_file(lambda: self._live.log_artifact(self._id(run), str(path)))
 
-    def log_served(self, run: str, model: Path) -> None:
-        """Log a model of ours as a folder ``pyfunc`` that MLflow can load and serve."""
+    def open_model(self, run: str, kept: Kept, tags: Mapping[str, str]) -> None:
+        """Announce a model of a run: its scores can be logged, its files come with ``close_model``."""
 
         def work() -> None:
+            made = self._live.create_logged_model(
+                self._experiment_id, kept.name, self._id(run), tags=dict(tags), model_type="policy"
+            )
+            self._models[kept.name] = made.model_id
+            output = LoggedModelOutput(made.model_id, kept.step)
+            for owner in (run, PARENT):  # the list of runs shows what the parent has
+                self._live.log_outputs(self._id(owner), [output])
+
+        self._writer.post(work)
+
+    def close_model(self, run: str, kept: Kept, tags: Mapping[str, str]) -> None:
+        """Log a model in the form that MLflow can load and serve, and register it."""
+
+        def work() -> None:
+            model = self._models.pop(kept.name, "")
             with TemporaryDirectory(prefix="grpo-served-") as folder:
-                packed = Path(folder) / SERVED
+                packed = Path(folder) / kept.name
                 try:
-                    save_served(model, packed)
+                    save_served(kept.path, packed, model_id=model or None)
                 except Exception as error:  # noqa: BLE001 - the run has its weights, whatever MLflow says of the folder
                     logger.warning(
                         "MLflow cannot pack %s for serving (%s); its weights are logged",
-                        model,
+                        kept.path,
                         root_cause(error),
                     )
+                    self._live.log_artifact(self._id(run), str(kept.path))
                     return
-                self._live.log_artifacts(self._id(run), str(packed), SERVED)
+                if not model:  # a server of before MLflow 3
+                    self._live.log_artifacts(self._id(run), str(packed), kept.name)
+                    return
+                self._live.log_model_artifacts(model, str(packed))
+            self._live.finalize_logged_model(model, "READY")
+            ready.append(model)
+
+        def registering() -> None:
+            name = registered_name(self.experiment, kept.task)
+            for model in ready:
+                register(self._live, name, kept, model=model, run=self._id(run), tags=tags)
+
+        ready: list[str] = []
+        self._post_file(work)
+        self._writer.post(registering)
+
+    def crown(self, task: str, *, metric: str, data: str) -> None:
+        """Choose the champion among a task's registered models, by the validation split."""
+        name = registered_name(self.experiment, task)
+        self._writer.post(lambda: crown(self._live, name, metric=metric, data=data))
+
+    def log_pictures(self, run: str, draw: Callable[[], Mapping[int, Any]]) -> None:
+        """Log a picture for each step that ``draw`` returns, uint8 [H, W, 3]; MLflow lets people go through them."""
+
+        def work() -> None:
+            for step, picture in draw().items():
+                self._live.log_image(self._id(run), picture, key=SAMPLES, step=step)
 
         self._post_file(work)
 
@@ -214,11 +270,11 @@ class Runs:
 
     def log_table(self, run: str, table: Any, file: str) -> None:
         """Log the first rows of a DataFrame so that MLflow shows them."""
-        head = table.head(MAX_TABLE_ROWS).copy()
+        text = table.head(MAX_TABLE_ROWS).to_json(orient="split", index=False)  # pandas imports
 
         def work() -> None:
             # Not log_table: it adds to the table that a run which goes on holds already.
-            self._live.log_text(self._id(run), head.to_json(orient="split", index=False), file)
+            self._live.log_text(self._id(run), text, file)
             tables = json.dumps(
                 [
                     {"path": path, "type": "table"}
@@ -236,6 +292,7 @@ class Runs:
             name=name, digest=digest[:MAX_DIGEST_LENGTH], source_type="local", source=source
         )
         item = DatasetInput(data, [InputTag("mlflow.data.context", "model_input")])
+        self._data[run] = {"dataset_name": data.name, "dataset_digest": data.digest}
         self._writer.post(lambda: self._live.log_inputs(self._id(run), [item]))
         self.set_tags(run, {f"data.{name}.digest": digest})
 
@@ -267,6 +324,7 @@ class Runs:
             seconds: the most that this may take; without it, as long as the store goes on taking entries.
         """
         self._writer.post(self._flush)
+        self._writer.post(self._fail_models, is_last=True)
         for run, status in statuses.items():
             self._writer.post(
                 partial(self._terminate, run, status, (ends or {}).get(run)), is_last=True
@@ -305,7 +363,10 @@ class Runs:
     def _create(self, name: str, tags: Mapping[str, str], begun: int | None = None) -> str:
         return str(
             self._live.create_run(
-                self._experiment_id, start_time=begun, tags={**self._tags, **tags}, run_name=name
+                self._experiment_id,
+                start_time=begun,
+                tags=tag_names({**self._tags, **tags}),
+                run_name=name,
             ).info.run_id
         )
 
@@ -313,6 +374,29 @@ class Runs:
         # Not before the store was opened: on a busy machine that takes longer than a flush waits.
         if self._client is not None:
             self._rows.flush(self._client)
+            self._sample_machine()
+
+    def _sample_machine(self) -> None:
+        """Log how busy the machine is, now and then, under the names that MLflow's page has a tab for."""
+        if not self.parent or time.monotonic() < self._sampled + SAMPLE_SECONDS:
+            return
+        self._sampled, now = time.monotonic(), int(time.time() * 1000)
+        found = {
+            "system/cpu_utilization_percentage": psutil.cpu_percent(),
+            "system/system_memory_usage_megabytes": psutil.virtual_memory().used / 2**20,
+        }
+        log_metrics(
+            self._live,
+            self.parent,
+            [Metric(name, value, now, self._samples) for name, value in found.items()],
+        )
+        self._samples += 1
+
+    def _fail_models(self) -> None:
+        """Say of models that were announced and have no files that they will not come."""
+        while self._models:
+            _, model = self._models.popitem()
+            self._live.finalize_logged_model(model, "FAILED")
 
     def _terminate(self, run: str, status: str, end: int | None) -> None:
         # A run that went on without anything left to train ended when it ended before.

@@ -1,11 +1,17 @@
 """Write models that MLflow can load and serve: a folder with weights, code, signature and requirements, no pickle."""
 
+import io
 import logging
+import re
 import warnings
+import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from grpo_pipeline.core.storage.files import read_header
@@ -22,6 +28,54 @@ def described(model: Path) -> dict[str, Any]:
     return dict(read_header(model / HEADER).get("config", {})) if (model / HEADER).is_file() else {}
 
 
+@dataclass(frozen=True)
+class Kept:
+    """A model of an arm, as its folder describes it.
+
+    Attributes:
+        task: name of the task.
+        arm: name of the arm.
+        kind: ``model`` (the last weights, or what ``training.keep`` chose) or ``best``.
+        path: folder of the weights.
+        step: steps of training after which they were kept.
+        metric: of the validation split, by which it can be chosen; empty where it is undefined.
+        value: of this metric.
+    """
+
+    task: str
+    arm: str
+    kind: str
+    path: Path
+    step: int
+    metric: str = ""
+    value: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """Name of the logged model, which MLflow wants without a dot: ``attention-grpo-best``."""
+        return "-".join([self.task, self.arm, *([self.kind] if self.kind != "model" else [])])
+
+    @property
+    def said(self) -> str:
+        """Say which weights it is: ``grpo after 60 steps, auroc 0.850 on the validation split``."""
+        score = f", {self.metric} {self.value:.3f} on the validation split" if self.metric else ""
+        return f"{self.arm} after {self.step} steps{score}"
+
+    @classmethod
+    def of(
+        cls, task: str, arm: str, kind: str, *, path: Path, described: Mapping[str, Any]
+    ) -> "Kept":
+        """Read the step and the validation from what a model's folder says of itself."""
+        score = described.get("validation", {})
+        step = int(described.get("training", {}).get("step", 0))
+        return cls(task, arm, kind, path, step, score.get("metric", ""), score.get("value", 0.0))
+
+
+def registered_name(experiment: str, task: str) -> str:
+    """Return under which name a task's models are registered, ``grpo_pipeline.attention``."""
+    return re.sub(r"[/:]", "_", f"{experiment}.{task}")
+
+
 def can_be_served(model: Path) -> bool:
     """Return whether a model's folder holds all that is needed to use it alone, and its task answers requests."""
     config = described(model)
@@ -29,7 +83,7 @@ def can_be_served(model: Path) -> bool:
     return serving is not None and serving.needs <= config.keys()
 
 
-def save_served(model: Path, target: Path) -> None:
+def save_served(model: Path, target: Path, *, model_id: str | None = None) -> None:
     """Write a model as a folder that ``mlflow.pyfunc.load_model`` and ``mlflow models serve`` take.
 
     Requirements are given with their versions, so that MLflow neither imports the model to guess them nor asks an index.
@@ -37,6 +91,7 @@ def save_served(model: Path, target: Path) -> None:
     Args:
         model: folder of the weights, as ``<task>.<arm>.model`` writes it.
         target: folder to write; must not exist.
+        model_id: of the logged model that it becomes, of one that is logged.
 
     Raises:
         ValueError: if the model's task answers no requests, or the model cannot be used alone.
@@ -54,13 +109,17 @@ def save_served(model: Path, target: Path) -> None:
             "alone; train again"
         )
     import mlflow.pyfunc
+    from mlflow.models import Model
 
-    with quiet_mlflow():
+    with quiet_mlflow(), TemporaryDirectory(prefix="grpo-code-") as folder:
+        code = Path(folder) / "grpo_pipeline.zip"
+        code.write_bytes(packed_code())
         mlflow.pyfunc.save_model(
             str(target),
             python_model=str(CODE),
             artifacts={"model": str(model)},
-            code_paths=[str(PACKAGE)],
+            code_paths=[str(code)],
+            mlflow_model=Model(model_id=model_id),
             signature=signature(serving, config),
             input_example=serving.example(),
             pip_requirements=requirements(serving.requirements),
@@ -70,6 +129,17 @@ def save_served(model: Path, target: Path) -> None:
                 "optional_requirements": [*serving.optional],
             },
         )
+
+
+@cache
+def packed_code() -> bytes:
+    """Return this package as an archive that Python imports from; the same sources give the same bytes."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path in sorted(PACKAGE.rglob("*.py")):
+            name = str(path.relative_to(PACKAGE.parent))
+            archive.writestr(zipfile.ZipInfo(name), path.read_bytes(), zipfile.ZIP_DEFLATED)
+    return packed.getvalue()
 
 
 def requirements(names: Sequence[str]) -> list[str]:

@@ -94,7 +94,7 @@ class Ui(_Section):
 
 
 class MlflowConfig(_Section):
-    """All of ``mlflow.yml``; patterns are shell patterns (``*``) over catalogue names."""
+    """All of ``mlflow.yml``; patterns are shell patterns (``*``) over catalogue names, ``metrics`` over metrics."""
 
     server: Server = Server()
     tracking: Tracking = Tracking()
@@ -103,11 +103,14 @@ class MlflowConfig(_Section):
         9.0, gt=0, description="how long SIGTERM is held up to write what is queued"
     )
     inputs: tuple[str, ...] = Field((), description="datasets with a digest, logged as inputs")
+    metrics: tuple[str, ...] = Field(
+        ("*",), description="metrics of the training rows that are shown as curves"
+    )
     artifacts: tuple[str, ...] = Field(
         (), description="datasets whose file is logged when it is saved"
     )
     models: tuple[str, ...] = Field(
-        (), description="models logged in the form that MLflow can load and serve, too"
+        (), description="models logged in the form that MLflow can load and serve, and registered"
     )
     tables: tuple[str, ...] = Field(
         (), description="tables shown in MLflow, in addition to their file"
@@ -158,6 +161,20 @@ def tracking_uri(config: MlflowConfig, project: Path, *, environ: Mapping[str, s
     if uri.startswith(SQLITE):
         return f"{SQLITE}{project / uri.removeprefix(SQLITE)}"
     return uri
+
+
+_used = ""
+
+
+def use_store(uri: str) -> None:
+    """Note the store of the project that this process has opened."""
+    global _used
+    _used = uri
+
+
+def used_store() -> str:
+    """Return the store of the project that this process has opened last; empty where it has opened none."""
+    return _used
 
 
 def artifact_location(config: MlflowConfig, project: Path, *, uri: str) -> str | None:

@@ -6,39 +6,53 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import yaml
 from kedro.io import DataCatalog
 from kedro.pipeline import Pipeline
 from kedro.pipeline.node import Node
+from pydantic import TypeAdapter, ValidationError
 
+from grpo_pipeline.core.params import AlgorithmParams
 from grpo_pipeline.pipelines.arms import GROUPS
 from grpo_pipeline.pipelines.boxes import TRAINS
 from grpo_pipeline.pipelines.experiments.trials.records import TrialRecord
-from grpo_pipeline.runs.process import source_tags
+from grpo_pipeline.pipelines.params import sections
+from grpo_pipeline.runs.process import process_tags, source_tags
 from grpo_pipeline.statistics.answer import Answer
+from grpo_pipeline.tasks import TASKS, find_task
 from grpo_pipeline.tracking.metrics import (
     arm_parameters,
     arm_scores,
+    chosen_metrics,
+    comparison_table,
     ended_run,
     flatten,
-    fold_scores,
     grid_scores,
-    shared_scores,
+    grid_table,
+    headline_of_folds,
+    parent_scores,
+    run_parameters,
+    sanitise,
+    shown_metrics,
     to_plain,
 )
-from grpo_pipeline.tracking.served import can_be_served
+from grpo_pipeline.tracking.served import Kept, can_be_served, described
 from grpo_pipeline.tracking.store import (
     MlflowConfig,
     artifact_location,
     lost_reason,
     redact,
+    root_cause,
     tracking_uri,
     unusable_reason,
 )
@@ -124,6 +138,59 @@ def end_statuses(
     }
 
 
+def is_stage(arm: Arm) -> bool:
+    """Say whether what is trained is a stage before the arms, whose model nobody is to take."""
+    if arm.task not in TASKS:
+        return False
+    spec = find_task(arm.task)
+    return arm.name in (*spec.stages, *spec.optional_stages)
+
+
+MOST_PICTURES = (
+    5  # of an arm's training, from its start to its end: each takes a tenth of a second to draw
+)
+
+
+def draw_frames(frames: Mapping[str, np.ndarray], *, task: str, arm: str) -> dict[int, np.ndarray]:
+    """Draw a few frames of a training as its task draws them; step -> picture, nothing of a task without pictures."""
+    drawing = find_task(task).pictures if task in TASKS else ""
+    if not drawing:
+        return {}
+    count = len(frames["step"])
+    places = np.unique(np.linspace(0, count - 1, min(count, MOST_PICTURES)).round().astype(int))
+    few = {name: values[places] for name, values in frames.items()}
+    drawn = resolve_name(drawing)(few, arm=arm)
+    return dict(zip(few["step"].tolist(), drawn, strict=True))
+
+
+def parameters_read(pipeline: Pipeline, tasks: Iterable[str], *, is_grid: bool) -> set[str]:
+    """Return the paths of the parameters that a pipeline's nodes name; a grid of trials reads all of its tasks."""
+    inputs = pipeline.inputs()
+    named = {name.removeprefix("params:") for name in inputs if name.startswith("params:")}
+    everything = {*tasks} if is_grid and "parameters" in inputs else set()
+    # The threads are set before any node runs; whether a run goes on says nothing about its result.
+    return (named | everything | {"threads"}) - {"resume"}
+
+
+def resolved_sections(section: Mapping[str, Any], task: str, base: str) -> dict[str, str]:
+    """Return an arm's sections flat, with what their models fill in; one that its model does not take is left out.
+
+    Args:
+        section: parameters of the task.
+        task: its name.
+        base: the arm.
+    """
+    if task not in TASKS:
+        return {}
+    given = {**section, **section.get(base, {})}
+    models = {**sections(find_task(task)), "algorithm": AlgorithmParams}
+    found: dict[str, Any] = {}
+    for name in models.keys() & given.keys():
+        with suppress(ValidationError):
+            found[name] = TypeAdapter(models[name]).validate_python(given[name])
+    return flatten(found)
+
+
 # Files of catalogue entries, and the configuration as text.
 
 SECRET_KEYS = ("credentials", "password", "secret", "token", "api_key")
@@ -166,6 +233,7 @@ def _without_secrets(value: Any) -> Any:
 
 logger = logging.getLogger(__name__)
 
+GRIDS = ("compare", "cross_validation")
 RUN_ID = "mlflow_run_id"  # under this name a checkpoint remembers its child run
 PARENT = ""
 
@@ -201,7 +269,13 @@ class Tracker:
         self._arms: dict[Key, Arm] = {}
         self._current: Key | None = None
         self._inputs: set[tuple[str, str]] = set()
-        self._served: list[tuple[Arm | None, Path]] = []
+        self._kept: dict[Key, dict[str, Kept]] = {}
+        self._frames: dict[Key, Mapping[str, np.ndarray]] = {}
+        self._digests: dict[str, str] = {}
+        self._flat, self._changed = dict[str, str](), dict[str, str]()
+        self._defaults: Mapping[str, Any] = {}
+        self._resolved: dict[tuple[str, str], dict[str, str]] = {}
+        self._tags: dict[str, str] = {}
         self._catalog: DataCatalog | None = None
         self._runs: Any = None
         self._name, self._told = "", list[Answer]()
@@ -217,11 +291,34 @@ class Tracker:
         )
 
     def start(
-        self, pipeline: Pipeline, catalog: DataCatalog, *, names: list[str], tags: Mapping[str, str]
+        self,
+        pipeline: Pipeline,
+        catalog: DataCatalog,
+        *,
+        names: list[str],
+        tags: Mapping[str, str],
+        given: Mapping[str, Any],
+        defaults: Mapping[str, Any],
     ) -> None:
-        """Open the parent run and log parameters, configuration and where the code comes from."""
+        """Open the parent run and log parameters, configuration and where the code comes from.
+
+        Args:
+            pipeline: that runs.
+            catalog: its datasets.
+            names: of the pipelines that were asked for.
+            tags: of the parent; ``env`` is that of its children, too.
+            given: the parameters of the run as the configuration has them.
+            defaults: those of conf/base alone.
+        """
         self._catalog = catalog
         self._arms = find_arms(pipeline.nodes, resume=self._parameters.get("resume") == "auto")
+        tasks = sorted({n.namespace.partition(".")[0] for n in pipeline.nodes if n.namespace})
+        self._flat, self._defaults = flatten(given), defaults
+        read = parameters_read(pipeline, tasks, is_grid=not self._arms)
+        self._changed = run_parameters(self._flat, flatten(defaults), read=read)
+        self._tags = {"seed": str(self._parameters["seed"])} if "seed" in self._parameters else {}
+        self._tags |= {"env": tags["env"]} if "env" in tags else {}
+        tags = {"task": ",".join(tasks), **self._tags, **tags}
         if set(names) <= set(self._config.tracking.disable_tracking.pipelines):
             self.off = "not tracked, by mlflow.yml"
         elif reason := unusable_reason(self.uri):
@@ -230,9 +327,9 @@ class Tracker:
             self._open(" ".join(names), tags=tags)
 
     def log_config(self, conf_catalog: Mapping[str, Any]) -> None:
-        """Log all parameters to the parent, flat and as a file, and the catalogue's configuration."""
+        """Log the parameters that are not the defaults, and as files all of them and the catalogue's configuration."""
         if self._runs:
-            self._log_params(PARENT, self._parameters)
+            self._log_params(PARENT, self._changed)
             self._runs.log_text(
                 PARENT,
                 yaml.safe_dump(to_plain(self._parameters), sort_keys=False, allow_unicode=True),
@@ -280,25 +377,38 @@ class Tracker:
             extra[RUN_ID] = run
 
     def saved(self, name: str, data: Any) -> None:
-        """Log what a dataset holds: metric rows, a comparison, a digest, a file, a table."""
+        """Log what a dataset holds: metric rows, a comparison, a digest, a file, a table; what cannot be told ends no run."""
         if self._runs is None or self._runs.is_lost:
             return
+        try:
+            self._log_saved(name, data)
+        except Exception as error:  # noqa: BLE001 - a result is on disk, whatever cannot be made of it for MLflow
+            logger.warning(
+                "MLflow is not told of %s (%s: %s); the run goes on",
+                name,
+                type(error).__name__,
+                root_cause(error),
+            )
+
+    def _log_saved(self, name: str, data: Any) -> None:
         arm = self._arms.get(dataset_key(name) or ("", ""))
         if arm and name in (f"{arm.label}.metric_rows", f"{arm.label}.checkpoint") and data:
             # Not when its node has run: Kedro says so of a generator before it has begun.
             arm.ended = _now()
         if name.endswith(".metric_rows") and data and arm:
-            self._with_run(arm, partial(self._runs.log_rows, rows=data))
+            self._with_run(arm, partial(self._runs.log_rows, rows=self._shown(data)))
         elif name.endswith(".comparison") and isinstance(data, Mapping):
             self._log_comparison(data)
         elif name.endswith(".answer") and isinstance(data, Mapping):
-            self._tell(Answer.model_validate(data))
+            self._tell(Answer.model_validate(data), is_grid=name.split(".")[-2] in GRIDS)
         elif isinstance(data, TrialRecord):
-            self._runs.log_ended(ended_run(data, sep=self._config.tracking.params.dict_params.sep))
+            self._log_trial(data)
         elif name.endswith(".compare.result"):
-            self._runs.log_scores(PARENT, grid_scores(data))
+            self._log_grid(data)
         elif name.endswith(".cross_validation.result"):
-            self._runs.log_scores(PARENT, fold_scores(data))
+            self._log_grid(headline_of_folds(data))
+        elif arm and name == f"{arm.label}.frames" and data:
+            self._frames[arm.task, arm.name] = data
         self._log_input(name, data)
         self._log_file(name, data, arm=arm)
 
@@ -311,12 +421,9 @@ class Tracker:
             if arm.pending and error is None:
                 self._open_child(arm)
             if arm.resumed and arm.is_open and (rows := self._rows_on_disk(arm)):
-                self._runs.log_rows(arm.label, rows)
-        # Packing a model imports what nobody else needs: now that no node runs.
-        for owner, model in (
-            self._served if not isinstance(error, SystemExit | KeyboardInterrupt) else ()
-        ):
-            self._with_run(owner, partial(self._runs.log_served, model=model))
+                self._runs.log_rows(arm.label, self._shown(rows))
+        if not isinstance(error, SystemExit | KeyboardInterrupt):
+            self._log_at_end()
         statuses = end_statuses(self._arms, current=self._current, error=error) | {
             PARENT: status_of(error)
         }
@@ -352,19 +459,20 @@ class Tracker:
         self._name = self._config.tracking.run.name or names
         runs.open(self._name, tags=tags, artifacts=location)
         self._runs = runs
+        told = yaml.safe_dump({**process_tags(), **tags}, sort_keys=False, allow_unicode=True)
+        runs.log_text(PARENT, told, "config/run.yml")
 
     def _open_child(self, arm: Arm) -> None:
         with self._lock:
             if self._runs is None or self._runs.is_lost or arm.is_open:
                 return
-            self._runs.open_child(
-                arm.label, tags={"task": arm.task, "arm": arm.name}, resumed=arm.resumed or None
-            )
+            tags = {"task": arm.task, "arm": arm.name, **self._tags}
+            self._runs.open_child(arm.label, tags=tags, resumed=arm.resumed or None)
             arm.is_open = True
             arms = [name for task, name in self._arms if task == arm.task]
             self._log_params(
                 arm.label,
-                arm_parameters(self._parameters, task=arm.task, arm=arm.name, arms=arms),
+                arm_parameters(self._flat, self._changed, task=arm.task, arm=arm.name, arms=arms),
             )
             for action in arm.pending:
                 action(arm.label)
@@ -382,13 +490,14 @@ class Tracker:
         else:
             arm.pending.append(action)
 
-    def _log_params(self, run: str, parameters: Mapping[str, Any]) -> None:
+    def _log_params(self, run: str, parameters: Mapping[str, str]) -> None:
         params = self._config.tracking.params
-        self._runs.log_params(
-            run,
-            flatten(parameters, sep=params.dict_params.sep),
-            tag_long=params.long_params_strategy == "tag",
-        )
+        named = {name.replace(".", params.dict_params.sep): one for name, one in parameters.items()}
+        self._runs.log_params(run, named, tag_long=params.long_params_strategy == "tag")
+
+    def _shown(self, rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Return training rows with the metrics that are shown as curves; the file of the rows has all of them."""
+        return [chosen_metrics(row, self._config.metrics) for row in rows]
 
     def _rows_on_disk(self, arm: Arm) -> list[dict[str, Any]]:
         """Return all rows of a resumed arm: a kill may have kept some from MLflow, also of an arm that was trained already.
@@ -404,26 +513,134 @@ class Tracker:
         ]
 
     def _log_comparison(self, comparison: Mapping[str, Any]) -> None:
-        self._runs.log_scores(PARENT, shared_scores(comparison))
-        for name, scores in arm_scores(comparison).items():
-            key = (str(comparison["task"]), name)
+        task = str(comparison["task"])
+        prefix = self._prefix(task)
+        names = shown_metrics(comparison, tasks=len({task, *(known for known, _ in self._arms)}))
+        self._runs.log_scores(PARENT, parent_scores(comparison, names, prefix=prefix))
+        table = comparison_table(comparison)
+        self._runs.log_table(PARENT, table, f"tables/{prefix}comparison.json")
+        for name, scores in arm_scores(comparison, names).items():
+            key = (task, name)
             arm = self._arms.setdefault(key, Arm(*key))
             if not arm.awaits_checkpoint:
                 self._open_child(arm)
-            self._with_run(arm, partial(self._runs.log_scores, scores=scores))
+            model = self._kept.get(key, {}).get("model")
+            more = {"model": model.name} if model else {}
+            self._with_run(arm, partial(self._runs.log_scores, scores=scores, **more))
 
-    def _tell(self, answer: Answer) -> None:
-        """Name the parent by the answers of its tasks, and describe it with them."""
+    def _prefix(self, task: str) -> str:
+        """Return what stands before the metrics of a task, where several tasks share the parent."""
+        return f"{task}." if {known for known, _ in self._arms} - {task} else ""
+
+    def _log_grid(self, document: Mapping[str, Any]) -> None:
+        measured = (n for found in document["arms"].values() for n in found["metrics"])
+        names = document.get("primary_metrics") or list(dict.fromkeys(measured))
+        self._runs.log_scores(PARENT, grid_scores(document, names))
+        self._runs.log_table(PARENT, grid_table(document), "tables/comparison.json")
+
+    def _log_trial(self, record: TrialRecord) -> None:
+        header = record.header
+        paths = (f"{header.task}.{grid}.arms.{header.arm}.base" for grid in GRIDS)
+        base = next((self._flat[path] for path in paths if path in self._flat), header.arm)
+        headline = find_task(header.task).build_suite({}).headline if header.task in TASKS else ()
+        ended = ended_run(
+            record,
+            defaults=self._trial_defaults(header.task, base),
+            env=self._tags.get("env", ""),
+            headline=headline,
+            patterns=self._config.metrics,
+        )
+        self._runs.log_ended(ended)
+
+    def _trial_defaults(self, task: str, base: str) -> dict[str, str]:
+        """Return the sections of conf/base that a trial of this base has, complete as the trial's own are."""
+        if (task, base) not in self._resolved:
+            self._resolved[task, base] = resolved_sections(self._defaults.get(task, {}), task, base)
+        return self._resolved[task, base]
+
+    def _keep_model(self, arm: Arm, kind: str, path: Path) -> None:
+        """Announce an arm's models; best weights that are the last ones are no second model."""
+        kept = Kept.of(arm.task, arm.name, kind, path=path, described=described(path))
+        found = self._kept.setdefault((arm.task, arm.name), {})
+        found[kind] = kept
+        if "model" not in found:
+            return
+        for one in [one for one in found.values() if one is kept or kind == "model"]:
+            if one.kind != "model" and one.step == found["model"].step:
+                del found[one.kind]
+                continue
+            tags = self._model_tags(one)
+            self._with_run(arm, partial(self._runs.open_model, kept=one, tags=tags))
+            if one.metric:
+                self._with_run(
+                    arm,
+                    partial(
+                        self._runs.log_scores,
+                        scores={f"validation/{one.metric}": one.value},
+                        model=one.name,
+                        step=one.step,
+                    ),
+                )
+
+    def _model_tags(self, kept: Kept) -> dict[str, str]:
+        own = {"task": kept.task, "arm": kept.arm, "kept": kept.kind}
+        return {**own, **self._tags, "data": self._digests.get(kept.task, "")}
+
+    def _log_at_end(self) -> None:
+        """Log what imports much, or is complete only now that no node runs: the models, and the files of the rows."""
+        for arm in self._arms.values():
+            rows = self._path(f"{arm.label}.metric_rows") if arm.trainer and arm.is_open else None
+            if rows is not None and rows.is_file():
+                self._runs.log_file(arm.label, path=rows)
+        for key, frames in self._frames.items():
+            self._with_run(
+                self._arms[key],
+                partial(
+                    self._runs.log_pictures,
+                    draw=partial(draw_frames, frames, task=key[0], arm=key[1]),
+                ),
+            )
+        metrics: dict[str, str] = {}
+        for key, found in self._kept.items():
+            for kept in found.values() if "model" in found else ():
+                metrics |= {kept.task: kept.metric} if kept.metric else {}
+                tags = self._model_tags(kept)
+                self._with_run(
+                    self._arms[key], partial(self._runs.close_model, kept=kept, tags=tags)
+                )
+        for task, metric in metrics.items():
+            self._runs.crown(task, metric=metric, data=self._digests.get(task, ""))
+
+    def _tell(self, answer: Answer, *, is_grid: bool) -> None:
+        """Name the parent by the answers of its tasks, and describe it with them; of a grid, log the primary metric."""
         if self._runs is None:
             return
         self._told.append(answer)
         # The list of runs shows the first 20 letters of a name.
         command = answer.task if self._name == "__default__" else self._name
         values = "; ".join(one.short for one in self._told)
-        name = f"{command} {values} · seed {answer.seeds[0]}"
-        tags = {"verdict": ", ".join(one.verdict for one in self._told)}
+        seeds = (
+            f"seed {answer.seeds[0]}" if len(answer.seeds) == 1 else f"{len(answer.seeds)} seeds"
+        )
         notes = "\n\n".join(one.markdown for one in self._told)
-        self._runs.describe(PARENT, name, {**tags, "mlflow.note.content": notes})
+        primary = {
+            sanitise(f"{where}/{self._prefix(one.task)}{one.primary.metric}"): value
+            for one in self._told
+            for where, value in (
+                (one.split, one.primary.after),
+                ("difference", one.primary.difference),
+            )
+        }
+        tags = {
+            "verdict": ", ".join(one.verdict for one in self._told),
+            "columns": ",".join(primary),
+        }
+        self._runs.describe(
+            PARENT, f"{command} {values} · {seeds}", {**tags, "mlflow.note.content": notes}
+        )
+        if is_grid:
+            known = {name: value for name, value in primary.items() if value is not None}
+            self._runs.log_scores(PARENT, known)
 
     def _log_input(self, name: str, data: Any) -> None:
         """Log the digest of input data to the parent and to each arm of its task, whose nodes read it through others."""
@@ -436,6 +653,7 @@ class Tracker:
             return
         source = str(self._path(name) or "memory")
         task = name.partition(".")[0]
+        self._digests[task] = digest
         for owner in (None, *(arm for arm in self._arms.values() if arm.task == task)):
             if (seen := (owner.label if owner else "", name)) not in self._inputs:
                 self._inputs.add(seen)
@@ -446,12 +664,11 @@ class Tracker:
     def _log_file(self, name: str, data: Any, *, arm: Arm | None) -> None:
         if matches(name, self._config.artifacts) and (path := self._path(name)) and path.exists():
             self._with_run(arm, partial(self._runs.log_file, path=path))
-        if (
-            matches(name, self._config.models)
-            and (path := self._path(name))
-            and can_be_served(path)
-        ):
-            self._served.append((arm, path))
+        if matches(name, self._config.models) and arm and (path := self._path(name)):
+            if can_be_served(path) and not is_stage(arm):
+                self._keep_model(arm, name.rpartition(".")[2], path)
+            elif path.exists():
+                self._with_run(arm, partial(self._runs.log_file, path=path))
         if matches(name, self._config.tables) and isinstance(data, pd.DataFrame):
             self._with_run(
                 arm,

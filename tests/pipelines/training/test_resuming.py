@@ -36,7 +36,7 @@ HOW: dict[str, tuple[Any, float]] = {
 WHAT: dict[str, Any] = {
     "precision": "bf16", "float32_products": "ieee", "batch_size": 3, "group_size": 3, "encoder_refresh": "every_epoch",
     "temperature": CONSTANT | {"start": 0.5, "end": 0.5}, "optimizer": {"weight_decay": 0.5}, "validate_every_epochs": 2,
-    "validation_samples": 3,
+    "validation_samples": 3, "keep": "best",
 }  # fmt: skip
 
 

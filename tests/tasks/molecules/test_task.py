@@ -234,6 +234,7 @@ def test_validation_counts_different_molecules_among_the_valid_ones(monkeypatch:
     assert found["molecule/validity"] == len(valid) / len(smiles)
     assert found["molecule/uniqueness"] == len(set(valid)) / len(valid)
     assert found["molecule/novelty"] == len(set(valid) - data.examples.known("train")) / len(set(valid))
+    assert found[task.validated_by] == len(set(valid) - data.examples.known("train")) / len(smiles)
 
 
 def test_a_validation_of_unequal_batches_is_the_mean_over_its_prompts() -> None:

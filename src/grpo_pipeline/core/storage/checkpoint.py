@@ -146,6 +146,7 @@ class Checkpoint:
         replay: content of the replay buffer, or None.
         coefficients: numbers that training adapts, by name.
         frames: "<step>/<name>" -> what a few examples looked like to the policy after so many steps, for an animation.
+        best: tensors of the policy at its best validation; empty where that is now, or none was kept.
         folder: where it was read; "" before it was written.
     """
 
@@ -161,6 +162,7 @@ class Checkpoint:
     frozen_reference: str | None = None
     code: Mapping[str, str] = field(default_factory=dict)
     frames: Mapping[str, Tensor] = field(default_factory=dict, repr=False)
+    best: Mapping[str, Tensor] = field(default_factory=dict, repr=False)
     folder: str = ""
 
     @property
@@ -190,6 +192,7 @@ def snapshot(
     extra: Mapping[str, str] | None = None,
     generators: Mapping[str, torch.Generator] | None = None,
     frames: Mapping[str, Tensor] | None = None,
+    best: Mapping[str, Tensor] | None = None,
 ) -> Checkpoint:
     """Copy the state as it is now; later training does not change the copy.
 
@@ -202,6 +205,7 @@ def snapshot(
         extra: free text by name.
         generators: named generators whose streams go on across steps.
         frames: what an animation shows, "<step>/<name>" -> tensor; they are not copied.
+        best: tensors of the policy at its best validation; they are not copied.
 
     Raises:
         CheckpointError: if a coefficient is not finite.
@@ -229,6 +233,7 @@ def snapshot(
         frozen_reference=None if state.reference is None else frozen_reference,
         code=dict(code or {}),
         frames=dict(frames or {}),
+        best=dict(best or {}),
     )
 
 
@@ -319,7 +324,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
         "reference": checkpoint.reference,
     }
     parts["replay"] = None if replay is None else replay.tensors
-    parts["frames"] = checkpoint.frames or None
+    parts["frames"], parts["best"] = checkpoint.frames or None, checkpoint.best or None
     header = {
         "format": FORMAT,
         "progress": dict(checkpoint.progress),
@@ -373,6 +378,7 @@ def load_checkpoint(folder: Path) -> Checkpoint:
             frozen_reference=header["frozen_reference"],
             code=header["code"],
             frames=tensors.get("frames", {}),
+            best=tensors.get("best", {}),
             folder=str(folder),
         )
     except (CorruptFolderError, KeyError, TypeError, AttributeError) as error:

@@ -9,6 +9,7 @@ import pandas as pd
 
 from grpo_pipeline.pipelines.evaluation.budget import budget_sentences, read_budget
 from grpo_pipeline.pipelines.params import EvaluationParams
+from grpo_pipeline.pipelines.training.best import KEPT
 from grpo_pipeline.runs.progress import track
 from grpo_pipeline.statistics.alignment import (
     Rules,
@@ -91,6 +92,36 @@ def unscored_sentences(unscored: Unscored) -> Iterator[str]:
 Estimates = dict[str, Estimate]
 
 
+def best_validation(rows: pd.DataFrame) -> dict[str, Any] | None:
+    """Return after which step an arm's weights were best on the validation split, and what they and the last ones had there.
+
+    Args:
+        rows: metric rows of an arm (docs/metrics.md). They say which weights were kept.
+
+    Returns:
+        ``metric``, ``kind`` (which model the best weights are), ``best`` and ``last``, these with ``step`` (steps done) and
+        ``value``; None where no best weights were kept.
+    """
+    starts = tuple(KEPT.values())
+    names = [
+        name for name in map(str, rows) if name.startswith(starts) and rows[name].notna().any()
+    ]
+    if not names:
+        return None
+    kind, _, metric = names[0].partition("/")
+    validated = rows[rows["split"] == "val"]
+    found = {"best": validated[validated[names[0]].notna()], "last": validated}
+    return {"metric": metric, "kind": kind} | {
+        which: {"step": int(one["step"].iloc[-1]) + 1, "value": as_known(one[metric].iloc[-1])}
+        for which, one in found.items()
+    }
+
+
+def as_known(value: float) -> float | None:
+    """Return a finite value, else None."""
+    return float(value) if np.isfinite(value) else None
+
+
 def compare(
     arms: Mapping[str, pd.DataFrame],
     params: EvaluationParams,
@@ -162,6 +193,9 @@ def compare(
     document["arm_verdicts"] = verdicts(document["own_minus_arms"], suite.metrics, suite.judged)
     if budgets:
         document["training"] = {arm: budget.document() for arm, budget in budgets.items()}
+    kept = {arm: best for arm in budgets if (best := best_validation(training[arm])) is not None}
+    if kept:
+        document["best_validation"] = kept
     if params.not_run is not None:
         document["not_run"] = params.not_run
     if suite.bar is not None:
@@ -224,7 +258,7 @@ def bar_sections(
         own = {name: scores[arm][rule][name] for name in bar.metrics}
         gaps[arm] = {name: entries(differences(own, other)) for name, other in others.items()}
         values[arm] = {
-            name: {metric: _known(other[metric].value) for metric in bar.metrics}
+            name: {metric: as_known(other[metric].value) for metric in bar.metrics}
             for name, other in others.items()
         }
     judged = judge_bar(
@@ -243,10 +277,6 @@ def bar_sections(
         if bar.start in tables[arm]
     }
     return {"moved": moved, "bar": judged}
-
-
-def _known(value: float) -> float | None:
-    return value if np.isfinite(value) else None
 
 
 def check_arms(arms: Mapping[str, pd.DataFrame], params: EvaluationParams) -> None:

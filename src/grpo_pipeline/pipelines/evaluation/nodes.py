@@ -142,6 +142,7 @@ OF_TRAINING = (
     "training",
     "calibration",
     "inputs",
+    "validation",
 )  # sections of a model's description that say how it was made
 
 

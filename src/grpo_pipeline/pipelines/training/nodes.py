@@ -27,6 +27,7 @@ from grpo_pipeline.pipelines.step.collect import (
     compute_rewards,
     credit_samples,
 )
+from grpo_pipeline.pipelines.training.best import BestSoFar
 from grpo_pipeline.pipelines.training.loader import (
     BatchLoader,
     LoadedBatch,
@@ -274,8 +275,10 @@ def train(
         sentence = "%s.max_steps = %d: training ends at step %d of the %d steps of %d epochs"
         numbers = (training.max_steps, state.total_steps, whole, training.epochs)
         logger.info(sentence, sections["training"], *numbers)
-    before = resume_from.frames if state.step and isinstance(resume_from, Checkpoint) else {}
+    goes_on = state.step > 0 and isinstance(resume_from, Checkpoint)
+    before = resume_from.frames if goes_on and isinstance(resume_from, Checkpoint) else {}
     film = Film(task, data, training, state, before)
+    best = BestSoFar(task, training, resume_from if goes_on else NoCheckpoint(""))
     data = data_of_arm(algorithm, task, data)
     if state.reference is not None and algorithm.reference.update == "frozen":
         with network_precision(state):
@@ -297,6 +300,7 @@ def train(
             state, rows = loop.step(state, batches.take(state))
             pending += rows
             film.take(state)
+            best.take(state, rows)
             # The reward, or the loss of an arm whose samples nobody scored.
             values = (
                 {"reward": rows[0]["reward/mean"]}
@@ -311,7 +315,7 @@ def train(
             if saves or state.step % training.log_every_steps == 0:
                 yield (
                     pending,
-                    loop.checkpoint(state, parameters, frozen_reference, film.frames)
+                    loop.checkpoint(state, parameters, frozen_reference, film.frames, best)
                     if saves
                     else False,
                 )
@@ -355,17 +359,19 @@ class _Loop:
         parameters: Mapping[str, Any],
         frozen_reference: str | None,
         frames: Mapping[str, Tensor],
+        best: BestSoFar,
     ) -> Checkpoint:
-        """Copy the state with the position in the data order."""
+        """Copy the state with the position in the data order, and the best weights so far."""
         position = {"position": state.step % self._per_epoch, "total_steps": state.total_steps}
         code = code_version()
         return snapshot(
             state,
-            progress=position,
+            progress={**position, **best.scores},
             parameters=parameters,
             code=code,
             frozen_reference=frozen_reference,
             frames=frames,
+            best=best.stored(state),
         )
 
 
@@ -404,8 +410,11 @@ def export_model(
     trained = _trained(checkpoint)
     policy = task.build_policy(0)
     policy.load_state_dict(dict(trained.policy))
-    config = task.describe(policy) | {"training": dict(trained.progress)}
+    counters = {name: one for name, one in trained.progress.items() if isinstance(one, int)}
+    config = task.describe(policy) | {"training": counters}
     fitted: dict[str, Any] = {} if calibration is None else {"calibration": dict(calibration)}
+    if (score := trained.progress.get("validated", {})).get("step") == counters["step"]:
+        fitted["validation"] = dict(score)
     beside: dict[str, Mapping[str, Tensor]] = {}
     if data is not None and isinstance(task, KnowsInputs):
         familiarity = task.describe_inputs(policy, data)
@@ -413,18 +422,46 @@ def export_model(
             familiarity.told.model_dump(mode="json"),
             familiarity.tensors(),
         )
-    folders = task.model_folders(policy) if isinstance(task, HasFolders) else {}
     return ModelWeights(
-        tensors=trained.policy, config=config | fitted, beside=beside, folders=folders
+        tensors=trained.policy,
+        config=config | fitted,
+        beside=beside,
+        folders=_folders(task, policy),
     )
 
 
+def export_best(
+    seed: int, task: Task, data: Any, checkpoint: Checkpoint | NoCheckpoint, model: ModelWeights
+) -> ModelWeights:
+    """Return the weights of the best validation, calibrated by themselves; where they are the last ones, their model."""
+    last = _trained(checkpoint)
+    best = at_best(last)
+    if best.progress["step"] == last.progress["step"]:
+        built = task.build_policy(0)
+        built.load_state_dict(dict(model.tensors))
+        return replace(model, folders=_folders(task, built))
+    return export_model(task, best, calibrate(seed, task, data, best), data)
+
+
+def _folders(task: Task, policy: Any) -> Mapping[str, Any]:
+    return task.model_folders(policy) if isinstance(task, HasFolders) else {}
+
+
+def at_best(checkpoint: Checkpoint) -> Checkpoint:
+    """Return the checkpoint as it was at its best validation, as far as a model is made of it."""
+    if (score := checkpoint.progress.get("best")) is None:
+        return checkpoint
+    progress = {**checkpoint.progress, "step": score["step"], "validated": score}
+    return replace(checkpoint, policy=checkpoint.best or checkpoint.policy, progress=progress)
+
+
 def _trained(checkpoint: Checkpoint | NoCheckpoint) -> Checkpoint:
+    """Return a checkpoint as the arm's model is made of it: the last weights, or with ``keep: best`` the best ones."""
     if isinstance(checkpoint, NoCheckpoint):
         raise ValueError(
             f"a checkpoint must be in {checkpoint.folder}, got nothing there; train the arm first"
         )
-    return checkpoint
+    return at_best(checkpoint) if checkpoint.progress.get("keep") == "best" else checkpoint
 
 
 def predict(

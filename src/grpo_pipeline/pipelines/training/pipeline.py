@@ -17,7 +17,9 @@ from grpo_pipeline.pipelines.step.pipeline import create_pipeline as create_step
 from grpo_pipeline.pipelines.training import nodes
 
 
-def create_pipeline(task: str, arm: str, *, own: Collection[str] = ()) -> Pipeline:
+def create_pipeline(
+    task: str, arm: str, *, own: Collection[str] = (), keeps_both: bool = True
+) -> Pipeline:
     """Wire one arm under the namespace ``<task>.<arm>``.
 
     Shared with the other arms: ``<task>.task``, ``<task>.data``, ``params:<task>.training``, ``params:seed`` and
@@ -27,6 +29,7 @@ def create_pipeline(task: str, arm: str, *, own: Collection[str] = ()) -> Pipeli
         task: prefix of the catalogue names.
         arm: its name.
         own: sections of parameters that it has for itself: ``training``, its loop; with any other, ``<task>.<arm>.task``.
+        keeps_both: whether the best weights become a model of their own beside the last ones (``training.keep``).
     """
     sections = {
         "algorithm": f"{task}.{arm}.algorithm",
@@ -38,8 +41,16 @@ def create_pipeline(task: str, arm: str, *, own: Collection[str] = ()) -> Pipeli
     develop = Node(
         nodes.develop, ["checkpoint"], "frames", name="develop_frames", namespace="results"
     )
+    best = Node(
+        nodes.export_best,
+        ["params:seed", "task", "data", "checkpoint", "model"],
+        "best",
+        name="export_best",
+        namespace="export",
+    )
     return Pipeline(
-        _training({**sections, "task": task}) + Pipeline([predict, develop]),
+        _training({**sections, "task": task})
+        + Pipeline([predict, develop, *([best] if keeps_both else [])]),
         namespace=f"{task}.{arm}",
         inputs=shared_inputs(task, own),
         parameters={

@@ -56,6 +56,7 @@ SPEC = TaskSpec(
         },
         clusters="patient",
     ),
+    pictures="grpo_pipeline.pipelines.data.attention.image_sheet:draw_frames",
     outputs={
         "heatmap": "heatmap",
         "prompted_mask": "prompted mask",

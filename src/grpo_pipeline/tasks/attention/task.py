@@ -134,6 +134,11 @@ class AttentionTask(BaseTask):
         """Whether a core is the same prompt in every batch: not where augmentation moves it."""
         return self.augmentation is None or not self.augmentation.moves
 
+    @property
+    def validated_by(self) -> str:
+        """The AUROC of the validation pictures, as the test split is judged by."""
+        return "auroc"
+
     def with_sections(self, sections: Mapping[str, Any], *, path: str) -> Self:
         """Return the task of an arm with sections of its own.
 

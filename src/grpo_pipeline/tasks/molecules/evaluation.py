@@ -329,8 +329,8 @@ def validate(
 
     Keys: ``reward/mean``, ``reward/<component>/mean`` (NaN where nothing could be measured), ``molecule/validity``,
     ``molecule/uniqueness`` (different among valid ones), ``molecule/novelty`` (not in the training split, among different ones;
-    both NaN without a valid one) and ``x0/loss`` (nats). Drawn at ``molecules.sampling.temperature``, with the same noise
-    whenever it is called.
+    both NaN without a valid one), ``molecule/vun`` (valid, different and novel, among all) and ``x0/loss`` (nats). Drawn at
+    ``molecules.sampling.temperature``, with the same noise whenever it is called.
     """
     rows = choose_prompts(rows, task.sampling.prompts, seed=seed)
     found: dict[str, list[torch.Tensor]] = {}
@@ -360,4 +360,5 @@ def _variety(smiles: list[str], known: frozenset[str]) -> dict[str, float]:
         "molecule/validity": len(valid) / len(smiles),
         "molecule/uniqueness": len(different) / len(valid) if valid else np.nan,
         "molecule/novelty": len(different - known) / len(different) if different else np.nan,
+        "molecule/vun": len(different - known) / len(smiles),
     }

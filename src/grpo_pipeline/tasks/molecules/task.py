@@ -212,6 +212,11 @@ class MoleculeTask(BaseTask):
         return False
 
     @property
+    def validated_by(self) -> str:
+        """The share of valid, unique and novel molecules, as the test split is judged by; rewards may differ between arms."""
+        return "molecule/vun"
+
+    @property
     def shown_temperature(self) -> float:
         """Temperature of validation and evaluation."""
         return self.sampling.temperature

@@ -5,6 +5,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from sklearn.metrics import roc_auc_score
 from tiny_attention import GRID, SIZE, make_data, make_examples, make_task, shake
 from torch import Tensor
 
@@ -211,16 +212,26 @@ def test_validate_measures_the_gain_over_uniform_points(seen: list[tuple[Tensor,
     task, data = make_task(patch_size=4), make_data()
     untrained = task.build_policy(0)
     numbers = task.validate(untrained, data, ROWS, seed=0, n_samples=3)
-    assert set(numbers) == {"reward/mean", "reward/gain_over_uniform", "lesion_hit", "uniform_hit"}
+    assert set(numbers) == {"reward/mean", "reward/gain_over_uniform", "lesion_hit", "uniform_hit", "auroc"}
     # An untrained policy is uniform and draws from the same generator: the very same points.
     assert numbers["reward/gain_over_uniform"] == 0.0
     assert numbers["lesion_hit"] == numbers["uniform_hit"]
     benign = task.validate(untrained, data, ROWS[::2], seed=0, n_samples=3)
-    assert set(benign) == {"reward/mean", "reward/gain_over_uniform"}  # without a lesion there is nothing to hit
+    assert set(benign) == {"reward/mean", "reward/gain_over_uniform"}  # without a lesion there is nothing to hit, or to rank
     seen.clear()
     monkeypatch.setattr(point_rules, "BATCH_SIZE", 1)
     task.validate(untrained, data, ROWS, seed=0, n_samples=3)
     assert len({tuple(actions.flatten().tolist()) for actions, _ in seen}) == len(ROWS)  # each batch has its own noise
+
+
+def test_the_validated_auroc_is_of_the_mean_probability_of_the_sets(seen: list[tuple[Tensor, Outcomes]]):
+    task, data, rows = make_task(patch_size=4), make_data(), np.array([9, 10, 11, 12, 13, 14])
+    seen.clear()
+    found = task.validate(make_policy(task), data, rows, seed=2, n_samples=3)
+    [prob] = [outcomes.class_logits.sigmoid().mean(1) for _, outcomes in seen[:1]]  # of the policy; then the uniform points
+    assert len({*prob.tolist()}) == len(rows)
+    label = data.examples.table["label"].to_numpy()[rows]
+    assert found[task.validated_by] == pytest.approx(roc_auc_score(label, prob.numpy()))
 
 
 def test_a_validation_of_unequal_batches_is_the_mean_over_cores(monkeypatch: pytest.MonkeyPatch):

@@ -69,6 +69,7 @@ def compare(grpo, supervised) -> dict:
     return {
         "task": "attention",
         "control": "supervised",
+        "baseline_arm": "grpo",
         "split": "test",
         "n": {"examples": 2, "clusters": 2, "cluster": "patient_id"},
         "arms": {

@@ -15,6 +15,7 @@ from torch.nn.functional import adaptive_avg_pool2d
 
 from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.runs.progress import track
+from grpo_pipeline.statistics.weighted import auroc
 from grpo_pipeline.tasks.attention.batch import (
     AttentionBatch,
     AttentionContext,
@@ -147,8 +148,9 @@ def validate(
     seed: int,
     n_samples: int,
 ) -> dict[str, float]:
-    """Return the mean reward, its gain over uniform points and the hit rate, on held-out cores; with stops the points used.
+    """Return reward, its gain over uniform points, hit rate and AUROC, on held-out cores; with stops the points used.
 
+    The AUROC is of the pictures, by the mean probability of their sets, and left out where they are all of one class.
     Where the task draws masks, the Dice coefficient of the policy's, too; it reads the outlines and decides nothing.
     """
     totals: dict[str, list[np.ndarray]] = {
@@ -161,6 +163,7 @@ def validate(
         totals["points_used"] = []
     if task.segments:
         totals["dice"] = []
+    probs: list[np.ndarray] = []
     for batch, context, lesion in evaluation_batches(task, policy, data, rows):
         rewards, hits = {}, {}
         for proposal in ("policy", "uniform"):
@@ -178,6 +181,8 @@ def validate(
                 .numpy()
             )
             hits[proposal] = lesion_share(rollouts.actions, lesion)
+            if proposal == "policy":
+                probs.append(outcomes.class_logits.sigmoid().mean(1).double().cpu().numpy())  # [P]
             if proposal == "policy" and outcomes.segmentation_logits is not None:
                 masks = segmentation.resize_masks(
                     outcomes.segmentation_logits, data.examples.image_size
@@ -193,7 +198,10 @@ def validate(
         totals["lesion_hit"].append(hits["policy"])
         totals["uniform_hit"].append(hits["uniform"])
     values = {name: np.concatenate(parts) for name, parts in totals.items()}
-    return {name: float(np.nanmean(v)) for name, v in values.items() if np.isfinite(v).any()}
+    means = {name: float(np.nanmean(v)) for name, v in values.items() if np.isfinite(v).any()}
+    is_positive = data.examples.table["label"].to_numpy()[rows] == 1
+    area = float(auroc(np.concatenate(probs), is_positive, np.ones((1, len(rows))))[0])
+    return means | ({"auroc": area} if np.isfinite(area) else {})
 
 
 def _rows(

@@ -4,6 +4,8 @@ They are read from the square image that the model sees, inside the rectangle th
 every image, so that a change of brightness alone does not reach it; a person would still want to know.
 """
 
+from typing import Any
+
 import numpy as np
 import torch
 from PIL import Image
@@ -76,13 +78,29 @@ def describe_rows(
     seen, features = [], []
     for start in range(0, len(rows), BATCH_SIZE):
         some = rows[start : start + BATCH_SIZE]
-        seen += [look(data.examples, row) for row in some]
+        seen += [looked_at(data.examples, int(row)) for row in some]
         features.append(pooled_features(task.encode(policy, task.make_batch(data, some)).features))
     groups = {
         name: np.array([one[name] for one in seen]).reshape(len(rows), len(GROUPS[name]))
         for name in GROUPS
     }
     return groups | {FEATURES: np.concatenate(features) if features else np.empty((0, 0))}
+
+
+# The images that were looked at last, and what was seen by row: models of several arms are exported in one run.
+_of: tuple[Any, Any] = (None, None)
+_looks: dict[int, dict[str, np.ndarray]] = {}
+
+
+def looked_at(examples: Examples, row: int) -> dict[str, np.ndarray]:
+    """Look at an image once for all models that are exported: what is seen does not depend on weights."""
+    global _of
+    if _of[0] is not examples.images or _of[1] is not examples.region:
+        _of = examples.images, examples.region
+        _looks.clear()
+    if row not in _looks:
+        _looks[row] = look(examples, row)
+    return _looks[row]
 
 
 def pooled_features(features: Tensor) -> np.ndarray:
