@@ -60,8 +60,7 @@ create_venv = { $(1) -m venv $(2) >/dev/null 2>&1 || \
 run: $(STAMP)  ## prepare, train, evaluate and report: kedro run
 	@[ -z "$(ENV)" ] || [ -d "conf/$(ENV)" ] || \
 	  { echo "ENV must name a folder of conf/, got $(ENV); take one of:$$(cd conf && printf ' %s' */)" >&2; exit 1; }
-	@GRPO_GRAPH=follows $(KEDRO) run $(RUN_FLAGS)
-	@$(PY) docs/pipeline_graph.py build $(SITE) $(if $(ENV),--env "$(ENV)")
+	@$(KEDRO) run $(RUN_FLAGS)
 
 test: $(STAMP)  ## run the whole test suite, a process per core; ARGS="-m 'not slow' -k losses" for a part
 	@$(PY) -m pytest -n logical --maxprocesses 8 --dist loadfile --no-loadscope-reorder $(ARGS)
@@ -85,8 +84,9 @@ viz-build: $(STAMP)  ## write the pipeline graph as a static site: data/08_repor
 	@$(PY) docs/pipeline_graph.py build $(SITE) $(if $(ENV),--env "$(ENV)")
 	@echo "The pipeline graph is in $(SITE); look at it with: $(PY) -m http.server 8000 -d $(SITE)"
 
-screenshot: viz-build  ## take docs/images/pipeline.png from the static site, with headless Chromium
-	@$(PY) docs/pipeline_graph.py picture $(SITE) docs/images/pipeline.png $(ARGS)
+screenshot: viz-build  ## take docs/images/pipeline.png and arm.png from the static site, with headless Chromium
+	@$(PY) docs/pipeline_graph.py picture $(SITE) docs/images/pipeline.png
+	@$(PY) docs/pipeline_graph.py picture $(SITE) docs/images/arm.png --box attention-train_grpo --size 1300x1400
 
 screenshots: screenshot  ## take every picture of docs/images: graph, pages and MLflow of the last runs
 	@$(PY) docs/screenshots.py $(ARGS)

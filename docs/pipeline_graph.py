@@ -1,15 +1,17 @@
 """Write the pipeline graph as a static site, and take a picture of it.
 
     python docs/pipeline_graph.py build data/08_reporting/viz
-    python docs/pipeline_graph.py picture data/08_reporting/viz docs/images/pipeline.png --pipeline __default__ --size 1800x950
+    python docs/pipeline_graph.py picture data/08_reporting/viz docs/images/pipeline.png --pipeline __default__ --size 1680x1050
 
 The site is Kedro-Viz's own build, previews included, without the links to web fonts: it loads nothing from elsewhere and works
-from any file server. A page whose pipeline is one box, that of its task, opens with this box unfolded. Previews of
-tables of patients are left out of it unless --patients asks for them. The picture is what the site shows when it opens, taken
-by headless Chromium from such a server, started for the purpose on a free local port.
+from any file server. It has 8 MB at most: Kedro-Viz itself is packed, a pipeline that is a part of another one is left out, and
+so are the largest previews where they are too many. Previews of tables of patients are left out of it unless --patients asks for
+them. The picture is what the site shows when it opens, or with --box what is in one box, taken by headless Chromium from such a
+server, started for the purpose on a free local port.
 """
 
 import argparse
+import gzip
 import json
 import os
 import re
@@ -27,6 +29,15 @@ ROOT = Path(__file__).resolve().parents[1]
 WEB_FONTS = re.compile(r"\s*<link\s[^>]*//fonts\.[^>]*>")
 TRACKERS = ("heap.load", "heapanalytics", "googletagmanager")
 START_PAGE = "start.html"
+LIMIT = 8_000_000  # bytes of the site
+SCRIPT = re.compile(r'<script type="module"[^>]*src="\./(assets/index-[^"]+\.js)"></script>')
+# Unpacks Kedro-Viz; its hints of new features lie over the graph.
+LOADER = """<script type="module">
+localStorage.KedroViz ??= '{"showFeatureHints":false}';
+const packed = (await fetch("./%s")).body.pipeThrough(new DecompressionStream("gzip"));
+const script = new Blob([await new Response(packed).blob()], {type: "text/javascript"});
+await import(URL.createObjectURL(script));
+</script>"""
 # Columns of the project's own tables that tell of a patient, and the data set whose columns have the user's names.
 PATIENT_COLUMNS = {
     "patient_id",
@@ -68,11 +79,11 @@ def build_site(
         raise RuntimeError(
             f"the built page must hold no tracking script, got {found}; set consent: false in .telemetry"
         )
-    index.write_text(page, encoding="utf-8")
-    for shown in (built / "api" / "main", *(built / "api" / "pipelines").iterdir()):
-        unfold_outermost(shown)
+    index.write_text(pack_script(built, page), encoding="utf-8")
+    drop_parts(built)
     if not with_patients:
         drop_patient_tables(built, PATIENT_COLUMNS | own_columns(project, env))
+    drop_large_previews(built)
     if target.exists():
         shutil.rmtree(target)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -115,33 +126,104 @@ def drop_patient_tables(site: Path, patient_columns: Collection[str] = PATIENT_C
     return dropped
 
 
-def unfold_outermost(page: Path) -> None:
-    """Put what is in the one box around everything, the task, into the place of that box, as after a click on it.
+def pack_script(site: Path, page: str) -> str:
+    """Pack Kedro-Viz, drop what only diagrams in Mermaid would load of it, and return the page that opens it.
 
-    Nothing else changes: every node, arrow and layer of the page stays.
+    Raises:
+        RuntimeError: if the page loads Kedro-Viz otherwise.
     """
-    content = json.loads(page.read_text(encoding="utf-8"))
-    boxes = content["modular_pipelines"]
-    shown = boxes["__root__"]["children"]
-    outermost = [child for child in shown if child["type"] == "modularPipeline"]
-    if len(outermost) != 1:
-        return
-    box = outermost[0]["id"]
-    boxes["__root__"]["children"] = [child for child in shown if child["id"] != box] + boxes.pop(
-        box
-    )["children"]
-    content["nodes"] = [node for node in content["nodes"] if node["id"] != box]
-    content["edges"] = [
-        edge for edge in content["edges"] if box not in (edge["source"], edge["target"])
-    ]
-    page.write_text(json.dumps(content), encoding="utf-8")
+    if (found := SCRIPT.search(page)) is None:
+        raise RuntimeError(
+            "index.html must load one script assets/index-….js, got none; look at what Kedro-Viz builds"
+        )
+    script = site / found[1]
+    packed = script.with_suffix(".packed")  # a name that no server unpacks by itself
+    packed.write_bytes(gzip.compress(script.read_bytes(), mtime=0))
+    for path in script.parent.glob("*.js"):
+        path.unlink()
+    return page.replace(found[0], LOADER % packed.relative_to(site).as_posix())
 
 
-def start_page(pipeline: str, *, theme: str, is_expanded: bool) -> str:
-    """Return a page that tells Kedro-Viz how to show itself (it remembers that in the browser) and then opens it."""
-    state = {"theme": theme, "showFeatureHints": False, "expandAllPipelines": is_expanded}
-    address = f"/?pid={pipeline}" + ("&expandAllPipelines=true" if is_expanded else "")
-    return f"<script>localStorage.setItem('KedroViz', JSON.stringify({json.dumps(state)}));location.replace('{address}')</script>"
+def drop_parts(site: Path) -> None:
+    """Leave out the pipelines whose nodes are all in another one, and what is told of nodes of no pipeline."""
+    pages = {
+        path.name: json.loads(path.read_text("utf-8"))
+        for path in (site / "api" / "pipelines").iterdir()
+    }
+    tasks = {
+        name: {node["id"] for node in page["nodes"] if node["type"] == "task"}
+        for name, page in pages.items()
+    }
+    kept: list[str] = []
+    first = json.loads((site / "api" / "main").read_text("utf-8"))["selected_pipeline"]
+    for name in sorted(pages, key=lambda name: (-len(tasks[name]), name != first, name)):
+        if not any(tasks[name] <= tasks[other] for other in kept):
+            kept.append(name)
+    shown = set()
+    for path in (site / "api" / "main", *(site / "api" / "pipelines").iterdir()):
+        if path.name not in (*kept, "main"):
+            path.unlink()
+            continue
+        page = pages[first if path.name == "main" else path.name]
+        page["pipelines"] = [pipeline for pipeline in page["pipelines"] if pipeline["id"] in kept]
+        for node in page["nodes"]:
+            node["pipelines"] = [name for name in node["pipelines"] if name in kept]
+            if node.get("parameters"):  # api/nodes has them, too, and Kedro-Viz shows those
+                node["parameters"] = {}
+        shown |= {node["id"] for node in page["nodes"]}
+        _write(path, page)
+    for path in (site / "api" / "nodes").iterdir():
+        if path.name in shown:
+            _write(path, json.loads(path.read_text("utf-8")))
+        else:
+            path.unlink()
+
+
+def drop_large_previews(site: Path, limit: int = LIMIT) -> list[str]:
+    """Leave out the largest previews of data until the site has at most ``limit`` bytes; says which, and returns their files."""
+    size = sum(path.stat().st_size for path in site.rglob("*") if path.is_file())
+    dropped = []
+    for path in sorted((site / "api" / "nodes").iterdir(), key=lambda path: -path.stat().st_size):
+        if size <= limit:
+            break
+        node = json.loads(path.read_text("utf-8"))
+        if node.get("preview"):
+            size -= path.stat().st_size
+            _write(path, node | {"preview": None, "preview_type": None})
+            size += path.stat().st_size
+            dropped.append(str(node.get("filepath") or path.name))
+    if dropped:
+        print(
+            f"The site has no preview of {', '.join(dropped)}: with them it would have more than {limit} bytes."
+        )
+    return dropped
+
+
+def _write(path: Path, content: object) -> None:
+    path.write_text(
+        json.dumps(content, separators=(",", ":"), ensure_ascii=False), encoding="utf-8"
+    )
+
+
+START = """<body style="margin:0"><script>
+localStorage.KedroViz = JSON.stringify({theme: %(theme)s, showFeatureHints: false});
+</script><iframe src=%(address)s style="border:0;width:%(width)spx;height:%(height)spx"></iframe><script>
+const box = %(box)s, wait = setInterval(() => {
+  const found = box && frames[0].document.querySelector(`.pipeline-node[data-id="${box}"]`);
+  if (found) found.dispatchEvent(new MouseEvent("click", {bubbles: true}));
+  if (found || !box) clearInterval(wait);
+}, 500)</script>"""
+
+
+def start_page(pipeline: str, *, theme: str, box: str, size: str) -> str:
+    """Return a page that opens Kedro-Viz in this size, and a box, if one is named, as a click on it does.
+
+    The window of a headless browser has its full height only when the picture is taken, after Kedro-Viz has chosen its scale.
+    """
+    address, (width, height) = f"/?pid={pipeline}" + (f"&fid={box}" if box else ""), size.split("x")
+    texts = {"theme": theme, "address": address, "box": box}
+    quoted = {name: json.dumps(text) for name, text in texts.items()}
+    return START % {**quoted, "width": width, "height": height}
 
 
 class QuietHandler(SimpleHTTPRequestHandler):
@@ -152,9 +234,9 @@ class QuietHandler(SimpleHTTPRequestHandler):
 
 
 def take_picture(
-    site: Path, picture: Path, *, pipeline: str, size: str, theme: str, is_expanded: bool
+    site: Path, picture: Path, *, pipeline: str, size: str, theme: str, box: str = ""
 ) -> None:
-    """Open ``pipeline`` of the static site in headless Chromium, with its namespaces collapsed or expanded, and write a PNG.
+    """Open ``pipeline`` of the static site, or one box of it, in headless Chromium, and write a PNG.
 
     Raises:
         RuntimeError: if there is no Chromium, no site, or no picture afterwards.
@@ -175,7 +257,7 @@ def take_picture(
         copy = Path(folder, "site")
         shutil.copytree(site, copy)
         (copy / START_PAGE).write_text(
-            start_page(pipeline, theme=theme, is_expanded=is_expanded), encoding="utf-8"
+            start_page(pipeline, theme=theme, box=box, size=size), encoding="utf-8"
         )
         server = ThreadingHTTPServer(("127.0.0.1", 0), partial(QuietHandler, directory=str(copy)))
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -225,11 +307,11 @@ def main() -> None:
     picture.add_argument("picture", type=Path)
     picture.add_argument("--pipeline", default="__default__")
     picture.add_argument(
-        "--size", default="1800x950", help="width x height of the window, in pixels"
+        "--size", default="1680x1050", help="width x height of the window, in pixels"
     )
     picture.add_argument("--theme", default="light", choices=["light", "dark"])
     picture.add_argument(
-        "--expanded", action="store_true", help="show the nodes inside of the namespaces"
+        "--box", default="", help="the box that is shown from inside, such as attention-train_grpo"
     )
     arguments = parser.parse_args()
     try:
@@ -241,8 +323,7 @@ def main() -> None:
                 "size": arguments.size,
                 "theme": arguments.theme,
             }
-            options["is_expanded"] = arguments.expanded
-            take_picture(arguments.site, arguments.picture, **options)
+            take_picture(arguments.site, arguments.picture, box=arguments.box, **options)
     except RuntimeError as error:
         sys.exit(str(error))
 

@@ -74,8 +74,7 @@ def pages(env: str) -> Iterator[Path]:
             ROOT / f"data/08_reporting/{task}{suffix}/{name}"
             for task in ("attention", "dialogue", "molecules")
         ]
-        for page in [path for path in found if path.is_file()][: None if kind == "answer" else 1]:
-            yield page
+        yield from [path for path in found if path.is_file()][: None if kind == "answer" else 1]
 
 
 def take_pages(env: str) -> None:

@@ -96,7 +96,7 @@ def test_in_ipython_a_second_run_gets_kedros_sentence(project: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "wanted"),
     [
-        (["--from-nodes", "attention.grpo.train"], "run --pipelines attention_train"),
+        (["--from-nodes", "attention-train_grpo.train"], "run --pipelines attention_train"),
         (["--tags", "grpo"], "run --pipelines attention_train"),
         (["--runner", "ParallelRunner"], "--runner must be SequentialRunner, got ParallelRunner"),
         (["--runner", "ThreadRunner"], "--runner must be SequentialRunner, got ThreadRunner"),

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from grpo_pipeline.tracking.tracker import Tracker
 
 COLUMNS = 120  # of a log file, which has no width of its own
-GRAPH = Path("data/08_reporting/viz/index.html")  # written by `make run` and `make viz-build`
+GRAPH = Path("data/08_reporting/viz/index.html")  # written by `make viz-build`
 
 
 class MlflowHooks:
@@ -50,9 +50,9 @@ class MlflowHooks:
 
     @property
     def graph(self) -> Path | None:
-        """The static site of the pipeline graph; None where nobody built it or will, as ``make run`` does."""
+        """The static site of the pipeline graph; None where nobody built it."""
         path = self._project / GRAPH
-        return path if path.is_file() or os.environ.get("GRPO_GRAPH") == "follows" else None
+        return path if path.is_file() else None
 
     @property
     def _live(self) -> "Tracker | None":

@@ -10,6 +10,7 @@ from kedro.pipeline import Node, Pipeline
 
 from grpo_pipeline.datasets.json_lines import JsonLinesDataset
 from grpo_pipeline.runs.areas import (
+    LOOKS_UP,
     Area,
     Entry,
     ProvenanceError,
@@ -27,6 +28,7 @@ from grpo_pipeline.runs.areas import (
     refuse_mixture,
     remedies,
     save_record,
+    saved_names,
     written_areas,
 )
 
@@ -179,3 +181,11 @@ OLD = made({"x": "older"})  # made from another x than that of digest d
 def test_each_pair_of_inputs_that_differs_is_named(entries: dict[str, Entry], said: str) -> None:
     with pytest.raises(ProvenanceError, match=said):
         refuse_mixture(entries)
+
+
+def test_a_node_that_looks_up_saves_nothing(tmp_path: Path) -> None:
+    catalog = DataCatalog({"raw": dataset(tmp_path / "01_raw/t/raw.json"), "model": dataset(tmp_path / "06_models/u/model.json")})
+    find = Node(lambda: False, None, "raw", name="find", tags=[LOOKS_UP])
+    pipeline = Pipeline([find, Node(lambda raw: raw, "raw", "model", name="train")])
+    assert saved_names(pipeline) == {"model"}
+    assert [area.name for area in written_areas(pipeline, catalog, tmp_path)] == ["u"]

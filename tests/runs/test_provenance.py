@@ -9,7 +9,16 @@ from kedro.io import DataCatalog
 from kedro.pipeline import Node, Pipeline
 
 from grpo_pipeline.core.storage.checkpoint import Checkpoint, save_checkpoint
-from grpo_pipeline.runs.areas import Entry, ProvenanceError, Record, finish_moves, load_record, refuse_mixture, save_record
+from grpo_pipeline.runs.areas import (
+    LOOKS_UP,
+    Entry,
+    ProvenanceError,
+    Record,
+    finish_moves,
+    load_record,
+    refuse_mixture,
+    save_record,
+)
 from grpo_pipeline.runs.hook import RunHooks
 from grpo_pipeline.runs.provenance import Provenance
 
@@ -36,6 +45,7 @@ def catalog_of(data: Path, *, save: str | None = "v1", load: dict[str, str] | No
 def pipeline() -> Pipeline:
     return Pipeline(
         [
+            Node(lambda: False, None, "resume_from", name="find", tags=[LOOKS_UP]),
             Node(keep, ["params:seed"], "splits", name="split"),
             Node(keep, ["splits", "resume_from"], "checkpoint", name="train"),
             Node(keep, ["checkpoint"], "table", name="predict"),
@@ -44,7 +54,9 @@ def pipeline() -> Pipeline:
     )
 
 
-def begin(data: Path, *, run: str, save: str = "v1", nodes: tuple[str, ...] = ("split", "train", "predict", "report")) -> Any:
+def begin(
+    data: Path, *, run: str, save: str = "v1", nodes: tuple[str, ...] = ("find", "split", "train", "predict", "report")
+) -> Any:
     catalog, part = catalog_of(data, save=save), pipeline().filter(node_names=nodes)
     provenance = Provenance(run=run, since="noon", data=data, pipeline=part, catalog=catalog)
     provenance.begin(chosen=(), stages=True)

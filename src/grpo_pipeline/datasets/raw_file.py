@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from kedro.io.core import AbstractDataset, DatasetError
 
@@ -14,7 +14,7 @@ from grpo_pipeline.tasks.text_lines import TextFile
 Loaded = TypeVar("Loaded")
 
 
-class RawFolderDataset(AbstractDataset[dict[str, bytes], Loaded]):
+class RawFolderDataset(AbstractDataset[dict[str, bytes] | Literal[False], Loaded]):
     """A folder of text files that is saved as a whole; what is loaded of it is the subclass's.
 
     Args:
@@ -30,7 +30,7 @@ class RawFolderDataset(AbstractDataset[dict[str, bytes], Loaded]):
         self._task = task
         self.metadata = metadata
 
-    def save(self, data: dict[str, bytes]) -> None:
+    def save(self, data: dict[str, bytes] | Literal[False]) -> None:
         """Put a folder with these files in place of the old one; without files nothing is written."""
         if not data:
             return

@@ -3,6 +3,7 @@
 from kedro.pipeline import Pipeline
 
 from grpo_pipeline.pipelines.arms import Arms, arms_of
+from grpo_pipeline.pipelines.boxes import hand_over, lookup, read_rest, unlike_names, with_boxes
 from grpo_pipeline.pipelines.evaluation.pipeline import create_baselines, create_sampling
 from grpo_pipeline.pipelines.evaluation.pipeline import create_pipeline as create_evaluation
 from grpo_pipeline.pipelines.experiments.compare.pipeline import create_pipeline as create_compare
@@ -15,13 +16,14 @@ from grpo_pipeline.pipelines.reward_audit.pipeline import create_gate
 from grpo_pipeline.pipelines.reward_audit.pipeline import create_pipeline as create_reward_audit
 from grpo_pipeline.pipelines.training.pipeline import create_pipeline as create_arm
 from grpo_pipeline.pipelines.training.stages import create_stages
-from grpo_pipeline.pipelines.turns import with_turns
+from grpo_pipeline.pipelines.training.turns import with_turns
 from grpo_pipeline.tasks.spec import TaskSpec
 
 # What the first training step of an arm leaves: its worked example, and its metrics.
 PROBE = ("probe_table", "probe_step_metrics")
 
 
+@unlike_names()
 def task_pipelines(spec: TaskSpec, own: Arms | None = None) -> dict[str, Pipeline]:
     """Return the pipelines of one task by name: end to end under its own, every other one with its name in front.
 
@@ -48,14 +50,22 @@ def task_pipelines(spec: TaskSpec, own: Arms | None = None) -> dict[str, Pipelin
     prepare = built + create_stages(spec, own)
     audit = create_reward_audit(task)
     both = {arm: arm not in spec.keeping_one for arm in arms}
-    trained = (create_arm(task, arm, own=own[arm], keeps_both=both[arm]) for arm in arms)
-    train = sum(trained, start=prepare) + audit
-    train += create_gate(task)
+    arm_pipelines = (create_arm(task, arm, own=own[arm], keeps_both=both[arm]) for arm in arms)
+    train = sum(arm_pipelines, start=prepare) + audit
+    trained = (*spec.stages, *arms)
+    places = [f"{task}.{part}" for part in trained]
+    found_before = [
+        lookup(f"{place}.resume_from", name="find_checkpoint", namespace=f"{place}.start")
+        for place in places
+    ]
+    train += create_gate(task) + Pipeline(found_before)
     if spec.baselines:
         train += create_baselines(task)
     evaluate = create_evaluation(task, arms, has_baselines=bool(spec.baselines)) + create_reporting(
         task, arms
     )
+    evaluate = hand_over(task, data + train, evaluate, trained=trained)
+    whole = data + train + evaluate
     found = {
         "data": data,
         "train": train,
@@ -72,10 +82,13 @@ def task_pipelines(spec: TaskSpec, own: Arms | None = None) -> dict[str, Pipelin
     }
     predict = getattr(wiring, "create_prediction", None)
     found["predict"] = predict() if predict else create_sampling(spec, data + built)
-    named = {task: data + train + evaluate} | {
+    named = {task: whole + read_rest(task, whole, trained=trained)} | {
         f"{task}_{name}": pipeline for name, pipeline in found.items()
     }
-    return {name: with_turns(pipeline, task, arms) for name, pipeline in named.items()}
+    return {
+        name: with_boxes(with_turns(pipeline, task, arms), task, trained=trained)
+        for name, pipeline in named.items()
+    }
 
 
 def check_leads_to_its_stages(spec: TaskSpec, built: Pipeline) -> None:

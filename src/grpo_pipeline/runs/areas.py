@@ -81,6 +81,8 @@ def moved(dataset: AbstractDataset[Any, Any], place: Path) -> AbstractDataset[An
     return type(dataset)(**{**arguments(dataset), "filepath": str(place)})
 
 
+# Tag of a node that saves nothing under a second name of a dataset, so that what lies there already is loaded by that name.
+LOOKS_UP = "looks_up"
 RUNS = ".runs"  # below the data folder: what runs note about their results
 OWNER = "owner"  # key of an entry's metadata, see ``area_of``
 
@@ -113,11 +115,16 @@ class Area:
         return self.folder / f"{self.name}.staged"
 
 
+def saved_names(pipeline: Pipeline) -> set[str]:
+    """Return the names under which a pipeline saves anything."""
+    return {name for node in pipeline.nodes if LOOKS_UP not in node.tags for name in node.outputs}
+
+
 def written_areas(pipeline: Pipeline, catalog: DataCatalog, data: Path) -> list[Area]:
     """Return the areas in which a pipeline saves anything, sorted by name, so that two runs ask for them in one order."""
     found = {
         area.name: area
-        for name in pipeline.all_outputs()
+        for name in saved_names(pipeline)
         if (area := area_of(catalog.get(name), data)) is not None
     }
     return [found[name] for name in sorted(found)]

@@ -36,6 +36,7 @@ from grpo_pipeline.runs.areas import (
     place_of,
     refuse_mixture,
     save_record,
+    saved_names,
 )
 
 # Find which datasets each dataset of a pipeline is made from, by following the graph.
@@ -137,7 +138,7 @@ class Provenance:
         self._noted: Datasets = {
             name: dataset for name, dataset in self._stored.items() if not is_keyed(dataset)
         }
-        self._outputs = pipeline.all_outputs() & self._stored.keys()
+        self._outputs = saved_names(pipeline) & self._stored.keys()
         self._areas = {
             name: area
             for name, dataset in self._stored.items()

@@ -24,6 +24,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from grpo_pipeline.core.params import AlgorithmParams
 from grpo_pipeline.pipelines.arms import GROUPS
+from grpo_pipeline.pipelines.boxes import TRAINS
 from grpo_pipeline.pipelines.experiments.trials.records import TrialRecord
 from grpo_pipeline.pipelines.params import sections
 from grpo_pipeline.runs.process import process_tags, source_tags
@@ -95,7 +96,7 @@ class Arm:
 
 def node_key(node: Node) -> Key | None:
     """Return task and arm of a node's namespace; deeper levels belong to the arm, one level or a group of nodes to none."""
-    parts = (node.namespace or "").split(".")
+    parts = (node.namespace or "").replace(TRAINS, ".").replace("-", ".").split(".")
     return (parts[0], parts[1]) if len(parts) > 1 and parts[1] not in GROUPS else None
 
 

@@ -107,6 +107,6 @@ def test_a_run_that_trains_stops_where_the_answer_is_not_paid_more_unless_it_may
 def test_every_arm_is_trained_after_the_audit_has_admitted_it(task):
     made = task_pipelines(find_task(task))
     names = [node.name for node in made[task].nodes]
-    trained = [names.index(f"{task}.{arm}.train") for arm in find_task(task).arms]
-    assert names.index(f"{task}.audit.admit_training") < min(trained)
-    assert f"{task}.audit.admit_training" not in {node.name for node in made[f"{task}_reward_audit"].nodes}
+    trained = [names.index(f"{task}-train_{arm}.train") for arm in find_task(task).arms]
+    assert names.index(f"{task}-audit.admit_training") < min(trained)
+    assert f"{task}-audit.admit_training" not in {node.name for node in made[f"{task}_reward_audit"].nodes}

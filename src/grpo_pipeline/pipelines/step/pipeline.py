@@ -7,6 +7,11 @@ from grpo_pipeline.pipelines.step import accumulate, collect, update
 ALGORITHM, TRAINING = "params:algorithm", "params:training"
 
 
+def _box(name: str, nodes: list[Node]) -> Pipeline:
+    """Draw nodes as one box of the graph; their datasets keep their names."""
+    return Pipeline(nodes, namespace=name, prefix_datasets_with_namespace=False)
+
+
 def create_collect_pipeline() -> Pipeline:
     """Wire task, state, batch and replayed -> experience: encode, replicate, sample, decode, reward, compare."""
     return _sampling() + _judging()
@@ -14,35 +19,33 @@ def create_collect_pipeline() -> Pipeline:
 
 def create_update_pipeline() -> Pipeline:
     """Wire task, state, experience and update_epoch -> next_state and step_metrics."""
-    return Pipeline(
-        [
-            Node(
-                update.policy_terms,
-                [ALGORITHM, TRAINING, "task", "state", "experience", "update_epoch"],
-                ["policy_losses", "diagnostics"],
-                name="policy_loss",
-            ),
-            Node(
-                update.supervised_term,
-                ["task", "state", "experience", "update_epoch"],
-                "supervised_losses",
-                name="supervised_loss",
-            ),
-            Node(
-                update.mix_losses,
-                [ALGORITHM, "task", "state", "policy_losses", "supervised_losses", "diagnostics"],
-                "losses",
-                name="hybrid_loss",
-            ),
-            Node(
-                update.apply_update,
-                [ALGORITHM, TRAINING, "task", "state", "losses", "experience", "update_epoch"],
-                ["next_state", "step_metrics"],
-                name="apply_update",
-            ),
-        ],
-        tags="update",
+    losses = [
+        Node(
+            update.policy_terms,
+            [ALGORITHM, TRAINING, "task", "state", "experience", "update_epoch"],
+            ["policy_losses", "diagnostics"],
+            name="policy_loss",
+        ),
+        Node(
+            update.supervised_term,
+            ["task", "state", "experience", "update_epoch"],
+            "supervised_losses",
+            name="supervised_loss",
+        ),
+        Node(
+            update.mix_losses,
+            [ALGORITHM, "task", "state", "policy_losses", "supervised_losses", "diagnostics"],
+            "losses",
+            name="hybrid_loss",
+        ),
+    ]
+    apply = Node(
+        update.apply_update,
+        [ALGORITHM, TRAINING, "task", "state", "losses", "experience", "update_epoch"],
+        ["next_state", "step_metrics"],
+        name="apply_update",
     )
+    return Pipeline([_box("loss", losses), apply], tags="update")
 
 
 def create_accumulating_pipelines() -> tuple[Pipeline, Pipeline, Pipeline]:
@@ -118,24 +121,30 @@ def create_pipeline() -> Pipeline:
             None,
             "update_epoch",
             name="first_update_epoch",
+            namespace="loss",
             tags="update",
         ),
-        Node(collect.nothing_replayed, None, "replayed", name="nothing_replayed", tags="collect"),
+        Node(
+            collect.nothing_replayed,
+            None,
+            "replayed",
+            name="nothing_replayed",
+            namespace="sample",
+            tags="collect",
+        ),
     ]
     return create_collect_pipeline() + create_update_pipeline() + Pipeline(start)
 
 
 def _sampling() -> Pipeline:
     """Wire batch -> rollouts and outcomes."""
-    return Pipeline(
+    replicate = Node(
+        collect.replicate_batch, [TRAINING, "task", "batch"], "replicated", name="replicate_batch"
+    )
+    sample = _box(
+        "sample",
         [
             Node(collect.encode_batch, ["task", "state", "batch"], "context", name="encode_batch"),
-            Node(
-                collect.replicate_batch,
-                [TRAINING, "task", "batch"],
-                "replicated",
-                name="replicate_batch",
-            ),
             Node(
                 collect.sample_rollouts,
                 [ALGORITHM, TRAINING, "task", "state", "context"],
@@ -176,8 +185,8 @@ def _sampling() -> Pipeline:
                 name="sample_uniformly",
             ),
         ],
-        tags="collect",
     )
+    return Pipeline([replicate, sample], tags="collect")
 
 
 def _judging() -> Pipeline:
@@ -193,7 +202,8 @@ def _judging() -> Pipeline:
         "reference",
         "baseline",
     ]
-    return Pipeline(
+    reward = _box(
+        "reward",
         [
             Node(
                 collect.compute_rewards,
@@ -219,6 +229,11 @@ def _judging() -> Pipeline:
                 "rewards",
                 name="penalise_kl",
             ),
+        ],
+    )
+    advantage = _box(
+        "advantage",
+        [
             Node(
                 collect.predict_values,
                 [ALGORITHM, "task", "state", "context", "rollouts", "temperature"],
@@ -238,5 +253,5 @@ def _judging() -> Pipeline:
                 name="collect_experience",
             ),
         ],
-        tags="collect",
     )
+    return Pipeline([reward, advantage], tags="collect")

@@ -3,10 +3,14 @@
 Beside it, the frames of an animation of the training come out of the last checkpoint.
 """
 
-from collections.abc import Collection, Mapping
-from functools import partial, update_wrapper
+import base64
+from collections.abc import Collection, Iterator, Mapping
+from functools import partial, wraps
+from importlib.resources import files
+from typing import Any
 
 from kedro.pipeline import Node, Pipeline
+from kedro.pipeline.preview_contract import ImagePreview
 
 from grpo_pipeline.pipelines.step.pipeline import ALGORITHM, TRAINING
 from grpo_pipeline.pipelines.step.pipeline import create_pipeline as create_step_pipeline
@@ -33,13 +37,16 @@ def create_pipeline(
     }
     inputs = [ALGORITHM, TRAINING, "params:seed", "task", "data", "model"]
     outputs = ["predictions", "rollouts", "showcase"]  # what the evaluation and the report read
-    predict = Node(nodes.predict, inputs, outputs, name="predict")
-    develop = Node(nodes.develop, ["checkpoint"], "frames", name="develop_frames")
+    predict = Node(nodes.predict, inputs, outputs, name="predict", namespace="results")
+    develop = Node(
+        nodes.develop, ["checkpoint"], "frames", name="develop_frames", namespace="results"
+    )
     best = Node(
         nodes.export_best,
         ["params:seed", "task", "data", "checkpoint", "model"],
         "best",
         name="export_best",
+        namespace="export",
     )
     return Pipeline(
         _training({**sections, "task": task})
@@ -85,15 +92,27 @@ def create_stage(task: str, stage: str, *, data: str) -> Pipeline:
     )
 
 
+def picture_loop() -> ImagePreview:
+    """Return the picture of the loop that Kedro-Viz shows beside its node."""
+    drawing = base64.b64encode(files(__package__).joinpath("loop.svg").read_bytes()).decode()
+    return ImagePreview(f"data:image/svg+xml;base64,{drawing}")
+
+
 def _training(sections: Mapping[str, str]) -> Pipeline:
     """Wire task and data -> model; ``sections`` are the names that errors about a checkpoint use."""
-    train = update_wrapper(partial(nodes.train, sections=sections), nodes.train)
+    of_sections = partial(nodes.train, sections=sections)
+
+    @wraps(nodes.train)  # a function, so that Kedro-Viz shows its code
+    def train(*given: Any) -> Iterator[Any]:
+        yield from of_sections(*given)
+
     start = [
         Node(
             nodes.build_state,
             [ALGORITHM, TRAINING, "params:seed", "task", "data"],
             "initial_state",
             name="build_state",
+            namespace="start",
         ),
         # Built a second time: the probe updates its weights, training must start from the untouched ones.
         Node(
@@ -101,18 +120,20 @@ def _training(sections: Mapping[str, str]) -> Pipeline:
             [ALGORITHM, TRAINING, "params:seed", "task", "data"],
             "probe_state",
             name="copy_state",
+            namespace="start",
         ),
         Node(
             nodes.pick_probe_batch,
             [ALGORITHM, TRAINING, "params:seed", "task", "data"],
             "probe_batch",
-            name="pick_probe_batch",
+            name="take_first_batch",
         ),
         Node(
             nodes.tabulate_probe,
             ["task", "data", "probe_batch", "probe_rollouts", "probe_rewards", "probe_advantages"],
             "probe_table",
-            name="tabulate_probe",
+            name="tabulate_first_step",
+            namespace="probe.advantage",
         ),
     ]
     probe = Pipeline(
@@ -139,18 +160,21 @@ def _training(sections: Mapping[str, str]) -> Pipeline:
             ],
             ["metric_rows", "checkpoint"],
             name="train",
+            preview_fn=picture_loop,
         ),
         Node(
             nodes.calibrate,
             ["params:seed", "task", "data", "checkpoint"],
             "calibration",
             name="calibrate",
+            namespace="export",
         ),
         Node(
             nodes.export_model,
             ["task", "checkpoint", "calibration", "data"],
             "model",
             name="export_model",
+            namespace="export",
         ),
     ]
     return Pipeline([*start, *rest]) + probe

@@ -3,7 +3,7 @@
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from kedro.io.core import AbstractDataset, DatasetError
@@ -105,7 +105,7 @@ def map_features(path: Path) -> tuple[str, np.ndarray | None]:
     return key, np.memmap(path, dtype=dtype, mode="r", offset=offset, shape=tuple(entry["shape"]))
 
 
-class FeaturesDataset(AbstractDataset[FeatureSet | FeatureChunk, FeatureSet]):
+class FeaturesDataset(AbstractDataset[FeatureSet | FeatureChunk | Literal[False], FeatureSet]):
     """Features keyed by weights and data; loading before the first save gives an empty set.
 
     Saved whole or chunk by chunk, and loaded as a read-only memory map, so that they may be larger than memory. The same file
@@ -136,14 +136,16 @@ class FeaturesDataset(AbstractDataset[FeatureSet | FeatureChunk, FeatureSet]):
                 f"features {self._filepath} must be a safetensors file, got: {error}; remove it"
             ) from error
 
-    def save(self, data: FeatureSet | FeatureChunk) -> None:
+    def save(self, data: FeatureSet | FeatureChunk | Literal[False]) -> None:
         """Write the features, or add a chunk of them; the last one replaces the old file in one step.
 
-        A set that the file already holds is not written again: its values are the map of that file.
+        A set that the file already holds is not written again: its values are the map of that file. ``False`` writes nothing.
 
         Raises:
             DatasetError: if chunks do not follow each other.
         """
+        if data is False:
+            return
         start = 0 if isinstance(data, FeatureSet) else data.start
         if isinstance(data, FeatureSet) and data.key and self._holds(data.key):
             return

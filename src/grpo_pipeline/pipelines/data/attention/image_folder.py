@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -20,7 +20,7 @@ from grpo_pipeline.tasks.attention.data.cases import list_cases
 from grpo_pipeline.tasks.attention.data.image_folder import ImageChunk, ImageFolder, read_manifest
 
 
-class ImageFolderDataset(AbstractDataset[ImageChunk, ImageFolder]):
+class ImageFolderDataset(AbstractDataset[ImageChunk | Literal[False], ImageFolder]):
     """Load a data root lazily; save one chunk by chunk, so that it appears complete or not at all.
 
     Args:
@@ -79,9 +79,12 @@ class ImageFolderDataset(AbstractDataset[ImageChunk, ImageFolder]):
         except ValueError as error:
             raise DatasetError(str(error)) from error
 
-    def save(self, data: ImageChunk) -> None:
-        """Add a chunk to the folder that is being written; the last one puts it in place of the old folder."""
-        if data.source == "manifest":
+    def save(self, data: ImageChunk | Literal[False]) -> None:
+        """Add a chunk to the folder that is being written; the last one puts it in place of the old folder.
+
+        ``False``, and a chunk of images that are the user's, write nothing.
+        """
+        if data is False or data.source == "manifest":
             return
         if data.is_first:
             self._discard()

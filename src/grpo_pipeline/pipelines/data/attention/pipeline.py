@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from kedro.pipeline import Node, Pipeline
 
+from grpo_pipeline.pipelines.boxes import lookup
 from grpo_pipeline.pipelines.data.attention.nodes import (
     build_examples,
     build_task,
@@ -30,7 +31,7 @@ def create_pipeline() -> Pipeline:
             Node(
                 generate_phantom,
                 inputs=["params:attention.phantom", "params:attention.data"],
-                outputs=["attention.phantom", "attention.generated"],
+                outputs="attention.generated",
                 name="generate_phantom",
                 namespace="attention.data",
             ),
@@ -66,6 +67,8 @@ def create_pipeline() -> Pipeline:
                 name="build_examples",
                 namespace="attention.data",
             ),
+            lookup("attention.raw", name="find_images", namespace="attention.data"),
+            lookup("attention.features_cache", name="find_features", namespace="attention.data"),
         ],
         tags=["attention", "data"],
     )

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from kedro.pipeline import Node, Pipeline
 
+from grpo_pipeline.pipelines.boxes import lookup
 from grpo_pipeline.pipelines.data.dialogue.nodes import (
     build_dialogue_examples,
     build_task,
@@ -29,7 +30,7 @@ def create_pipeline() -> Pipeline:
             Node(
                 generate_dialogues,
                 inputs=["params:dialogue.personas", "params:dialogue.data"],
-                outputs=["dialogue.personas", "dialogue.generated"],
+                outputs="dialogue.generated",
                 name="generate_dialogues",
                 namespace="dialogue.data",
             ),
@@ -77,6 +78,7 @@ def create_pipeline() -> Pipeline:
                 name="build_dialogue_examples",
                 namespace="dialogue.data",
             ),
+            lookup("dialogue.raw", name="find_dialogues", namespace="dialogue.data"),
         ],
         tags=["dialogue", "data"],
     )

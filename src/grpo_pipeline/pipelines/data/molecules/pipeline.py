@@ -2,6 +2,7 @@
 
 from kedro.pipeline import Node, Pipeline
 
+from grpo_pipeline.pipelines.boxes import lookup
 from grpo_pipeline.pipelines.data.molecules.nodes import (
     attach_conditions,
     build_molecule_examples,
@@ -25,7 +26,7 @@ def create_pipeline() -> Pipeline:
             Node(
                 generate_molecules,
                 inputs=["params:molecules.generator", "params:molecules.data"],
-                outputs=["molecules.enumerated", "molecules.generated"],
+                outputs="molecules.generated",
                 name="generate_molecules",
                 namespace="molecules.data",
             ),
@@ -72,6 +73,7 @@ def create_pipeline() -> Pipeline:
                 name="build_molecule_examples",
                 namespace="molecules.data",
             ),
+            lookup("molecules.raw", name="find_molecules", namespace="molecules.data"),
         ],
         tags=["molecules", "data"],
     )

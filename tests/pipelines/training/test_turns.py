@@ -6,8 +6,9 @@ import pytest
 from kedro.pipeline import Node, Pipeline
 
 from grpo_pipeline.pipelines.arms import arms_of, with_arms
+from grpo_pipeline.pipelines.boxes import TRAINS
 from grpo_pipeline.pipelines.of_task import task_pipelines
-from grpo_pipeline.pipelines.turns import in_turn, with_turns
+from grpo_pipeline.pipelines.training.turns import in_turn, with_turns
 from grpo_pipeline.tasks import BUILT_IN, find_task
 
 
@@ -64,7 +65,7 @@ def test_a_task_trains_its_arms_in_the_order_of_the_list(task: str) -> None:
     for name in (task, f"{task}_train", f"{task}_step"):
         last = "train" if name != f"{task}_step" else "apply_update"
         trained = [
-            node.namespace.split(".")[1]
+            node.namespace.split(".")[0].partition(TRAINS)[2]
             for node in pipelines[name].nodes
             if node.short_name.casefold() in (last, last.replace("_", " "))
         ]
