@@ -113,7 +113,7 @@ def take_mlflow(env: str) -> None:
     try:
         assert server.stdout is not None
         line = server.stdout.readline()
-        address = re.match(r"(http://[^/]+)(/#/\S+) shows (\S+);", line)
+        address = re.match(r"(\S+?)(/#/\S+) shows (\S+);", line)
         if address is None:
             raise SystemExit(f"error: MLflow must have a local store, got: {line.strip()}")
         host, runs, store = address.groups()

@@ -1,4 +1,4 @@
-"""What a person sees of a page in a browser: measured in headless Chromium, at two widths and in both themes."""
+"""Measure what a person sees of a page: in headless Chromium, at two widths and in both themes."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""What is measured in a browser can fail: pages that are wrong in one way each."""
+"""Pages that are wrong in one way each: the measures in a browser can fail."""
 
 from pathlib import Path
 

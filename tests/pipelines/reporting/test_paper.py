@@ -1,4 +1,4 @@
-"""What a paper takes from an answer: all its digits, no command of LaTeX that a title brings, one sentence on the methods."""
+"""The files for papers: all digits of the answer, no command of LaTeX that a title brings, one sentence on the methods."""
 
 import csv
 import io
