@@ -121,7 +121,9 @@ def decisive_parameters(task: str, *, env: str) -> dict[str, Any]:
     names = sorted(
         name.removeprefix("params:")
         for name in inputs
-        if name.startswith("params:") and name != "params:resume"
+        if name.startswith("params:")
+        # The audit is handed to the report together with what the comparison reads, and moves no number of it.
+        and name not in ("params:resume", f"params:{task}.reward_audit")
     )
     found: dict[str, Any] = {"threads": parameters["threads"]}
     for name in names:

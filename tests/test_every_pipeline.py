@@ -49,7 +49,13 @@ def test_no_registered_pipeline_is_left_out() -> None:
     assert [name for name, other in again.items() if REGISTERED[name] is not REGISTERED[other]] == []
     assert {*ORDER} == {*PIPELINES}
     stages = {task: [REGISTERED[f"{task}_{name}"] for name in WHOLE] for task in BUILT_IN}
-    unlike = [task for task, found in stages.items() if {*sum(found[1:], start=found[0]).nodes} != {*REGISTERED[task].nodes}]
+    # Beside them the whole reads back what no stage reads.
+    unlike = [
+        task
+        for task, found in stages.items()
+        if {*sum(found[1:], start=found[0]).nodes}
+        != {node for node in REGISTERED[task].nodes if not node.name.endswith(".read_back")}
+    ]
     assert (unlike, LEFT.keys()) == ([], {*PIPELINES})
     for name, file in ELSEWHERE.items():
         first_task, _, short = name.partition("_")

@@ -36,7 +36,8 @@ def options(tasks: Sequence[str]) -> list[str]:
 def result(project: Path, task: str) -> dict[str, str]:
     """Return file -> digest of a task's weights, and its comparison."""
     data, folder = project / "data", f"{task}_smoke"
-    weights = sorted((data / "06_models" / folder).rglob("*.safetensors"))
+    # The best weights are no part of what leads to a comparison, where this command ends.
+    weights = sorted(file for file in (data / "06_models" / folder).rglob("*.safetensors") if "best" not in file.parts)
     # A version is a time.
     found = {
         re.sub(r"/\d{4}-[^/]+", "", str(file.relative_to(data))): hashlib.sha256(file.read_bytes()).hexdigest()

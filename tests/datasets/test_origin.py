@@ -31,7 +31,7 @@ def test_an_environment_with_data_of_others_says_where_they_are(env: str, task: 
     assert "https://" in origin or "docs/" in origin
     entry = RunConfigLoader(str(ROOT / "conf"), env=env, **CONFIG_LOADER_ARGS)["catalog"][f"{task}.raw"]
     assert entry["metadata"]["origin"] == origin
-    assert entry["metadata"]["kedro-viz"] == {"layer": "01_raw"}
+    assert entry["metadata"]["kedro-viz"]["layer"] == "01_raw"
 
 
 @pytest.mark.parametrize("task", DATASETS)

@@ -36,7 +36,7 @@ def rows_of(table, rule="policy"):
 def test_values_are_those_of_the_rows_and_what_needs_a_model_is_undefined_without_one(arms):
     document = compare_arms(PARAMS, "abc", **arms)
     json.dumps(document, allow_nan=False)
-    assert document["n"] == {"examples": 48, "clusters": 12, "cluster": "persona_id"}
+    assert document["n"].items() >= {"examples": 48, "clusters": 12, "cluster": "persona_id"}.items()
     assert list(document["baselines"]) == [rule for rule in RULES if rule != "policy"]
     for section in (*document["arms"].values(), *document["baselines"].values()):
         assert list(section["metrics"]) == list(METRICS)

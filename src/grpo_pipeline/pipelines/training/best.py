@@ -1,6 +1,5 @@
 """Keep the weights of the best validation beside the last ones: later steps can make a policy worse."""
 
-import logging
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,8 +10,6 @@ from grpo_pipeline.core.params import TrainingParams
 from grpo_pipeline.core.storage.checkpoint import Checkpoint, NoCheckpoint
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.tasks.base import Task
-
-logger = logging.getLogger(__name__)
 
 # Before the metric, in a validation row whose weights are the best so far: which model they become, by ``training.keep``.
 KEPT = {"both": "best/", "best": "model/"}
@@ -32,7 +29,7 @@ class BestSoFar:
         self, task: Task, training: TrainingParams, before: Checkpoint | NoCheckpoint
     ) -> None:
         """Begin; with a checkpoint of a run that goes on, with what was best in it."""
-        self._metric, self._keep, self._has_said = task.validated_by, training.keep, False
+        self._metric, self._keep = task.validated_by, training.keep
         self.weights: Mapping[str, Tensor] = {}
         self.scores: dict[str, Any] = {"keep": "best"} if training.keep == "best" else {}
         if isinstance(before, Checkpoint):
@@ -53,7 +50,6 @@ class BestSoFar:
     def _judge(self, state: TrainState, row: dict[str, Any]) -> None:
         value = float(row.get(self._metric, math.nan))
         if not math.isfinite(value):
-            self._say_once()
             return
         score = {"metric": self._metric, "value": value, "step": state.step}
         self.scores["validated"] = score
@@ -62,8 +58,3 @@ class BestSoFar:
             policy = state.policy.state_dict()
             self.weights = {name: t.detach().to("cpu", copy=True) for name, t in policy.items()}
             row[KEPT[self._keep] + self._metric] = value
-
-    def _say_once(self) -> None:
-        if self._keep != "last" and not self._has_said:
-            self._has_said = True
-            logger.info("%s is undefined in this validation, which is no best one", self._metric)
