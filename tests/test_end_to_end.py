@@ -241,7 +241,7 @@ def test_little_is_printed(smoke_run) -> None:
     assert len([line for line in answer if line]) <= 20
     assert max(map(len, lines)) <= 130
     assert any(line.startswith("attention.reward_audit, val split, 6 examples") for line in lines)
-    assert f"Page    data/08_reporting/{FOLDER}/report.html" in lines
+    assert any(line.startswith(f"Page    data/08_reporting/{FOLDER}/report.html  (every figure") for line in lines)
     assert any(line.startswith("MLflow  make mlflow (experiment grpo_pipeline_smoke") for line in lines)
 
 

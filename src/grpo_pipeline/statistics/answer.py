@@ -296,13 +296,11 @@ class Answer(BaseModel):
     def remarks(self) -> list[str]:
         """Say in a few words each what stands behind the verdict, and what got worse."""
         remarks = [f"learned from reward: {self.learned} ({self.why})"]
-        if self.fixed is not None:
-            remarks.append(f"against the best fixed rule, {self.fixed.said}")
+        rules = [] if self.fixed is None else [f"against the best fixed rule, {self.fixed.said}"]
         if self.ceiling is not None:
-            value = (
-                "-" if self.ceiling.change.before is None else f"{self.ceiling.change.before:.2f}"
-            )
-            remarks.append(f"a ceiling: {self.ceiling.name} knows the answer, and has {value}")
+            value = _short(self.ceiling.change.before)
+            rules.append(f"{self.ceiling.name}, which knows the answer, has {value}")
+        remarks += ["; ".join(rules)] if rules else []
         remarks += [f"against the arm {one.said}" for one in self.arms if one.name != self.control]
         if self.looked_at:
             named = f": {', '.join(self.worse)}" if self.worse else ""

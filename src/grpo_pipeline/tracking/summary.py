@@ -33,7 +33,6 @@ def answer_parts(answer: Answer) -> Iterator[Table | Text]:
         values = ["-" if value is None else f"{value:.2f}" for value in (row.before, row.after)]
         table.add_row(row.title, *values, row.gap, row.tone)
     yield table
-    yield Text("Every figure: on the page, and here with --params details=true", style="dim")
 
 
 def comparison_tables(comparison: Mapping[str, Any]) -> Iterator[Table | Text]:
@@ -75,7 +74,8 @@ def comparison_tables(comparison: Mapping[str, Any]) -> Iterator[Table | Text]:
 
 def places(report: Path | None, *, graph: Path | None, tracker: Tracker | None) -> Text:
     """Say where to look next: the page, the graph (a static site, if one was built), and MLflow or why it has nothing."""
-    lines = [f"Page    {_short(report)}"] if report else []
+    every = "  (every figure; here: --params details=true)"
+    lines = [f"Page    {_short(report)}{every}"] if report else []
     lines.append(
         f"Graph   {_short(graph)} (behind a file server; or: make viz)"
         if graph
