@@ -122,15 +122,21 @@ def take_mlflow(env: str) -> None:
         if experiment is None:
             raise SystemExit("error: MLflow must hold a run, got none; run a task first")
         _wait(host)
+        view = "workflowType=machine_learning"
         found = client.search_runs([experiment[1]], "tags.verdict != ''", max_results=1)
         take(host + runs, IMAGES / "mlflow_runs.png", WIDE, wait=20_000)
-        take(f"{host}/#/models", IMAGES / "mlflow_models.png", WIDE, wait=20_000)
+        take(
+            f"{host}/#/experiments/{experiment[1]}/models?{view}",
+            IMAGES / "mlflow_models.png",
+            WIDE,
+            wait=20_000,
+        )
         for run in found:
-            here = f"{host}/#/experiments/{experiment[1]}/runs/{run.info.run_id}"
+            here = f"{host}/#/experiments/{experiment[1]}/runs/{run.info.run_id}?{view}"
             take(here, IMAGES / "mlflow_run.png", WIDE, wait=20_000)
             inside = f"tags.`mlflow.parentRunId` = '{run.info.run_id}'"
             arms = [one.info.run_id for one in client.search_runs([experiment[1]], inside)]
-            query = f"runs={json.dumps(arms)}&experiments={json.dumps([experiment[1]])}"
+            query = f"runs={json.dumps(arms)}&experiments={json.dumps([experiment[1]])}&{view}"
             take(f"{host}/#/compare-runs?{query}", IMAGES / "mlflow_compare.png", WIDE, wait=20_000)
     finally:
         server.terminate()

@@ -32,7 +32,7 @@ OF_BAR: dict[str, Learned] = {MET: "yes", MISSED: "no", NOT_SHOWN: "not shown"}
 WORDS = {  # of the conditions of the bar
     START: "its own start",
     CONTROL: "the control",
-    SHUFFLED: "its choices for another example",
+    SHUFFLED: "exchanged choices",
     FIXED: "the best fixed rule",
 }
 

@@ -312,7 +312,9 @@ class Tracker:
         """
         self._catalog = catalog
         self._arms = find_arms(pipeline.nodes, resume=self._parameters.get("resume") == "auto")
-        tasks = sorted({n.namespace.partition(".")[0] for n in pipeline.nodes if n.namespace})
+        # A box is ``<task>-<part>``, and below it are namespaces of its own (``pipelines.boxes``).
+        boxes = (n.namespace.partition(".")[0] for n in pipeline.nodes if n.namespace)
+        tasks = sorted({box.partition("-")[0] for box in boxes})
         self._flat, self._defaults = flatten(given), defaults
         read = parameters_read(pipeline, tasks, is_grid=not self._arms)
         self._changed = run_parameters(self._flat, flatten(defaults), read=read)

@@ -148,6 +148,32 @@ def test_the_animation_stands_on_the_page_with_a_still_picture_for_those_who_ask
     assert "#training" not in make_page()
 
 
+def test_a_large_picture_is_webp_on_the_page_with_its_frames_and_times():
+    """A small one stays as it is; the still in front of an animation, for viewers without any, is no frame of it."""
+    noise = [Image.fromarray(np.random.default_rng(seed).integers(0, 255, (200, 300), dtype=np.uint8)) for seed in range(3)]
+    still, animated, small = io.BytesIO(), io.BytesIO(), io.BytesIO()
+    noise[0].resize((900, 600)).save(still, "PNG")
+    noise[0].save(animated, "PNG", save_all=True, default_image=True, append_images=noise[1:], duration=[100, 300])
+    Image.new("L", (3, 2)).save(small, "PNG")
+    assert image_source(small.getvalue()).startswith("data:image/png;")
+
+    def shown(file):
+        source = image_source(file.getvalue())
+        assert source.startswith("data:image/webp;base64,")
+        return Image.open(io.BytesIO(b64decode(source.partition(",")[2])))
+
+    assert (shown(still).size, shown(still).format) == ((900, 600), "WEBP")
+    moving, times = shown(animated), []
+    assert (moving.size, moving.n_frames) == ((300, 200), 2)
+    for number, expected in enumerate(noise[1:]):
+        moving.seek(number)
+        moving.load()
+        times.append(moving.info["duration"])
+        difference = np.abs(np.asarray(moving.convert("L"), dtype=float) - np.asarray(expected, dtype=float))
+        assert difference.mean() < 25  # another frame of noise would be 85 away
+    assert times == [100, 300]
+
+
 def test_a_difference_is_marked_by_interval_and_direction():
     for metric, low, high, tone in [
         ("auroc", 0.01, 0.03, "better"), ("auroc", -0.03, -0.01, "worse"), ("auroc", -0.01, 0.03, ""),

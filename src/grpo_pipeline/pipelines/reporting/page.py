@@ -1,8 +1,9 @@
 """Build the report: one HTML page that needs no other file."""
 
 import base64
+import io
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import yaml
 from jinja2 import ChoiceLoader, Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
+from PIL import Image
 from pydantic import BaseModel
 
 from grpo_pipeline.pipelines.reporting.figures import GRID, INK, colour_of
@@ -18,6 +20,7 @@ from grpo_pipeline.pipelines.reporting.forest import forest
 from grpo_pipeline.statistics.answer import Answer
 from grpo_pipeline.statistics.sameness import sameness_sentences
 
+LARGE_PICTURE, QUALITY = 100_000, 75  # bytes; of 100
 TEMPLATES = Path(__file__).with_name("templates")
 SORT_SCRIPT = (TEMPLATES / "sort.js").read_text(encoding="utf-8")
 # The page's policy allows this script and no other.
@@ -109,8 +112,37 @@ def template(layout: str | Path) -> Template:
 
 
 def image_source(png: bytes) -> str:
-    """Return a picture as the text that an image element reads it from."""
-    return "data:image/png;base64," + base64.b64encode(png).decode("ascii")
+    """Return a picture as the text that an image element reads it from; a large one as WebP, which is a fraction as long."""
+    kind, data = ("png", png) if len(png) <= LARGE_PICTURE else ("webp", as_webp(png))
+    return f"data:image/{kind};base64," + base64.b64encode(data).decode("ascii")
+
+
+def as_webp(png: bytes) -> bytes:
+    """Return a picture, animated or not, as WebP."""
+    file = io.BytesIO()
+    with Image.open(io.BytesIO(png)) as picture:
+        if not getattr(picture, "is_animated", False):
+            picture.save(file, "WEBP", quality=QUALITY)
+            return file.getvalue()
+        # The first frame of an animated PNG may be a still for viewers without animations, and no part of it.
+        shown = [
+            (frame.convert("RGB"), frame.info.get("duration", 0)) for frame in frames_of(picture)
+        ]
+    (first, _), *others = shown
+    times = [int(duration) for _, duration in shown]
+    rest = [frame for frame, _ in others]
+    first.save(
+        file, "WEBP", quality=QUALITY, save_all=True, append_images=rest, duration=times, loop=0
+    )
+    return file.getvalue()
+
+
+def frames_of(picture: Image.Image) -> Iterator[Image.Image]:
+    """Yield the frames that an animated picture shows, in their order."""
+    begin = 1 if getattr(picture, "default_image", False) else 0
+    for number in range(begin, getattr(picture, "n_frames", 1)):
+        picture.seek(number)
+        yield picture
 
 
 def configuration_text(parameters: Mapping[str, Any], task: str) -> str:
