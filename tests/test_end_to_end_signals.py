@@ -12,7 +12,7 @@ from kedro_processes import start, trained_steps
 from mlflow.tracking import MlflowClient
 
 # One checkpoint every third step; gradients are reported and held-out cores scored as usual.
-PARAMS = "attention.training.epochs=6,attention.training.checkpoint_every_steps=3"
+PARAMS = "attention.training.epochs=16,attention.training.checkpoint_every_steps=3"
 TRAINING = "attention_data,attention_train"
 HINT = f"`{KEDRO} run --env smoke --pipelines {TRAINING} --params {PARAMS},resume=auto` goes on from the last checkpoint."
 ARMS = ("supervised", "grpo")  # in the order in which they are trained
