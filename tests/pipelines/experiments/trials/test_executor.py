@@ -74,9 +74,7 @@ def test_a_trial_whose_process_dies_is_tried_again_and_the_others_go_on(monkeypa
 
     monkeypatch.setattr(executor.Lane, "give", give_and_kill)
     store = run(PLAN, replace(tiny_bench(), workers=2))
-    assert killed == ["supervised.seed0", "grpo.seed0", "grpo.seed0"] or sorted(killed) == sorted(
-        ["supervised.seed0", "grpo.seed0", "grpo.seed0"]
-    )
+    assert sorted(killed) == ["grpo.seed0", "grpo.seed0", "supervised.seed0"]
     ends = {key: record.header.status for key, record in store.records.items()}
     assert ends == dict.fromkeys(KEYS, "finished") | {"grpo.seed0": "failed"}
     assert store.headers["grpo.seed0"].reason == "its process ended by signal 9, twice; where memory is short, take fewer workers"
