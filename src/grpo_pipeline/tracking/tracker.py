@@ -146,9 +146,8 @@ def is_stage(arm: Arm) -> bool:
     return arm.name in (*spec.stages, *spec.optional_stages)
 
 
-MOST_PICTURES = (
-    5  # of an arm's training, from its start to its end: each takes a tenth of a second to draw
-)
+# Pictures of an arm's training, from its start to its end: each takes a tenth of a second to draw.
+MOST_PICTURES = 5
 
 
 def draw_frames(frames: Mapping[str, np.ndarray], *, task: str, arm: str) -> dict[int, np.ndarray]:
