@@ -208,13 +208,25 @@ def summary(
     sentences += [
         metric_sentence(document, name, metrics[name]) for name in document["primary_metrics"]
     ]
-    if note := document["correction"].get("note"):
-        sentences.append(f"{note[0].upper()}{note[1:]}.")
-    sentences += change_sentences(document, metrics, chance_rule=chance_rule)
+    correction, lost = notes(document)
+    return [
+        *sentences,
+        *correction,
+        *change_sentences(document, metrics, chance_rule=chance_rule),
+        *lost,
+    ]
+
+
+def notes(document: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """Say where the resamples are too few for any comparison to come out, and which trials are not in the table."""
+    note = document["correction"].get("note")
     lost = [
         f"{key} ({trial['reason']})" for key, trial in document["trials"].items() if trial["reason"]
     ]
-    return sentences + ([f"Not in the table: {'; '.join(lost)}."] if lost else [])
+    return (
+        [f"{note[0].upper()}{note[1:]}."] if note else [],
+        [f"Not in the table: {'; '.join(lost)}."] if lost else [],
+    )
 
 
 def metric_sentence(document: Mapping[str, Any], name: str, metric: Metric) -> str:
@@ -305,11 +317,13 @@ def compare_trials(
     }
     budgets = budgets_of(plan, trials)
     document["training"] = {arm: budget.document() for arm, budget in budgets.items()}
+    few, lost = notes(document)
     return document | {
+        "notes": [*few, *lost],
         "summary": [
             *budget_sentences(budgets, control=params.control),
             *summary(document, suite.metrics, chance_rule=evaluation.chance_rule),
-        ]
+        ],
     }
 
 

@@ -211,9 +211,18 @@ def build_document(
         "held_out": held_out(rows, control, evaluation, suite=suite),
         "choices": documents(choices),
         "missing": dict(rows.missing),
+        "notes": missing_sentences(rows.missing),
         "training": {arm: budget.document() for arm, budget in rows.budgets.items()},
         "summary": budget_sentences(rows.budgets, control=control),
     }
+
+
+def missing_sentences(missing: Mapping[str, str]) -> list[str]:
+    """Say which trials are missing, and what is missing with them."""
+    return [
+        f"{key} is missing, and with it the other folds of its arm and seed: {reason}"
+        for key, reason in missing.items()
+    ]
 
 
 def section(

@@ -165,8 +165,7 @@ def remarks(result: Mapping[str, Any]) -> Iterator[str]:
     if single:
         share = f"{len(single)} of {len(result['folds'])} folds"
         yield f"{share} test a single class and say nothing about a ranking: {', '.join(single)}"
-    for key, reason in result["missing"].items():
-        yield f"{key} is missing, and with it the other folds of its arm and seed: {reason}"
+    yield from result["notes"]
     parts = (("", result, result["headline"]), (", held out", held_out, "ensemble"))
     reasons = {
         f"{name} of {arm}{where}: {kinds[kind]['reason']}"
