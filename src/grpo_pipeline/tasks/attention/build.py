@@ -158,7 +158,7 @@ def build_task(
             fields are in millimetres where no spacing is known, a prompted mask is to be read that nothing teaches, a heatmap
             that is computed has losses or rewards, or the device is not there or has no compiler.
     """
-    model = check_sections(model, rewards, supervised)
+    check_sections(model, rewards, supervised)
     exclusive = examples.classes is not None and not examples.classes.several
     if model.glimpse_pool == "noisy_or" and exclusive and n_outputs(examples.classes) > 1:
         raise ValueError(

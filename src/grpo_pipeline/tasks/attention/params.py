@@ -85,6 +85,10 @@ class StopParams(BaseModel):
     min_points: int = Field(ge=1)
 
 
+DELETED_FIELDS = {"looks": 1, "looks_at": None, "mask_prompt": False}
+"""Fields of ``ModelParams`` in models that older versions exported, with the value that did without them."""
+
+
 class ModelParams(BaseModel):
     """Sizes and switches of the model (``attention.model``).
 
@@ -145,9 +149,6 @@ class ModelParams(BaseModel):
         point_labels: ``both``: the policy says of each point whether it is of the foreground or of the background, as SAM's
             prompts do; ``foreground``: all are.
         box: ``points``: the mask decoder is prompted with the box around the cells of a set's foreground points, too.
-        looks: how often the policy looks: it places points / looks points, sees the mask of all points so far, and goes on.
-        looks_at: the mask that it sees; null: the prompted mask where a loss teaches it (``outline_weight``), else the heatmap.
-        mask_prompt: whether SAM's mask decoder is shown the mask of the earlier looks, too, as its dense prompt.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -204,9 +205,6 @@ class ModelParams(BaseModel):
     )
     point_labels: PointLabels = "foreground"
     box: Literal["none", "points"] = "none"
-    looks: int = Field(default=1, ge=1)
-    looks_at: Literal["heatmap", "mask"] | None = None
-    mask_prompt: bool = False
 
     @property
     def copies_encoder(self) -> bool:
@@ -281,26 +279,6 @@ class ModelParams(BaseModel):
             raise ValueError(
                 f"likelihood must be plackett_luce with a stop decision, got {self.likelihood}; the odds of a stop are those "
                 "against the cells that are left"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _check_looks(self) -> Self:
-        if self.points % self.looks:
-            raise ValueError(
-                f"attention.model.looks must divide points = {self.points}, got {self.looks}; every look places as many points: "
-                "change one of them"
-            )
-        if self.looks == 1 and (self.mask_prompt or self.looks_at is not None):
-            name = "mask_prompt" if self.mask_prompt else "looks_at"
-            raise ValueError(
-                f"attention.model.looks must be above 1 with {name}, got 1; there is no mask before the first look: raise it, or "
-                f"leave {name} out"
-            )
-        if self.looks > 1 and self.likelihood != "plackett_luce":
-            raise ValueError(
-                f"likelihood must be plackett_luce with looks above 1, got {self.likelihood}; a later look places its points in "
-                "the cells that are left"
             )
         return self
 
@@ -506,10 +484,8 @@ class SupervisedParams(BaseModel):
         return self
 
 
-def check_sections(
-    model: ModelParams, rewards: RewardParams, supervised: SupervisedParams
-) -> ModelParams:
-    """Refuse sections that do not go together; returns the model, which says what is looked at where there are several looks.
+def check_sections(model: ModelParams, rewards: RewardParams, supervised: SupervisedParams) -> None:
+    """Refuse sections that do not go together.
 
     Raises:
         ValueError: if points cost a reward that no policy can save, a prompted mask is to be read that nothing teaches, or a
@@ -520,27 +496,16 @@ def check_sections(
             f"attention.reward.points_weight must be 0 with attention.model.stop = null, got {rewards.points_weight}; every set "
             "has the same number of points: give stop a min_points"
         )
-    if model.looks_at == "mask" and not supervised.outline_weight:
-        raise ValueError(
-            "attention.model.looks_at must be heatmap with attention.supervised_loss.outline_weight = 0, got mask; nothing "
-            "teaches the prompted mask: leave it out, or show outlines"
-        )
     if model.reads_mask == "prompted" and not supervised.outline_weight:
         raise ValueError(
             "attention.model.reads_mask must be none or seeded with attention.supervised_loss.outline_weight = 0, got prompted; "
             "nothing teaches the prompted mask: choose another one, or show outlines"
         )
-    if model.looks > 1 and model.looks_at is None:
-        seen = "mask" if supervised.outline_weight else "heatmap"
-        model = model.model_copy(update={"looks_at": seen})
     if model.heatmap == "evidence":
-        _check_nobody_learns_the_heatmap(model, rewards, supervised)
-    return model
+        _check_nobody_learns_the_heatmap(rewards, supervised)
 
 
-def _check_nobody_learns_the_heatmap(
-    model: ModelParams, rewards: RewardParams, supervised: SupervisedParams
-) -> None:
+def _check_nobody_learns_the_heatmap(rewards: RewardParams, supervised: SupervisedParams) -> None:
     sections = {
         "supervised_loss": (supervised, HEATMAP_LOSSES),
         "reward": (rewards, ("heatmap_weight", "activation_weight")),
@@ -552,8 +517,3 @@ def _check_nobody_learns_the_heatmap(
                     f"attention.{section}.{name} must be 0 with attention.model.heatmap = evidence, got {weight:g}; that heatmap "
                     "is computed and does not learn, nor depend on the points: set it to 0, or use heatmap: decoder"
                 )
-    if model.looks > 1 and model.looks_at == "heatmap":
-        raise ValueError(
-            "attention.model.looks_at must be mask with attention.model.heatmap = evidence, got heatmap; it is the same whatever "
-            "the points: use heatmap: decoder"
-        )

@@ -85,26 +85,6 @@ def test_decodes_boxes_as_transformers_does(sam: Sam):
 
 
 @torch.no_grad()
-def test_decodes_with_an_earlier_mask_as_transformers_does():
-    torch.manual_seed(0)
-    sam = Sam(model_params(looks=3, mask_prompt=True), SIZE).eval()
-    shake(sam, scale=0.3)
-    image, sets = features(), points(group=1)
-    earlier = torch.randn(2, 1, 4 * GRID, 4 * GRID, generator=torch.Generator().manual_seed(3))
-    theirs = sam.net(
-        image_embeddings=image,
-        input_points=sets * SIZE - 0.5,
-        input_labels=torch.ones(sets.shape[:3], dtype=torch.int64),
-        input_masks=earlier,
-        multimask_output=False,
-    ).pred_masks[:, :, 0]
-    torch.testing.assert_close(sam.decode(image, sets, earlier=earlier).mask_logits, theirs, atol=1e-5, rtol=0)
-    pair = sam.decode(image, sets.repeat(1, 2, 1, 1), earlier=torch.cat([earlier, earlier + 1], 1)).mask_logits
-    torch.testing.assert_close(pair[:, :1], theirs, atol=1e-5, rtol=0)
-    assert not torch.allclose(pair[:, 0], pair[:, 1], atol=0.01)
-
-
-@torch.no_grad()
 def test_a_set_without_foreground_points_has_no_box(sam: Sam):
     image, sets = features(), points()
     is_background = torch.tensor([[[True, False, True], [True, True, True], [False] * 3]]).expand(2, -1, -1)

@@ -15,8 +15,7 @@ With ``attention.model.point_labels: both`` a choice is a cell and a label, 2V o
                                     = exp(m_a) / (sum over cells left of exp(m)) * P(y | a),   m_a = log sum_y exp(z_ay)
 
 so that the draw is Plackett-Luce over the cells by m, and each label is drawn by itself given its cell. An action is the cell
-0..V-1 of a foreground point, V for the stop and the padding, and V + 1 + cell for a background point. Several
-looks: ``looks.py``.
+0..V-1 of a foreground point, V for the stop and the padding, and V + 1 + cell for a background point.
 """
 
 from dataclasses import dataclass, replace
@@ -93,7 +92,6 @@ def draw_sets(
     *,
     temperature: float,
     generator: Generator,
-    k: int | None = None,
 ) -> Rollouts:
     """Draw G sets for each image, with their log-probabilities.
 
@@ -104,13 +102,12 @@ def draw_sets(
         group_size: G.
         temperature: divides the map's logits and the log odds.
         generator: the only source of randomness.
-        k: points of a set; None: those of the parameters.
 
     Returns:
         actions [P, G, k]: cells, V for the stop and what comes after it, V + 1 + cell for background points; is_valid True up to
         and including the stop.
     """
-    k, places = params.points if k is None else k, logits.places(temperature)
+    k, places = params.points, logits.places(temperature)
     if logits.stops is None:
         actions = gumbel_top_k(
             places,
@@ -179,14 +176,12 @@ def score_sets(
     return logprobs + of_labels.masked_fill(~is_point, 0.0)
 
 
-def likeliest_sets(
-    params: ModelParams, logits: SetLogits, is_allowed: Tensor, *, k: int | None = None
-) -> Tensor:
+def likeliest_sets(params: ModelParams, logits: SetLogits, is_allowed: Tensor) -> Tensor:
     """Return the set that takes the likelier way at each decision, int64 [P, 1, k]: see ``greedy_with_stop``.
 
     A point goes to the likeliest cell left, and has the label that is likelier there.
     """
-    k, places = params.points if k is None else k, logits.places()
+    k, places = params.points, logits.places()
     if logits.stops is None:
         actions = places.masked_fill(~is_allowed, -torch.inf).topk(k).indices[:, None]
     else:

@@ -170,66 +170,6 @@ class PolicyNetwork(nn.Module):
         return logits
 
 
-class MaskReader(nn.Module):
-    """Change the policy's maps by the mask of the points so far, for the looks after the first.
-
-        change = W relu(A trunk + B mask)   A and B convolutions, W starts at zero
-
-    Before training every look has the map of the first one. A reads what the heads of the policy read of the image, B one
-    channel: how sure the mask decoder is of each cell, -1 to 1. The log odds of stopping change by a linear map of the mask's
-    mean and maximum over the region, which starts at zero, too.
-    """
-
-    def __init__(
-        self, trunk_channels: int, hidden_channels: int, *, labels: int, stops: int, size: int
-    ) -> None:
-        """Build it for ``labels`` maps and ``stops`` decisions that may stop, 0 without a stop.
-
-        ``size`` is the side of the neighbourhood that a cell's change depends on, in cells.
-        """
-        super().__init__()
-        padding = size // 2
-        self.of_image = nn.Conv2d(trunk_channels, hidden_channels, size, padding=padding)
-        self.of_mask = nn.Conv2d(1, hidden_channels, size, padding=padding, bias=False)
-        self.change = nn.Conv2d(hidden_channels, labels, kernel_size=1)
-        self.stop = nn.Linear(2, stops) if stops else None
-        for module in (self.change, *([self.stop] if self.stop else [])):
-            for parameter in module.parameters():
-                nn.init.zeros_(parameter)
-
-    def change_stops(self, seen: Tensor, cells: Tensor) -> Tensor | None:
-        """Return what is added to the log odds of stopping of each sample, [P, G, S]; None where nothing stops.
-
-        Args:
-            seen: the mask in each cell, [P, G, V].
-            cells: bool [P, V], True inside the region.
-        """
-        if self.stop is None:
-            return None
-        is_inside = cells[:, None]
-        mean = (seen * is_inside).sum(2) / is_inside.sum(2)
-        highest = seen.masked_fill(~is_inside, -torch.inf).amax(2)
-        with exact_region(seen):
-            change: Tensor = self.stop(torch.stack([mean, highest], dim=2))
-        return change
-
-    def forward(self, trunk: Tensor, seen: Tensor) -> Tensor:
-        """Return what is added to the logits of each sample, [P, G, labels, V].
-
-        Args:
-            trunk: what the policy's heads read, [P, H, h, w].
-            seen: the mask in each cell, [P, G, V]; 0 where nothing is known.
-        """
-        n_prompts, group_size, _ = seen.shape
-        side = trunk.shape[-2:]
-        with exact_region(trunk):
-            image = self.of_image(trunk)[:, None]  # once per image, [P, 1, H, h, w]
-            mask = self.of_mask(seen.reshape(-1, 1, *side))
-            hidden = (image + mask.reshape(n_prompts, group_size, *mask.shape[1:])).relu()
-            change: Tensor = self.change(hidden.flatten(0, 1))
-        return change.reshape(n_prompts, group_size, -1, side[0] * side[1])
-
-
 def _conv_block(inputs: int, outputs: int) -> nn.Module:
     # GroupNorm, not BatchNorm: the same numbers in rollout and update, in train and eval mode (ratio 1 at the first update).
     return nn.Sequential(

@@ -150,11 +150,9 @@ class Sam(nn.Module):
                 "change attention.data.image_size or the patch size"
             )
         self.net = fresh_net(_sam_config(params, image_size)) if net is None else net
-        # SAM's IoU branch is never used here, its mask branch with ``mask_prompt`` alone: frozen, so that no optimiser or norm
-        # counts them.
+        # SAM's IoU branch and its mask prompt are never used here: frozen, so that no optimiser or norm counts them.
         self.net.mask_decoder.iou_prediction_head.requires_grad_(False)
-        if not params.mask_prompt:
-            self.net.prompt_encoder.mask_embed.requires_grad_(False)
+        self.net.prompt_encoder.mask_embed.requires_grad_(False)
         self.grid = image_size // params.patch_size
 
     def encode(self, images: Tensor) -> Tensor:
@@ -206,7 +204,6 @@ class Sam(nn.Module):
         is_point: Tensor | None = None,
         is_background: Tensor | None = None,
         boxes: Boxes | None = None,
-        earlier: Tensor | None = None,
         with_segmentation: bool = False,
         detail: Tensor | None = None,
     ) -> Decoded:
@@ -219,7 +216,6 @@ class Sam(nn.Module):
             is_point: bool [P, G, k], False for padding, which has no influence on any output; None: all are points.
             is_background: bool [P, G, k], True for background points; None: all are of the foreground.
             boxes: of the point sets; None: there are none.
-            earlier: logits of an earlier mask of each set, [P, G, 4h, 4w], the dense prompt; None: SAM's "no mask".
             with_segmentation: whether the prompted mask is drawn, too: by the first of the tokens that SAM has for several masks.
             detail: [P, G, C / 8 + 1, 4h, 4w], added to the pixels that this mask is drawn with, and the last to its logits.
 
@@ -229,15 +225,11 @@ class Sam(nn.Module):
         decoder = self.net.mask_decoder
         n_prompts, group_size = points.shape[:2]
         tokens, is_token = self._tokens(points, prompts, is_point, is_background, boxes)
-        prompt = self.net.prompt_encoder
         positions = self.dense_encoding().expand_as(features)
         positions = positions.repeat_interleave(group_size, 0)
-        if earlier is None:
-            image = features + prompt.no_mask_embed.weight.reshape(1, -1, 1, 1)
-            image = image.repeat_interleave(group_size, 0)
-        else:
-            dense = prompt.mask_embed(earlier.flatten(0, 1)[:, None])  # [P * G, C, h, w]
-            image = features.repeat_interleave(group_size, 0) + dense
+        # The dense prompt is SAM's "no mask".
+        image = features + self.net.prompt_encoder.no_mask_embed.weight.reshape(1, -1, 1, 1)
+        image = image.repeat_interleave(group_size, 0)
         if is_token is None:
             tokens, keys = decoder.transformer(
                 point_embeddings=tokens,
@@ -358,8 +350,7 @@ def _sam_config(params: ModelParams, image_size: int) -> SamConfig:
         hidden_size=params.feature_channels,
         image_size=image_size,
         patch_size=params.patch_size,
-        # SAM's 16: of 4, a quarter is one channel, which the LayerNorm makes the same whatever the mask.
-        mask_input_channels=16 if params.mask_prompt else 4,
+        mask_input_channels=4,  # of the mask prompt, which nobody uses: as few as there may be
     )
     decoder = SamMaskDecoderConfig(
         hidden_size=params.feature_channels,

@@ -5,11 +5,9 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from grpo_pipeline.core.training.execution import at_least_float32, exact_region
-from grpo_pipeline.core.types import Rollouts
-from grpo_pipeline.tasks.attention.batch import AttentionContext, Outcomes
+from grpo_pipeline.tasks.attention.batch import Outcomes
 from grpo_pipeline.tasks.attention.clinical import ClinicalPrompt, ClinicalReadOut
 from grpo_pipeline.tasks.attention.model.decoders import (
     GlobalDecoder,
@@ -18,9 +16,8 @@ from grpo_pipeline.tasks.attention.model.decoders import (
     judging_heads,
     learning_heads,
 )
-from grpo_pipeline.tasks.attention.model.point_sets import placed_points
 from grpo_pipeline.tasks.attention.model.policy_head import PolicyNetwork, StopHead
-from grpo_pipeline.tasks.attention.model.sam import Boxes, Decoded, Sam, cell_centres
+from grpo_pipeline.tasks.attention.model.sam import Boxes, Decoded, Sam
 from grpo_pipeline.tasks.attention.model.segmentation import (
     PixelFeatures,
     read_at_points,
@@ -52,10 +49,7 @@ class SetDecoder(nn.Module):
     clinical_read_out: ClinicalReadOut | None
     detail: PixelFeatures | None
     box: Literal["none", "points"]
-    looks_at: Literal["mask", "heatmap"] | None
-    mask_prompt: bool
     reads_mask: Literal["none", "prompted", "seeded"]
-    points_per_look: int
     heatmap_level: float
 
     def decode(
@@ -146,26 +140,6 @@ class SetDecoder(nn.Module):
             class_scores=said.scores,
         )
 
-    @torch.no_grad()
-    def see(self, context: AttentionContext, placed: Rollouts) -> Tensor:
-        """Return how sure the mask decoder is of each cell with these points, the mean of 2p - 1 over its pixels: [P, G, V].
-
-        It is 0 where the decoder does not know. Detached: the policy's gradient teaches the decoder nothing.
-        """
-        placed, is_background = placed_points(placed, context.cells.shape[1])
-        points = cell_centres(placed.actions, self.sam.grid)
-        decoded = self._decode_mask(
-            context.features,
-            points,
-            self._embed_clinical(context.clinical),
-            is_point=None if self.stop is None else placed.is_valid,
-            is_background=None if self.policy.background is None else is_background,
-            with_segmentation=self.looks_at == "mask",
-            detail=context.detail,
-        )
-        sure = (self._seen(decoded) / 2).tanh()  # 2p - 1
-        return F.adaptive_avg_pool2d(sure, self.sam.grid).flatten(2)
-
     def _decode_mask(
         self,
         features: Tensor,
@@ -177,45 +151,25 @@ class SetDecoder(nn.Module):
         with_segmentation: bool,
         detail: Tensor | None,
     ) -> Decoded:
-        """Decode the point sets by SAM; with ``mask_prompt`` look by look, each shown the mask of the one before (no gradient).
-
-        A look in which a set has no point, because it has stopped or the point is left out, refines the mask all the same.
-        """
-
-        def decode(end: int, earlier: Tensor | None, *, draws: bool) -> Decoded:
-            placed = points[:, :, :end]
-            is_there, is_behind = (
-                x if x is None else x[..., :end] for x in (is_point, is_background)
-            )
-            decoded = self.sam.decode(
-                features,
-                placed,
-                prompts,
-                is_point=is_there,
-                is_background=is_behind,
-                boxes=self._box(placed, is_there, is_behind),
-                earlier=earlier,
-                with_segmentation=draws,
-                detail=self._prompted(detail, placed, is_there, is_behind) if draws else None,
-            )
-            heatmap = decoded.mask_logits + self.heatmap_level
-            if self.detail is None or detail is None:
-                return replace(decoded, mask_logits=heatmap)
-            with exact_region(detail):
-                heat = self.detail.heat(at_least_float32(detail))  # [P, 1, 4h, 4w], for all G sets
-            return replace(decoded, mask_logits=heatmap + heat)
-
-        k, earlier = points.shape[2], None
-        if self.mask_prompt:
-            with torch.no_grad():
-                for end in range(self.points_per_look, k, self.points_per_look):
-                    earlier = self._seen(decode(end, earlier, draws=self.looks_at == "mask"))
-        return decode(k, earlier, draws=with_segmentation)
-
-    def _seen(self, decoded: Decoded) -> Tensor:
-        """Return the logits of the mask that a later look is shown."""
-        drawn = decoded.segmentation_logits
-        return decoded.mask_logits if self.looks_at != "mask" or drawn is None else drawn
+        """Decode the point sets by SAM; to the heatmap come its level and, where pixels have features, their own heat."""
+        decoded = self.sam.decode(
+            features,
+            points,
+            prompts,
+            is_point=is_point,
+            is_background=is_background,
+            boxes=self._box(points, is_point, is_background),
+            with_segmentation=with_segmentation,
+            detail=self._prompted(detail, points, is_point, is_background)
+            if with_segmentation
+            else None,
+        )
+        heatmap = decoded.mask_logits + self.heatmap_level
+        if self.detail is None or detail is None:
+            return replace(decoded, mask_logits=heatmap)
+        with exact_region(detail):
+            heat = self.detail.heat(at_least_float32(detail))  # [P, 1, 4h, 4w], for all G sets
+        return replace(decoded, mask_logits=heatmap + heat)
 
     def _box(
         self, points: Tensor, is_point: Tensor | None, is_background: Tensor | None
