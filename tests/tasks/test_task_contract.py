@@ -136,12 +136,6 @@ TASKS = {
         algorithm=partial(with_advantage, credit="leave_one_out"),
         factors=3,
     ),
-    "attention_labels": replace(
-        IMAGES,
-        task=lambda: attention.make_task(point_labels="both", stop={"min_points": 1}),
-        factors=3,
-        algorithm=partial(with_advantage, credit="leave_one_out"),
-    ),
     "attention_box": replace(IMAGES, task=lambda: attention.make_task(box="points", class_decoder="global")),
     "dialogue": TALK,
     "dialogue_truncated": replace(TALK, task=lambda: dialogue.make_task(rewards=DISTINCT, **TRUNCATED)),

@@ -24,7 +24,6 @@ HEATMAP_LOSSES = (
     "entropy_weight",
     "heatmap_outline_weight",
 )
-PointLabels = Literal["foreground", "both"]
 
 
 class CheckpointParams(BaseModel):
@@ -85,7 +84,12 @@ class StopParams(BaseModel):
     min_points: int = Field(ge=1)
 
 
-DELETED_FIELDS = {"looks": 1, "looks_at": None, "mask_prompt": False}
+DELETED_FIELDS = {
+    "looks": 1,
+    "looks_at": None,
+    "mask_prompt": False,
+    "point_labels": "foreground",
+}
 """Fields of ``ModelParams`` in models that older versions exported, with the value that did without them."""
 
 
@@ -146,9 +150,7 @@ class ModelParams(BaseModel):
         feature_dtype: how the features of a frozen encoder are stored.
         likelihood: of a set of points: exact, or of independent draws, the defect of public versions, as an ablation.
         stop: lets the policy decide how many points it needs, k at most; null always takes k.
-        point_labels: ``both``: the policy says of each point whether it is of the foreground or of the background, as SAM's
-            prompts do; ``foreground``: all are.
-        box: ``points``: the mask decoder is prompted with the box around the cells of a set's foreground points, too.
+        box: ``points``: the mask decoder is prompted with the box around the cells of a set's points, too.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -203,7 +205,6 @@ class ModelParams(BaseModel):
     heatmap: Literal["decoder", "evidence"] = Field(
         default="decoder", exclude_if=lambda drawn: drawn == "decoder"
     )
-    point_labels: PointLabels = "foreground"
     box: Literal["none", "points"] = "none"
 
     @property

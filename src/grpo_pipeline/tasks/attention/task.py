@@ -60,7 +60,6 @@ from grpo_pipeline.tasks.attention.model.point_sets import (
     draw_sets,
     empty_sets,
     factor_logprobs,
-    placed_points,
     points_component,
     score_sets,
     set_entropy,
@@ -385,7 +384,7 @@ class AttentionTask(BaseTask):
         with_heatmap: bool = True,
         with_segmentation: bool = False,
     ) -> Outcomes:
-        placed, is_background = placed_points(rollouts, context.cells.shape[1])
+        placed = chosen_points(rollouts, context.cells.shape[1])
         points = cell_centres(placed.actions, self.grid)
         is_point = placed.is_valid if has_padding else None
         outcomes = policy.decode(
@@ -395,7 +394,6 @@ class AttentionTask(BaseTask):
             batch.bag,
             batch.clinical,
             is_point=is_point,
-            is_background=is_background if self.model.point_labels == "both" else None,
             statistics=context.statistics,
             region=context.region,
             folds=context.folds,
@@ -412,13 +410,11 @@ class AttentionTask(BaseTask):
         self, batch: AttentionBatch, rollouts: Rollouts, outcomes: Outcomes
     ) -> tuple[dict[str, Tensor], dict[str, float]]:
         """Return ``class``, ``heatmap``, with a stop decision ``points``, the parts of the points that count, and the weights."""
-        parts, placed = (
-            reward_components(batch, outcomes),
-            chosen_points(rollouts, batch.cells.shape[1]),
-        )
+        parts = reward_components(batch, outcomes)
+        placed = chosen_points(rollouts, batch.cells.shape[1])
         parts |= point_reward_components(batch, placed, outcomes, self.rewards, grid=self.grid)
         if self.model.stop is not None:
-            parts["points"] = points_component(placed_points(rollouts, batch.cells.shape[1])[0])
+            parts["points"] = points_component(placed)
         return parts, {name: getattr(self.rewards, f"{name}_weight") for name in parts}
 
     @torch.no_grad()
@@ -533,9 +529,7 @@ class AttentionTask(BaseTask):
         if batch.reference_logits is None:
             logits = reference.propose(self.encode(reference, batch))[0]
         else:
-            labels = 2 if self.model.point_labels == "both" else 1
-            cells = batch.cells.shape[1]
-            logits = SetLogits.unpacked(batch.reference_logits, cells, labels=labels)
+            logits = SetLogits.unpacked(batch.reference_logits, batch.cells.shape[1])
         return ReferenceScores(
             logprobs=self._logprobs(logits, rollouts, batch.cells, temperature=temperature),
             log_probs_full=factor_logprobs(logits, batch.cells, temperature=temperature),
@@ -612,10 +606,7 @@ class AttentionTask(BaseTask):
     def tabulate(
         self, data: AttentionData, batch: AttentionBatch, rollouts: Rollouts
     ) -> pd.DataFrame:
-        """Return one row per sample: core, label and the points as "(x, y)" in [0, 1]; NaN for a point that was not placed.
-
-        With ``point_labels: both`` each point has its ``point_label`` beside it: 1 foreground, 0 background.
-        """
+        """Return one row per sample: core, label and the points as "(x, y)" in [0, 1]; NaN for a point that was not placed."""
         return showcase.tabulate(self, data, batch, rollouts)
 
     def evaluate(

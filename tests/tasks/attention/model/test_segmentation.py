@@ -385,11 +385,11 @@ def test_the_heatmap_gains_the_same_pixels_whatever_the_points_and_begins_withou
     weight = policy.detail.heat.weight[0, :, 0, 0]
     expected = (context.detail * weight[:, None, None]).sum(1) + 0.3
     torch.testing.assert_close(gained, expected[:, None].expand_as(gained), atol=1e-4, rtol=1e-4)
-    # The prompted mask's pixels are told of foreground points alone.
+    # The prompted mask's pixels are told of no point that was not placed.
     shake(policy.detail)
-    places, is_point = torch.rand(2, 2, 3, 2, generator=torch.Generator().manual_seed(3)), points >= 0
-    is_behind = torch.tensor([False, True, False]).expand(2, 2, 3)
-    told = policy._prompted(context.detail, places, is_point, is_behind)
+    places = torch.rand(2, 2, 3, 2, generator=torch.Generator().manual_seed(3))
+    is_point = torch.tensor([True, False, True]).expand(2, 2, 3)
+    told = policy._prompted(context.detail, places, is_point)
     torch.testing.assert_close(told, policy.detail.prompted(context.detail, places[:, :, [0, 2]], None))
     assert not torch.allclose(told, policy.detail.prompted(context.detail, places, None), atol=1e-3)
 
@@ -498,7 +498,7 @@ def test_a_pretraining_on_outlines_reads_the_shown_ones_alone_and_the_arms_begin
     for one in (stage.begin_with(start), task):
         policy = one.build_policy(7).eval()
         context = one.encode(policy, batch.cores)
-        pixels = policy._prompted(context.detail, batch.points, None, None)
+        pixels = policy._prompted(context.detail, batch.points, None)
         gained.append(pixels[:, :, -1])
     torch.testing.assert_close(gained[0], stage.encode(net, batch).predicted)
     assert not bool(gained[1].any())

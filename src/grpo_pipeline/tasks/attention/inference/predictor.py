@@ -32,7 +32,7 @@ from grpo_pipeline.tasks.attention.data.params import (
 from grpo_pipeline.tasks.attention.inference.appearance import FEATURES, look, pooled_features
 from grpo_pipeline.tasks.attention.inference.calibration import Calibration
 from grpo_pipeline.tasks.attention.inference.manifest import CoreRules
-from grpo_pipeline.tasks.attention.model.baselines import label_values, point_coordinates
+from grpo_pipeline.tasks.attention.model.baselines import point_coordinates
 from grpo_pipeline.tasks.attention.model.class_scores import class_probs
 from grpo_pipeline.tasks.attention.model.model import AttentionModel
 from grpo_pipeline.tasks.attention.params import (
@@ -65,8 +65,6 @@ class CorePrediction:
         judgement: how far the image is from the training images; None of a model that does not know them.
         spacing_mm: row and column spacing, None where unknown.
         frame: name of the picture, "" of a core with one.
-        labels: of the points of each set, float64 [E, k]: 1 foreground, 0 background, NaN where there is no point; None of a
-            model whose points are all of the foreground.
         classes: ``prob_<class>``, the mean over the sets, and with grades ``expected_class``; empty of a model of a label. They
             are not calibrated. Of findings each is a probability of its own.
     """
@@ -82,7 +80,6 @@ class CorePrediction:
     judgement: Judgement | None
     spacing_mm: tuple[float, float] | None
     frame: str = ""
-    labels: np.ndarray | None = None
     classes: Mapping[str, float] = field(default_factory=dict)
 
     @property
@@ -191,9 +188,6 @@ class Predictor:
             judgement=judgement,
             spacing_mm=(values[0], values[1]) if values else None,
             frame=str(row.get(FRAME_COLUMN, "")),
-            labels=label_values(rollouts, self.task.grid**2)[0].double().cpu().numpy()
-            if self.task.model.point_labels == "both"
-            else None,
             classes={}
             if self.task.classes is None or outcomes.class_scores is None
             else {

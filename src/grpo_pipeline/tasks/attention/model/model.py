@@ -115,7 +115,6 @@ class AttentionModel(SetDecoder):
             looks,
             params.value_pool,
             reads=params.policy_reads,
-            labels=params.point_labels,
         )
         self.policy_reads = params.policy_reads
         self.field_cells, self.field_mm = params.field_cells, params.field_mm
@@ -173,7 +172,6 @@ class AttentionModel(SetDecoder):
                 self.texture,
                 self.policy.trunk,
                 self.policy.attention,
-                *([self.policy.background] if self.policy.background else []),
                 *([self.stop] if self.stop else []),
             ],
             "value_head": [self.policy.value],
@@ -224,13 +222,11 @@ class AttentionModel(SetDecoder):
                 "the context must hold policy_features for a model with policy_encoder: own, got None; make it with "
                 "AttentionTask.encode"
             )
-        trunk = self.policy.read(features, looks)
-        logits, values = self.policy.judge(trunk, context.cells)
-        # The prior is of foreground points: those of the background are for what is no dark blob.
+        logits, values = self.policy(features, looks, context.cells)
         if context.prior is not None:
             logits = logits + context.prior
         stops = None if self.stop is None else self.stop(features, looks, context.cells)
-        return SetLogits(logits, stops, self.policy.judge_background(trunk)), values
+        return SetLogits(logits, stops), values
 
     @torch.no_grad()
     def map_heat(self, context: AttentionContext) -> Tensor:
@@ -280,7 +276,6 @@ class AttentionModel(SetDecoder):
                 points,
                 self._embed_clinical(context.clinical),
                 is_point=None,
-                is_background=None,
                 with_segmentation=True,
                 detail=context.detail,
             ).segmentation_logits

@@ -61,7 +61,6 @@ class SetDecoder(nn.Module):
         clinical: Tensor | None = None,
         *,
         is_point: Tensor | None = None,
-        is_background: Tensor | None = None,
         statistics: Tensor | None = None,
         region: Tensor | None = None,
         folds: Tensor | None = None,
@@ -79,8 +78,6 @@ class SetDecoder(nn.Module):
             bag: [P, 4h, 4w], weights of the heatmap pixels.
             clinical: values [P, F], NaN where unknown; None for a model without clinical prompts.
             is_point: bool [P, G, k], False for padding; None: all are points.
-            is_background: bool [P, G, k], True for points that prompt the mask decoder alone: no class decoder reads them as
-                evidence; None: there are none.
             statistics: of the fields around the cells, for a class decoder that reads them.
             region: of the whole region, for one that reads them.
             folds: int64 [P] of the patients, for one with folds.
@@ -103,7 +100,6 @@ class SetDecoder(nn.Module):
                 points,
                 prompts,
                 is_point=is_point,
-                is_background=is_background,
                 with_segmentation=with_segmentation,
                 detail=detail,
             )
@@ -113,17 +109,16 @@ class SetDecoder(nn.Module):
         if heat is not None:
             of_sets = heat[:, None].expand(-1, points.shape[1], -1, -1)
             decoded = replace(decoded, mask_logits=of_sets)
-        is_evidence = foreground(is_point, is_background)
         said = self._classify(
             images,
             points,
             decoded.token,
             prompts,
-            is_point=is_evidence,
+            is_point=is_point,
             statistics=statistics,
             region=region,
             folds=folds,
-            mask=self.mask_to_read(images, points, is_evidence, decoded.segmentation_logits),
+            mask=self.mask_to_read(images, points, is_point, decoded.segmentation_logits),
         )
         if with_heatmap:
             weight = bag / bag.sum((1, 2), keepdim=True).clamp(min=1e-6)
@@ -147,7 +142,6 @@ class SetDecoder(nn.Module):
         prompts: Tensor | None,
         *,
         is_point: Tensor | None,
-        is_background: Tensor | None,
         with_segmentation: bool,
         detail: Tensor | None,
     ) -> Decoded:
@@ -157,12 +151,9 @@ class SetDecoder(nn.Module):
             points,
             prompts,
             is_point=is_point,
-            is_background=is_background,
-            boxes=self._box(points, is_point, is_background),
+            boxes=self._box(points, is_point),
             with_segmentation=with_segmentation,
-            detail=self._prompted(detail, points, is_point, is_background)
-            if with_segmentation
-            else None,
+            detail=self._prompted(detail, points, is_point) if with_segmentation else None,
         )
         heatmap = decoded.mask_logits + self.heatmap_level
         if self.detail is None or detail is None:
@@ -171,28 +162,23 @@ class SetDecoder(nn.Module):
             heat = self.detail.heat(at_least_float32(detail))  # [P, 1, 4h, 4w], for all G sets
         return replace(decoded, mask_logits=heatmap + heat)
 
-    def _box(
-        self, points: Tensor, is_point: Tensor | None, is_background: Tensor | None
-    ) -> Boxes | None:
-        """Return, with ``box: points``, the box around the cells of each set's foreground points; they are as in ``decode``."""
+    def _box(self, points: Tensor, is_point: Tensor | None) -> Boxes | None:
+        """Return, with ``box: points``, the box around the cells of each set's points; they are as in ``decode``."""
         if self.box == "none" or not points.shape[2]:
             return None
-        inside = foreground(is_point, is_background)
-        if inside is None:
-            inside = torch.ones_like(points[..., 0], dtype=torch.bool)
-        return Boxes.around(points, inside, margin=0.5 / self.sam.grid)
+        if is_point is None:
+            is_point = torch.ones_like(points[..., 0], dtype=torch.bool)
+        return Boxes.around(points, is_point, margin=0.5 / self.sam.grid)
 
     def _prompted(
         self,
         detail: Tensor | None,
         points: Tensor,
         is_point: Tensor | None,
-        is_background: Tensor | None,
     ) -> Tensor | None:
-        """Return the pixels that masks are drawn with beside SAM's: told how near the foreground points are."""
+        """Return the pixels that masks are drawn with beside SAM's: told how near the points are."""
         if self.detail is None or detail is None:
             return None
-        is_point = foreground(is_point, is_background)
         with exact_region(detail):
             return self.detail.prompted(at_least_float32(detail), points, is_point)
 
@@ -254,7 +240,7 @@ class SetDecoder(nn.Module):
         Args:
             images: [P, 1, S, S].
             points: [P, G, k, 2], (x, y) in [0, 1].
-            is_point: bool [P, G, k], True for foreground points; None: all are.
+            is_point: bool [P, G, k], False for padding; None: all are points.
             segmentation: logits of the prompted mask [P, G, 4h, 4w], where that is read.
         """
         if self.reads_mask == "none" or not points.shape[2]:
@@ -274,13 +260,3 @@ class SetDecoder(nn.Module):
         with exact_region(values):
             tokens: Tensor = self.clinical(values)
         return tokens
-
-
-def foreground(is_point: Tensor | None, is_background: Tensor | None) -> Tensor | None:
-    """Return which points are there and of the foreground, bool [P, G, k], from those that are there and those of the background.
-
-    None is all of them, and of the background none.
-    """
-    if is_background is None:
-        return is_point
-    return ~is_background if is_point is None else is_point & ~is_background
