@@ -176,14 +176,12 @@ def test_wrong_priorities_are_refused():
             RewardParams.model_validate(section("reward", **{name: value}))
 
 
-@pytest.mark.parametrize("part", ["class_weight", "heatmap_weight", "dice_weight", "boundary_distance_weight"])
+@pytest.mark.parametrize("part", ["class_weight", "heatmap_weight", "dice_weight"])
 def test_one_part_of_the_reward_is_enough_and_none_is_refused(part: str) -> None:
     """Outlines alone may pay: a core without a shown one then teaches the policy nothing."""
-    nothing = dict.fromkeys(("class_weight", "heatmap_weight", "dice_weight", "boundary_distance_weight"), 0.0)
+    nothing = dict.fromkeys(("class_weight", "heatmap_weight", "dice_weight"), 0.0)
     assert getattr(RewardParams.model_validate(section("reward", **nothing | {part: 0.5})), part) == 0.5
-    with pytest.raises(
-        ValidationError, match=r"class_weight, heatmap_weight, dice_weight or boundary_distance_weight must be pos"
-    ):
+    with pytest.raises(ValidationError, match=r"class_weight, heatmap_weight or dice_weight must be positive"):
         RewardParams.model_validate(section("reward", **nothing, boundary_weight=1.0))
 
 

@@ -272,8 +272,8 @@ def _check_outlines(task: AttentionTask, examples: Examples) -> None:
     if supervised.mask_share is None:
         if task.segments:
             raise ValueError(
-                f"{path} must be given with attention.reward.dice_weight or boundary_distance_weight, got null; say whose "
-                "outlines are shown, or set these weights to 0"
+                f"{path} must be given with attention.reward.dice_weight, got null; say whose outlines are shown, or set that "
+                "weight to 0"
             )
         return
     train = examples.rows("train")

@@ -361,8 +361,6 @@ class RewardParams(BaseModel):
         boundary_margin: how near that is, as share of the image side.
         points_weight: of -(points used) / k; with ``model.stop`` only.
         dice_weight: of the Dice coefficient of the prompted mask and a shown outline.
-        boundary_distance_weight: of minus the distance between their edges, in shares of the image side.
-        boundary_distance_cap: the largest such distance; no mask is charged more.
         cspca_weight: factor on the advantages of clinically significant cancer.
         cspca_min_grade: grade group from which a cancer counts as significant.
     """
@@ -377,19 +375,15 @@ class RewardParams(BaseModel):
     boundary_margin: float = Field(gt=0, lt=0.5)
     points_weight: float = Field(ge=0)
     dice_weight: float = Field(default=0.0, ge=0)
-    boundary_distance_weight: float = Field(default=0.0, ge=0)
-    boundary_distance_cap: float = Field(default=0.25, gt=0, le=1)
     cspca_weight: float = Field(gt=0, allow_inf_nan=False)
     cspca_min_grade: int = Field(ge=1, le=5)
 
     @model_validator(mode="after")
     def _check_some_reward(self) -> Self:
         """Outlines alone may pay, too: a sample without a shown one then earns what its group earns, and teaches nothing."""
-        paying = self.class_weight, self.heatmap_weight, self.dice_weight
-        if sum(paying) + self.boundary_distance_weight == 0:
+        if self.class_weight + self.heatmap_weight + self.dice_weight == 0:
             raise ValueError(
-                "class_weight, heatmap_weight, dice_weight or boundary_distance_weight must be positive, got 0 for all; give one "
-                "part a weight"
+                "class_weight, heatmap_weight or dice_weight must be positive, got 0 for all; give one part a weight"
             )
         return self
 

@@ -366,12 +366,7 @@ class AttentionTask(BaseTask):
     @property
     def segments(self) -> bool:
         """Whether a loss or a reward reads the prompted mask."""
-        rewards = self.rewards
-        return bool(
-            self.supervised.outline_weight
-            or rewards.dice_weight
-            or rewards.boundary_distance_weight
-        )
+        return bool(self.supervised.outline_weight or self.rewards.dice_weight)
 
     def _decode(
         self,
@@ -447,9 +442,7 @@ class AttentionTask(BaseTask):
             targets,
             has_padding=True,
             with_heatmap=with_heatmap,
-            with_segmentation=bool(
-                self.rewards.dice_weight or self.rewards.boundary_distance_weight
-            ),
+            with_segmentation=bool(self.rewards.dice_weight),
         )
         measured = combine_rewards(*self.reward(targets, sets, outcomes))
         return measured.total.reshape(shape[:3])

@@ -51,7 +51,7 @@ from grpo_pipeline.tasks.attention.model.segmentation import (
 from grpo_pipeline.tasks.attention.task import AttentionTask
 
 ROWS = np.arange(N_TRAIN)
-REWARD = {"dice_weight": 0.5, "boundary_distance_weight": 1.0}
+REWARD = {"dice_weight": 0.5}
 SUPERVISED = {"outline_weight": 1.0, "heatmap_outline_weight": 0.6, "location_weight": 0.7}
 
 
@@ -120,10 +120,8 @@ def test_a_core_without_a_shown_outline_has_no_advantage():
     shake(state.policy)
     found = gather(algorithm, training, task, state, task.make_batch(data, ROWS)).rewards
     is_shown = shown_outlines(make_examples(), ROWS, 0.5, 0) & make_examples().lesion[ROWS].any((1, 2))
-    for name in ("dice", "boundary_distance"):
-        assert torch.equal(found.components[name][~is_shown], torch.zeros(int((~is_shown).sum()), training.group_size))
-        assert bool((found.components[name][is_shown] != 0).any())
-    assert bool((found.components["boundary_distance"] <= 0).all())
+    assert torch.equal(found.components["dice"][~is_shown], torch.zeros(int((~is_shown).sum()), training.group_size))
+    assert bool((found.components["dice"][is_shown] != 0).any())
     assert found.weights["dice"] == REWARD["dice_weight"]
 
 
