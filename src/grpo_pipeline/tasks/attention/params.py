@@ -124,8 +124,6 @@ class ModelParams(BaseModel):
         field_cells: sides of the fields of ``statistics`` in cells, odd and ascending: a fixed share of the image.
         field_mm: half the sides of as many fields in millimetres, ascending, in images whose spacing is known; in others, and
             with null, they are those of ``field_cells``.
-        co_occurrence: whether ``statistics`` has contrast, homogeneity, energy and correlation of local grey-level
-            co-occurrence matrices, too.
         decoder_folds: of the training patients, with a regression of ``statistics`` each that does not learn from its fold,
             and alone judges its points; 1 is one regression that judges what it learned from.
         policy_reads: ``image``: features of the whole image; ``cell``: texture and statistics of the cell's own fields
@@ -189,7 +187,6 @@ class ModelParams(BaseModel):
     field_mm: tuple[FieldSize, ...] | None = Field(
         default=None, exclude_if=lambda sizes: sizes is None
     )
-    co_occurrence: bool = Field(default=False, exclude_if=lambda is_on: not is_on)
     decoder_folds: int = Field(default=1, ge=1, le=20)
     policy_reads: PolicyReads = "image"
     # Left out of dumps where it is shared, and so of digests.
@@ -255,7 +252,6 @@ class ModelParams(BaseModel):
             ("policy_reads", "image or cell", self.policy_reads != "statistics"),
             ("field_cells", str(list(FIELD_CELLS)), self.field_cells == FIELD_CELLS),
             ("field_mm", "null", self.field_mm is None),
-            ("co_occurrence", "false", not self.co_occurrence),
             ("heatmap", "decoder", self.heatmap == "decoder"),
         ):
             if not is_met:

@@ -103,7 +103,7 @@ class AttentionModel(SetDecoder):
         self.sam = Sam(params, image_size, net)
         self.texture = FilterBank(params.texture_channels)
         # With statistics the policy reads them too, and the evidence that the decoder sees in each cell.
-        described = width(params.field_cells, co_occurrence=params.co_occurrence)
+        described = width(params.field_cells)
         looks = self.texture.width + (described + 1) * (params.class_decoder == "statistics")
         looks += params.detail_channels
         if params.policy_reads == "statistics":
@@ -118,7 +118,6 @@ class AttentionModel(SetDecoder):
         )
         self.policy_reads = params.policy_reads
         self.field_cells, self.field_mm = params.field_cells, params.field_mm
-        self.co_occurrence = params.co_occurrence
         self.class_decoder = DECODERS[params.class_decoder](params, classes)
         tune_encoder(self.sam.net.vision_encoder, params)
         # A copy, so that both start from the same weights and nothing else is drawn in another way.
@@ -295,7 +294,6 @@ class AttentionModel(SetDecoder):
             self.sam.grid,
             fields=self.field_cells,
             radii=self._radii(batch),
-            co_occurrence=self.co_occurrence,
         )
 
     def describe_region(self, batch: AttentionBatch) -> Tensor | None:
