@@ -193,6 +193,12 @@ class DataHooks:
 
     def __init__(self) -> None:
         self._parameters: Mapping[str, Any] = {}
+        self._told: set[str] = set()
+
+    @hook_impl
+    def before_pipeline_run(self) -> None:
+        """Begin anew: a session may run more than once."""
+        self._told.clear()
 
     @hook_impl
     def after_catalog_created(self, parameters: Mapping[str, Any]) -> None:
@@ -206,6 +212,9 @@ class DataHooks:
         table = getattr(data, "table", None)
         if kind != "examples" or name not in TASKS or table is None or "split" not in table:
             return
+        if name in self._told:  # large data are saved in pieces, each with the whole table
+            return
+        self._told.add(name)
         from grpo_pipeline.pipelines.reporting.page import plain
         from grpo_pipeline.pipelines.reporting.splits import split_lines
 
@@ -213,6 +222,34 @@ class DataHooks:
         cluster = str(section.get("evaluation", {}).get("cluster", ""))
         lines = split_lines(table, task=name, noun=find_task(name).noun, cluster=cluster)
         say("\n".join(lines))
+
+
+class ArmHooks:
+    """End the processes that train arms with the run, however it ends."""
+
+    @hook_impl
+    def before_pipeline_run(self) -> None:
+        """Forget what a run before this one has left."""
+        self._close()
+
+    @hook_impl
+    def after_pipeline_run(self) -> None:
+        """End what nobody has asked for."""
+        self._close()
+
+    @hook_impl
+    def on_pipeline_error(self) -> None:
+        """End everything after an error."""
+        self._close()
+
+    def on_run_ended(self, error: BaseException) -> None:
+        """End everything after Ctrl-C and SIGTERM, too."""
+        self._close()
+
+    def _close(self) -> None:
+        from grpo_pipeline.pipelines.training.at_once import OF_RUN
+
+        OF_RUN.close()
 
 
 class SummaryHooks:

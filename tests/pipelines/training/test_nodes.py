@@ -13,6 +13,7 @@ import tiny_talk as talk
 import torch
 from kedro.io import DataCatalog, MemoryDataset
 from kedro.runner import SequentialRunner
+from tiny import SERIAL
 from tiny_attention import algorithm_params, differing, make_data, make_task, shake, training_params, weights
 
 from grpo_pipeline.core.params import TrainingParams
@@ -297,7 +298,7 @@ def test_the_probe_moves_a_copy_and_training_starts_from_the_untouched_weights(t
     arm, path, prefix = create_pipeline("attention", "grpo"), str(tmp_path / "checkpoint"), "attention.grpo"
     values: dict[str, Any] = {
         "attention.task": TASK, "attention.data": DATA, f"params:{prefix}.algorithm": algorithm_params(),
-        "params:attention.training": short(), "params:seed": SEED, "params:resume": "never",
+        "params:attention.training": short(), "params:seed": SEED, "params:resume": "never", "params:executor": SERIAL,
     }  # fmt: skip
 
     def run_through_kedro(part: Any) -> Any:

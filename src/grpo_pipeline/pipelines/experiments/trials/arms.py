@@ -57,11 +57,6 @@ class GridParams(BaseModel):
     keep: Literal["predictions", "weights"] = Field(
         description="weights: the final weights of each trial are stored, too"
     )
-    workers: int | None = Field(
-        default=None,
-        ge=1,
-        description="trials at once, each in a process of its own; null: one a core, one alone on a GPU",
-    )
 
     @property
     def present(self) -> dict[str, ArmParams]:
