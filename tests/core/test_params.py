@@ -162,7 +162,7 @@ REFUSED: list[tuple[type[BaseModel], dict[str, Any], dict[str, Any], str]] = [
     (ModelParams, MODEL, {"encoder_window": -1}, "encoder_window\n.*greater than or equal to 0"),
     (ModelParams, MODEL, {"glimpse_size": 3}, "glimpse_size\n.*greater than or equal to 4"),
     (RewardParams, REWARD, {"class_weight": 0.0},
-     r"class_weight, heatmap_weight, dice_weight or boundary_distance_weight must be positive, got 0 for all; give one"),
+     r"class_weight, heatmap_weight or dice_weight must be positive, got 0 for all; give one"),
     (RewardParams, REWARD, {"heatmap_weight": -1.0}, "heatmap_weight\n.*greater than or equal to 0"),
     (SupervisedParams, SUPERVISED, {"involvement_clamp": 0.5}, "involvement_clamp\n.*less than 0.5"),
     (SupervisedParams, SUPERVISED, {"glimpse_bag_cells": 0}, "glimpse_bag_cells\n.*greater than or equal to 1"),

@@ -129,8 +129,6 @@ def smoke() -> tuple[Any, dict[str, Any]]:
         ({"resume": "perhaps"}, "resume must be never or auto, got 'perhaps'"),
         ({"attention_foldr": "x"}, "attention_foldr must be a parameter .* did you mean attention_folder"),
         ({"molecules": {"dta": {}}}, "molecules.dta must be a parameter .* did you mean molecules.data"),
-        ({"dialogue": {"reader": {}}}, "dialogue.reader must be given by its new name.*write dialogue.language_model"),
-        ({"dialogue": {"predict": {"sets": 2}}}, "dialogue.predict.sets .*write dialogue.predict.n_samples"),
     ],
 )
 def test_each_check_of_parameters_is_asked(smoke: tuple[Any, dict[str, Any]], changed: dict[str, Any], said: str) -> None:

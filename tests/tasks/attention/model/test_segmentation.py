@@ -51,7 +51,7 @@ from grpo_pipeline.tasks.attention.model.segmentation import (
 from grpo_pipeline.tasks.attention.task import AttentionTask
 
 ROWS = np.arange(N_TRAIN)
-REWARD = {"dice_weight": 0.5, "boundary_distance_weight": 1.0}
+REWARD = {"dice_weight": 0.5}
 SUPERVISED = {"outline_weight": 1.0, "heatmap_outline_weight": 0.6, "location_weight": 0.7}
 
 
@@ -120,10 +120,8 @@ def test_a_core_without_a_shown_outline_has_no_advantage():
     shake(state.policy)
     found = gather(algorithm, training, task, state, task.make_batch(data, ROWS)).rewards
     is_shown = shown_outlines(make_examples(), ROWS, 0.5, 0) & make_examples().lesion[ROWS].any((1, 2))
-    for name in ("dice", "boundary_distance"):
-        assert torch.equal(found.components[name][~is_shown], torch.zeros(int((~is_shown).sum()), training.group_size))
-        assert bool((found.components[name][is_shown] != 0).any())
-    assert bool((found.components["boundary_distance"] <= 0).all())
+    assert torch.equal(found.components["dice"][~is_shown], torch.zeros(int((~is_shown).sum()), training.group_size))
+    assert bool((found.components["dice"][is_shown] != 0).any())
     assert found.weights["dice"] == REWARD["dice_weight"]
 
 
@@ -385,11 +383,11 @@ def test_the_heatmap_gains_the_same_pixels_whatever_the_points_and_begins_withou
     weight = policy.detail.heat.weight[0, :, 0, 0]
     expected = (context.detail * weight[:, None, None]).sum(1) + 0.3
     torch.testing.assert_close(gained, expected[:, None].expand_as(gained), atol=1e-4, rtol=1e-4)
-    # The prompted mask's pixels are told of foreground points alone.
+    # The prompted mask's pixels are told of no point that was not placed.
     shake(policy.detail)
-    places, is_point = torch.rand(2, 2, 3, 2, generator=torch.Generator().manual_seed(3)), points >= 0
-    is_behind = torch.tensor([False, True, False]).expand(2, 2, 3)
-    told = policy._prompted(context.detail, places, is_point, is_behind)
+    places = torch.rand(2, 2, 3, 2, generator=torch.Generator().manual_seed(3))
+    is_point = torch.tensor([True, False, True]).expand(2, 2, 3)
+    told = policy._prompted(context.detail, places, is_point)
     torch.testing.assert_close(told, policy.detail.prompted(context.detail, places[:, :, [0, 2]], None))
     assert not torch.allclose(told, policy.detail.prompted(context.detail, places, None), atol=1e-3)
 
@@ -498,7 +496,7 @@ def test_a_pretraining_on_outlines_reads_the_shown_ones_alone_and_the_arms_begin
     for one in (stage.begin_with(start), task):
         policy = one.build_policy(7).eval()
         context = one.encode(policy, batch.cores)
-        pixels = policy._prompted(context.detail, batch.points, None, None)
+        pixels = policy._prompted(context.detail, batch.points, None)
         gained.append(pixels[:, :, -1])
     torch.testing.assert_close(gained[0], stage.encode(net, batch).predicted)
     assert not bool(gained[1].any())
