@@ -213,10 +213,8 @@ UNTAUGHT = GRPO | {"supervised_weight": 0.0}
 @pytest.mark.parametrize(
     ("values", "change", "named"),
     [
-        (UNTAUGHT, {"gradient_projection": "conflicting"}, "gradient_projection"),
         (UNTAUGHT, {"policy_start_step": 1}, "policy_start_step"),
         (UNTAUGHT, {"uniform_samples": 1}, "uniform_samples"),
-        (CONTROL, {"gradient_projection": "conflicting"}, "gradient_projection"),
         (CONTROL, {"policy_start_step": 1}, "policy_start_step"),
         (CONTROL, {"uniform_samples": 1}, "uniform_samples"),
     ],

@@ -243,8 +243,6 @@ class AlgorithmParams(BaseModel):
         dynamic_sampling: draws groups whose rewards tie again; null keeps them.
         replay: trains again on stored groups; null for no replay.
         proposal: where samples come from; null is ``uniform`` for the control and ``policy`` for every other arm.
-        gradient_projection: ``conflicting``: where the gradients of the supervised loss and of all other terms contradict each
-            other in a component, each loses its part along the other (``core.training.optim.project_conflicts``).
         policy_start_step: first step whose policy, KL and entropy terms count; before it a batch makes one update, of the
             supervised and the value loss, with samples of the policy as it is.
         uniform_samples: samples of each prompt that are drawn uniformly beside the G of the policy. The supervised loss is the
@@ -272,9 +270,6 @@ class AlgorithmParams(BaseModel):
     replay: ReplayParams | None = None
     proposal: ProposalName = "policy"
     # Left out of dumps where they are off, and so of digests.
-    gradient_projection: Literal["none", "conflicting"] = Field(
-        default="none", exclude_if=lambda projection: projection == "none"
-    )
     policy_start_step: int = Field(default=0, ge=0, exclude_if=lambda step: step == 0)
     uniform_samples: int = Field(default=0, ge=0, exclude_if=lambda samples: samples == 0)
 
@@ -364,10 +359,10 @@ class AlgorithmParams(BaseModel):
             raise ValueError(
                 f"{' and '.join(given)} must be null for name = supervised, got a value; the control has no policy"
             )
-        if self.gradient_projection != "none" or self.policy_start_step:
+        if self.policy_start_step:
             raise ValueError(
-                "gradient_projection must be none and policy_start_step 0 for name = supervised, got "
-                f"{self.gradient_projection} and {self.policy_start_step}; the control has the supervised loss alone"
+                f"policy_start_step must be 0 for name = supervised, got {self.policy_start_step}; the control has the "
+                "supervised loss alone"
             )
 
     def _check_policy(self) -> None:
@@ -396,11 +391,6 @@ class AlgorithmParams(BaseModel):
             clip_high=loss.clip_high,
         )
         _check_readers(self.name, loss)
-        if not is_on(self.supervised_weight) and self.gradient_projection != "none":
-            raise ValueError(
-                f"gradient_projection must be none with supervised_weight = 0, got {self.gradient_projection}; there is no "
-                "second loss to contradict"
-            )
         if not is_on(self.supervised_weight) and self.policy_start_step:
             raise ValueError(
                 f"policy_start_step must be 0 with supervised_weight = 0, got {self.policy_start_step}; nothing would be learned "

@@ -35,7 +35,7 @@ from grpo_pipeline.core.training.micro_batches import (
     join_prompts,
     take_prompts,
 )
-from grpo_pipeline.core.training.optim import clear_gradients, project_conflicts, step
+from grpo_pipeline.core.training.optim import accumulate, clear_gradients, step
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import ReferenceScores, Rollouts, Scores
 from grpo_pipeline.pipelines.step import update
@@ -154,7 +154,7 @@ def accumulate_gradient(
         gradients = term_gradients(
             losses.terms, losses.weights, task.parameter_groups(state.policy)
         )
-    update.back_propagate(algorithm, state, losses)
+    accumulate(state, losses.total)
     terms = {name: term.detach() for name, term in losses.terms.items()}
     return MicroBatchReport(terms, losses.weights, scores[0] if scores else None, gradients)
 
@@ -176,7 +176,6 @@ def apply_accumulated(
         metrics |= report_gradients(
             summed, task.parameter_groups(state.policy)
         ) | update.silent_rewards(experience)
-    metrics |= project_conflicts(state)
     norms = step(state, **update.step_options(training, state))
     return update.finish_update(
         algorithm, state, losses, experience, {**metrics, **norms}, update_epoch

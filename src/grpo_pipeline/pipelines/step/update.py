@@ -33,9 +33,7 @@ from grpo_pipeline.core.training.execution import network_precision
 from grpo_pipeline.core.training.optim import (
     ReferenceUpdate,
     accumulate,
-    accumulate_apart,
     clear_gradients,
-    project_conflicts,
     update_reference,
 )
 from grpo_pipeline.core.training.optim import step as step_optimizer
@@ -44,7 +42,7 @@ from grpo_pipeline.core.types import Credits, Scores
 from grpo_pipeline.pipelines.step.collect import Experience, LossTerms, scores_kl
 from grpo_pipeline.tasks.base import Task
 
-ENTROPY, SUPERVISED = "entropy_weight", "supervised"
+ENTROPY = "entropy_weight"
 # Terms that count from ``policy_start_step`` on.
 POLICY_TERMS = ("policy", "kl", "kl_rollout", "entropy")
 # Places of a sample whose mean credit is a metric of its own.
@@ -191,22 +189,9 @@ def apply_update(
         )
         metrics |= silent_rewards(experience)
     clear_gradients(state)
-    back_propagate(algorithm, state, losses)
-    metrics |= project_conflicts(state)
+    accumulate(state, losses.total)
     norms = step_optimizer(state, **step_options(training, state))
     return finish_update(algorithm, state, losses, experience, {**metrics, **norms}, update_epoch)
-
-
-def back_propagate(algorithm: AlgorithmParams, state: TrainState, losses: LossTerms) -> None:
-    """Add the gradient of the losses to what was accumulated; the supervised one apart, where the two are to be compared."""
-    others = {name: weight for name, weight in losses.weights.items() if name != SUPERVISED}
-    supervised = losses.weights.get(SUPERVISED, 0.0)
-    # Two backward passes only where two gradients can conflict: the supervised term and another one have a weight.
-    if algorithm.gradient_projection == "none" or not (supervised and any(others.values())):
-        accumulate(state, losses.total)
-        return
-    of_others = hybrid_loss({name: losses.terms[name] for name in others}, others)
-    accumulate_apart(state, supervised * losses.terms[SUPERVISED], of_others)
 
 
 def step_options(training: TrainingParams, state: TrainState) -> dict[str, Any]:

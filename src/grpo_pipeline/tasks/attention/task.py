@@ -151,7 +151,7 @@ class AttentionTask(BaseTask):
         )
 
     def check_algorithm(self, algorithm: AlgorithmParams) -> None:
-        """Refuse credit per point beside a reward of whole sets, and a projection where no component has both losses.
+        """Refuse credit per point beside a reward of whole sets.
 
         Refused are uniform samples, too, where the supervised loss is no mean over all samples of a group, and replay where
         augmentation moves the images.
@@ -167,17 +167,6 @@ class AttentionTask(BaseTask):
                 f"uniform_samples must be 0 with attention.supervised_loss.samples = {chosen} and attention.model.looks = "
                 f"{self.model.looks}, got {algorithm.uniform_samples}; uniform sets are placed in one look, and the loss must "
                 "be a mean over all sets: use samples: all and looks: 1"
-            )
-        separate = self.model.copies_encoder or self.model.encoder == "frozen"
-        if (
-            algorithm.gradient_projection != "none"
-            and separate
-            and not (self.supervised.location_weight or self.model.detail_channels)
-        ):
-            raise ValueError(
-                f"gradient_projection must be none with attention.model.encoder = {self.model.encoder} and policy_encoder = "
-                f"{self.model.policy_encoder}, got {algorithm.gradient_projection}; the two losses teach no component "
-                "together: share an encoder that is trained"
             )
         if algorithm.credits_decisions and self.rewards.diversity_weight:
             raise ValueError(
