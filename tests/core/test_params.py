@@ -214,9 +214,7 @@ UNTAUGHT = GRPO | {"supervised_weight": 0.0}
     ("values", "change", "named"),
     [
         (UNTAUGHT, {"policy_start_step": 1}, "policy_start_step"),
-        (UNTAUGHT, {"uniform_samples": 1}, "uniform_samples"),
         (CONTROL, {"policy_start_step": 1}, "policy_start_step"),
-        (CONTROL, {"uniform_samples": 1}, "uniform_samples"),
     ],
 )
 def test_what_needs_both_kinds_of_learning_is_refused_with_one(

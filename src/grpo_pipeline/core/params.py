@@ -245,8 +245,6 @@ class AlgorithmParams(BaseModel):
         proposal: where samples come from; null is ``uniform`` for the control and ``policy`` for every other arm.
         policy_start_step: first step whose policy, KL and entropy terms count; before it a batch makes one update, of the
             supervised and the value loss, with samples of the policy as it is.
-        uniform_samples: samples of each prompt that are drawn uniformly beside the G of the policy. The supervised loss is the
-            mean over them all; nothing else reads them, so that the policy learns from what it drew itself.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -271,7 +269,6 @@ class AlgorithmParams(BaseModel):
     proposal: ProposalName = "policy"
     # Left out of dumps where they are off, and so of digests.
     policy_start_step: int = Field(default=0, ge=0, exclude_if=lambda step: step == 0)
-    uniform_samples: int = Field(default=0, ge=0, exclude_if=lambda samples: samples == 0)
 
     @model_validator(mode="before")
     @classmethod
@@ -320,14 +317,6 @@ class AlgorithmParams(BaseModel):
                 raise ValueError(
                     f"{name} must be greater than or equal to 0, got {lowest}; the signs are in the loss already"
                 )
-        if self.uniform_samples and not (
-            self.proposal == "policy" and is_on(self.supervised_weight)
-        ):
-            raise ValueError(
-                f"uniform_samples must be 0 with proposal = {self.proposal} and supervised_weight = "
-                f"{self.supervised_weight.start:g}, got {self.uniform_samples}; they stand beside samples of the policy, and "
-                "the supervised loss alone learns from them: use proposal = policy and a positive supervised_weight"
-            )
         if self.name == "supervised":
             self._check_control()
         else:

@@ -28,7 +28,6 @@ class Stream(StrEnum):
 
     # Training: (step), retries (step, attempt), order (epoch).
     ROLLOUTS = "rollouts"
-    UNIFORM_SAMPLES = "uniform_samples"
     RETRIES = "retries"
     REPLAY = "replay"
     BATCH = "batch"

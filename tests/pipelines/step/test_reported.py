@@ -12,7 +12,7 @@ from grpo_pipeline.core.rewards import combine_rewards
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import Credits
 from grpo_pipeline.pipelines.step import update
-from grpo_pipeline.pipelines.step.collect import LossTerms, UniformSamples
+from grpo_pipeline.pipelines.step.collect import LossTerms
 
 F64, NAN = torch.float64, math.nan
 HIT = torch.tensor([[1.0, 3.0, NAN], [2.0, 2.0, 2.0]], dtype=F64)
@@ -55,28 +55,6 @@ def test_credit_is_the_mean_over_the_decisions_that_were_taken() -> None:
     found = update._credit_metrics(Credits(values, is_valid))
     assert {name: float(value) for name, value in found.items()} == {"credit/decision_0": 3.0, "credit/decision_1": 5.0}
     assert update._credit_metrics(None) == {}
-
-
-@pytest.mark.parametrize(("n", "share"), [(1, 0.25), (3, 0.5), (9, 0.75)])
-def test_uniform_samples_count_as_much_as_each_of_the_policys(n: int, share: float) -> None:
-    """3 samples of the policy with loss 2, and n others with loss 10."""
-
-    def loss(policy: Any, context: Any, batch: str, outcomes: str, *known: Any) -> torch.Tensor:
-        assert (policy, context, known) == ("policy", "context", ("shares",))
-        return torch.tensor({("own", "of own"): 2.0, ("uniform", "of uniform"): 10.0}[batch, outcomes])
-
-    def drawn(count: int) -> Any:
-        return SimpleNamespace(actions=torch.zeros(2, count, 5))
-
-    given = SimpleNamespace(
-        batch="own", outcomes="of own", context="context", rollouts=drawn(3), share=SimpleNamespace(supervised="shares"),
-        uniform=UniformSamples("uniform", drawn(n), "of uniform"),
-    )  # fmt: skip
-    task, state = SimpleNamespace(supervised_loss=loss), SimpleNamespace(policy="policy")
-    assert float(update.supervised_term(task, state, given, 0)["supervised"]) == pytest.approx(2 + 8 * share)
-    assert update.supervised_term(task, state, given, 1) == {}
-    given.uniform = UniformSamples()
-    assert float(update.supervised_term(task, state, given, 0)["supervised"]) == 2.0
 
 
 def line(start: float, end: float) -> dict[str, Any]:

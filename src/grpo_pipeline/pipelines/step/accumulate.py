@@ -62,8 +62,7 @@ def cut_experience(
     """
     size = training.micro_batch_size or len(experience.rollouts.actions)
     places = bounds(len(experience.rollouts.actions), size)
-    uniform = replace(experience.uniform, outcomes=None)
-    undecoded = replace(experience, outcomes=None, uniform=uniform, resampling={})
+    undecoded = replace(experience, outcomes=None, resampling={})
     micro_batches = [take_prompts(undecoded, *place) for place in places]
     # Each part of the supervised loss is cut by its share of the step's targets, so that the shares add up to 1.
     counts = torch.stack(
@@ -98,11 +97,7 @@ def attach_micro_batch(
     with network_precision(state):
         context = task.encode(state.policy, micro_batch.prompts)
         outcomes = task.decode(state.policy, context, micro_batch.rollouts, micro_batch.batch)
-        uniform = micro_batch.uniform
-        if uniform.rollouts is not None:
-            decoded = task.decode(state.policy, context, uniform.rollouts, uniform.batch)
-            uniform = replace(uniform, outcomes=decoded)
-    return replace(micro_batch, context=context, outcomes=outcomes, uniform=uniform)
+    return replace(micro_batch, context=context, outcomes=outcomes)
 
 
 def micro_batch_terms(

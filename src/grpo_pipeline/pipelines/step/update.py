@@ -112,24 +112,13 @@ def loss_terms(
 def supervised_term(
     task: Task, state: TrainState, experience: Experience, update_epoch: int
 ) -> dict[str, Tensor]:
-    """Return the supervised loss in the first update epoch, nothing later: its gradient counts once per batch.
-
-    With n uniform samples beside the G of the policy it is the mean over all G + n.
-    """
+    """Return the supervised loss in the first update epoch, nothing later: its gradient counts once per batch."""
     if update_epoch > 0:
         return {}
     known = () if experience.share is None else (experience.share.supervised,)
     loss = task.supervised_loss(
         state.policy, experience.context, experience.batch, experience.outcomes, *known
     )
-    uniform = experience.uniform
-    if uniform.rollouts is not None:
-        apart = task.supervised_loss(
-            state.policy, experience.context, uniform.batch, uniform.outcomes, *known
-        )
-        n = uniform.rollouts.actions.shape[1]
-        share = n / (n + experience.rollouts.actions.shape[1])
-        loss = (1 - share) * loss + share * apart
     return {"supervised": loss}
 
 

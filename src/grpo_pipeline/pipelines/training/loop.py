@@ -148,7 +148,7 @@ def count_cost(
     # To find the tied groups, all are measured as they are drawn, and the final ones once more.
     measured = 1 if algorithm.dynamic_sampling is None else 2 + retries
     return {
-        "samples": float(drawn * (1 + retries) + prompts * algorithm.uniform_samples),
+        "samples": float(drawn * (1 + retries)),
         "reward_calls": float(drawn * parts * measured),
     }
 

@@ -151,22 +151,11 @@ class AttentionTask(BaseTask):
         )
 
     def check_algorithm(self, algorithm: AlgorithmParams) -> None:
-        """Refuse credit per point beside a reward of whole sets.
-
-        Refused are uniform samples, too, where the supervised loss is no mean over all samples of a group, and replay where
-        augmentation moves the images.
-        """
+        """Refuse credit per point beside a reward of whole sets, and replay where augmentation moves the images."""
         if algorithm.replay is not None and not self.repeats_prompts:
             raise ValueError(
                 "replay must be null where attention.augmentation moves the images, got a value; stored points belong to the "
                 "place that an image had: keep to gain, gamma, speckle and blackout, or leave replay out"
-            )
-        chosen = self.supervised.samples
-        if algorithm.uniform_samples and (chosen != "all" or self.model.looks > 1):
-            raise ValueError(
-                f"uniform_samples must be 0 with attention.supervised_loss.samples = {chosen} and attention.model.looks = "
-                f"{self.model.looks}, got {algorithm.uniform_samples}; uniform sets are placed in one look, and the loss must "
-                "be a mean over all sets: use samples: all and looks: 1"
             )
         if algorithm.credits_decisions and self.rewards.diversity_weight:
             raise ValueError(
