@@ -243,8 +243,6 @@ class AlgorithmParams(BaseModel):
         dynamic_sampling: draws groups whose rewards tie again; null keeps them.
         replay: trains again on stored groups; null for no replay.
         proposal: where samples come from; null is ``uniform`` for the control and ``policy`` for every other arm.
-        policy_start_step: first step whose policy, KL and entropy terms count; before it a batch makes one update, of the
-            supervised and the value loss, with samples of the policy as it is.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -267,8 +265,6 @@ class AlgorithmParams(BaseModel):
     dynamic_sampling: DynamicSamplingParams | None = None
     replay: ReplayParams | None = None
     proposal: ProposalName = "policy"
-    # Left out of dumps where they are off, and so of digests.
-    policy_start_step: int = Field(default=0, ge=0, exclude_if=lambda step: step == 0)
 
     @model_validator(mode="before")
     @classmethod
@@ -282,14 +278,6 @@ class AlgorithmParams(BaseModel):
     def credits_decisions(self) -> bool:
         """Whether the policy learns from what each decision has contributed, and not from its sample's reward alone."""
         return self.advantage.credit != "set" and self.policy_loss is not None
-
-    def waits_at(self, step: int) -> bool:
-        """Say whether the policy does not learn yet at this step."""
-        return step < self.policy_start_step
-
-    def update_epochs_at(self, step: int) -> int:
-        """Return K, the updates with the samples of this step's batch: one while the policy waits."""
-        return 1 if self.waits_at(step) else self.update_epochs
 
     @property
     def pays_kl(self) -> bool:
@@ -348,11 +336,6 @@ class AlgorithmParams(BaseModel):
             raise ValueError(
                 f"{' and '.join(given)} must be null for name = supervised, got a value; the control has no policy"
             )
-        if self.policy_start_step:
-            raise ValueError(
-                f"policy_start_step must be 0 for name = supervised, got {self.policy_start_step}; the control has the "
-                "supervised loss alone"
-            )
 
     def _check_policy(self) -> None:
         if self.proposal != "policy":
@@ -380,11 +363,6 @@ class AlgorithmParams(BaseModel):
             clip_high=loss.clip_high,
         )
         _check_readers(self.name, loss)
-        if not is_on(self.supervised_weight) and self.policy_start_step:
-            raise ValueError(
-                f"policy_start_step must be 0 with supervised_weight = 0, got {self.policy_start_step}; nothing would be learned "
-                "until then"
-            )
         if self.credits_decisions and loss.ratio_level != "decision":
             raise ValueError(
                 f"advantage.credit must be set with policy_loss.ratio_level = {loss.ratio_level}, got {self.advantage.credit}; a "

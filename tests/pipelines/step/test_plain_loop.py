@@ -98,10 +98,6 @@ ARMS: dict[str, dict[str, Any]] = {
         "advantage": {"method": "mean_only", "baseline": "value"},
     },
     "credited": {"advantage": {"credit": "marginal"}, "policy_loss": {"reduction": "per_decision"}},
-    "delayed": {
-        "policy_start_step": 2,
-        "entropy_target": {"target": 1.2, "learning_rate": 0.05, "minimum": 0.01, "maximum": 0.3},
-    },
 }  # fmt: skip
 LOOPS: dict[str, dict[str, Any]] = {
     "micro_batches": {"micro_batch_size": 2, "encoder_refresh": "every_epoch"},
@@ -223,20 +219,16 @@ class PlainLoop:
         taught = [sum(abs(a) for sample in group for a in sample) / GROUP / LENGTH for group in advantages]
         frozen = [[x.detach() for x in self.features(row, self.w)] for row in rows]
         collected = []
-        waits = number < self.p.get("policy_start_step", 0)
-        for epoch in range(1 if waits else self.p["update_epochs"]):
+        for epoch in range(self.p["update_epochs"]):
             again = epoch == 0 or self.t["encoder_refresh"] == "every_epoch"
             features = [self.features(row, self.w) for row in rows] if again else frozen
             weighed = [[[a * importance[p][g] for a in sample] for g, sample in enumerate(group)]
                        for p, group in enumerate(advantages)]  # fmt: skip
             terms = self.terms(epoch, rows, features, actions, seen, old, ref, values, rewards, weighed)
-            weights = {
-                name: weight * (not waits or name in ("supervised", "value")) for name, weight in self.weights(terms).items()
-            }
-            self.update(self.gradient(weights, terms))
+            self.update(self.gradient(self.weights(terms), terms))
             collected.append({name: float(term) for name, term in terms.items()})
         entropy = -collected[-1]["entropy"]
-        if (target := self.p.get("entropy_target")) is not None and not waits:
+        if (target := self.p.get("entropy_target")) is not None:
             moved = self.weights(terms)["entropy"] + target["learning_rate"] * (target["target"] - entropy)
             self.alpha = min(target["maximum"], max(target["minimum"], moved))
         self.move_reference()

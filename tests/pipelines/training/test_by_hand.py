@@ -445,14 +445,6 @@ def test_metrics_become_numbers_and_the_first_ratio_is_that_of_the_first_epoch()
     assert merged == {"policy/ratio_max": 5.0, "x": 1.0, "y": 3.0}
 
 
-def test_a_policy_that_would_wait_beyond_the_last_step_is_refused() -> None:
-    """The last step is that of ``max_steps``, and not the last one of all epochs."""
-    training = own_rates(training_params(batch_size=5, epochs=3, max_steps=7), 0.1)
-    nodes.build_state(algorithm_params(policy_start_step=6), training, 0, Asked(), None)
-    with pytest.raises(ValueError, match="policy_start_step must be below the 7 steps"):
-        nodes.build_state(algorithm_params(policy_start_step=7), training, 0, Asked(), None)
-
-
 def test_a_logger_that_says_less_than_warnings_stays_as_quiet() -> None:
     logger = logging.getLogger("kedro")
     before = logger.level
@@ -496,21 +488,6 @@ def test_a_run_is_known_by_its_seed_and_by_what_its_proposal_reads(proposal: str
     assert found == run_parameters(algorithm, longer, Resumable(), None, seed=8)
     for other in (training_params(group_size=5), training_params(validate_every_epochs=7)):
         assert run_parameters(algorithm, other, Resumable(), None, seed=8)["training"] != found["training"]
-
-
-def test_update_epochs_follow_the_step() -> None:
-    """Before the policy learns, a batch is read once."""
-    training = own_rates(training_params(batch_size=8, group_size=4), 0.1)
-    algorithm = algorithm_params(update_epochs=3, policy_start_step=2)
-    task = TinyChoices()
-    state = nodes.build_state(algorithm, training.model_copy(update={"epochs": 5}), 0, task, None)
-    runner, counts = StepRunner(task, algorithm, training), []
-    improve = runner._improve
-    runner._improve = lambda values: counts[-1].append(values["update_epoch"]) or improve(values)
-    for _ in range(4):
-        counts.append([])
-        state, _ = runner(state, task.make_batch(None, np.arange(8)))
-    assert counts == [[0], [0], [0, 1, 2], [0, 1, 2]]
 
 
 class Staged:

@@ -43,8 +43,6 @@ from grpo_pipeline.pipelines.step.collect import Experience, LossTerms, scores_k
 from grpo_pipeline.tasks.base import Task
 
 ENTROPY = "entropy_weight"
-# Terms that count from ``policy_start_step`` on.
-POLICY_TERMS = ("policy", "kl", "kl_rollout", "entropy")
 # Places of a sample whose mean credit is a metric of its own.
 CREDITED_PLACES = 16
 
@@ -148,9 +146,6 @@ def mix_losses(
     # A coefficient that follows an entropy target (``AdaptiveEntropy``) takes the place of the schedule.
     if "entropy" in weights and ENTROPY in state.coefficients:
         weights["entropy"] = state.coefficients[ENTROPY]
-    # Before ``policy_start_step`` the supervised and the value term train alone.
-    if algorithm.waits_at(state.step):
-        weights |= dict.fromkeys(terms.keys() & set(POLICY_TERMS), 0.0)
     is_over = not any(weights.values())
     total = (
         hybrid_loss(terms, dict.fromkeys(terms, 1.0)) * 0.0
@@ -370,14 +365,14 @@ def _after_update(
 ) -> TrainState:
     """Move what follows the weights: the reference in its own rhythm, the entropy coefficient towards its target."""
     # Both follow batches and not update epochs: only the last epoch of a batch moves them.
-    if update_epoch < algorithm.update_epochs_at(state.step) - 1:
+    if update_epoch < algorithm.update_epochs - 1:
         return state
     rule = ReferenceUpdate(
         algorithm.reference.update, algorithm.reference.every_steps, algorithm.reference.decay
     )
     if state.reference is not None:
         update_reference(state.reference, state.policy, rule, state.step + 1)
-    if algorithm.entropy_target is None or algorithm.waits_at(state.step):
+    if algorithm.entropy_target is None:
         return state
     target = algorithm.entropy_target
     steering = AdaptiveEntropy(
