@@ -29,7 +29,7 @@ ENVIRONMENTS = sorted(folder.name for folder in (ROOT / "conf").iterdir() if fol
 PIPELINES = register_pipelines()
 # What a run has whose parameters switch every optional stage of a task on.
 STAGED = {
-    task: task_pipelines(replace(find_task(task), stages=(*find_task(task).optional_stages, *find_task(task).stages)))[task]
+    task: task_pipelines(replace(find_task(task), stages=find_task(task).optional_stages))[task]
     for task in BUILT_IN
     if find_task(task).optional_stages
 }

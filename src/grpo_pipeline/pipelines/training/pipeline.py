@@ -72,10 +72,10 @@ def shared_training(task: str, own: Collection[str]) -> dict[str, str]:
     return {} if "training" in own else {TRAINING: f"params:{task}.training"}
 
 
-def create_stage(task: str, stage: str, *, data: str) -> Pipeline:
+def create_stage(task: str, stage: str) -> Pipeline:
     """Wire a stage that comes before the arms, under the namespace ``<task>.<stage>``: build -> probe -> train -> export.
 
-    Not its own: the dataset ``data``, ``params:seed`` and ``params:resume``. Its own: ``<task>.<stage>.task``,
+    Not its own: the dataset ``<task>.data``, ``params:seed`` and ``params:resume``. Its own: ``<task>.<stage>.task``,
     ``params:<task>.<stage>.training``, ``params:<task>.<stage>.algorithm`` and everything it writes, ``model`` at the end.
     """
     sections = {
@@ -86,7 +86,7 @@ def create_stage(task: str, stage: str, *, data: str) -> Pipeline:
     return Pipeline(
         _training(sections),
         namespace=f"{task}.{stage}",
-        inputs={"data": data},
+        inputs={"data": f"{task}.data"},
         parameters={"params:seed": "params:seed", "params:resume": "params:resume"},
         tags=[task, stage],
     )

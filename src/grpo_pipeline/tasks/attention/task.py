@@ -52,8 +52,11 @@ from grpo_pipeline.tasks.attention.losses import (
 )
 from grpo_pipeline.tasks.attention.model.baselines import blob_prior
 from grpo_pipeline.tasks.attention.model.decoders import PointDecoder, penalty
+from grpo_pipeline.tasks.attention.model.encoder.outline_pretraining import (
+    OutlineTask,
+    begin_with_pretraining,
+)
 from grpo_pipeline.tasks.attention.model.encoder.pretrained import GreyBatch, fingerprint_of
-from grpo_pipeline.tasks.attention.model.encoder.pretraining import begin_with_pretraining
 from grpo_pipeline.tasks.attention.model.looks import LookRollouts, look_by_look, score_looks
 from grpo_pipeline.tasks.attention.model.model import AttentionModel, prepare_model, proposal_logits
 from grpo_pipeline.tasks.attention.model.point_sets import (
@@ -70,7 +73,6 @@ from grpo_pipeline.tasks.attention.model.point_sets import (
 from grpo_pipeline.tasks.attention.model.sam import cell_centres
 from grpo_pipeline.tasks.attention.params import (
     ModelParams,
-    PretrainingTarget,
     RewardParams,
     SupervisedParams,
     check_sections,
@@ -91,7 +93,7 @@ class AttentionTask(BaseTask):
     """Implements :class:`grpo_pipeline.tasks.base.Task` for point prompts (L = k points, V = cells of the grid).
 
     ``clinical`` names the columns that become prompts, normalised by the training rows of one split; None without them.
-    ``start`` are the weights of a pretraining, of the encoders or the pixels; None for fresh ones or those of a checkpoint.
+    ``start`` are the weights of a pretraining, of the pixels; None for fresh ones.
     ``classes`` are those that the class decoder tells apart; None for a label. ``heatmap_level`` is where an untrained heatmap
     starts, in log-odds (``build.heatmap_level``).
     """
@@ -178,27 +180,9 @@ class AttentionTask(BaseTask):
             begin_with_pretraining(policy, self.start)
         return policy if self.execution is None else prepare_model(policy, self.execution)
 
-    def open_stage(self, stage: str, sections: Mapping[str, Any]) -> Any:
-        """Return the task of the stage ``pretraining``: of the encoder on images without labels, or of the pixels on outlines."""
-        if stage != "pretraining":
-            return super().open_stage(stage, sections)
-        from grpo_pipeline.tasks.attention.model.encoder.outline_pretraining import OutlineTask
-        from grpo_pipeline.tasks.attention.model.encoder.pretraining import AutoencoderTask
-
-        path, own = f"{self.name}.{stage}", dict(sections)
-        # Models in a run, mappings in a comparison's arm.
-        augmentation = own.pop("augmentation", self.augmentation)
-        if augmentation is not None:
-            augmentation = AugmentationParams.model_validate(augmentation)
-        target = own.get("target") or {}
-        of = target.of if isinstance(target, PretrainingTarget) else target.get("of")
-        if of != "outlines" and self.model.encoder not in ("train", "frozen"):
-            raise ValueError(
-                f"attention.model.encoder must be train or frozen with attention.pretraining, got {self.model.encoder}; what is "
-                "added to a frozen encoder is not pretrained: use encoder: train, or no pretraining"
-            )
-        kind = OutlineTask if of == "outlines" else AutoencoderTask
-        return kind(self, self.device, augmentation=augmentation).with_sections(own, path=path)
+    def open_stage(self, stage: str) -> OutlineTask:
+        """Return the task of the stage ``pretraining``, which draws the shown outlines."""
+        return OutlineTask(self, self.device)
 
     def parameter_groups(self, policy: AttentionModel) -> dict[str, list[nn.Parameter]]:
         """Return the trainable parameters of each component."""
