@@ -11,7 +11,6 @@ PACKAGE = "grpo_pipeline."
 PLACES = {
     "core.backprop": "core.responses",
     "core.backprop.terms": "core.accumulator core.decision_terms",
-    "core.diagnostics.bandit": "core.bandit",
     "core.diagnostics.statistics": "core.gradient_flow",
     "core.policy_gradient.advantages": "core.advantages",
     "core.policy_gradient.algorithms": "core.algorithms",
