@@ -273,8 +273,6 @@ class SummaryHooks:
     @hook_impl
     def after_dataset_saved(self, dataset_name: str, data: Any) -> None:
         """Keep an answer, a comparison, and the tables of the audits, for the end."""
-        if dataset_name == "self_check.table":
-            self._audits["self-check"] = str(data)
         if dataset_name.endswith(".gradient_flow"):
             from grpo_pipeline.tracking.summary import flow_table
 
