@@ -46,6 +46,7 @@ SPEC = TaskSpec(
         clusters="molecule",
     ),
     outputs={"smiles": "molecule"},
+    pictures="grpo_pipeline.tasks.molecules.graphs.drawings:draw_frames",
     shown_arm="grpo",
     reward_section="rewards",
     sections={
