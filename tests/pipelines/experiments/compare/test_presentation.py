@@ -73,7 +73,8 @@ def test_a_forest_shows_intervals_mean_and_seeds_and_says_where_there_is_no_valu
     shown = {"ci95": [0.1, 0.2], "ci95_simultaneous": [0.05, 0.25], "mean": [0.15], "seeds": [0.6, 0.7]}
     assert {f"no_kl {name}": line for name, line in shown.items()}.items() <= drawn(figure).items()
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["no_kl", "weak"]
-    assert figure.axes[0].get_xlabel() == "AUROC: difference to supervised, right is better"
+    assert figure.axes[0].get_title(loc="left") == "AUROC"
+    assert figure.axes[0].get_xlabel().startswith("difference to supervised, right is better\n")
     assert not [name for name in drawn(undefined) if name.startswith("no_kl")]
     assert [text.get_text() for text in undefined.axes[0].texts] == ["undefined"]
 
