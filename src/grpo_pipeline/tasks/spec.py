@@ -27,6 +27,7 @@ class Wording:
         explained: what its rows are, before the rules are named.
         choices: rule -> how it chooses.
         clusters: what is resampled as a whole.
+        terms: term of art, as titles of metrics and pages write it -> what it is, in one plain sentence.
     """
 
     drawn: str = "one sample per example"
@@ -38,6 +39,7 @@ class Wording:
     explained: str = "Samples of other rules for the same examples"
     choices: Mapping[str, str] = field(default_factory=dict)
     clusters: str = "example"
+    terms: Mapping[str, str] = field(default_factory=dict)
 
     def explanation(self, rules: Iterable[str]) -> str:
         """Return what the rows of these rules are; a rule that was not measured is not spoken of."""

@@ -16,6 +16,7 @@ from tiny_attention import algorithm_params
 from tiny_audit import audit_document
 from tiny_replies import evaluation_params as reply_params
 from tiny_replies import make_predictions as make_replies
+from told_answers import unmarked
 
 from grpo_pipeline import pipelines
 from grpo_pipeline.core.params import AlgorithmParams
@@ -60,7 +61,7 @@ def make_page(params, arms, metric_rows):
 
     def page(**changes):
         given = parts | changes
-        return render_report(params, answer=state_answer(params, given["comparison"]), **given)
+        return unmarked(render_report(params, answer=state_answer(params, given["comparison"]), **given))
 
     return page
 
@@ -268,6 +269,7 @@ def test_the_dialogue_page_holds_verdict_tables_samples_data_and_configuration(m
         retrieval_report={"test": {"found": np.nan, "asked": 41}}, quarantine=pd.DataFrame(REFUSED_REPLIES),
         parameters={"dialogue": {"replies": {"temperature": 0.9}}, "attention": {"secret": 1}},
     )  # fmt: skip
+    html = unmarked(html)
     shown = [
         *(sentence.replace("'", "&#39;") for sentence in comparison["summary"]),
         f"{comparison['differences']['grpo']['reward']['value']:+.3f}", "Distinct-2 ↑", "Perplexity of the references ↓",
@@ -298,6 +300,7 @@ def test_the_molecule_page_holds_verdict_tables_drawings_data_and_configuration_
         quarantine=pd.DataFrame(REFUSED_GRAPHS), parameters={"molecules": {"noise": {"steps": 50}}, "attention": {"secret": 1}},
         **drawings,
     )  # fmt: skip
+    html = unmarked(html)
     shown = [
         *(sentence.replace("'", "&#39;") for sentence in comparison["summary"]),
         f"{comparison['differences']['grpo']['validity']['value']:+.3f}", "Validity of the largest fragment ↑",

@@ -17,8 +17,10 @@ from pydantic import BaseModel
 
 from grpo_pipeline.pipelines.reporting.figures import GRID, INK, colour_of
 from grpo_pipeline.pipelines.reporting.forest import forest
+from grpo_pipeline.pipelines.reporting.glossary import explain, shared_terms
 from grpo_pipeline.statistics.answer import Answer
 from grpo_pipeline.statistics.sameness import sameness_sentences
+from grpo_pipeline.tasks import find_task
 
 LARGE_PICTURE, QUALITY = 100_000, 75  # bytes; of 100
 TEMPLATES = Path(__file__).with_name("templates")
@@ -51,7 +53,8 @@ class Page:
 def render(page: Page) -> str:
     """Return the page as HTML with styles and pictures inside; its one script sorts tables, and every value is escaped."""
     answer = Answer.model_validate(page.answer)
-    return template(page.layout).render(
+    terms = shared_terms() | dict(find_task(answer.task).words.terms)
+    html = template(page.layout).render(
         comparison=page.comparison,
         answer=answer,
         forest=forest(answer.table, one_scale=bool(answer.others)),
@@ -68,6 +71,7 @@ def render(page: Page) -> str:
         sort_digest=SORT_DIGEST,
         **{name: shown(part) for name, part in page.parts.items()},
     )
+    return explain(html, terms)
 
 
 def first_curve(curves: Mapping[str, bytes]) -> Markup | None:

@@ -2,6 +2,8 @@
 
 import re
 
+from told_answers import unmarked
+
 from grpo_pipeline.pipelines.evaluation.nodes import build_suite, state_grid_answer
 from grpo_pipeline.pipelines.experiments.compare import tables
 from grpo_pipeline.pipelines.experiments.compare.tables import forest
@@ -83,7 +85,8 @@ def test_the_page_opens_with_the_answer_and_escapes_what_it_shows():
     document, metrics = make_document()
     forests = {f"{name}.svg": f"<svg id='{name}'></svg>".encode() for name in metrics}
     answer = state_grid_answer(EVALUATION, document)
-    html = render(Page("compare.html", document, answer, "core", "<i>", tables.page_parts(document, metrics, forests)))
+    page = Page("compare.html", document, answer, "core", "<i>", tables.page_parts(document, metrics, forests))
+    html = unmarked(render(page))
     first = html[: html.index("<nav")]
     assert "is no_kl, the best of 2 arms, better than supervised, its control?" in first
     assert "Which arms are better than the control?" in first

@@ -10,6 +10,7 @@ import pytest
 from sklearn.metrics import roc_auc_score
 from tiny_folds import EVALUATION, make_params, plan_cores, task_parameters
 from tiny_grid import Memory
+from told_answers import unmarked
 
 from grpo_pipeline.pipelines.evaluation.nodes import build_suite, state_grid_answer
 from grpo_pipeline.pipelines.experiments.cross_validation import nodes, tables
@@ -209,7 +210,8 @@ def test_result_table_summary_and_figure_say_the_same(result):
 def test_the_page_opens_with_the_answer_and_holds_tables_figure_and_reasons(result):
     answer = state_grid_answer(EVALUATION, result)
     parameters = {"attention": {"note": "<b>"}}
-    html = nodes.render_page(EVALUATION, result, answer, {"00_auroc.svg": b"<svg id='folds'></svg>"}, parameters)
+    figures = {"00_auroc.svg": b"<svg id='folds'></svg>"}
+    html = unmarked(nodes.render_page(EVALUATION, result, answer, figures, parameters))
     found, gap = result["arms"]["grpo"]["metrics"]["auroc"]["stratified"], result["differences"]["grpo"]["auroc"]["stratified"]
     assert answer["primary"]["after"] == found["value"]
     assert answer["primary"]["difference"] == gap["value"]
