@@ -193,6 +193,12 @@ class DataHooks:
 
     def __init__(self) -> None:
         self._parameters: Mapping[str, Any] = {}
+        self._told: set[str] = set()
+
+    @hook_impl
+    def before_pipeline_run(self) -> None:
+        """Begin anew: a session may run more than once."""
+        self._told.clear()
 
     @hook_impl
     def after_catalog_created(self, parameters: Mapping[str, Any]) -> None:
@@ -206,6 +212,9 @@ class DataHooks:
         table = getattr(data, "table", None)
         if kind != "examples" or name not in TASKS or table is None or "split" not in table:
             return
+        if name in self._told:  # large data are saved in pieces, each with the whole table
+            return
+        self._told.add(name)
         from grpo_pipeline.pipelines.reporting.page import plain
         from grpo_pipeline.pipelines.reporting.splits import split_lines
 

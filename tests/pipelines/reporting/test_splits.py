@@ -1,8 +1,11 @@
 """The table of the splits, counted by hand, and what it says of a small test split."""
 
+from types import SimpleNamespace
+
 import pandas as pd
 import pytest
 
+from grpo_pipeline.hooks import DataHooks
 from grpo_pipeline.pipelines.reporting.splits import power_lines, split_lines
 
 TABLE = pd.DataFrame(
@@ -44,3 +47,13 @@ def test_without_classes_and_without_the_column_of_clusters_the_rows_alone_are_c
 )
 def test_what_so_few_clusters_can_show(clusters, said):
     assert list(power_lines(clusters, "patient")) == said
+
+
+def test_data_that_are_saved_in_pieces_are_told_once_a_run(monkeypatch, capsys):
+    monkeypatch.setenv("GRPO_PROGRESS", "lines")
+    hooks, piece = DataHooks(), SimpleNamespace(table=TABLE)
+    for run in (1, 2):
+        hooks.before_pipeline_run()
+        hooks.after_dataset_saved("attention.examples", piece)
+        hooks.after_dataset_saved("attention.examples", piece)
+        assert capsys.readouterr().err.count("label 0") == 1, f"run {run}"
