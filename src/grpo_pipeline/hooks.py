@@ -220,7 +220,8 @@ class DataHooks:
 
         section = plain(self._parameters.get(name) or {})  # Kedro may have made models of it
         cluster = str(section.get("evaluation", {}).get("cluster", ""))
-        lines = split_lines(table, task=name, noun=find_task(name).noun, cluster=cluster)
+        spec = find_task(name)
+        lines = split_lines(table, task=name, noun=spec.noun, cluster=cluster, classes=spec.classes)
         say("\n".join(lines))
 
 

@@ -72,6 +72,9 @@ class TaskSpec:
         shown_arm: the arm whose samples the report shows; empty for the last one.
         key: column of the examples' table that names an example.
         noun: what an example is called.
+        classes: column of the examples' table by which they are told apart: its values are counted by split.
+        one_of_each: ``module:function`` of (examples, row numbers) -> what the page shows of one example of each class: a table
+            (DataFrame) or a picture (PNG or SVG, bytes); empty where their rows of the table say enough.
         with_table: ``module:function`` of (examples, table) -> examples with this table; empty where the table is just replaced.
         reward_section: the section of the parameters that weighs the components of the reward.
         sections: name -> model of the sections of parameters that this task alone has; their modules import no torch. A wrong
@@ -99,6 +102,8 @@ class TaskSpec:
     shown_arm: str = ""
     key: str = "example_id"
     noun: str = "example"
+    classes: str = "label"
+    one_of_each: str = ""
     with_table: str = ""
     reward_section: str = "reward"
     sections: Mapping[str, Any] = field(default_factory=dict)

@@ -12,9 +12,12 @@ from typing import Any
 import yaml
 from jinja2 import ChoiceLoader, Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
+from matplotlib import rc_context
+from matplotlib.figure import Figure
 from PIL import Image
 from pydantic import BaseModel
 
+from grpo_pipeline.datasets.figure import SVG
 from grpo_pipeline.pipelines.reporting.figures import GRID, INK, colour_of
 from grpo_pipeline.pipelines.reporting.forest import forest
 from grpo_pipeline.pipelines.reporting.glossary import explain, shared_terms
@@ -88,6 +91,14 @@ def shown(part: Any) -> Any:
     if isinstance(part, bytes):
         return inline_svg(part) if b"<svg" in part[:1000] else image_source(part)
     return part
+
+
+def svg_bytes(figure: Figure) -> bytes:
+    """Return a figure as an SVG file, the same bytes for the same figure."""
+    file = io.BytesIO()
+    with rc_context(SVG):
+        figure.savefig(file, format="svg", transparent=True, metadata={"Date": None})
+    return file.getvalue()
 
 
 def inline_svg(drawing: bytes) -> Markup:

@@ -17,6 +17,7 @@ SPEC = TaskSpec(
     arms=("supervised", "grpo"),
     key="core_id",
     noun="core",
+    one_of_each="grpo_pipeline.pipelines.data.attention.image_sheet:draw_examples",
     optional_stages={
         "pretraining": {
             "masking": MaskingParams,

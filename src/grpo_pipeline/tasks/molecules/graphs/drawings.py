@@ -13,6 +13,7 @@ from rdkit import Chem, rdBase
 from rdkit.Chem.Draw import rdMolDraw2D
 
 from grpo_pipeline.tasks.frames import frame_table
+from grpo_pipeline.tasks.molecules.data.examples import MoleculeExamples
 
 NUMBERS = {"reward": "reward", "qed": "QED", "logp": "logP", "sa": "SA"}
 MAX_LEGEND = 44
@@ -75,6 +76,11 @@ def draw_grid(rows: pd.DataFrame, *, columns: int, panel: tuple[int, int] = PANE
     across, down = min(columns, len(panels)) * width, math.ceil(len(panels) / columns) * height
     head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{across}px" height="{down}px" viewBox="0 0 {across} {down}">'
     return "\n".join([head, *panels, "</svg>\n"])
+
+
+def draw_examples(examples: MoleculeExamples, rows: np.ndarray) -> bytes:
+    """Draw these molecules of the data as SVG, a few in a line so that a phone can show them; below each its properties."""
+    return draw_grid(examples.table.iloc[rows], columns=min(FRAME_COLUMNS, len(rows))).encode()
 
 
 FRAME_COLUMNS, CUT = 3, 34  # letters of the small font that fit
