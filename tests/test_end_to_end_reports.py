@@ -53,4 +53,4 @@ def test_the_arms_are_compared_drawn_and_told_to_mlflow(task: str, project: Path
         ]
         assert validity[0] == validity[1]
         assert newest(project / reports / "drawings/grpo_best_after.svg").read_text(encoding="utf-8") in page
-        assert "Other rules beside the policy of grpo" in said
+        assert "Other molecules; policy is that of grpo" in said

@@ -234,10 +234,11 @@ class Task(Protocol):
     def training_frame(
         self, policy: Any, data: Any, rows: np.ndarray, *, seed: int
     ) -> Mapping[str, Tensor]:
-        """Return how a few examples look to the policy now, on the CPU: one frame of an animation of training (no grad).
+        """Return how a few examples look to the policy now, on the CPU: one frame of a film of the training (no grad).
 
         Called a few times in a training, with the same rows and seed; the names and shapes are the same each time. Whatever is
-        drawn has generators of its own. Nothing: the task shows no animation.
+        drawn has generators of its own. Numbers [m] and texts (``tasks.frames.text_tensor``) of all frames are a table in
+        MLflow, and ``TaskSpec.pictures`` draws a picture of each. Nothing: the task shows none.
         """
         ...
 
@@ -430,7 +431,7 @@ class BaseTask(ABC):
     def training_frame(
         self, policy: Any, data: Any, rows: np.ndarray, *, seed: int
     ) -> Mapping[str, Tensor]:
-        """Return nothing: training is not shown as an animation."""
+        """Return nothing: no frames of a training are shown."""
         return {}
 
     @property

@@ -27,6 +27,7 @@ class Wording:
         explained: what its rows are, before the rules are named.
         choices: rule -> how it chooses.
         clusters: what is resampled as a whole.
+        terms: term of art, as titles of metrics and pages write it -> what it is, in one plain sentence.
     """
 
     drawn: str = "one sample per example"
@@ -38,6 +39,7 @@ class Wording:
     explained: str = "Samples of other rules for the same examples"
     choices: Mapping[str, str] = field(default_factory=dict)
     clusters: str = "example"
+    terms: Mapping[str, str] = field(default_factory=dict)
 
     def explanation(self, rules: Iterable[str]) -> str:
         """Return what the rows of these rules are; a rule that was not measured is not spoken of."""
@@ -70,6 +72,9 @@ class TaskSpec:
         shown_arm: the arm whose samples the report shows; empty for the last one.
         key: column of the examples' table that names an example.
         noun: what an example is called.
+        classes: column of the examples' table by which they are told apart: its values are counted by split.
+        one_of_each: ``module:function`` of (examples, row numbers) -> what the page shows of one example of each class: a table
+            (DataFrame) or a picture (PNG or SVG, bytes); empty where their rows of the table say enough.
         with_table: ``module:function`` of (examples, table) -> examples with this table; empty where the table is just replaced.
         reward_section: the section of the parameters that weighs the components of the reward.
         sections: name -> model of the sections of parameters that this task alone has; their modules import no torch. A wrong
@@ -96,6 +101,8 @@ class TaskSpec:
     shown_arm: str = ""
     key: str = "example_id"
     noun: str = "example"
+    classes: str = "label"
+    one_of_each: str = ""
     with_table: str = ""
     reward_section: str = "reward"
     sections: Mapping[str, Any] = field(default_factory=dict)

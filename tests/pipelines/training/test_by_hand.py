@@ -83,19 +83,18 @@ def state_at(step: int, total: int, seed: int = 5) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("epochs", "count", "taken"),
+    ("total", "count", "taken"),
     [
-        # 23 rows in batches of 5: 4 steps an epoch.
-        (6, 4, [0, 8, 16, 24]),  # every 2 epochs
-        (7, 4, [0, 8, 16, 24, 28]),  # 7 / 3 rounds to 2; the last step in any case
-        (6, 2, [0, 24]),
-        (2, 9, [0, 4, 8]),  # not within an epoch
-        (3, 1, [0, 12]),
-        (3, 0, []),
+        (24, 4, [0, 8, 16, 24]),
+        (28, 4, [0, 9, 18, 28]),  # 28 / 3 = 9 1/3, 18 2/3: a moment within a step is its beginning
+        (24, 2, [0, 24]),
+        (3, 9, [0, 1, 2, 3]),
+        (12, 1, [12]),
+        (12, 0, []),
     ],
 )
-def test_frames_come_at_even_ends_of_epochs_of_six_rows_of_the_seed(epochs: int, count: int, taken: list[int]) -> None:
-    task, total = Asked(), 4 * epochs
+def test_frames_come_at_even_steps_of_six_rows_of_the_seed(total: int, count: int, taken: list[int]) -> None:
+    task = Asked()
     film = Film(task, None, training_params(batch_size=5, animation_frames=count), state_at(0, total), {})
     before = torch.get_rng_state()
     for step in range(1, total + 1):
@@ -105,16 +104,6 @@ def test_frames_come_at_even_ends_of_epochs_of_six_rows_of_the_seed(epochs: int,
     rows = tuple(sorted(numpy_generator(5, Stream.FRAME_ROWS).permutation(VAL)[:6].tolist()))
     assert set(task.frames) <= {(5, *rows)}
     assert not taken or torch.equal(before, torch.get_rng_state())
-
-
-@pytest.mark.parametrize(("total", "taken"), [(8, [0, 8]), (10, [0, 10]), (12, [0, 12])])
-def test_an_epoch_that_a_run_does_not_end_counts_for_the_spread_of_its_frames(total: int, taken: list[int]) -> None:
-    """Two frames of 2, of 2.5 and of 3 epochs: the begun one is an epoch, so that none is taken at its start."""
-    task = Asked()
-    film = Film(task, None, training_params(batch_size=5, animation_frames=2), state_at(0, total), {})
-    for step in range(1, total + 1):
-        film.take(state_at(step, total))
-    assert [int(name.partition("/")[0]) for name in film.frames] == taken
 
 
 def test_a_film_that_goes_on_has_the_frames_before_and_none_of_its_first_step() -> None:

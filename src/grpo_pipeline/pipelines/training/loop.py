@@ -158,7 +158,7 @@ FRAME_ROWS = 6
 class Film:
     """The frames of one arm's training: how a few validation examples look to the policy, from the start to the end.
 
-    A frame is taken before the first step, at about ``animation_frames`` - 1 evenly spaced ends of epochs, and at the end. A
+    There are at most ``animation_frames`` of them, evenly spaced, the first before the first step and the last at the end. A
     checkpoint holds the frames until then, so that a resumed run has those before it.
     """
 
@@ -172,10 +172,10 @@ class Film:
     ) -> None:
         """Take the first frame; of a run that goes on, begin with the frames ``before``."""
         self.frames = dict(before)
-        self._task, self._data, self._count = task, data, training.animation_frames
-        per_epoch = steps_per_epoch(len(task.rows(data, "train")), training.batch_size)
-        epochs = -(-state.total_steps // per_epoch)
-        self._every = per_epoch * max(1, round(epochs / max(self._count - 1, 1)))
+        self._task, self._data = task, data
+        # From the end, so that a single frame shows what was trained.
+        moments = np.linspace(state.total_steps, 0, training.animation_frames)
+        self._moments = {int(moment) for moment in moments}
         rows = task.rows(data, "val")
         order = numpy_generator(state.generator_seed, Stream.FRAME_ROWS).permutation(rows)
         self._rows = np.sort(order[:FRAME_ROWS])
@@ -185,8 +185,7 @@ class Film:
     @torch.no_grad()
     def take(self, state: TrainState) -> None:
         """Take a frame, if it is time for one; every global random stream stays as it was."""
-        is_time = state.step % self._every == 0 or state.step == state.total_steps
-        if not (self._count and is_time and len(self._rows)):
+        if state.step not in self._moments or not len(self._rows):
             return
         places = {parameter.device for parameter in state.policy.parameters()}
         with torch.random.fork_rng([place for place in places if place.type == "cuda"]):
