@@ -112,7 +112,7 @@ def _draw_frame(rows: pd.DataFrame) -> np.ndarray:
     for place, row in enumerate(rows.itertuples()):
         if not row.smiles:  # RDKit leaves the panel empty, its legend, too
             middle = (place % FRAME_COLUMNS + 0.5) * width, (place // FRAME_COLUMNS + 0.5) * height
-            pen.text(middle, f"not valid\n{row.cause[:CUT]}", "black", anchor="mm", align="center")
+            pen.text(middle, f"not valid\n{str(row.cause)[:CUT]}", "black", anchor="mm", align="center")
     return np.asarray(picture)
 
 
