@@ -95,7 +95,7 @@ def draw_sets(
     else:
         actions, is_valid = sample_with_stop(
             logits.cells,
-            _stop_logits(logits, is_allowed, k, temperature),
+            _stop_logits(logits.cells, logits.stops, is_allowed, k, temperature),
             k,
             group_size,
             k_min=k - logits.stops.shape[1],
@@ -130,7 +130,7 @@ def score_sets(
     k = actions.shape[-1]
     return logprobs_with_stop(
         logits.cells,
-        _stop_logits(logits, is_allowed, k, temperature),
+        _stop_logits(logits.cells, logits.stops, is_allowed, k, temperature),
         actions.masked_fill(~is_valid, is_allowed.shape[1]),
         k_min=k - logits.stops.shape[1],
         temperature=temperature,
@@ -146,7 +146,7 @@ def likeliest_sets(params: ModelParams, logits: SetLogits, is_allowed: Tensor) -
     k = params.points
     if logits.stops is None:
         return logits.cells.masked_fill(~is_allowed, -torch.inf).topk(k).indices[:, None]
-    stop_logits = _stop_logits(logits, is_allowed, k, 1.0)
+    stop_logits = _stop_logits(logits.cells, logits.stops, is_allowed, k, 1.0)
     k_min = k - logits.stops.shape[1]
     return greedy_with_stop(logits.cells, stop_logits, k, k_min=k_min, is_allowed=is_allowed)[0]
 
@@ -194,17 +194,14 @@ def points_component(placed: Rollouts) -> Tensor:
     return -placed.is_valid.float().sum(dim=-1) / max(1, placed.is_valid.shape[-1])
 
 
-def _stop_logits(logits: SetLogits, is_allowed: Tensor, k: int, temperature: float) -> Tensor:
+def _stop_logits(
+    cells: Tensor, stops: Tensor, is_allowed: Tensor, k: int, temperature: float
+) -> Tensor:
     """Return the stop logits [P, k] of ``core.sampling.stopping``, where a stop competes with the cells left in one softmax.
 
     h + T * log(sum exp(z / T)) divided by T is h / T beside the log of the whole map's mass; no stop is read before min_points.
     """
-    stops = logits.stops
-    if stops is None:
-        raise ValueError(
-            "stops must be given for a policy that may stop, got None; build the model with attention.model.stop"
-        )
-    places = tempered_logits(logits.cells, temperature)
+    places = tempered_logits(cells, temperature)
     mass = masked_logits(places, is_allowed).logsumexp(dim=-1, keepdim=True)
     return F.pad(stops + temperature * mass, (k - stops.shape[1], 0))
 

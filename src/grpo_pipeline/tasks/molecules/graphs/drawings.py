@@ -109,10 +109,10 @@ def _draw_frame(rows: pd.DataFrame) -> np.ndarray:
     with Image.open(io.BytesIO(canvas.GetDrawingText())) as file:
         picture = file.convert("RGB")
     pen = ImageDraw.Draw(picture)
-    for place, row in enumerate(rows.itertuples()):
-        if not row.smiles:  # RDKit leaves the panel empty, its legend, too
+    for place, (smiles, cause) in enumerate(zip(rows["smiles"], rows["cause"], strict=True)):
+        if not smiles:  # RDKit leaves the panel empty, its legend, too
             middle = (place % FRAME_COLUMNS + 0.5) * width, (place // FRAME_COLUMNS + 0.5) * height
-            pen.text(middle, f"not valid\n{str(row.cause)[:CUT]}", "black", anchor="mm", align="center")
+            pen.text(middle, f"not valid\n{cause[:CUT]}", "black", anchor="mm", align="center")
     return np.asarray(picture)
 
 
