@@ -20,6 +20,7 @@ import pytest
 from forked_kedro import kedro_command
 from kedro.pipeline import Pipeline
 from kedro_processes import clean_environ, newest
+from told_answers import unmarked
 
 from grpo_pipeline.pipelines.of_task import task_pipelines
 
@@ -103,7 +104,7 @@ def test_a_new_arm_is_a_section_of_the_parameters(project: Path) -> None:
     assert (list(comparison["arms"]), comparison["control"], comparison["differences"]) == (["plain"], "plain", {})
     said = "supervised, the control, was not trained in this run: nothing says what its reward has added."
     assert comparison["summary"][0] == said
-    assert "supervised</b>, the control, was not trained" in (reports / "report.html").read_text()
+    assert "supervised</b>, the control, was not trained" in unmarked((reports / "report.html").read_text())
     assert "plain" in done.stdout + done.stderr
     rows = [json.loads(line) for line in (project / "data/07_model_output/digits_smoke/plain/metric_rows.jsonl").open()]
     assert max(row["step"] for row in rows) < 20  # its own one epoch
