@@ -21,11 +21,9 @@ from grpo_pipeline.core.training.optim import build_optimizer, frozen_copy, load
 from grpo_pipeline.core.training.replay import ReplayBuffer
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import Advantages, Rewards, Rollouts
-from grpo_pipeline.pipelines.step.collect import (
-    compute_advantages,
-    compute_rewards,
-    credit_samples,
-)
+from grpo_pipeline.pipelines.step.advantages import compute_advantages
+from grpo_pipeline.pipelines.step.parts.credit import credit_samples
+from grpo_pipeline.pipelines.step.reward import compute_rewards
 from grpo_pipeline.pipelines.training.best import BestSoFar
 from grpo_pipeline.pipelines.training.loader import (
     BatchLoader,
