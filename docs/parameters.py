@@ -53,6 +53,7 @@ SIGNS = {
     bounds.Le: ("at most", "le"),
     bounds.Lt: ("below", "lt"),
 }
+OF_RUN = "a run"
 HEAD = """# Parameters
 
 Written by `make parameters` from the models that check the parameters, and from `conf/base`; do not edit it by hand.
@@ -272,7 +273,9 @@ def page() -> str:
     groups: dict[str, list[str]] = {}
     for model, paths in sorted(by_model.items(), key=lambda pair: pair[1]):
         tasks = {path.partition(".")[0] for path in paths}
+        of_run = tasks.isdisjoint(TASKS)
         group = "every task" if len(tasks) > 1 else f"the {tasks.pop()} task"
+        group = OF_RUN if of_run else group
         groups.setdefault(group, []).extend(
             section(model, {path: read(model, value_at(values, path)) for path in paths})
         )
@@ -284,6 +287,7 @@ def page() -> str:
     ]
     lines += ["| key | default | meaning |", "|---|---|---|"]
     lines += [*commented(BASE / "parameters" / "run.yml"), *commented(BASE / "globals.yml"), ""]
+    lines += groups.pop(OF_RUN)
     for group in sorted(groups, key=lambda name: (name != "every task", name)):
         lines += [f"## Of {group}", "", *groups[group]]
     return "\n".join(lines).rstrip() + "\n"

@@ -18,6 +18,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from forked_kedro import kedro_command
+from kedro.pipeline import Pipeline
 from kedro_processes import clean_environ, newest
 from told_answers import unmarked
 
@@ -126,16 +127,16 @@ def test_sequences_with_a_stop_are_taught_by_a_stage_an_exact_kl_and_their_rewar
     run(project, "reverse_gradient_flow,reverse_reward_audit,reverse_predict", "--params", "reverse_folder=mine")
 
 
-def test_a_stage_is_wired_to_the_task_that_it_trains(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_says_which_task_its_preparation_leads_to(monkeypatch: pytest.MonkeyPatch) -> None:
     for folder in EXAMPLES.values():
         monkeypatch.syspath_prepend(str(folder))
-    spec = import_module("digits.spec").SPEC
-    rule = "create_preparation of the task digits must lead to digits.untrained_task with the stages warm_start, got digits.task"
-    with pytest.raises(ValueError, match=rule):
-        task_pipelines(replace(spec, stages=("warm_start",)))
-    spec = import_module("reverse.spec").SPEC
-    with pytest.raises(ValueError, match=r"must lead to reverse\.task with no stage, got reverse\.untrained_task"):
-        task_pipelines(replace(spec, stages=()))
+    spec, wiring = import_module("digits.spec").SPEC, import_module("digits.pipeline")
+    before = wiring.create_preparation()
+    monkeypatch.setattr(wiring, "create_preparation", lambda: Pipeline(before, outputs={"digits.task": "digits.untrained_task"}))
+    rule = "create_preparation of the task digits must lead to digits.task, got digits.data, digits.untrained_task; rename its"
+    for stages in ((), ("warm_start",)):
+        with pytest.raises(ValueError, match=rule):
+            task_pipelines(replace(spec, stages=stages))
 
 
 def test_listing_pipelines_beside_the_examples_imports_no_torch(project: Path) -> None:

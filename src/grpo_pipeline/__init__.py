@@ -3,15 +3,10 @@
 The names of ``PUBLIC`` are the algorithm for loops of one's own; they need torch alone and are imported when they are used.
 """
 
-import sys
 from importlib import import_module
 from typing import Any
 
-from grpo_pipeline.runs.moved import MovedNames
-
 __version__ = "0.1.0"
-
-sys.meta_path.append(MovedNames())
 
 # Name -> the module below ``core`` that defines it.
 PUBLIC = {

@@ -225,6 +225,34 @@ class DataHooks:
         say("\n".join(lines))
 
 
+class ArmHooks:
+    """End the processes that train arms with the run, however it ends."""
+
+    @hook_impl
+    def before_pipeline_run(self) -> None:
+        """Forget what a run before this one has left."""
+        self._close()
+
+    @hook_impl
+    def after_pipeline_run(self) -> None:
+        """End what nobody has asked for."""
+        self._close()
+
+    @hook_impl
+    def on_pipeline_error(self) -> None:
+        """End everything after an error."""
+        self._close()
+
+    def on_run_ended(self, error: BaseException) -> None:
+        """End everything after Ctrl-C and SIGTERM, too."""
+        self._close()
+
+    def _close(self) -> None:
+        from grpo_pipeline.pipelines.training.at_once import OF_RUN
+
+        OF_RUN.close()
+
+
 class SummaryHooks:
     """Print the comparisons and predictions that a run has made, and where its page, graph and MLflow runs are."""
 
@@ -246,8 +274,6 @@ class SummaryHooks:
     @hook_impl
     def after_dataset_saved(self, dataset_name: str, data: Any) -> None:
         """Keep an answer, a comparison, and the tables of the audits, for the end."""
-        if dataset_name == "self_check.table":
-            self._audits["self-check"] = str(data)
         if dataset_name.endswith(".gradient_flow"):
             from grpo_pipeline.tracking.summary import flow_table
 

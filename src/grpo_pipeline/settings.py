@@ -9,6 +9,7 @@ import yaml
 from kedro.framework.project import LOGGING, configure_logging
 
 from grpo_pipeline.hooks import (
+    ArmHooks,
     DataHooks,
     DeviceHooks,
     MlflowHooks,
@@ -51,6 +52,7 @@ HOOKS = (
     RunEndHooks(_mlflow, _runs),
     WatchHooks(),
     DataHooks(),
+    ArmHooks(),
     SummaryHooks(_mlflow),
     DeviceHooks(),  # the last one is asked first
 )

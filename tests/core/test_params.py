@@ -162,7 +162,7 @@ REFUSED: list[tuple[type[BaseModel], dict[str, Any], dict[str, Any], str]] = [
     (ModelParams, MODEL, {"encoder_window": -1}, "encoder_window\n.*greater than or equal to 0"),
     (ModelParams, MODEL, {"glimpse_size": 3}, "glimpse_size\n.*greater than or equal to 4"),
     (RewardParams, REWARD, {"class_weight": 0.0},
-     r"class_weight, heatmap_weight, dice_weight or boundary_distance_weight must be positive, got 0 for all; give one"),
+     r"class_weight, heatmap_weight or dice_weight must be positive, got 0 for all; give one"),
     (RewardParams, REWARD, {"heatmap_weight": -1.0}, "heatmap_weight\n.*greater than or equal to 0"),
     (SupervisedParams, SUPERVISED, {"involvement_clamp": 0.5}, "involvement_clamp\n.*less than 0.5"),
     (SupervisedParams, SUPERVISED, {"glimpse_bag_cells": 0}, "glimpse_bag_cells\n.*greater than or equal to 1"),
@@ -205,29 +205,6 @@ def test_the_control_draws_uniformly():
     proposals = [AlgorithmParams.model_validate(values).proposal for values in (CONTROL, REINFORCE, GRPO)]
     assert proposals == ["uniform", "policy", "policy"]
     assert AlgorithmParams.model_validate(GRPO | {"proposal": None}).proposal == "policy"
-
-
-UNTAUGHT = GRPO | {"supervised_weight": 0.0}
-
-
-@pytest.mark.parametrize(
-    ("values", "change", "named"),
-    [
-        (UNTAUGHT, {"gradient_projection": "conflicting"}, "gradient_projection"),
-        (UNTAUGHT, {"policy_start_step": 1}, "policy_start_step"),
-        (UNTAUGHT, {"uniform_samples": 1}, "uniform_samples"),
-        (CONTROL, {"gradient_projection": "conflicting"}, "gradient_projection"),
-        (CONTROL, {"policy_start_step": 1}, "policy_start_step"),
-        (CONTROL, {"uniform_samples": 1}, "uniform_samples"),
-    ],
-)
-def test_what_needs_both_kinds_of_learning_is_refused_with_one(
-    values: dict[str, Any], change: dict[str, Any], named: str
-) -> None:
-    AlgorithmParams.model_validate(values)
-    AlgorithmParams.model_validate(GRPO | {"supervised_weight": 0.5} | change)
-    with pytest.raises(ValidationError, match=named):
-        AlgorithmParams.model_validate(values | change)
 
 
 @pytest.mark.parametrize(("prefetch", "workers", "is_refused"), [(0, 1, False), (0, 2, True), (2, 2, False), (2, 3, True)])

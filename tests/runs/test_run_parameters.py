@@ -100,7 +100,6 @@ ALL = ("attention", "dialogue", "molecules")
         (["dialogue"], ("dialogue",)),
         (["compare"], ("attention",)),
         (["dialogue_compare", "gradient_flow"], ("attention", "dialogue")),
-        (["self_check"], ()),
         (["attentions"], ()),
     ],
 )
@@ -129,15 +128,13 @@ def smoke() -> tuple[Any, dict[str, Any]]:
         ({"resume": "perhaps"}, "resume must be never or auto, got 'perhaps'"),
         ({"attention_foldr": "x"}, "attention_foldr must be a parameter .* did you mean attention_folder"),
         ({"molecules": {"dta": {}}}, "molecules.dta must be a parameter .* did you mean molecules.data"),
-        ({"dialogue": {"reader": {}}}, "dialogue.reader must be given by its new name.*write dialogue.language_model"),
-        ({"dialogue": {"predict": {"sets": 2}}}, "dialogue.predict.sets .*write dialogue.predict.n_samples"),
     ],
 )
 def test_each_check_of_parameters_is_asked(smoke: tuple[Any, dict[str, Any]], changed: dict[str, Any], said: str) -> None:
     found, given = smoke
     merged = {name: given[name] | changed[name] if isinstance(given.get(name), dict) else changed[name] for name in changed}
     with pytest.raises(ValueError, match=said):
-        check_parameters(given | merged, found, ["self_check"])
+        check_parameters(given | merged, found, ["attentions"])
 
 
 def test_values_of_the_tasks_that_are_run_are_checked_all_at_once(smoke: tuple[Any, dict[str, Any]]) -> None:

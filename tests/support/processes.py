@@ -1,8 +1,11 @@
 """Whether processes are gone."""
 
 import os
+import subprocess
 import time
 from pathlib import Path
+
+from grpo_pipeline.runs.worker import MAIN
 
 
 def are_gone(pids):
@@ -31,3 +34,10 @@ def _is_dead(pid):
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] in "ZX"
     except (FileNotFoundError, ProcessLookupError):
         return True
+
+
+def workers_of(parent):
+    """Return the processes that work for another one (``runs.worker``)."""
+    table = subprocess.run(["ps", "-ww", "-eo", "pid,ppid,args"], capture_output=True, text=True, check=True).stdout
+    rows = [line.split(maxsplit=2) for line in table.splitlines()[1:]]
+    return [int(pid) for pid, its_parent, args in rows if MAIN in args and int(its_parent) == parent]

@@ -8,8 +8,11 @@ from typing import Any
 import yaml
 
 from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
+from grpo_pipeline.runs.executor import ExecutorParams
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
+SERIAL = ExecutorParams(kind="serial", workers=None, address=None, cpus=1, gpus=0)
+AT_ONCE = SERIAL.model_copy(update={"kind": "processes", "workers": 2})
 MODULES = {"attention": "tiny_attention", "dialogue": "tiny_talk", "molecules": "tiny_chemist"}
 
 

@@ -9,8 +9,6 @@ import pandas as pd
 from kedro.io.core import AbstractDataset, DatasetError
 from kedro_datasets._typing import TablePreview
 
-from grpo_pipeline.runs.moved import moved_names
-
 
 class JsonLinesDataset(AbstractDataset[pd.DataFrame, pd.DataFrame]):
     """Keep a table as one JSON object per row; the columns stand in the first line.
@@ -71,6 +69,3 @@ def read_table(path: Path) -> pd.DataFrame:
         json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line
     )
     return pd.DataFrame(rows, columns=columns)
-
-
-__getattr__ = moved_names(__name__)

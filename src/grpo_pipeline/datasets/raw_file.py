@@ -8,7 +8,6 @@ from kedro.io.core import AbstractDataset, DatasetError
 
 from grpo_pipeline.core.storage.files import replacing_folder
 from grpo_pipeline.datasets.origin import where_to_get
-from grpo_pipeline.runs.moved import moved_names
 from grpo_pipeline.tasks.text_lines import TextFile
 
 Loaded = TypeVar("Loaded")
@@ -90,6 +89,3 @@ class RawFileDataset(RawFolderDataset[TextFile]):
 
     def _describe(self) -> dict[str, Any]:
         return {"filepath": str(self._root), "file": self._file, "task": self._task}
-
-
-__getattr__ = moved_names(__name__)

@@ -96,6 +96,10 @@ class RewardPool:
         # The threads know the worker pool and not the pool, so that a pool nobody holds is collected and closed.
         self._finalizer = weakref.finalize(self, self._worker_pool.close)
 
+    def __reduce__(self) -> tuple[type[Self], tuple[PoolParams]]:
+        """Be, in another process, a pool that has not begun."""
+        return type(self), (self._params,)
+
     def __enter__(self) -> Self:
         return self
 

@@ -23,7 +23,6 @@ from grpo_pipeline.pipelines.params import sections
 from grpo_pipeline.pipelines.shared_parameters import with_shared
 from grpo_pipeline.runs.environments import PLAIN, extended, without_results
 from grpo_pipeline.runs.machine import check_threads
-from grpo_pipeline.runs.moved import RENAMED
 from grpo_pipeline.tasks import TASKS, find_task
 
 TASK, FOLDER = "{task}", "{folder}"
@@ -241,7 +240,6 @@ def check_parameters(given: Mapping[str, Any], loader: Any, pipelines: Sequence[
         ParameterValidationError: with all values that are wrong, as Kedro says them.
         ValueError: for a name that nothing reads, or a wrong value of what concerns the whole run.
     """
-    check_renamed(given)
     check_seed(given.get("seed", 0))
     specs = {task: find_task(task).with_stages_of(given.get(task)) for task in TASKS}
     models = {
@@ -271,22 +269,6 @@ def check_parameters(given: Mapping[str, Any], loader: Any, pipelines: Sequence[
     ]
     check_names(given, loader.base_parameters, known, others=others)
     check_threads(given.get("threads", 1))
-
-
-def check_renamed(given: Mapping[str, Any]) -> None:
-    """Refuse a parameter under a name that it once had.
-
-    Raises:
-        ValueError: naming the new one.
-    """
-    names = {
-        name: f"{task}.{RENAMED[rest]}"
-        for name in paths(given, depth=3)
-        for task, _, rest in [name.partition(".")]
-        if rest in RENAMED
-    }
-    for old, new in names.items():
-        raise ValueError(f"{old} must be given by its new name, got its old one; write {new}")
 
 
 def check_seed(seed: Any) -> None:

@@ -7,13 +7,13 @@ and one at the end, so that a redirected run stays readable.
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Protocol, TextIO, TypeVar
+from typing import Any, NamedTuple, Protocol, TextIO, TypeVar
 
 T = TypeVar("T")
 
-PLAIN_INTERVAL_SECONDS = 10.0
+PLAIN_INTERVAL_SECONDS, TOLD_INTERVAL_SECONDS = 10.0, 0.5
 
 
 class Progress(Protocol):
@@ -23,12 +23,142 @@ class Progress(Protocol):
         """Count ``n`` finished items and show the latest values of ``postfix``."""
 
 
+class Moment(NamedTuple):
+    """How far a loop is that is shown elsewhere: in another process, or as one of several."""
+
+    description: str
+    done: int
+    total: int | None
+    postfix: dict[str, float | str]
+
+
 class _Silent:
     def update(self, n: int = 1, **postfix: float | str) -> None:
         """Count nothing."""
 
+    def show(self, left: float | None, texts: list[str]) -> None:
+        """Show nothing."""
+
     def close(self) -> None:
         """Print nothing."""
+
+
+class _Told:
+    """Tells a listener instead of a person, twice a second at most and at the end."""
+
+    def __init__(
+        self, total: int | None, description: str, listener: Callable[[Moment], None]
+    ) -> None:
+        self._listener, self._told_at = listener, time.monotonic()
+        self._moment = Moment(description, 0, total, {})
+        listener(self._moment)
+
+    def update(self, n: int = 1, **postfix: float | str) -> None:
+        name, done, total, before = self._moment
+        self._moment = Moment(name, done + n, total, postfix or before)
+        if time.monotonic() - self._told_at >= TOLD_INTERVAL_SECONDS:
+            self._told_at = time.monotonic()
+            self._listener(self._moment)
+
+    def close(self) -> None:
+        self._listener(self._moment)
+
+
+class Several:
+    """Shows loops that run at once, or one after the other, as one: what is done of all, where each is, the time that is left.
+
+    Each loop's rest is judged by its own speed so far, and that of one that has not begun by the speed of the others. What is
+    done of all is the share of the time.
+    """
+
+    def __init__(self, description: str, weights: Mapping[str, float], *, at_once: int) -> None:
+        """Begin with loops that wait; their weights say how long each is beside the others."""
+        self._weights, self._at_once = weights, at_once
+        self._shares, self._seconds = dict.fromkeys(weights, 0.0), dict.fromkeys(weights, 0.0)
+        self._begun: dict[str, float] = {}
+        self._texts: dict[str, str] = {}
+        self._shown = _Silent() if _is_off() else _Line(description)
+
+    def tell(self, name: str, moment: Moment) -> None:
+        """Take note of how far a loop is, and show it."""
+        now = time.monotonic()
+        self._seconds[name] = now - self._begun.setdefault(name, now)
+        if moment.total:
+            self._shares[name] = moment.done / moment.total
+            values = " ".join(_pairs(moment.postfix))
+            self._texts[name] = f"{name} {moment.done}/{moment.total} {values}".rstrip()
+        self._show()
+
+    def end(self, name: str) -> None:
+        """Take note that a loop is done."""
+        now = time.monotonic()
+        self._seconds[name], self._shares[name] = now - self._begun.setdefault(name, now), 1.0
+        self._texts.pop(name, None)
+        self._show()
+
+    def seconds(self, name: str) -> float:
+        """Return how long a loop has run."""
+        return self._seconds[name]
+
+    def left(self) -> float | None:
+        """Return the seconds that are left; None as long as nothing can be said."""
+        done = sum(self._weights[name] * share for name, share in self._shares.items())
+        if not done:
+            return None
+        pace = sum(self._seconds[name] for name, share in self._shares.items() if share) / done
+        rests = [
+            self._seconds[name] * (1 / share - 1) if share else self._weights[name] * pace
+            for name, share in self._shares.items()
+        ]
+        return max(max(rests), sum(rests) / self._at_once)
+
+    def close(self) -> None:
+        """End the display."""
+        self._shown.close()
+
+    def _show(self) -> None:
+        done = sum(share == 1.0 for share in self._shares.values())
+        count = [f"{done} of {len(self._shares)} done"] if len(self._shares) > self._at_once else []
+        self._shown.show(self.left(), [*count, *self._texts.values()])
+
+
+class _Line:
+    """The line of ``Several``: a bar on a terminal, else plain lines now and then."""
+
+    def __init__(self, description: str) -> None:
+        self._description, self._start = description, time.monotonic()
+        self._printed_at, self._last, self._printed = self._start, "", ""
+        self._bar: Any = None
+        if sys.stderr.isatty():
+            from tqdm import tqdm
+
+            tqdm.monitor_interval = 0
+            width = _columns(sys.stderr)
+            layout = "{desc} {percentage:3.0f}%|{bar:12}| {postfix}"
+            self._bar = tqdm(
+                total=1.0, desc=description, file=sys.stderr, ncols=width, bar_format=layout
+            )
+
+    def show(self, left: float | None, texts: list[str]) -> None:
+        now = time.monotonic()
+        seconds = now - self._start
+        share = 0.0 if left is None else seconds / max(seconds + left, 1e-9)
+        rest = [] if left is None else [f"{left:.0f} s left"]
+        self._last = ", ".join(
+            [f"{self._description}: {share:.0%}", f"{seconds:.0f} s", *rest, *texts]
+        )
+        if self._bar is not None:
+            self._bar.n = min(share, 1.0)
+            self._bar.set_postfix_str(", ".join([*rest, *texts]))
+        elif now - self._printed_at >= PLAIN_INTERVAL_SECONDS:
+            self._printed_at, self._printed = now, self._last
+            print(self._last, file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
+        elif self._last != self._printed:
+            print(self._last, file=sys.stderr, flush=True)
 
 
 class _Bar:
@@ -103,11 +233,14 @@ def plain_line(
     parts = [f"{done}/{total} ({done / total:.0%})" if total else f"{done}", f"{seconds:.0f} s"]
     if total and 0 < done < total:
         parts.append(f"{seconds / done * (total - done):.0f} s left")
-    parts += [
+    return f"{description}: {', '.join([*parts, *_pairs(postfix)])}"
+
+
+def _pairs(values: Mapping[str, float | str]) -> list[str]:
+    return [
         f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}"
-        for name, value in postfix.items()
+        for name, value in values.items()
     ]
-    return f"{description}: {', '.join(parts)}"
 
 
 @contextmanager
@@ -137,10 +270,34 @@ def track(iterable: Iterable[T], description: str, total: int | None = None) -> 
             shown.update()
 
 
+_listeners: list[Callable[[Moment], None]] = []
+
+
+def tell_to(listener: Callable[[Moment], None]) -> None:
+    """Show nothing in this process from now on: the listener is told how far each loop is."""
+    _listeners.append(listener)
+
+
+@contextmanager
+def told_to(listener: Callable[[Moment], None]) -> Iterator[None]:
+    """Let a listener be told of the loops that begin within, in the place of a person."""
+    _listeners.append(listener)
+    try:
+        yield
+    finally:
+        _listeners.remove(listener)
+
+
 def _open(total: int | None, description: str) -> Any:
-    if os.environ.get("GRPO_PROGRESS", "").lower() == "off":
+    if _listeners:
+        return _Told(total, description, _listeners[-1])
+    if _is_off():
         return _Silent()
     return (_Bar if sys.stderr.isatty() else _Lines)(total, description, file=sys.stderr)
+
+
+def _is_off() -> bool:
+    return os.environ.get("GRPO_PROGRESS", "").lower() == "off"
 
 
 def _columns(file: TextIO) -> int:
@@ -160,5 +317,5 @@ def _length(iterable: Iterable[Any]) -> int | None:
 
 def say(line: str) -> None:
     """Print one line to stderr, unless progress is muted."""
-    if os.environ.get("GRPO_PROGRESS", "").lower() != "off":
+    if not _is_off():
         print(line, file=sys.stderr, flush=True)

@@ -82,12 +82,8 @@ class Task(Protocol):
         """
         ...
 
-    def open_stage(self, stage: str, sections: Mapping[str, Any]) -> Any:
-        """Return the task that an optional stage trains, from the values of the stage's own sections.
-
-        Raises:
-            ValueError: if there is no such stage or section, or its values are not right.
-        """
+    def open_stage(self, stage: str) -> Any:
+        """Return the task that the first stage before the arms trains; by default this one."""
         ...
 
     def build_policy(self, seed: int) -> nn.Module:
@@ -474,11 +470,9 @@ class BaseTask(ABC):
         changed: Self = defaults.changed_sections(self, sections, path=path)
         return changed
 
-    def open_stage(self, stage: str, sections: Mapping[str, Any]) -> Any:
-        """Refuse: no stage trains something else than the task itself."""
-        raise ValueError(
-            f"{self.name}.{stage} must be a stage of the task, got none of that name; remove it"
-        )
+    def open_stage(self, stage: str) -> Any:
+        """Return this task."""
+        return self
 
     def begin_with(self, start: ModelWeights) -> Any:
         """Return the task with these weights as ``start``, which ``build_policy`` loads."""

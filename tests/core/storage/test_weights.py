@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from grpo_pipeline.core.storage.files import CorruptFolderError
-from grpo_pipeline.core.storage.weights import load_weights, save_weights, weights_of
+from grpo_pipeline.core.storage.weights import load_weights, save_weights, weights_of, without_deleted
 
 
 def test_round_trip_builds_the_same_module(tmp_path):
@@ -50,3 +50,9 @@ def test_folders_are_written_beside_the_weights(tmp_path):
         with pytest.raises(ValueError, match=r"must have a plain name other than model.json and model.safetensors, got '.*'"):
             save_weights(tmp_path / "n", replace(plain, folders={name: write}))
     assert not (tmp_path / "n").exists()
+
+
+def test_a_deleted_field_is_dropped_at_the_value_that_did_without_it():
+    described = {"width": 2, "looks": 1, "labels": ["a"], "box": None}
+    kept = without_deleted(described, {"looks": 1, "labels": ["b"], "box": None, "other": 3})
+    assert kept == {"width": 2, "labels": ["a"]}

@@ -139,8 +139,6 @@ def test_refuses_millimetres_where_no_spacing_is_known():
     make_task(class_decoder="statistics", field_cells=(1, 5, 11))  # 11 is a side of the default
     with pytest.raises(ValueError, match=r"field_cells must be \[3, 7, 11\] with class_decoder: glimpse, got \[3\]"):
         make_task(field_cells=(3,))
-    with pytest.raises(ValueError, match="attention.model.co_occurrence must be false with class_decoder: glimpse, got true"):
-        make_task(co_occurrence=True)
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,6 @@ from grpo_pipeline.tasks.attention.losses import (
     heatmap_outline_loss,
     label_loss,
     location_loss,
-    location_losses,
     mean_in_bag,
     multiple_instance_loss,
     needle_cross_entropy,
@@ -501,7 +500,7 @@ def test_the_share_of_the_policy_s_place_is_that_of_outlines_or_of_bags():
         grouped = task.replicate(batch, 2)
         outcomes = task.decode(policy, context, rollouts, batch)
         found = task.supervised_loss(policy, context, grouped, outcomes, torch.tensor(shares))
-        losses = location_losses(task.model, policy, context, batch, rollouts)[:, 0]
+        losses = location_loss(policy.propose(context)[0].cells, batch, task.grid)
         members = batch.bag.flatten(1).any(1) if batch.outline is None else batch.outline.flatten(1).any(1)
         assert members.tolist() == ([False, True, True, True] if given else [True] * 4)
         torch.testing.assert_close(found, 2 * share * losses[members].mean())

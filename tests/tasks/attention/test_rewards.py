@@ -8,7 +8,7 @@ from tiny_attention import make_batch, make_task, shake
 from torch import Tensor
 
 from grpo_pipeline.core.types import Rollouts
-from grpo_pipeline.tasks.attention.rewards import activation, boundary, boundary_distance, distance_to_edge, diversity, mask_dice
+from grpo_pipeline.tasks.attention.rewards import activation, boundary, distance_to_edge, diversity, mask_dice
 
 ALL = {"diversity_weight": 0.5, "activation_weight": 0.25, "boundary_weight": 2.0}
 NAMES = ("diversity", "activation", "boundary")
@@ -117,56 +117,3 @@ def test_dice_of_a_mask_golden():
     mask = torch.tensor([[[[1, 0], [1, 0]], [[1, 1], [0, 0]], [[0, 0], [0, 0]]]] * 2).bool()
     # One of two and one beside it: 2 / 4; all: 1; nothing: 0. Without an outline: 0 for every sample.
     assert mask_dice(mask, outline).tolist() == [[0.5, 1.0, 0.0], [0.0, 0.0, 0.0]]
-
-
-def shape(top: int, bottom: int, left: int, right: int, size: int = 20) -> Tensor:
-    made = torch.zeros(size, size, dtype=torch.bool)
-    made[top:bottom, left:right] = True
-    return made
-
-
-def test_distance_of_the_edges_golden():
-    # A strip across the image that is 1, 2, 3 pixels wider on one side of two: the mean square over both edges is s^2 / 2.
-    outline = shape(8, 12, 0, 20)
-    masks = torch.stack([shape(8, 12 + s, 0, 20) for s in range(4)])[None]
-    got = boundary_distance(masks, outline[None].float(), cap=1.0) * 20
-    # The strip of 4 rows has an edge of 2 rows of 20 pixels, and of the 2 * 2 pixels at the sides of the image.
-    torch.testing.assert_close(got, torch.tensor([[s * math.sqrt(20 / 44) for s in range(4)]]))
-
-
-def test_distance_of_the_edges_equals_a_naive_loop():
-    generator = np.random.default_rng(3)
-    for _ in range(4):
-        outline = torch.zeros(12, 12, dtype=torch.bool)
-        corner = generator.integers(0, 6, 2)
-        outline[corner[0] : corner[0] + 5, corner[1] : corner[1] + 4] = True
-        mask = torch.from_numpy(generator.random((12, 12)) < 0.2) ^ outline
-        pixels = [(i, j) for i in range(12) for j in range(12)]
-        swept, length = 0.0, 0
-        for i, j in pixels:
-            around = [(i - 1, j), (i + 1, j), (i, j - 1), (i, j + 1)]
-            is_edge = any(not (0 <= a < 12 and 0 <= b < 12 and outline[a, b]) for a, b in around)
-            length += bool(outline[i, j]) and is_edge
-            if mask[i, j] != outline[i, j]:
-                reach = (
-                    range(-1, 13) if outline[i, j] else range(12)
-                )  # beyond the image lies no lesion, and no edge is looked for
-                places = [(a, b) for a in reach for b in reach]
-                is_in = [0 <= a < 12 and 0 <= b < 12 and bool(outline[a, b]) for a, b in places]
-                others = [math.dist((i, j), x) for x, inside in zip(places, is_in, strict=True) if inside != bool(outline[i, j])]
-                swept += min(others) - 0.5
-        expected = math.sqrt(2 * swept / length) / 12
-        got = boundary_distance(mask[None, None], outline[None].float(), cap=1.0)
-        assert float(got) == pytest.approx(expected, rel=1e-5)
-        assert float(boundary_distance(mask[None, None], outline[None].float(), cap=0.01)) == pytest.approx(0.01)
-    assert float(boundary_distance(mask[None, None], torch.zeros(1, 12, 12), cap=1.0)) == 0.0
-
-
-def test_a_pixel_of_which_half_is_inside_belongs_to_the_outline():
-    outline = torch.zeros(1, 8, 8)
-    outline[0, 2:5, 2:5] = 1.0
-    mask = torch.zeros(1, 2, 8, 8, dtype=torch.bool)
-    mask[0, 0, 2:5, 2:5], mask[0, 1, 3:6, 2:5] = True, True
-    found = boundary_distance(mask, 0.5 * outline, cap=1.0)
-    torch.testing.assert_close(found, boundary_distance(mask, outline, cap=1.0))
-    assert float(found[0, 0]) == 0.0 < float(found[0, 1])

@@ -27,7 +27,6 @@ from grpo_pipeline.pipelines.training.loop import StepRunner
 from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionData, region_cells
 from grpo_pipeline.tasks.attention.losses import supervised_loss
 from grpo_pipeline.tasks.attention.model.model import AttentionModel
-from grpo_pipeline.tasks.attention.model.point_sets import chosen_points
 from grpo_pipeline.tasks.attention.params import RewardParams
 from grpo_pipeline.tasks.attention.task import AttentionTask
 from grpo_pipeline.tasks.base import Proposal
@@ -177,14 +176,12 @@ def test_wrong_priorities_are_refused():
             RewardParams.model_validate(section("reward", **{name: value}))
 
 
-@pytest.mark.parametrize("part", ["class_weight", "heatmap_weight", "dice_weight", "boundary_distance_weight"])
+@pytest.mark.parametrize("part", ["class_weight", "heatmap_weight", "dice_weight"])
 def test_one_part_of_the_reward_is_enough_and_none_is_refused(part: str) -> None:
     """Outlines alone may pay: a core without a shown one then teaches the policy nothing."""
-    nothing = dict.fromkeys(("class_weight", "heatmap_weight", "dice_weight", "boundary_distance_weight"), 0.0)
+    nothing = dict.fromkeys(("class_weight", "heatmap_weight", "dice_weight"), 0.0)
     assert getattr(RewardParams.model_validate(section("reward", **nothing | {part: 0.5})), part) == 0.5
-    with pytest.raises(
-        ValidationError, match=r"class_weight, heatmap_weight, dice_weight or boundary_distance_weight must be pos"
-    ):
+    with pytest.raises(ValidationError, match=r"class_weight, heatmap_weight or dice_weight must be positive"):
         RewardParams.model_validate(section("reward", **nothing, boundary_weight=1.0))
 
 
@@ -299,76 +296,30 @@ def test_credit_per_point_is_refused_beside_a_reward_that_compares_sets():
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("decoder", ["glimpse", "statistics", "seeded"])
-def test_background_points_prompt_the_heatmap_and_are_no_evidence(decoder: str):
-    own = {"class_decoder": "statistics", "reads_mask": "seeded"} if decoder == "seeded" else {"class_decoder": decoder}
-    task = make_task(**own, point_labels="both", stop={"min_points": 1})
+@pytest.mark.parametrize("reads_mask", ["none", "seeded"])
+def test_a_point_that_was_not_placed_is_no_evidence(reads_mask: str):
+    own = {"class_decoder": "statistics", "reads_mask": reads_mask}
+    task = make_task(**own, stop={"min_points": 1})
     batch, policy = make_batch(task), make_policy(task)
     context = task.encode(policy, batch)
-    sets = [[5, 6, 9], [5, 6, 17 + 9], [5, 6, 16], [17 + 5, 17 + 6, 17 + 9]]  # 16 is a stop, 17 + cell of the background
-    actions = torch.tensor(sets)[None].expand(4, -1, -1)
-    rollouts = Rollouts(actions, torch.zeros(actions.shape), actions != 16)
-    placed = chosen_points(rollouts, 16)  # as a model without labels would decode the foreground points
-    outcomes = task.decode(policy, context, rollouts, batch)
-    alone = AttentionTask._decode(make_task(**own), policy, context, placed, batch, has_padding=True)
-    torch.testing.assert_close(outcomes.class_logits, alone.class_logits, atol=1e-6, rtol=0)
-    torch.testing.assert_close(outcomes.mask_logits[:, 2], alone.mask_logits[:, 2], atol=1e-5, rtol=0)
-    assert not torch.allclose(outcomes.class_logits[:, 0], outcomes.class_logits[:, 1], atol=1e-4)
-    heatmaps = outcomes.mask_logits.flatten(2)
-    apart = [float((heatmaps[:, a] - heatmaps[:, b]).abs().max()) for a, b in ((0, 1), (1, 2), (0, 3))]
-    assert min(apart) > 1e-3
-    table = task.tabulate(make_data(), batch, rollouts)
-    assert table.loc[1, ["point_label0", "point_label1", "point_label2"]].tolist() == [1.0, 1.0, 0.0]
-    assert np.isnan(table.loc[2, "point_label2"])
-    assert not [name for name in make_task().tabulate(make_data(), batch, placed) if name.startswith("point_label")]
-
-
-def test_the_location_is_asked_of_foreground_points_alone():
-    task = make_task(point_labels="both", supervised={"location_weight": 1.0})
-    policy, batch = make_policy(task), task.replicate(make_batch(task), 1)
-    context = task.encode(policy, batch)
-    outcomes = task.decode(policy, context, sample(task, policy, group=1), batch)
-    task.supervised_loss(policy, context, batch, outcomes).backward()
-    background = policy.policy.background
-    assert background.weight.grad is None or not background.weight.grad.any()
-    assert float(policy.policy.attention.weight.grad.abs().max()) > 0
-
-
-def test_an_untrained_policy_places_few_points_in_the_background_and_starts_as_without_them():
-    plain, both = make_task().build_policy(0), make_task(point_labels="both").build_policy(0)
-    mine, theirs = plain.state_dict(), both.state_dict()
-    assert theirs.keys() - mine.keys() == {"policy.background.weight", "policy.background.bias"}
-    assert all(torch.equal(tensor, theirs[name]) for name, tensor in mine.items())
-    task = make_task(point_labels="both")
-    drawn = task.sample(
-        both,
-        task.encode(both, make_batch(task)),
-        500,
-        temperature=1.0,
-        proposal="policy",
-        generator=torch.Generator().manual_seed(0),
-    )
-    assert float((drawn.actions > 16).float().mean()) == pytest.approx(1 / (1 + np.exp(2)), abs=0.02)
-    control = task.sample(
-        both,
-        task.encode(both, make_batch(task)),
-        50,
-        temperature=1.0,
-        proposal="uniform",
-        generator=torch.Generator().manual_seed(0),
-    )
-    assert int(control.actions.max()) < 16
+    actions = torch.tensor([[[5, 6, 9], [5, 6, 16]]]).expand(4, -1, -1)  # 16 is a stop
+    sets = Rollouts(actions, torch.zeros(actions.shape), torch.ones_like(actions, dtype=torch.bool))
+    said = task.decode(policy, context, sets, batch).class_logits
+    two = Rollouts(*(part[:, 1:, :2] for part in vars(sets).values()))
+    torch.testing.assert_close(said[:, 1:], task.decode(policy, context, two, batch).class_logits, atol=1e-6, rtol=0)
+    assert not torch.allclose(said[:, 0], said[:, 1], atol=1e-4)
 
 
 @torch.no_grad()
-def test_the_box_is_that_of_the_cells_of_the_foreground_points():
-    task = make_task(box="points", point_labels="both", stop={"min_points": 1})
+def test_the_box_is_that_of_the_cells_of_the_points_that_were_placed():
+    task = make_task(box="points", stop={"min_points": 1})
     batch, policy = make_batch(task, (0,)), make_policy(task)
     context, calls = task.encode(policy, batch), []
     decode = policy.sam.decode
     policy.sam.decode = lambda *args, **named: (calls.append(named["boxes"]), decode(*args, **named))[1]
-    actions = torch.tensor([[[1, 6, 17 + 15], [10, 16, 16], [17 + 3, 17 + 4, 16]]])  # cells (row, column): 0 1, 1 2 | 2 2 | none
-    rollouts = Rollouts(actions, torch.zeros(actions.shape), torch.ones_like(actions, dtype=torch.bool))
+    actions = torch.tensor([[[1, 6, 16], [10, 16, 16], [3, 4, 15]]])  # cells (row, column): 0 1, 1 2 | 2 2 | none is valid
+    is_valid = torch.tensor([[[True] * 3, [True] * 3, [False] * 3]])
+    rollouts = Rollouts(actions, torch.zeros(actions.shape), is_valid)
     task.decode(policy, context, rollouts, batch)
     task.decode(policy, context, Rollouts(*(x[..., :0] for x in vars(rollouts).values())), batch)
     (box, nothing) = calls

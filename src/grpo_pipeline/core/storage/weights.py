@@ -49,6 +49,18 @@ def weights_of(module: nn.Module, config: Mapping[str, Any]) -> ModelWeights:
     )
 
 
+def without_deleted(described: Mapping[str, Any], deleted: Mapping[str, Any]) -> dict[str, Any]:
+    """Drop deleted fields of an older model's description where the model did without them.
+
+    Args:
+        described: field -> value; a deleted field with another value stays, and whoever reads the description refuses it.
+        deleted: field -> the value that did without it.
+    """
+    return {
+        name: value for name, value in described.items() if (name, value) not in deleted.items()
+    }
+
+
 def digest_of_tensors(tensors: Mapping[str, Tensor]) -> str:
     """Return the SHA-256 of the names and bits of tensors, wherever they lie."""
     digest = hashlib.sha256()

@@ -6,7 +6,6 @@ from typing import Any
 import pandas as pd
 
 from grpo_pipeline.pipelines.params import WarningLimits
-from grpo_pipeline.runs.moved import moved_names
 from grpo_pipeline.statistics.wording import few_clusters_sentences, side_of, tone_of
 
 Document = Mapping[str, Any]
@@ -219,6 +218,3 @@ def _interval(name: str, entry: Mapping[str, Any] | None) -> dict[str, float | N
     value = None if entry is None else entry["value"]
     low, high = (None, None) if entry is None or entry.get("ci95") is None else entry["ci95"]
     return {name: value, f"{name}_low": low, f"{name}_high": high}
-
-
-__getattr__ = moved_names(__name__)

@@ -57,7 +57,6 @@ class StepRunner:
         self._collect, self._update, self._cut, self._part, self._apply = _loop_nodes()
         self._algorithm, self._training = algorithm, training
         self._size = training.micro_batch_size
-        self._epochs_at = algorithm.update_epochs_at
 
     def __call__(self, state: TrainState, batch: Any) -> tuple[TrainState, Metrics]:
         """Collect experience from one batch and update ``update_epochs`` times; returns the next state and its metrics."""
@@ -74,7 +73,7 @@ class StepRunner:
         }
         self._gather(values)
         measured = []
-        for update_epoch in range(self._epochs_at(state.step)):
+        for update_epoch in range(self._algorithm.update_epochs):
             values["update_epoch"] = update_epoch
             self._improve(values)
             values["state"] = values["next_state"]
@@ -148,7 +147,7 @@ def count_cost(
     # To find the tied groups, all are measured as they are drawn, and the final ones once more.
     measured = 1 if algorithm.dynamic_sampling is None else 2 + retries
     return {
-        "samples": float(drawn * (1 + retries) + prompts * algorithm.uniform_samples),
+        "samples": float(drawn * (1 + retries)),
         "reward_calls": float(drawn * parts * measured),
     }
 

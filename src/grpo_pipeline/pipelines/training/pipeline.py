@@ -14,7 +14,7 @@ from kedro.pipeline.preview_contract import ImagePreview
 
 from grpo_pipeline.pipelines.step.pipeline import ALGORITHM, TRAINING
 from grpo_pipeline.pipelines.step.pipeline import create_pipeline as create_step_pipeline
-from grpo_pipeline.pipelines.training import nodes
+from grpo_pipeline.pipelines.training import at_once, nodes
 
 
 def create_pipeline(
@@ -49,7 +49,9 @@ def create_pipeline(
         namespace="export",
     )
     return Pipeline(
-        _training({**sections, "task": task})
+        _start()
+        + _training_of_arm({**sections, "task": task})
+        + _export()
         + Pipeline([predict, develop, *([best] if keeps_both else [])]),
         namespace=f"{task}.{arm}",
         inputs=shared_inputs(task, own),
@@ -57,6 +59,7 @@ def create_pipeline(
             **shared_training(task, own),
             "params:seed": "params:seed",
             "params:resume": "params:resume",
+            "params:executor": "params:executor",
         },
         tags=[task, arm],
     )
@@ -72,10 +75,10 @@ def shared_training(task: str, own: Collection[str]) -> dict[str, str]:
     return {} if "training" in own else {TRAINING: f"params:{task}.training"}
 
 
-def create_stage(task: str, stage: str, *, data: str) -> Pipeline:
+def create_stage(task: str, stage: str) -> Pipeline:
     """Wire a stage that comes before the arms, under the namespace ``<task>.<stage>``: build -> probe -> train -> export.
 
-    Not its own: the dataset ``data``, ``params:seed`` and ``params:resume``. Its own: ``<task>.<stage>.task``,
+    Not its own: the dataset ``<task>.data``, ``params:seed`` and ``params:resume``. Its own: ``<task>.<stage>.task``,
     ``params:<task>.<stage>.training``, ``params:<task>.<stage>.algorithm`` and everything it writes, ``model`` at the end.
     """
     sections = {
@@ -84,9 +87,9 @@ def create_stage(task: str, stage: str, *, data: str) -> Pipeline:
         "task": task,
     }
     return Pipeline(
-        _training(sections),
+        _start() + _training_of_stage(sections) + _export(),
         namespace=f"{task}.{stage}",
-        inputs={"data": data},
+        inputs={"data": f"{task}.data"},
         parameters={"params:seed": "params:seed", "params:resume": "params:resume"},
         tags=[task, stage],
     )
@@ -98,14 +101,60 @@ def picture_loop() -> ImagePreview:
     return ImagePreview(f"data:image/svg+xml;base64,{drawing}")
 
 
-def _training(sections: Mapping[str, str]) -> Pipeline:
-    """Wire task and data -> model; ``sections`` are the names that errors about a checkpoint use."""
+# What a training needs, in the order of ``nodes.train``.
+NEEDED = ["task", "data", "initial_state", "resume_from", "probe_step_metrics"]
+
+
+def _training_of_arm(sections: Mapping[str, str]) -> Pipeline:
+    """Wire the training of an arm; ``sections`` are the names that errors about a checkpoint use."""
+    of_sections = partial(at_once.make_ready, sections=sections)
+
+    @wraps(at_once.make_ready)  # a function, so that Kedro-Viz shows its code
+    def make_ready(*given: Any) -> at_once.Training:
+        return of_sections(*given)
+
+    return Pipeline(
+        [
+            Node(
+                make_ready,
+                [ALGORITHM, TRAINING, "params:resume", "params:executor", *NEEDED],
+                "ready",
+                name="make_ready",
+            ),
+            Node(
+                at_once.train,
+                "ready",
+                ["metric_rows", "checkpoint"],
+                name="train",
+                preview_fn=picture_loop,
+            ),
+        ]
+    )
+
+
+def _training_of_stage(sections: Mapping[str, str]) -> Pipeline:
+    """Wire the training of a stage, which nothing else is trained beside."""
     of_sections = partial(nodes.train, sections=sections)
 
-    @wraps(nodes.train)  # a function, so that Kedro-Viz shows its code
+    @wraps(nodes.train)
     def train(*given: Any) -> Iterator[Any]:
         yield from of_sections(*given)
 
+    return Pipeline(
+        [
+            Node(
+                train,
+                [ALGORITHM, TRAINING, "params:resume", *NEEDED],
+                ["metric_rows", "checkpoint"],
+                name="train",
+                preview_fn=picture_loop,
+            )
+        ]
+    )
+
+
+def _start() -> Pipeline:
+    """Wire task and data -> the start of a training, and its first step, which is made once before it."""
     start = [
         Node(
             nodes.build_state,
@@ -145,36 +194,26 @@ def _training(sections: Mapping[str, str]) -> Pipeline:
         },
         parameters={ALGORITHM: ALGORITHM, TRAINING: TRAINING},
     )
-    rest = [
-        Node(
-            train,
-            [
-                ALGORITHM,
-                TRAINING,
-                "params:resume",
-                "task",
-                "data",
-                "initial_state",
-                "resume_from",
-                "probe_step_metrics",
-            ],
-            ["metric_rows", "checkpoint"],
-            name="train",
-            preview_fn=picture_loop,
-        ),
-        Node(
-            nodes.calibrate,
-            ["params:seed", "task", "data", "checkpoint"],
-            "calibration",
-            name="calibrate",
-            namespace="export",
-        ),
-        Node(
-            nodes.export_model,
-            ["task", "checkpoint", "calibration", "data"],
-            "model",
-            name="export_model",
-            namespace="export",
-        ),
-    ]
-    return Pipeline([*start, *rest]) + probe
+    return Pipeline(start) + probe
+
+
+def _export() -> Pipeline:
+    """Wire the checkpoint of a training -> the model."""
+    return Pipeline(
+        [
+            Node(
+                nodes.calibrate,
+                ["params:seed", "task", "data", "checkpoint"],
+                "calibration",
+                name="calibrate",
+                namespace="export",
+            ),
+            Node(
+                nodes.export_model,
+                ["task", "checkpoint", "calibration", "data"],
+                "model",
+                name="export_model",
+                namespace="export",
+            ),
+        ]
+    )

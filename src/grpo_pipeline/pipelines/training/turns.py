@@ -9,6 +9,8 @@ from typing import Any
 
 from kedro.pipeline import Node, Pipeline
 
+from grpo_pipeline.pipelines.training.at_once import train
+
 
 class NodeInTurn(Node):
     """A node of an arm, which comes after those of no arm and of the arms before its own.
@@ -52,4 +54,8 @@ def with_turns(pipeline: Pipeline, task: str, arms: Sequence[str]) -> Pipeline:
 def _with_turn(node: Node, task: str, turns: dict[str, int]) -> Node:
     of, _, rest = (node.namespace or "").partition(".")
     turn = turns.get(rest.partition(".")[0], 0) if of == task else 0
+    if (
+        turn and node.func is train
+    ):  # after all others: when the first arm begins, every one is ready
+        turn += len(turns)
     return in_turn(node, turn=turn) if turn else node

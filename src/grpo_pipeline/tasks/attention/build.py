@@ -158,7 +158,7 @@ def build_task(
             fields are in millimetres where no spacing is known, a prompted mask is to be read that nothing teaches, a heatmap
             that is computed has losses or rewards, or the device is not there or has no compiler.
     """
-    model = check_sections(model, rewards, supervised)
+    check_sections(model, rewards, supervised)
     exclusive = examples.classes is not None and not examples.classes.several
     if model.glimpse_pool == "noisy_or" and exclusive and n_outputs(examples.classes) > 1:
         raise ValueError(
@@ -272,8 +272,8 @@ def _check_outlines(task: AttentionTask, examples: Examples) -> None:
     if supervised.mask_share is None:
         if task.segments:
             raise ValueError(
-                f"{path} must be given with attention.reward.dice_weight or boundary_distance_weight, got null; say whose "
-                "outlines are shown, or set these weights to 0"
+                f"{path} must be given with attention.reward.dice_weight, got null; say whose outlines are shown, or set that "
+                "weight to 0"
             )
         return
     train = examples.rows("train")

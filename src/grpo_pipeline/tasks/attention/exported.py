@@ -95,9 +95,8 @@ def answer(
     Returns:
         ``prob, prob_calibrated, involvement, outside, outside_why, distance, points``, of a model of classes ``prob_<class>`` and
         with grades ``expected_class``, and on request ``heatmap``, in the order of the rows; None where there is no value, never
-        NaN, which JSON does not know. ``points`` holds for each set a list of the [x, y] of its points, in pixels; of a model
-        that places background points, too, ``point_labels`` holds their labels likewise, 1 foreground, 0 background. ``heatmap``
-        is the base64 text of a 16-bit PNG, 65535 being probability 1.
+        NaN, which JSON does not know. ``points`` holds for each set a list of the [x, y] of its points, in pixels. ``heatmap`` is
+        the base64 text of a 16-bit PNG, 65535 being probability 1.
 
     Raises:
         ValueError: if the request asks for too much, or naming the first row that cannot be scored, counted from 0.
@@ -258,10 +257,6 @@ def answer_row(prediction: CorePrediction, *, with_heatmap: bool) -> dict[str, A
         ],
         **{name: known(value) for name, value in prediction.classes.items()},
     }
-    if prediction.labels is not None:
-        answered["point_labels"] = [
-            labels[np.isfinite(labels)].astype(int).tolist() for labels in prediction.labels
-        ]
     return answered | (
         {"heatmap": None if heatmap is None else encode_heatmap(heatmap)} if with_heatmap else {}
     )

@@ -12,18 +12,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from grpo_pipeline.core.training.execution import exact_region
-from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.tasks.attention.batch import (
     AttentionBatch,
-    AttentionContext,
     Outcomes,
 )
 from grpo_pipeline.tasks.attention.model import class_scores
-from grpo_pipeline.tasks.attention.model.looks import LookRollouts, at_look
-from grpo_pipeline.tasks.attention.model.model import AttentionModel
 from grpo_pipeline.tasks.attention.params import (
     LabelLoss,
-    ModelParams,
     SupervisedParams,
     SymmetricParams,
 )
@@ -316,65 +311,25 @@ def has_outline(batch: AttentionBatch) -> Tensor:
     return (batch.outline > 0).flatten(1).any(1)
 
 
-def location_loss(
-    logits: Tensor, batch: AttentionBatch, grid: int, *, left: Tensor | None = None
-) -> Tensor:
-    """Return -log P(the first point lies in the place) of each row, [R]; 0 where the place has no cell that is left, or all.
+def location_loss(logits: Tensor, batch: AttentionBatch, grid: int) -> Tensor:
+    """Return -log P(the first point lies in the place) of each core, [P]; 0 where the place has no cell of the region, or all.
 
-    The place is the outline where the batch shows outlines, else the bag. Rows are cores, or the samples of each core.
+    The place is the outline where the batch shows outlines, else the bag.
 
     Args:
-        logits: of the policy's map, [R, V].
+        logits: of the policy's map, [P, V].
         batch: cells of the region, and the bag or the outline [P, 4h, 4w].
         grid: side of the cell grid.
-        left: bool [R, V], the cells that are allowed; None: those of the region.
     """
     place = batch.bag if batch.outline is None else batch.outline
     covered = F.adaptive_avg_pool2d(place, grid).flatten(1)
     most = covered.amax(1, keepdim=True)
     # Cells that lie at least half in the bag; of a bag smaller than that, those that it covers most.
     inside = batch.cells & (covered >= most.clamp(max=0.5)) & (covered > 0)  # [P, V]
-    if left is None:
-        left = batch.cells
-    inside = inside.repeat_interleave(len(logits) // len(inside), 0) & left  # [R, V]
-    of_left = logits.masked_fill(~left, -torch.inf).logsumexp(1)
+    of_region = logits.masked_fill(~batch.cells, -torch.inf).logsumexp(1)
     is_there = inside.any(1)
-    of_place = logits.masked_fill(~torch.where(is_there[:, None], inside, left), -torch.inf)
-    return of_left - of_place.logsumexp(1)
-
-
-def location_losses(
-    params: ModelParams,
-    policy: AttentionModel,
-    context: AttentionContext,
-    batch: AttentionBatch,
-    rollouts: Rollouts | None,
-) -> Tensor:
-    """Return ``location_loss`` of each look of each core, [P, looks]: of a later one the mean over the samples that got so far.
-
-    A later look is asked what it does where the sample saw its mask, in the cells that its earlier points have left. Sets that
-    were not placed in looks are asked for their first point alone, [P, 1].
-    """
-    grid = policy.sam.grid
-    first, _, again = policy.propose_looks(context)
-    located = [location_loss(first.cells, batch, grid)]
-    if isinstance(rollouts, LookRollouts):
-        size, (n_prompts, group_size, _) = params.points // params.looks, rollouts.actions.shape
-        seen = list(rollouts.seen.unbind(2))
-        for look in range(1, params.looks):
-            logits, left = at_look(
-                params,
-                first,
-                again,
-                context.cells,
-                rollouts.actions[..., : look * size],
-                seen[:look],
-            )
-            of_samples = location_loss(logits.cells, batch, grid, left=left)  # [P * G]
-            is_placed = rollouts.is_valid[..., look * size]
-            of_samples = of_samples.reshape(n_prompts, group_size).where(is_placed, 0.0)
-            located.append(of_samples.sum(1) / is_placed.sum(1).clamp(min=1))
-    return torch.stack(located, 1)
+    place_or_all = torch.where(is_there[:, None], inside, batch.cells)
+    return of_region - logits.masked_fill(~place_or_all, -torch.inf).logsumexp(1)
 
 
 def has_bag(batch: AttentionBatch) -> Tensor:

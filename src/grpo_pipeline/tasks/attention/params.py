@@ -24,7 +24,6 @@ HEATMAP_LOSSES = (
     "entropy_weight",
     "heatmap_outline_weight",
 )
-PointLabels = Literal["foreground", "both"]
 
 
 class CheckpointParams(BaseModel):
@@ -85,6 +84,15 @@ class StopParams(BaseModel):
     min_points: int = Field(ge=1)
 
 
+DELETED_FIELDS = {
+    "looks": 1,
+    "looks_at": None,
+    "mask_prompt": False,
+    "point_labels": "foreground",
+}
+"""Fields of ``ModelParams`` in models that older versions exported, with the value that did without them."""
+
+
 class ModelParams(BaseModel):
     """Sizes and switches of the model (``attention.model``).
 
@@ -116,8 +124,6 @@ class ModelParams(BaseModel):
         field_cells: sides of the fields of ``statistics`` in cells, odd and ascending: a fixed share of the image.
         field_mm: half the sides of as many fields in millimetres, ascending, in images whose spacing is known; in others, and
             with null, they are those of ``field_cells``.
-        co_occurrence: whether ``statistics`` has contrast, homogeneity, energy and correlation of local grey-level
-            co-occurrence matrices, too.
         decoder_folds: of the training patients, with a regression of ``statistics`` each that does not learn from its fold,
             and alone judges its points; 1 is one regression that judges what it learned from.
         policy_reads: ``image``: features of the whole image; ``cell``: texture and statistics of the cell's own fields
@@ -142,12 +148,7 @@ class ModelParams(BaseModel):
         feature_dtype: how the features of a frozen encoder are stored.
         likelihood: of a set of points: exact, or of independent draws, the defect of public versions, as an ablation.
         stop: lets the policy decide how many points it needs, k at most; null always takes k.
-        point_labels: ``both``: the policy says of each point whether it is of the foreground or of the background, as SAM's
-            prompts do; ``foreground``: all are.
-        box: ``points``: the mask decoder is prompted with the box around the cells of a set's foreground points, too.
-        looks: how often the policy looks: it places points / looks points, sees the mask of all points so far, and goes on.
-        looks_at: the mask that it sees; null: the prompted mask where a loss teaches it (``outline_weight``), else the heatmap.
-        mask_prompt: whether SAM's mask decoder is shown the mask of the earlier looks, too, as its dense prompt.
+        box: ``points``: the mask decoder is prompted with the box around the cells of a set's points, too.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -186,7 +187,6 @@ class ModelParams(BaseModel):
     field_mm: tuple[FieldSize, ...] | None = Field(
         default=None, exclude_if=lambda sizes: sizes is None
     )
-    co_occurrence: bool = Field(default=False, exclude_if=lambda is_on: not is_on)
     decoder_folds: int = Field(default=1, ge=1, le=20)
     policy_reads: PolicyReads = "image"
     # Left out of dumps where it is shared, and so of digests.
@@ -202,11 +202,7 @@ class ModelParams(BaseModel):
     heatmap: Literal["decoder", "evidence"] = Field(
         default="decoder", exclude_if=lambda drawn: drawn == "decoder"
     )
-    point_labels: PointLabels = "foreground"
     box: Literal["none", "points"] = "none"
-    looks: int = Field(default=1, ge=1)
-    looks_at: Literal["heatmap", "mask"] | None = None
-    mask_prompt: bool = False
 
     @property
     def copies_encoder(self) -> bool:
@@ -256,7 +252,6 @@ class ModelParams(BaseModel):
             ("policy_reads", "image or cell", self.policy_reads != "statistics"),
             ("field_cells", str(list(FIELD_CELLS)), self.field_cells == FIELD_CELLS),
             ("field_mm", "null", self.field_mm is None),
-            ("co_occurrence", "false", not self.co_occurrence),
             ("heatmap", "decoder", self.heatmap == "decoder"),
         ):
             if not is_met:
@@ -281,26 +276,6 @@ class ModelParams(BaseModel):
             raise ValueError(
                 f"likelihood must be plackett_luce with a stop decision, got {self.likelihood}; the odds of a stop are those "
                 "against the cells that are left"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _check_looks(self) -> Self:
-        if self.points % self.looks:
-            raise ValueError(
-                f"attention.model.looks must divide points = {self.points}, got {self.looks}; every look places as many points: "
-                "change one of them"
-            )
-        if self.looks == 1 and (self.mask_prompt or self.looks_at is not None):
-            name = "mask_prompt" if self.mask_prompt else "looks_at"
-            raise ValueError(
-                f"attention.model.looks must be above 1 with {name}, got 1; there is no mask before the first look: raise it, or "
-                f"leave {name} out"
-            )
-        if self.looks > 1 and self.likelihood != "plackett_luce":
-            raise ValueError(
-                f"likelihood must be plackett_luce with looks above 1, got {self.likelihood}; a later look places its points in "
-                "the cells that are left"
             )
         return self
 
@@ -338,35 +313,6 @@ class ModelParams(BaseModel):
         return self
 
 
-class MaskingParams(BaseModel):
-    """Cells that are hidden from the encoder and predicted (``attention.pretraining.masking``; docs/attention.md).
-
-    Attributes:
-        share: of the cells that are masked, in blocks; at least one block is, and at least one is not.
-        block: cells of the side of a block that is masked as a whole.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    share: float = Field(default=0.6, gt=0, lt=1)
-    block: int = Field(default=2, ge=1)
-
-
-class PretrainingTarget(BaseModel):
-    """Target of a pretraining (``attention.pretraining.target``; docs/attention.md).
-
-    Attributes:
-        of: ``images``: the encoder predicts hidden cells, without labels; ``outlines``: the network of the pixels
-            (``model.detail_channels``) draws the lesions whose outlines are shown (``supervised_loss.mask_share``).
-        in_lesion: share of the points that ``outlines`` places in the lesion; the others fall anywhere in the region.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    of: Literal["images", "outlines"] = "images"
-    in_lesion: float = Field(default=0.75, ge=0, le=1)
-
-
 class RewardParams(BaseModel):
     """Weights of the named reward components (``attention.reward``; docs/objectives.md).
 
@@ -382,8 +328,6 @@ class RewardParams(BaseModel):
         boundary_margin: how near that is, as share of the image side.
         points_weight: of -(points used) / k; with ``model.stop`` only.
         dice_weight: of the Dice coefficient of the prompted mask and a shown outline.
-        boundary_distance_weight: of minus the distance between their edges, in shares of the image side.
-        boundary_distance_cap: the largest such distance; no mask is charged more.
         cspca_weight: factor on the advantages of clinically significant cancer.
         cspca_min_grade: grade group from which a cancer counts as significant.
     """
@@ -398,19 +342,15 @@ class RewardParams(BaseModel):
     boundary_margin: float = Field(gt=0, lt=0.5)
     points_weight: float = Field(ge=0)
     dice_weight: float = Field(default=0.0, ge=0)
-    boundary_distance_weight: float = Field(default=0.0, ge=0)
-    boundary_distance_cap: float = Field(default=0.25, gt=0, le=1)
     cspca_weight: float = Field(gt=0, allow_inf_nan=False)
     cspca_min_grade: int = Field(ge=1, le=5)
 
     @model_validator(mode="after")
     def _check_some_reward(self) -> Self:
         """Outlines alone may pay, too: a sample without a shown one then earns what its group earns, and teaches nothing."""
-        paying = self.class_weight, self.heatmap_weight, self.dice_weight
-        if sum(paying) + self.boundary_distance_weight == 0:
+        if self.class_weight + self.heatmap_weight + self.dice_weight == 0:
             raise ValueError(
-                "class_weight, heatmap_weight, dice_weight or boundary_distance_weight must be positive, got 0 for all; give one "
-                "part a weight"
+                "class_weight, heatmap_weight or dice_weight must be positive, got 0 for all; give one part a weight"
             )
         return self
 
@@ -506,10 +446,8 @@ class SupervisedParams(BaseModel):
         return self
 
 
-def check_sections(
-    model: ModelParams, rewards: RewardParams, supervised: SupervisedParams
-) -> ModelParams:
-    """Refuse sections that do not go together; returns the model, which says what is looked at where there are several looks.
+def check_sections(model: ModelParams, rewards: RewardParams, supervised: SupervisedParams) -> None:
+    """Refuse sections that do not go together.
 
     Raises:
         ValueError: if points cost a reward that no policy can save, a prompted mask is to be read that nothing teaches, or a
@@ -520,27 +458,16 @@ def check_sections(
             f"attention.reward.points_weight must be 0 with attention.model.stop = null, got {rewards.points_weight}; every set "
             "has the same number of points: give stop a min_points"
         )
-    if model.looks_at == "mask" and not supervised.outline_weight:
-        raise ValueError(
-            "attention.model.looks_at must be heatmap with attention.supervised_loss.outline_weight = 0, got mask; nothing "
-            "teaches the prompted mask: leave it out, or show outlines"
-        )
     if model.reads_mask == "prompted" and not supervised.outline_weight:
         raise ValueError(
             "attention.model.reads_mask must be none or seeded with attention.supervised_loss.outline_weight = 0, got prompted; "
             "nothing teaches the prompted mask: choose another one, or show outlines"
         )
-    if model.looks > 1 and model.looks_at is None:
-        seen = "mask" if supervised.outline_weight else "heatmap"
-        model = model.model_copy(update={"looks_at": seen})
     if model.heatmap == "evidence":
-        _check_nobody_learns_the_heatmap(model, rewards, supervised)
-    return model
+        _check_nobody_learns_the_heatmap(rewards, supervised)
 
 
-def _check_nobody_learns_the_heatmap(
-    model: ModelParams, rewards: RewardParams, supervised: SupervisedParams
-) -> None:
+def _check_nobody_learns_the_heatmap(rewards: RewardParams, supervised: SupervisedParams) -> None:
     sections = {
         "supervised_loss": (supervised, HEATMAP_LOSSES),
         "reward": (rewards, ("heatmap_weight", "activation_weight")),
@@ -552,8 +479,3 @@ def _check_nobody_learns_the_heatmap(
                     f"attention.{section}.{name} must be 0 with attention.model.heatmap = evidence, got {weight:g}; that heatmap "
                     "is computed and does not learn, nor depend on the points: set it to 0, or use heatmap: decoder"
                 )
-    if model.looks > 1 and model.looks_at == "heatmap":
-        raise ValueError(
-            "attention.model.looks_at must be mask with attention.model.heatmap = evidence, got heatmap; it is the same whatever "
-            "the points: use heatmap: decoder"
-        )

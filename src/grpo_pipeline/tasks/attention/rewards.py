@@ -20,15 +20,15 @@ from grpo_pipeline.tasks.attention.params import RewardParams
 # How far every cell is from the edge of its region: an exact distance transform of the grid, without a loop over cells.
 
 
-def distance_to_edge(cells: Tensor, grid: int, *, is_region_beyond: bool = False) -> Tensor:
+def distance_to_edge(cells: Tensor, grid: int) -> Tensor:
     """Return the distance of each region cell's centre to the region's edge, as a share of the image side.
 
         (|nearest centre outside - centre| - 1/2) / grid,   distances in cells
 
     The half cell is the way from the edge to the centre outside: a cell at a straight edge is half a cell away from it.
-    Beyond the image nothing is of the region, or with ``is_region_beyond`` all. Squared Euclidean distances are
-    separable: along the columns first, then along the rows (Felzenszwalb and Huttenlocher 2012, "Distance transforms of sampled
-    functions", section 2; here by enumeration, since a row has few cells).
+    Beyond the image nothing is of the region. Squared Euclidean distances are separable: along the columns first, then along the
+    rows (Felzenszwalb and Huttenlocher 2012, "Distance transforms of sampled functions", section 2; here by enumeration, since a
+    row has few cells).
 
     Args:
         cells: bool [P, V], V = grid * grid.
@@ -37,7 +37,7 @@ def distance_to_edge(cells: Tensor, grid: int, *, is_region_beyond: bool = False
     Returns:
         float32 [P, V], at least half a cell inside the region and 0 outside.
     """
-    is_inside = F.pad(cells.reshape(-1, grid, grid), (1, 1, 1, 1), value=is_region_beyond)
+    is_inside = F.pad(cells.reshape(-1, grid, grid), (1, 1, 1, 1))
     place = torch.arange(grid + 2, device=cells.device, dtype=torch.float32)
     squares = (place[:, None] - place).square()
     # [P, i, i', j]: from row i to the cells outside of column j, then [P, i, j, j'].
@@ -56,20 +56,15 @@ def point_reward_components(
     *,
     grid: int,
 ) -> dict[str, Tensor]:
-    """Return those of ``diversity``, ``activation`` and ``boundary`` that have a weight; the others are not computed."""
+    """Return those of ``diversity``, ``activation``, ``dice`` and ``boundary`` that have a weight; others are not computed."""
     parts = {}
     if params.diversity_weight:
         parts["diversity"] = diversity(cell_centres(rollouts.actions, grid), rollouts.is_valid)
     if params.activation_weight:
         parts["activation"] = activation(outcomes.mask_logits, rollouts, grid=grid)
-    if batch.outline is not None and outcomes.segmentation_logits is not None:
-        mask = outcomes.segmentation_logits > 0
-        if params.dice_weight:
-            parts["dice"] = mask_dice(mask, batch.outline)
-        if params.boundary_distance_weight:
-            parts["boundary_distance"] = -boundary_distance(
-                mask, batch.outline, cap=params.boundary_distance_cap
-            )
+    drawn = outcomes.segmentation_logits
+    if params.dice_weight and batch.outline is not None and drawn is not None:
+        parts["dice"] = mask_dice(drawn > 0, batch.outline)
     if params.boundary_weight:
         parts["boundary"] = boundary(
             batch.cells, rollouts, grid=grid, margin=params.boundary_margin
@@ -158,41 +153,6 @@ def mask_dice(mask: Tensor, outline: Tensor) -> Tensor:
     target, drawn = outline[:, None], mask.to(outline.dtype)
     sizes = drawn.sum((2, 3)) + target.sum((2, 3))
     return 2 * (drawn * target).sum((2, 3)) / sizes.clamp(min=1e-6)
-
-
-def boundary_distance(mask: Tensor, outline: Tensor, *, cap: float) -> Tensor:
-    """Return how far the edge of each mask is from that of a shown outline, in shares of the image side, [P, G].
-
-        min(cap, sqrt(2 * sum over x in A xor B of d(x, edge of B) / |edge of B|))
-
-    For an edge that is shifted by s this is s: the root of the mean squared distance between the edges, from one distance map per
-    image in the place of one per mask. Source: Kervadec et al. 2019, "Boundary loss for highly unbalanced segmentation",
-    equation 2. An edge has the pixels of B with one of four neighbours outside; d is that of the pixel's centre to it.
-
-    Args:
-        mask: A, bool [P, G, H, W].
-        outline: share of each pixel in the lesion, [P, H, W]; B are the pixels with at least half. Where it is empty the result
-            is 0.
-        cap: largest distance, which an empty mask of a large lesion has, too.
-    """
-    side = outline.shape[-1]
-    inside = outline >= 0.5
-    to_edge = torch.where(
-        inside.flatten(1),
-        distance_to_edge(inside.flatten(1), side),
-        distance_to_edge(~inside.flatten(1), side, is_region_beyond=True),
-    ).reshape(inside.shape)  # [P, H, W]
-    around = F.pad(inside, (1, 1, 1, 1))
-    is_surrounded = (
-        around[:, 1:-1, :-2] & around[:, 1:-1, 2:] & around[:, :-2, 1:-1] & around[:, 2:, 1:-1]
-    )
-    length = (inside & ~is_surrounded).sum((1, 2))  # [P], pixels of the edge
-    is_there = length > 0
-    between = mask ^ inside[:, None]
-    swept = (to_edge.where(is_there[:, None, None], 0.0)[:, None] * between).sum((2, 3))
-    # Lengths and areas in pixels, distances in shares of the side.
-    found: Tensor = (2 * swept / (side * length.clamp(min=1))[:, None]).sqrt().clamp(max=cap)
-    return found.where(is_there[:, None], 0.0)
 
 
 def mean_over_points(values: Tensor, is_valid: Tensor) -> Tensor:

@@ -4,9 +4,7 @@ from grpo_pipeline.tasks.attention.data.params import AugmentationParams, DataPa
 from grpo_pipeline.tasks.attention.data.phantom.patients import PhantomParams
 from grpo_pipeline.tasks.attention.inference.params import PredictParams
 from grpo_pipeline.tasks.attention.params import (
-    MaskingParams,
     ModelParams,
-    PretrainingTarget,
     RewardParams,
     SupervisedParams,
 )
@@ -18,13 +16,7 @@ SPEC = TaskSpec(
     key="core_id",
     noun="core",
     one_of_each="grpo_pipeline.pipelines.data.attention.image_sheet:draw_examples",
-    optional_stages={
-        "pretraining": {
-            "masking": MaskingParams,
-            "target": PretrainingTarget,
-            "augmentation": AugmentationParams | None,
-        }
-    },
+    optional_stages=("pretraining",),
     metrics="grpo_pipeline.tasks.attention.evaluation.metrics:build_suite",
     baselines="grpo_pipeline.tasks.attention.model.classifiers:fit_baselines",
     words=Wording(

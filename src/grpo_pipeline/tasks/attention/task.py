@@ -3,7 +3,6 @@
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -45,16 +44,18 @@ from grpo_pipeline.tasks.attention.inference.calibration import calibrate
 from grpo_pipeline.tasks.attention.losses import (
     has_bag,
     has_outline,
-    location_losses,
+    location_loss,
     mean_over_bags,
     supervised_counts,
     supervised_loss,
 )
 from grpo_pipeline.tasks.attention.model.baselines import blob_prior
 from grpo_pipeline.tasks.attention.model.decoders import PointDecoder, penalty
+from grpo_pipeline.tasks.attention.model.encoder.outline_pretraining import (
+    OutlineTask,
+    begin_with_pretraining,
+)
 from grpo_pipeline.tasks.attention.model.encoder.pretrained import GreyBatch, fingerprint_of
-from grpo_pipeline.tasks.attention.model.encoder.pretraining import begin_with_pretraining
-from grpo_pipeline.tasks.attention.model.looks import LookRollouts, look_by_look, score_looks
 from grpo_pipeline.tasks.attention.model.model import AttentionModel, prepare_model, proposal_logits
 from grpo_pipeline.tasks.attention.model.point_sets import (
     SetLogits,
@@ -62,7 +63,6 @@ from grpo_pipeline.tasks.attention.model.point_sets import (
     draw_sets,
     empty_sets,
     factor_logprobs,
-    placed_points,
     points_component,
     score_sets,
     set_entropy,
@@ -70,7 +70,6 @@ from grpo_pipeline.tasks.attention.model.point_sets import (
 from grpo_pipeline.tasks.attention.model.sam import cell_centres
 from grpo_pipeline.tasks.attention.params import (
     ModelParams,
-    PretrainingTarget,
     RewardParams,
     SupervisedParams,
     check_sections,
@@ -91,7 +90,7 @@ class AttentionTask(BaseTask):
     """Implements :class:`grpo_pipeline.tasks.base.Task` for point prompts (L = k points, V = cells of the grid).
 
     ``clinical`` names the columns that become prompts, normalised by the training rows of one split; None without them.
-    ``start`` are the weights of a pretraining, of the encoders or the pixels; None for fresh ones or those of a checkpoint.
+    ``start`` are the weights of a pretraining, of the pixels; None for fresh ones.
     ``classes`` are those that the class decoder tells apart; None for a label. ``heatmap_level`` is where an untrained heatmap
     starts, in log-odds (``build.heatmap_level``).
     """
@@ -146,38 +145,15 @@ class AttentionTask(BaseTask):
             ValueError: if a section cannot be an arm's own, its values are not right, or sections do not go together.
         """
         changed = super().with_sections(sections, path=path)
-        return replace(
-            changed, model=check_sections(changed.model, changed.rewards, changed.supervised)
-        )
+        check_sections(changed.model, changed.rewards, changed.supervised)
+        return changed
 
     def check_algorithm(self, algorithm: AlgorithmParams) -> None:
-        """Refuse credit per point beside a reward of whole sets, and a projection where no component has both losses.
-
-        Refused are uniform samples, too, where the supervised loss is no mean over all samples of a group, and replay where
-        augmentation moves the images.
-        """
+        """Refuse credit per point beside a reward of whole sets, and replay where augmentation moves the images."""
         if algorithm.replay is not None and not self.repeats_prompts:
             raise ValueError(
                 "replay must be null where attention.augmentation moves the images, got a value; stored points belong to the "
                 "place that an image had: keep to gain, gamma, speckle and blackout, or leave replay out"
-            )
-        chosen = self.supervised.samples
-        if algorithm.uniform_samples and (chosen != "all" or self.model.looks > 1):
-            raise ValueError(
-                f"uniform_samples must be 0 with attention.supervised_loss.samples = {chosen} and attention.model.looks = "
-                f"{self.model.looks}, got {algorithm.uniform_samples}; uniform sets are placed in one look, and the loss must "
-                "be a mean over all sets: use samples: all and looks: 1"
-            )
-        separate = self.model.copies_encoder or self.model.encoder == "frozen"
-        if (
-            algorithm.gradient_projection != "none"
-            and separate
-            and not (self.supervised.location_weight or self.model.detail_channels)
-        ):
-            raise ValueError(
-                f"gradient_projection must be none with attention.model.encoder = {self.model.encoder} and policy_encoder = "
-                f"{self.model.policy_encoder}, got {algorithm.gradient_projection}; the two losses teach no component "
-                "together: share an encoder that is trained"
             )
         if algorithm.credits_decisions and self.rewards.diversity_weight:
             raise ValueError(
@@ -200,27 +176,9 @@ class AttentionTask(BaseTask):
             begin_with_pretraining(policy, self.start)
         return policy if self.execution is None else prepare_model(policy, self.execution)
 
-    def open_stage(self, stage: str, sections: Mapping[str, Any]) -> Any:
-        """Return the task of the stage ``pretraining``: of the encoder on images without labels, or of the pixels on outlines."""
-        if stage != "pretraining":
-            return super().open_stage(stage, sections)
-        from grpo_pipeline.tasks.attention.model.encoder.outline_pretraining import OutlineTask
-        from grpo_pipeline.tasks.attention.model.encoder.pretraining import AutoencoderTask
-
-        path, own = f"{self.name}.{stage}", dict(sections)
-        # Models in a run, mappings in a comparison's arm.
-        augmentation = own.pop("augmentation", self.augmentation)
-        if augmentation is not None:
-            augmentation = AugmentationParams.model_validate(augmentation)
-        target = own.get("target") or {}
-        of = target.of if isinstance(target, PretrainingTarget) else target.get("of")
-        if of != "outlines" and self.model.encoder not in ("train", "frozen"):
-            raise ValueError(
-                f"attention.model.encoder must be train or frozen with attention.pretraining, got {self.model.encoder}; what is "
-                "added to a frozen encoder is not pretrained: use encoder: train, or no pretraining"
-            )
-        kind = OutlineTask if of == "outlines" else AutoencoderTask
-        return kind(self, self.device, augmentation=augmentation).with_sections(own, path=path)
+    def open_stage(self, stage: str) -> OutlineTask:
+        """Return the task of the stage ``pretraining``, which draws the shown outlines."""
+        return OutlineTask(self, self.device)
 
     def parameter_groups(self, policy: AttentionModel) -> dict[str, list[nn.Parameter]]:
         """Return the trainable parameters of each component."""
@@ -338,45 +296,15 @@ class AttentionTask(BaseTask):
         proposal: Proposal,
         generator: Generator,
     ) -> Rollouts:
-        """Draw G sets of points without replacement from the policy's map or another proposal; ``none``: of 0 points.
-
-        With several looks those of the policy say what it saw before each: ``LookRollouts``.
-        """
+        """Draw G sets of points without replacement from the policy's map or another proposal; ``none``: of 0 points."""
         if proposal == "none":
             return empty_sets(len(context.cells), group_size, device=context.cells.device)
-        if proposal == "policy" and self.model.looks > 1:
-            return self.look(
-                policy, context, group_size, temperature=temperature, generator=generator
-            )
         logits = proposal_logits(policy, context, proposal)
         return draw_sets(
             self.model,
             logits,
             context.cells,
             group_size,
-            temperature=temperature,
-            generator=generator,
-        )
-
-    @torch.no_grad()
-    def look(
-        self,
-        policy: AttentionModel,
-        context: AttentionContext,
-        group_size: int,
-        *,
-        temperature: float,
-        generator: Generator | None,
-    ) -> LookRollouts:
-        """Draw G sets of points in several looks; without a generator the likelier way is taken at each decision."""
-        first, _, again = policy.propose_looks(context)
-        return look_by_look(
-            self.model,
-            first,
-            again,
-            context.cells,
-            group_size,
-            see=partial(policy.see, context),
             temperature=temperature,
             generator=generator,
         )
@@ -401,12 +329,7 @@ class AttentionTask(BaseTask):
     @property
     def segments(self) -> bool:
         """Whether a loss or a reward reads the prompted mask."""
-        rewards = self.rewards
-        return bool(
-            self.supervised.outline_weight
-            or rewards.dice_weight
-            or rewards.boundary_distance_weight
-        )
+        return bool(self.supervised.outline_weight or self.rewards.dice_weight)
 
     def _decode(
         self,
@@ -419,7 +342,7 @@ class AttentionTask(BaseTask):
         with_heatmap: bool = True,
         with_segmentation: bool = False,
     ) -> Outcomes:
-        placed, is_background = placed_points(rollouts, context.cells.shape[1])
+        placed = chosen_points(rollouts, context.cells.shape[1])
         points = cell_centres(placed.actions, self.grid)
         is_point = placed.is_valid if has_padding else None
         outcomes = policy.decode(
@@ -429,7 +352,6 @@ class AttentionTask(BaseTask):
             batch.bag,
             batch.clinical,
             is_point=is_point,
-            is_background=is_background if self.model.point_labels == "both" else None,
             statistics=context.statistics,
             region=context.region,
             folds=context.folds,
@@ -446,13 +368,11 @@ class AttentionTask(BaseTask):
         self, batch: AttentionBatch, rollouts: Rollouts, outcomes: Outcomes
     ) -> tuple[dict[str, Tensor], dict[str, float]]:
         """Return ``class``, ``heatmap``, with a stop decision ``points``, the parts of the points that count, and the weights."""
-        parts, placed = (
-            reward_components(batch, outcomes),
-            chosen_points(rollouts, batch.cells.shape[1]),
-        )
+        parts = reward_components(batch, outcomes)
+        placed = chosen_points(rollouts, batch.cells.shape[1])
         parts |= point_reward_components(batch, placed, outcomes, self.rewards, grid=self.grid)
         if self.model.stop is not None:
-            parts["points"] = points_component(placed_points(rollouts, batch.cells.shape[1])[0])
+            parts["points"] = points_component(placed)
         return parts, {name: getattr(self.rewards, f"{name}_weight") for name in parts}
 
     @torch.no_grad()
@@ -485,9 +405,7 @@ class AttentionTask(BaseTask):
             targets,
             has_padding=True,
             with_heatmap=with_heatmap,
-            with_segmentation=bool(
-                self.rewards.dice_weight or self.rewards.boundary_distance_weight
-            ),
+            with_segmentation=bool(self.rewards.dice_weight),
         )
         measured = combine_rewards(*self.reward(targets, sets, outcomes))
         return measured.total.reshape(shape[:3])
@@ -500,12 +418,7 @@ class AttentionTask(BaseTask):
         *,
         temperature: float,
     ) -> Scores:
-        """Score exactly these sets; entropy and full distribution are those of the first draw and the stops (``n_samples``).
-
-        With several looks they are those of the first draw of each, given the masks that were seen.
-        """
-        if self.model.looks > 1:
-            return self._score_looks(policy, context, rollouts, temperature=temperature)
+        """Score exactly these sets; entropy and full distribution are those of the first draw and the stops (``n_samples``)."""
         logits, values = policy.propose(context)
         return Scores(
             logprobs=self._logprobs(logits, rollouts, context.cells, temperature=temperature),
@@ -513,25 +426,6 @@ class AttentionTask(BaseTask):
             log_probs_full=factor_logprobs(logits, context.cells, temperature=temperature),
             values=values,
         )
-
-    def _score_looks(
-        self,
-        policy: AttentionModel,
-        context: AttentionContext,
-        rollouts: Rollouts,
-        *,
-        temperature: float,
-    ) -> Scores:
-        if not isinstance(rollouts, LookRollouts):
-            raise ValueError(
-                "rollouts must hold the masks that were seen with attention.model.looks above 1, got sets without; draw them "
-                "with proposal: policy"
-            )
-        first, values, again = policy.propose_looks(context)
-        scores = score_looks(
-            self.model, first, again, context.cells, rollouts, temperature=temperature
-        )
-        return replace(scores, values=values)
 
     def _logprobs(
         self, logits: SetLogits, rollouts: Rollouts, cells: Tensor, *, temperature: float
@@ -560,10 +454,9 @@ class AttentionTask(BaseTask):
     def with_reference(self, data: AttentionData, reference: AttentionModel) -> AttentionData:
         """Return the data with the reference policy's logits of every core: neither of the two changes in a run.
 
-        With augmentation the images do change, and with several looks the logits depend on the masks that were seen: then the
-        data is returned as it is.
+        With augmentation the images do change: then the data is returned as it is.
         """
-        if self.augmentation is not None or self.model.looks > 1:
+        if self.augmentation is not None:
             return data
         rows = np.arange(len(data.examples.table))
         logits = []
@@ -589,17 +482,10 @@ class AttentionTask(BaseTask):
         temperature: float,
     ) -> ReferenceScores:
         """Score these points, and the whole map, by the reference policy: from its stored logits, or by running it."""
-        if self.model.looks > 1:
-            scores = self._score_looks(
-                reference, self.encode(reference, batch), rollouts, temperature=temperature
-            )
-            return ReferenceScores(scores.logprobs, scores.log_probs_full)
         if batch.reference_logits is None:
             logits = reference.propose(self.encode(reference, batch))[0]
         else:
-            labels = 2 if self.model.point_labels == "both" else 1
-            cells = batch.cells.shape[1]
-            logits = SetLogits.unpacked(batch.reference_logits, cells, labels=labels)
+            logits = SetLogits.unpacked(batch.reference_logits, batch.cells.shape[1])
         return ReferenceScores(
             logprobs=self._logprobs(logits, rollouts, batch.cells, temperature=temperature),
             log_probs_full=factor_logprobs(logits, batch.cells, temperature=temperature),
@@ -619,7 +505,6 @@ class AttentionTask(BaseTask):
             if self.supervised.glimpse_weight
             else None
         )
-        rollouts = outcomes.rollouts
         if self.supervised.samples != "all":
             batch, outcomes = take_samples(batch, outcomes, self._choose_samples(batch, outcomes))
         loss = supervised_loss(
@@ -630,14 +515,15 @@ class AttentionTask(BaseTask):
             ridge = penalty(policy.class_decoder, self.model.decoder_folds)
             loss = loss + self.supervised.class_penalty * of_cores * ridge
         if self.supervised.location_weight:
-            located = location_losses(self.model, policy, context, batch, rollouts)
+            logits = policy.propose(context)[0].cells
+            located = location_loss(logits, batch, self.grid)
             # The outlines that are shown; without a share of them the bags.
             members = has_bag(batch) if batch.outline is None else has_outline(batch)
             of_members = (
                 1.0 if shares is None else shares[2 - (batch.outline is None)].to(loss.dtype)
             )
             loss = loss + self.supervised.location_weight * of_members * mean_over_bags(
-                located, members
+                located[:, None], members
             )
         return loss
 
@@ -676,10 +562,7 @@ class AttentionTask(BaseTask):
     def tabulate(
         self, data: AttentionData, batch: AttentionBatch, rollouts: Rollouts
     ) -> pd.DataFrame:
-        """Return one row per sample: core, label and the points as "(x, y)" in [0, 1]; NaN for a point that was not placed.
-
-        With ``point_labels: both`` each point has its ``point_label`` beside it: 1 foreground, 0 background.
-        """
+        """Return one row per sample: core, label and the points as "(x, y)" in [0, 1]; NaN for a point that was not placed."""
         return showcase.tabulate(self, data, batch, rollouts)
 
     def evaluate(

@@ -76,11 +76,6 @@ def check_algorithm(algorithm: AlgorithmParams) -> None:
             f"proposal must be policy or none for the dialogue task, got {algorithm.proposal}; replies of random tokens teach "
             "nothing, and the truth is in the supervised loss already: use none for the control"
         )
-    if algorithm.uniform_samples:
-        raise ValueError(
-            f"uniform_samples must be 0 for the dialogue task, got {algorithm.uniform_samples}; replies of random tokens teach "
-            "nothing"
-        )
     if algorithm.advantage.baseline == "value" or is_on(algorithm.value_weight):
         raise ValueError(
             "value_weight must be 0 and advantage.baseline group for the dialogue task, got a value term; "

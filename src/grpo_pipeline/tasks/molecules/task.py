@@ -83,10 +83,6 @@ def check_algorithm(algorithm: AlgorithmParams, trajectory: TrajectoryParams) ->
             f"proposal must be policy or none for the molecule task, got {algorithm.proposal}; random graphs are no molecules, "
             "and the truth is in the supervised loss already: use none for the control"
         )
-    if algorithm.uniform_samples:
-        raise ValueError(
-            f"uniform_samples must be 0 for the molecule task, got {algorithm.uniform_samples}; random graphs are no molecules"
-        )
     if algorithm.advantage.baseline == "value" or is_on(algorithm.value_weight):
         raise ValueError(
             "value_weight must be 0 and advantage.baseline group for the molecule task, got a value term; the denoiser has no "

@@ -184,26 +184,12 @@ def test_the_mask_that_a_prediction_reads_is_outlined_where_it_is_likelier_than_
     assert [text for text in legends[1] if text not in legends[0]] == ["mask that the prediction reads"]
 
 
-def test_background_points_are_squares_with_a_legend_of_their_own(showcase):
+def test_the_prompted_mask_stands_in_the_place_of_the_heatmap(showcase):
     arrays = {name: array[:1].copy() for name, array in showcase(size=64, cells=8, k=3).items()}
     plain = image_sheet(arrays, arm="grpo")
-    arrays["labels_trained"] = np.array([[1.0, 0.0, np.nan]])  # the third one was not placed
-    arrays["points_trained"][0] = (0.25, 0.25), (0.5, 0.75), (np.nan, np.nan)
     arrays["prompted_mask"] = np.zeros((1, 8, 8))
     arrays["prompted_mask"][0, 2, 5] = 1.0
     figure = image_sheet(arrays, arm="grpo")
     assert [one.axes[1].get_title() for one in (plain, figure)] == ["heatmap", "prompted mask"]
     assert [one.axes[-1].get_xlabel() for one in (plain, figure)] == ["heatmap", "prompted mask"]
     np.testing.assert_array_equal(figure.axes[1].images[0].get_array(), arrays["prompted_mask"][0])
-    _, foreground, background = (artist for artist in figure.axes[0].collections if not isinstance(artist, ContourSet))
-    np.testing.assert_allclose(background.get_offsets(), [[0.5, 0.75]])
-    np.testing.assert_allclose(foreground.get_offsets()[0], [0.25, 0.25])
-    assert [len(x.get_paths()[0].vertices) for x in (foreground, background)] == [26, 5]  # a circle and a square
-    legends = [[text.get_text() for text in shown.legends[0].get_texts()] for shown in (plain, figure)]
-    assert [text for text in legends[1] if text not in legends[0]] == ["background points of the trained policy"]
-    image = np.full((32, 32), 80, np.uint8)
-    points = np.array([[8.0, 8.0], [24.0, 24.0], [np.nan, np.nan]])
-    drawn = draw_overlay(image, None, points, np.array([1.0, 0.0, np.nan]))
-    corners = drawn[[5, 21], [5, 21]]  # of the square around each: a circle leaves it as it was
-    assert corners.tolist() == [[80, 80, 80], [255, 255, 255]]
-    np.testing.assert_array_equal(drawn[:16], draw_overlay(image, None, points)[:16])

@@ -1,20 +1,20 @@
 """Trials in processes of their own: the same bits as one by one, and what happens when one of the processes dies."""
 
 import os
-import signal
-import subprocess
-import sys
-import time
 from dataclasses import replace
-from pathlib import Path
+from queue import SimpleQueue
 
 import pandas as pd
 import pytest
 import torch
+from processes import workers_of
+from tiny import AT_ONCE
 from tiny_grid import Memory, tiny_bench, tiny_plan
 
 from grpo_pipeline.pipelines.experiments.trials import executor
 from grpo_pipeline.pipelines.experiments.trials.engine import run_trials
+from grpo_pipeline.runs.executor import Event
+from grpo_pipeline.runs.progress import Moment
 
 KEYS = ["supervised.seed0", "grpo.seed0", "supervised.seed1", "grpo.seed1"]
 PLAN = tiny_plan()
@@ -29,23 +29,16 @@ def run(plan, bench, *, each=lambda record: None):
     return store
 
 
-def children():
-    """Return the processes of the trials that this one has started."""
-    table = subprocess.run(["ps", "-ww", "-eo", "pid,ppid,args"], capture_output=True, text=True, check=True).stdout
-    lines = [line.split(maxsplit=2) for line in table.splitlines() if executor.WORKER in line]
-    return [int(pid) for pid, parent, _ in lines if int(parent) == os.getpid()]
-
-
 @pytest.mark.slow
 def test_processes_give_the_same_bits_as_one_by_one_and_none_is_left(monkeypatch, capsys):
     monkeypatch.setenv("GRPO_PROGRESS", "lines")
     bench = tiny_bench(keeps_weights=True)
     alone, counted = run(PLAN, bench), []
     capsys.readouterr()
-    together = run(PLAN, replace(bench, workers=2), each=lambda record: counted.append(len(children())))
+    together = run(PLAN, replace(bench, executor=AT_ONCE), each=lambda record: counted.append(len(workers_of(os.getpid()))))
     assert sorted(together.records) == sorted(KEYS)
-    assert set(counted) == {2}
-    assert children() == []
+    assert max(counted) == 2  # one ends when nothing is left for it
+    assert workers_of(os.getpid()) == []
     for key, record in alone.records.items():
         other = together.records[key]
         pd.testing.assert_frame_equal(record.predictions, other.predictions, check_exact=True)
@@ -56,68 +49,47 @@ def test_processes_give_the_same_bits_as_one_by_one_and_none_is_left(monkeypatch
             dict.fromkeys(record.weights.tensors, True)
         )
         assert replace(record.header, seconds=0.0) == replace(other.header, seconds=0.0)
-    said = capsys.readouterr().err.splitlines()
-    assert said[0] == "4 trials, 2 at a time, each in a process of its own"
-    assert sorted(line.split(" is done: ")[1].split(",")[0] for line in said[1:]) == sorted(KEYS)
+    assert capsys.readouterr().err.splitlines()[-1].startswith("attention: 4 trials: 100%")
 
 
-@pytest.mark.slow
-def test_a_trial_whose_process_dies_is_tried_again_and_the_others_go_on(monkeypatch):
-    """The first process is killed as soon as it has a trial, and every later one that is given the same trial."""
-    killed, give = [], executor.Lane.give
+class Dying:
+    """A pool in which one trial dies with its process, and all others are trained here."""
 
-    def give_and_kill(lane, job):
-        give(lane, job)
-        if job.trial.key == "grpo.seed0" or not killed:
-            killed.append(job.trial.key)
-            os.kill(lane.process.pid, signal.SIGKILL)
+    def __init__(self, jobs, params, *, at_once, first):
+        assert (at_once, first.arguments[0]) == (2, "attention")
+        list(executor.settle(*first.arguments))
+        self.events, self.is_closed = SimpleQueue(), False
+        for job in jobs:
+            is_lost = job.name == "grpo.seed0"
+            found = RuntimeError("its process ended by signal 9, twice") if is_lost else next(executor.train_here(*job.arguments))
+            self.events.put(Event(job, "moment", Moment("train", 1, 2, {})))
+            self.events.put(Event(job, "error" if is_lost else "item", found))
+            self.events.put(Event(job, "end"))
 
-    monkeypatch.setattr(executor.Lane, "give", give_and_kill)
-    store = run(PLAN, replace(tiny_bench(), workers=2))
-    assert sorted(killed) == ["grpo.seed0", "grpo.seed0", "supervised.seed0"]
+    def close(self):
+        self.is_closed = True
+
+
+def test_a_trial_that_dies_with_its_process_is_a_failed_one_and_the_others_go_on(monkeypatch):
+    pools = []
+    monkeypatch.setattr(executor, "Pool", lambda *given, **more: pools.append(Dying(*given, **more)) or pools[0])
+    store = run(PLAN, replace(tiny_bench(), executor=AT_ONCE))
     ends = {key: record.header.status for key, record in store.records.items()}
     assert ends == dict.fromkeys(KEYS, "finished") | {"grpo.seed0": "failed"}
-    assert store.headers["grpo.seed0"].reason == "its process ended by signal 9, twice; where memory is short, take fewer workers"
-    assert children() == []
+    assert store.headers["grpo.seed0"].reason == "RuntimeError: its process ended by signal 9, twice"
+    assert pools[0].is_closed
 
 
-def test_whoever_stops_the_run_ends_its_processes():
-    stopped = run_trials(PLAN, replace(tiny_bench(), workers=2), Memory())
-    assert next(stopped) is False
-    next(stopped)
-    assert len(children()) == 2
+def test_trials_that_may_share_a_warm_start_have_the_same_start(monkeypatch):
+    seen = []
+
+    class Pool(Dying):
+        def __init__(self, jobs, params, **more):
+            seen.extend((job.name, job.start) for job in jobs)
+            super().__init__(jobs[:1], params, **more)
+
+    monkeypatch.setattr(executor, "Pool", Pool)
+    stopped = run_trials(PLAN, replace(tiny_bench(), executor=AT_ONCE), Memory())
+    assert [next(stopped), next(stopped).header.key] == [False, "supervised.seed0"]
     stopped.close()
-    assert children() == []
-
-
-PARENT = """
-import sys
-from dataclasses import replace
-sys.path.insert(0, {support!r})
-from tiny_grid import Memory, tiny_bench, tiny_plan
-from grpo_pipeline.pipelines.experiments.trials.engine import run_trials
-for record in run_trials(tiny_plan(seeds=range(40)), replace(tiny_bench(), workers=2), Memory()):
-    print(record and record.header.key, flush=True)
-"""
-
-
-def test_processes_end_with_a_run_that_is_killed(tmp_path):
-    """No guard around the script's body: the processes do not run it again."""
-    script = tmp_path / "script.py"
-    support = Path(__file__).resolve().parents[3] / "support"
-    script.write_text(PARENT.format(support=str(support)), encoding="utf-8")
-    parent = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True)
-    assert parent.stdout is not None
-    assert parent.stdout.readline() == "False\n"
-    assert parent.stdout.readline().strip() in KEYS
-    table = subprocess.run(["ps", "-ww", "-eo", "pid,ppid,args"], capture_output=True, text=True, check=True).stdout
-    workers = [
-        int(line.split()[0]) for line in table.splitlines() if executor.WORKER in line and line.split()[1] == str(parent.pid)
-    ]
-    assert len(workers) == 2
-    parent.kill()
-    parent.wait()
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline and any(Path(f"/proc/{pid}").exists() for pid in workers):
-        time.sleep(0.05)
-    assert [pid for pid in workers if Path(f"/proc/{pid}").exists()] == []
+    assert seen == [(key, (int(key[-1]), None)) for key in KEYS]

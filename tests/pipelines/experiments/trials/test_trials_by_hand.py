@@ -9,8 +9,8 @@ from tiny_attention import algorithm_params, training_params
 
 from grpo_pipeline.core.storage.checkpoint import Checkpoint
 from grpo_pipeline.pipelines.experiments.trials import engine, executor, setup, setups
-from grpo_pipeline.pipelines.experiments.trials.engine import Bench, Pace, record_of, shortened
-from grpo_pipeline.pipelines.experiments.trials.executor import Job, Place, reason_of
+from grpo_pipeline.pipelines.experiments.trials.engine import Bench, record_of, shortened
+from grpo_pipeline.pipelines.experiments.trials.executor import Assignment, Place, reason_of
 from grpo_pipeline.pipelines.experiments.trials.records import Trial
 from grpo_pipeline.pipelines.experiments.trials.setups import InitialWeights, StageParams
 
@@ -94,8 +94,8 @@ class Known:
     def check_algorithm(self, algorithm: Any) -> None:
         self.asked.append(algorithm)
 
-    def open_stage(self, name: str, sections: Any) -> "Known":
-        self.asked.append((name, sections))
+    def open_stage(self, name: str) -> "Known":
+        self.asked.append(name)
         return self
 
     def begin_with(self, model: Any) -> Any:
@@ -138,22 +138,16 @@ def test_rewards_decide_a_stage_only_where_it_draws_samples(monkeypatch: pytest.
 
 
 def test_what_an_arm_and_its_stage_ask_for_is_checked_before_the_stage_is_trained() -> None:
-    task = Known()
-    assert setups.check_arm("arm", stage(), task, "data") is task
-    assert task.asked == [("data", "data"), stage().algorithm, "arm"]
-    optional = setups.OptionalStageParams(
-        algorithm=algorithm_params("supervised"), training=training_params(), masking={"share": 0.5}
-    )
-    check, task = setups.optional_check("pre"), Known()
-    assert check("arm", optional, task, "data") is task
-    assert task.asked == [("data", "data"), "arm", ("pre", {"masking": {"share": 0.5}}), optional.algorithm]
-    plain = Known()
+    check, task, plain = setups.opening("pre"), Known(), Known()
+    assert check("arm", stage(), task, "data") is task
+    assert task.asked == [("data", "data"), "arm", "pre", stage().algorithm]
+    known = InitialWeights("key", "model")
+    assert setups.begin_with(stage(), task, known) == ("begun", "model")
+    # Of an arm without the stage.
     assert check("arm", None, plain, "data") is plain
     assert plain.asked == [("data", "data"), "arm"]
-    known = InitialWeights("key", "model")
-    assert setups.train_optional(None, 0, task, "data", known) is known
-    assert setups.begin_with_optional(None, task, known) is task
-    assert setups.begin_with_optional(optional, task, known) == setups.begin_with(task, known) == ("begun", "model")
+    assert setups.train_stage(None, 0, task, "data", known) is known
+    assert setups.begin_with(None, task, known) is task
 
 
 def test_a_trial_keeps_all_rows_and_the_last_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,7 +178,7 @@ def test_the_record_of_a_trial_says_how_it_went(monkeypatch: pytest.MonkeyPatch,
     clock = iter([10.0, 12.5])
     monkeypatch.setattr(executor.time, "perf_counter", lambda: next(clock))
     bench = Bench(SimpleNamespace(task="t"), "examples", lambda rows, rule: {f"{rows} {rule}": 0.5})
-    job = Job(1, Trial("a", 3, "2"), arm(rule="own", x=1))
+    job = Assignment(1, Trial("a", 3, "2"), arm(rule="own", x=1))
     outcome, memory = executor.train(job, Place(bench.setup, "examples", "val", keeps), "before")
     record = record_of(job, outcome, bench, digest="d")
     header = record.header
@@ -200,7 +194,7 @@ def test_a_trial_that_fails_leaves_the_memory_of_the_one_before(monkeypatch: pyt
         raise RuntimeError("no\n  data")
 
     monkeypatch.setattr(executor, "open_trial", refuse)
-    job, bench = Job(1, Trial("a", 0), arm()), Bench(SimpleNamespace(task="t"), None, dict)
+    job, bench = Assignment(1, Trial("a", 0), arm()), Bench(SimpleNamespace(task="t"), None, dict)
     outcome, memory = executor.train(job, Place(bench.setup, None, "val", False), "before")
     record = record_of(job, outcome, bench, digest="d")
     assert (record.header.status, record.header.reason, memory) == ("failed", "RuntimeError: no data", "before")
@@ -212,44 +206,10 @@ def test_rows_that_cannot_be_scored_fail_their_trial_alone() -> None:
         raise ValueError(f"no {rule}")
 
     outcome = executor.Outcome(1.5, setup.Trained("rows", [], None))
-    record = record_of(Job(1, Trial("a", 0), arm(rule="own")), outcome, Bench(SimpleNamespace(task="t"), None, score), digest="d")
+    given, bench = Assignment(1, Trial("a", 0), arm(rule="own")), Bench(SimpleNamespace(task="t"), None, score)
+    record = record_of(given, outcome, bench, digest="d")
     assert (record.header.status, record.header.reason, record.header.seconds) == ("failed", "no own", 1.5)
     assert (record.predictions, "no own" in record.traceback) == (None, True)
-
-
-def test_a_process_takes_the_seeds_that_it_knows_before_new_ones_before_those_of_others() -> None:
-    jobs = [Job(number, Trial(name, seed, fold), arm()) for number, (name, seed, fold) in enumerate(
-        [("a", 0, None), ("b", 0, None), ("a", 1, None), ("b", 1, None), ("c", 1, "0")]
-    )]  # fmt: skip
-    one, two = (SimpleNamespace(seeds=set()) for _ in range(2))
-    lanes, taken = [one, two], []
-    for lane in (one, two, two, one, one):
-        job = executor.choose(jobs, lane, lanes)
-        lane.seeds.add(executor.start_of(job))
-        taken.append(job.trial.key)
-    # The last one is of another fold, and so of another start: new to both.
-    assert taken == ["a.seed0", "a.seed1", "b.seed1", "b.seed0", "c.seed1.fold0"]
-    assert jobs == []
-    left = [Job(1, Trial("z", 1), arm())]
-    assert executor.choose(left, one, lanes).trial.key == "z.seed1"  # nobody waits where work is left
-
-
-def test_a_trial_is_alone_on_a_gpu_and_one_a_core_elsewhere_unless_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    def arms(*devices: str) -> list[Any]:
-        return [SimpleNamespace(training=SimpleNamespace(device=device)) for device in devices]
-
-    monkeypatch.setattr(executor, "usable_cores", lambda: 6)
-    monkeypatch.setattr(executor.torch, "get_num_threads", lambda: 2)
-    monkeypatch.setattr(executor.torch.cuda, "is_available", lambda: False)
-    assert executor.count_workers(None, arms("cpu", "auto")) == 3
-    assert executor.count_workers(5, arms("cuda")) == 5
-    assert executor.count_workers(None, arms("cpu", "cuda:1")) == 1
-    monkeypatch.setattr(executor.torch, "get_num_threads", lambda: 8)
-    assert executor.count_workers(None, arms("cpu")) == 1
-    monkeypatch.setattr(executor.torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(executor.torch, "get_num_threads", lambda: 1)
-    assert executor.count_workers(None, arms("auto")) == 1
-    assert executor.count_workers(None, arms("cpu")) == 6
 
 
 def test_reasons_are_one_sentence() -> None:
@@ -257,15 +217,7 @@ def test_reasons_are_one_sentence() -> None:
     assert [reason_of(error) for error in errors] == ["a b c", "ValueError", "RuntimeError: x", "KeyError"]
 
 
-def test_the_rest_takes_as_long_as_the_trials_of_this_run() -> None:
-    pace = Pace(4, [10.0, 20.0])
-    assert pace.left() == ", about 60 s left"  # the mean of earlier ones, 15 s
-    pace.count(30.0)
-    assert pace.left() == ", about 2 min left"  # 3 times 30 s
-    pace.count(20.0)
-    assert pace.left() == ", about 50 s left"  # 2 times 25 s
-    assert Pace(4, []).left() == ""
-    assert Pace(1, [89.9]).left() == ", about 90 s left"
+def test_many_keys_are_told_by_the_first_six() -> None:
     assert shortened([*"abcdef"]) == "a, b, c, d, e, f"
     assert shortened([*"abcdefgh"]) == "a, b, c, d, e, f and 2 more"
 

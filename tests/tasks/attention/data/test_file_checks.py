@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from grpo_pipeline.tasks.attention.data.file_checks import RowError, check_files, describe_burnt_in, describe_masks
+from grpo_pipeline.tasks.attention.data.file_checks import RowError, check_files, describe_masks
 from grpo_pipeline.tasks.attention.data.row_checks import read_row
 
 
@@ -75,13 +75,3 @@ def test_a_picture_of_several_pages_or_frames_is_refused(data_set, data_params, 
 def test_a_mask_of_exactly_half_of_its_image_is_not_more_than_half():
     found = describe_masks([0.0, 0.5, 0.5000001, 0.2], smeared=0, shared=0, missed=0)
     assert (found["files"], found["empty"], found["more_than_half"]) == (4, 1, 1)
-
-
-def test_burnt_in_marks_are_described_among_the_images_that_have_some():
-    assert describe_burnt_in([0.0, 0.2, 0.0, 0.4, 0.1]) == {
-        "images": 5,
-        "with_marks": 3,
-        "median_share": 0.2,
-        "highest_share": 0.4,
-    }
-    assert describe_burnt_in([0.0]) == {"images": 1, "with_marks": 0, "median_share": 0.0, "highest_share": 0.0}

@@ -94,7 +94,7 @@ def exif(root, ending, orientation):
 def said(root, image, mask="", intensity="minmax"):
     """The findings of ``check_files`` in a row of an image and an outline."""
     row = {"image": image, "region_mask": "", "bag_mask": "", "lesion_mask": mask, "row": 2}
-    params = SimpleNamespace(intensity=intensity, empty_bag="error", burnt_in="keep")
+    params = SimpleNamespace(intensity=intensity, empty_bag="error")
     return check_files(folder(root), row, params).statements
 
 

@@ -86,7 +86,7 @@ def test_each_rule_has_a_row_per_core_from_exactly_one_set(seen: list[tuple[Tens
         assert greedy[row, 0].tolist() == ranked[:3]
 
 
-@pytest.mark.parametrize("model", [{}, {"looks": 3}, {"stop": {"min_points": 1}}], ids=["one look", "looks", "stops"])
+@pytest.mark.parametrize("model", [{}, {"stop": {"min_points": 1}}], ids=["fixed", "stops"])
 def test_the_start_is_the_untrained_policy_under_the_decoder_of_the_arm(
     seen: list[tuple[Tensor, Outcomes]], model: dict[str, Any]
 ):

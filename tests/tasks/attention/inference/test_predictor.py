@@ -21,6 +21,7 @@ from grpo_pipeline.tasks.attention.exported import answer_columns, answer_row
 from grpo_pipeline.tasks.attention.inference.appearance import FEATURES, look, pooled_features
 from grpo_pipeline.tasks.attention.inference.predictor import build_predictor
 from grpo_pipeline.tasks.attention.inference.score_tables import score_row, score_table
+from grpo_pipeline.tasks.attention.params import DELETED_FIELDS
 
 PREDICTOR = make_predictor()
 
@@ -206,6 +207,18 @@ def test_a_model_that_cannot_be_used_alone_is_refused():
         weights = make_weights()
         with pytest.raises(ValueError, match=f"model grpo {message}"):
             build_predictor(replace(weights, config={**weights.config, **change}), name="grpo")
+
+
+def test_an_older_model_loads_where_it_did_without_what_is_deleted():
+    weights = make_weights()
+    older = dict(weights.config["model"]) | DELETED_FIELDS
+    again = build_predictor(replace(weights, config={**weights.config, "model": older}), name="grpo")
+    assert again.task.model == make_predictor().task.model
+    assert again.policy.state_dict().keys() == weights.tensors.keys()
+    for name in DELETED_FIELDS:
+        config = {**weights.config, "model": older | {name: "another"}}
+        with pytest.raises(ValueError, match=f"model grpo must be of this version, got {name}: .*; train again"):
+            build_predictor(replace(weights, config=config), name="grpo")
 
 
 def test_fields_in_millimetres_follow_the_spacing_of_the_image(data_set):

@@ -6,7 +6,6 @@ import pytest
 from scipy.special import expit, logit
 
 from grpo_pipeline.tasks.attention.data.params import AggregateParams, Classes
-from grpo_pipeline.tasks.attention.exported import answer_row
 from grpo_pipeline.tasks.attention.inference.calibration import Calibration
 from grpo_pipeline.tasks.attention.inference.predictor import CorePrediction
 from grpo_pipeline.tasks.attention.inference.score_tables import (
@@ -38,16 +37,6 @@ def test_a_score_is_the_mean_of_the_sets_and_points_are_in_pixels_and_millimetre
     assert rows["x_mm"].tolist() == [0.25, 0.75, 1.25, 1.75]
     assert rows["y_mm"].tolist() == [1.0, 2.0, 3.0, 4.0]
     assert point_rows(prediction())[["x_mm", "y_mm"]].isna().all(axis=None)
-
-
-def test_points_of_both_labels_are_told_with_their_label():
-    both = replace(prediction(), labels=np.array([[1.0, 0.0], [1.0, np.nan]]))
-    both.points[1, 1] = np.nan
-    assert "point_label" not in point_rows(prediction())
-    rows = point_rows(both)
-    assert rows[["set", "point", "point_label"]].values.tolist() == [[0, 0, 1], [0, 1, 0], [1, 0, 1]]
-    assert answer_row(both, with_heatmap=False)["point_labels"] == [[1, 0], [1]]
-    assert "point_labels" not in answer_row(prediction(), with_heatmap=False)
 
 
 def test_a_patient_has_the_score_of_its_highest_core():

@@ -355,10 +355,6 @@ def test_a_heatmap_that_is_computed_has_neither_losses_nor_rewards() -> None:
         ({"supervised": SILENT | {"mil_weight": 0.4}}, "supervised_loss.mil_weight must be 0 with .*evidence, got 0.4"),
         ({"supervised": SILENT, "reward": {"activation_weight": 0.1}}, "reward.activation_weight must be 0 with"),
         (
-            {"supervised": SILENT, "looks": 3, "looks_at": "heatmap"},
-            "looks_at must be mask with attention.model.heatmap = evidence",
-        ),
-        (
             {"class_decoder": "glimpse", "decoder_folds": 1, "reads_region": False},
             "heatmap must be decoder with class_decoder: glim",
         ),

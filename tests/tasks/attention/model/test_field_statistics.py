@@ -5,22 +5,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from skimage.feature import graycomatrix, graycoprops
 from tiny_attention import make_data, make_task
 
 from grpo_pipeline.tasks.attention.batch import standardise
 from grpo_pipeline.tasks.attention.model.baselines import blob_map, blob_prior
 from grpo_pipeline.tasks.attention.model.decoders import StatisticsDecoder
 from grpo_pipeline.tasks.attention.model.field_statistics import (
-    CO_LAGS,
-    CO_OCCURRENCE,
-    GREYS,
     LAGS,
     LEVEL_WIDTH,
     LEVELS,
     OF_A_FIELD,
     SPREAD,
-    co_occurrences,
     describe_fields,
     describe_region,
     field_radii,
@@ -151,35 +146,6 @@ def test_a_policy_that_reads_cells_cannot_see_the_rest_of_the_image() -> None:
                 assert not any(p.requires_grad for p in policy.texture.parameters())
 
 
-def crop_properties(levels: np.ndarray, box: tuple[int, int, int, int], lag: tuple[int, int]) -> list[float]:
-    """Return scikit-image's properties of the pairs whose first pixel lies in the box (top, bottom, left, right)."""
-    (top, bottom, left, right), (down, across) = box, lag
-    crop = levels[top : bottom + down, left : right + across]
-    distance, angle = (down, np.pi / 2) if down else (across, 0.0)
-    matrix = graycomatrix(crop, [distance], [angle], levels=GREYS, symmetric=True, normed=True)
-    return [float(graycoprops(matrix, name)[0, 0]) for name in CO_OCCURRENCE]
-
-
-def test_local_co_occurrence_is_that_of_scikit_image_on_crops() -> None:
-    rng = np.random.default_rng(3)
-    image = np.cumsum(rng.normal(size=(SIDE, SIDE)), axis=1)
-    image = (image - image.mean()) / image.std()
-    image[:4, :4] = 0.3  # one level alone
-    fields = (1, 3, 7, 11)
-    found = co_occurrences(torch.from_numpy(image)[None, None].float(), GRID, fields)[0].double().numpy()
-    levels = np.clip(np.floor((image + 2) / 4 * GREYS), 0, GREYS - 1).astype(np.uint8)
-    size, kinds = SIDE // GRID, len(CO_LAGS) * len(CO_OCCURRENCE)
-    for row, column in np.ndindex(GRID, GRID):
-        for number, field in enumerate(fields):
-            half = field // 2
-            box = [max(0, row - half), min(GRID, row + half + 1), max(0, column - half), min(GRID, column + half + 1)]
-            expected = [crop_properties(levels, tuple(size * side for side in box), lag) for lag in CO_LAGS]
-            got = found[number * kinds : (number + 1) * kinds, row, column]
-            np.testing.assert_allclose(got, np.ravel(expected), atol=2e-4)
-    flat = torch.full((1, 1, SIDE, SIDE), 0.3)
-    assert co_occurrences(flat, GRID)[0, :4, 2, 2].tolist() == [0, 1, 1, 1]
-
-
 @pytest.mark.parametrize("fields", [FIELD_CELLS, (1, 5)])
 def test_fields_in_millimetres_are_those_of_as_many_cells_and_unknown_ones_stay(fields: tuple[int, ...]) -> None:
     rng = np.random.default_rng(8)
@@ -190,12 +156,11 @@ def test_fields_in_millimetres_are_those_of_as_many_cells_and_unknown_ones_stay(
     radii = field_radii([field / 2 * cell_mm for field in fields], spacing, size=SIDE, grid=GRID, fields=fields)
     torch.testing.assert_close(radii[0], torch.tensor(fields)[:, None].expand(-1, 2) / 2)
     torch.testing.assert_close(radii[2, :, 0], radii[0, :, 0] / 2)  # twice the millimetres, half the cells
-    for co_occurrence in (False, True):
-        plain = describe_fields(images, cells, GRID, fields=fields, co_occurrence=co_occurrence)
-        got = describe_fields(images, cells, GRID, fields=fields, radii=radii, co_occurrence=co_occurrence)
-        assert got.shape[1] == width(fields, co_occurrence=co_occurrence)
-        torch.testing.assert_close(got[:2], plain[:2], atol=1e-4, rtol=1e-4)
-        assert not torch.allclose(got[2], plain[2], atol=0.1)
+    plain = describe_fields(images, cells, GRID, fields=fields)
+    got = describe_fields(images, cells, GRID, fields=fields, radii=radii)
+    assert got.shape[1] == width(fields)
+    torch.testing.assert_close(got[:2], plain[:2], atol=1e-4, rtol=1e-4)
+    assert not torch.allclose(got[2], plain[2], atol=0.1)
     # A field of two cells about the middle of a cell: half of each neighbour counts.
     half = torch.full((1, len(fields), 2), 1.0)
     mean = describe_fields(images[:1], cells[:1], GRID, fields=fields, radii=half)[0, 0] * SPREAD["mean"]
@@ -211,13 +176,13 @@ def test_fields_in_millimetres_are_those_of_as_many_cells_and_unknown_ones_stay(
     torch.testing.assert_close(mean[2, 2] - mean[3, 2], column(2) - column(3), atol=1e-4, rtol=1e-4)
 
 
-def test_policy_and_decoder_read_local_co_occurrence_millimetres_and_their_own_fields() -> None:
+def test_policy_and_decoder_read_millimetres_and_their_own_fields() -> None:
     data = make_data()
     table = data.examples.table.assign(row_mm=0.2, column_mm=0.2)
     table.loc[0, ["row_mm", "column_mm"]] = np.nan
     data = replace(data, examples=replace(data.examples, table=table))
     found, regions = {}, {}
-    changes = {"mm": {"field_mm": (0.5, 1.0, 1.5)}, "co": {"co_occurrence": True}, "fields": {"field_cells": (1, 7)}}
+    changes = {"mm": {"field_mm": (0.5, 1.0, 1.5)}, "fields": {"field_cells": (1, 7)}}
     for name, change in ({"plain": {}} | changes).items():
         reads = {"policy_reads": "statistics", "reads_region": True, "reads_mask": "seeded"}
         task = make_task(data.examples, class_decoder="statistics", **reads, **change)
@@ -227,8 +192,6 @@ def test_policy_and_decoder_read_local_co_occurrence_millimetres_and_their_own_f
         found[name], regions[name] = context.statistics, context.region
     torch.testing.assert_close(found["mm"][0], found["plain"][0], atol=1e-4, rtol=1e-4)
     assert not torch.allclose(found["mm"][1], found["plain"][1], atol=0.1)
-    torch.testing.assert_close(found["co"][:, :WIDTH], found["plain"])
-    assert found["co"].shape[1] == WIDTH + 48
     # Fields of the model's own: the cell alone, and the second of the usual ones; the region is described by the smallest.
     of_one = len(OF_A_FIELD)
     torch.testing.assert_close(found["fields"][:, of_one:], found["plain"][:, of_one : 2 * of_one])

@@ -1,5 +1,5 @@
 import math
-from itertools import permutations, product
+from itertools import permutations
 
 import pytest
 import torch
@@ -9,14 +9,13 @@ from torch import Tensor
 
 from grpo_pipeline.core.policy_gradient.kl import categorical_kl
 from grpo_pipeline.core.types import Rollouts
-from grpo_pipeline.tasks.attention.model.baselines import label_values, lesion_share, point_coordinates, points_used
+from grpo_pipeline.tasks.attention.model.baselines import lesion_share, point_coordinates, points_used
 from grpo_pipeline.tasks.attention.model.point_sets import (
     SetLogits,
     chosen_points,
     draw_sets,
     factor_logprobs,
     likeliest_sets,
-    placed_points,
     points_component,
     score_sets,
     set_entropy,
@@ -190,103 +189,15 @@ def test_independent_likelihood_is_no_distribution_over_sets():
     assert mass("independent") < 0.6
 
 
-# Points of both labels: a choice is (cell, label), and a cell that is taken is out with both.
-
-BACKGROUND = torch.tensor([[-0.9, 0.4, -1.1, 0.7]], dtype=F64)
-
-
-def labelled_policy(points: int, min_points: int | None) -> SetLogits:
-    stops = None if min_points is None else policy(points, min_points).stops
-    return SetLogits(CELLS, stops, BACKGROUND)
-
-
-def every_labelled_set(points: int, min_points: int | None) -> tuple[Tensor, Tensor]:
-    """Return ``every_set`` with every combination of labels: V + 1 + cell is a background point."""
-    rows = []
-    for row in every_set(points, points if min_points is None else min_points)[0][0].tolist():
-        kinds = [(a,) if a == V else (a, V + 1 + a) for a in row]
-        rows += [list(labelled) for labelled in product(*kinds)]
-    actions = torch.tensor([rows])
-    return actions, torch.arange(points) <= (actions != V).sum(-1, keepdim=True)
-
-
-def naive_labelled_logprob(logits: SetLogits, row: list[int], min_points: int | None, temperature: float) -> float:
-    """Decide one by one among the 2V (cell, label) choices; a taken cell is struck with both labels."""
-    maps = (logits.cells[0].tolist(), logits.background[0].tolist())
-    mass = {(v, y): math.exp(maps[y][v] / temperature) for v in range(V) for y in (0, 1)}
-    whole, total = sum(mass.values()), 0.0
-    for i, action in enumerate(row):
-        odds = 0.0
-        if min_points is not None and i >= min_points:
-            odds = math.exp(float(logits.stops[0, i - min_points]) / temperature) / (sum(mass.values()) / whole)
-        if action == V:
-            return total + math.log(odds / (1 + odds))
-        cell, label = (action, 0) if action < V else (action - V - 1, 1)
-        total += math.log(1 / (1 + odds)) + math.log(mass[cell, label] / sum(mass.values()))
-        del mass[cell, 0], mass[cell, 1]
-    return total
-
-
-@pytest.mark.parametrize("temperature", [1.0, 0.6])
-@pytest.mark.parametrize(("points", "min_points"), [(2, None), (3, None), (3, 1)])
-def test_sets_of_both_labels_agree_with_a_naive_loop_and_all_sum_to_one(points: int, min_points: int | None, temperature: float):
-    model, logits = params(points, min_points, point_labels="both"), labelled_policy(points, min_points)
-    actions, is_valid = every_labelled_set(points, min_points)
-    got = score_sets(model, logits, actions, is_valid, temperature=temperature, is_allowed=ALL)
-    want = [naive_labelled_logprob(logits, row, min_points, temperature) for row in actions[0].tolist()]
-    torch.testing.assert_close(got.sum(-1)[0], torch.tensor(want, dtype=F64), atol=1e-12, rtol=0)
-    assert float(got.sum(-1).exp().sum()) == pytest.approx(1.0, abs=1e-12)
-    assert torch.count_nonzero(got[~is_valid]) == 0
-    garbage = actions.masked_scatter(~is_valid, torch.randint(0, 2 * V + 1, ((~is_valid).sum(),), generator=torch.Generator()))
-    assert torch.equal(score_sets(model, logits, garbage, is_valid, temperature=temperature, is_allowed=ALL), got)
-
-
-@pytest.mark.parametrize(("points", "min_points"), [(2, None), (3, 1)])
-def test_drawn_sets_of_both_labels_follow_the_enumerated_distribution(points: int, min_points: int | None):
-    n, model, logits = 30_000, params(points, min_points, point_labels="both"), labelled_policy(points, min_points)
-    drawn = draw_sets(model, logits, ALL, n, temperature=0.8, generator=torch.Generator().manual_seed(5))
-    actions, is_valid = every_labelled_set(points, min_points)
-    base = (2 * V + 1) ** torch.arange(points)
-    where = {int(code): i for i, code in enumerate((actions[0] * base).sum(-1))}
-    index = torch.tensor([where[int(code)] for code in (drawn.actions[0] * base).sum(-1)])
-    exact = score_sets(model, logits, actions, is_valid, temperature=0.8, is_allowed=ALL).sum(-1)[0]
-    torch.testing.assert_close(drawn.logprobs.sum(-1)[0], exact[index], atol=1e-10, rtol=0)
-    counts = torch.bincount(index, minlength=len(exact)).numpy()
-    expected = (n * exact.exp()).numpy()
-    keep = expected > 5  # chi-square wants five of each: the rarer sets are counted together
-    rare = int(not keep.all())
-    seen, wanted = ([*x[keep], *[x[~keep].sum()] * rare] for x in (counts, expected))
-    assert chisquare(seen, wanted).pvalue > 1e-4
-
-
-def test_entropy_kl_and_greedy_know_both_labels():
-    logits, other = labelled_policy(3, None), SetLogits(CELLS.flip(1), None, BACKGROUND)
-    allowed = torch.tensor([[True, True, True, False]])
-    p, q = (torch.cat([x.cells[0, :3], x.background[0, :3]]).softmax(0).tolist() for x in (logits, other))
-    want = -sum(x * math.log(x) for x in p)
-    assert float(set_entropy(logits, allowed, temperature=1.0)) == pytest.approx(want, abs=1e-12)
-    log_p, log_q = (factor_logprobs(x, allowed, temperature=1.0) for x in (logits, other))
-    kl = float(categorical_kl(log_p, log_q, log_q > -torch.inf))
-    assert kl == pytest.approx(sum(x * math.log(x / y) for x, y in zip(p, q, strict=True)), abs=1e-12)
-    # The mass of the cells is exp(.3) + exp(-.9) = 1.76, .3 + 1.49, 4.48 + .33, 1 + 2.01: cells 2, 3, 1, and the likelier label.
-    assert likeliest_sets(params(3, None), logits, ALL)[0, 0].tolist() == [2, V + 1 + 3, V + 1 + 1]
-    again = SetLogits.unpacked(labelled_policy(3, 1).packed(), V, labels=2)
-    assert torch.equal(again.background, BACKGROUND)
-    assert torch.equal(again.stops, labelled_policy(3, 1).stops)
-
-
-def test_background_points_are_placed_and_are_no_hits():
-    actions = torch.tensor([[[1, V + 1 + 3, 0], [V + 1 + 0, V, V]]])
-    rollouts = Rollouts(actions, torch.zeros(1, 2, 3), torch.ones(1, 2, 3, dtype=torch.bool))
+def test_stops_are_no_points():
+    actions = torch.tensor([[[1, 3, 0], [0, V, V]]])
+    rollouts = Rollouts(actions, torch.zeros(1, 2, 3), torch.tensor([[[True, True, True], [True, True, False]]]))
     lesion = torch.tensor([[False, True, False, True]])
-    assert lesion_share(actions, lesion).tolist() == [0.5]  # cell 1 of 1 and 0
+    assert lesion_share(actions, lesion).tolist() == [0.5]  # cells 1 and 3 of 1, 3, 0 and 0
     assert points_used(actions, V).tolist() == [2.0]
-    placed, is_background = placed_points(rollouts, V)
+    placed = chosen_points(rollouts, V)
     assert placed.actions.tolist() == [[[1, 3, 0], [0, 0, 0]]]
     assert placed.is_valid.tolist() == [[[True, True, True], [True, False, False]]]
-    assert is_background.tolist() == [[[False, True, False], [True, False, False]]]
-    assert chosen_points(rollouts, V).is_valid.tolist() == [[[True, False, True], [False, False, False]]]
     assert point_coordinates(rollouts, 2)[0, 0].tolist() == [[0.75, 0.25], [0.75, 0.75], [0.25, 0.25]]
+    assert point_coordinates(rollouts, 2)[0, 1].isnan().all(1).tolist() == [False, True, True]
     torch.testing.assert_close(points_component(placed), torch.tensor([[-1.0, -1 / 3]]))
-    torch.testing.assert_close(label_values(rollouts, V)[0, 0], torch.tensor([1.0, 0.0, 1.0]))
-    assert label_values(rollouts, V)[0, 1].isnan().tolist() == [False, True, True]

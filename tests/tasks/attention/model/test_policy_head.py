@@ -6,7 +6,7 @@ from torch import Tensor
 
 from grpo_pipeline.core.sampling.plackett_luce import log_policy
 from grpo_pipeline.pipelines.training.loop import StepRunner
-from grpo_pipeline.tasks.attention.model.policy_head import MaskReader, PolicyNetwork, StopHead, pool_cells
+from grpo_pipeline.tasks.attention.model.policy_head import PolicyNetwork, StopHead, pool_cells
 
 
 def inputs() -> tuple[Tensor, Tensor]:
@@ -114,14 +114,3 @@ def test_an_arm_with_a_value_baseline_learns_it():
         explained.append(metrics["value/explained_variance"])
     assert np.isfinite(explained).all()
     assert explained[-1] > explained[0] + 0.1
-
-
-def test_stopping_changes_by_the_mean_and_the_maximum_of_the_mask_inside_the_region():
-    reader = MaskReader(4, 8, labels=1, stops=2, size=1)
-    with torch.no_grad():
-        reader.stop.weight.copy_(torch.tensor([[1.0, 0.0], [0.0, 10.0]]))
-        reader.stop.bias.copy_(torch.tensor([0.5, 0.0]))
-    seen = torch.tensor([[[0.2, -0.4, 0.9, 1.0]]])
-    cells = torch.tensor([[True, True, False, False]])
-    torch.testing.assert_close(reader.change_stops(seen, cells), torch.tensor([[[-0.1 + 0.5, 2.0]]]))
-    assert MaskReader(4, 8, labels=1, stops=0, size=1).change_stops(seen, cells) is None

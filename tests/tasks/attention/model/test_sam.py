@@ -53,20 +53,9 @@ def test_decodes_as_transformers_does_and_without_points(sam: Sam):
 
 
 @torch.no_grad()
-def test_decodes_both_labels_as_transformers_does(sam: Sam):
-    image, sets = features(), points()
-    labels = torch.tensor([[[1, 0, 1], [0, 0, 0], [1, 1, 1]], [[0, 1, 1], [1, 0, 0], [0, 0, 1]]])
-    theirs = sam.net(image_embeddings=image, input_points=sets * SIZE - 0.5, input_labels=labels, multimask_output=False)
-    ours = sam.decode(image, sets, is_background=labels == 0).mask_logits
-    torch.testing.assert_close(ours, theirs.pred_masks[:, :, 0], atol=1e-5, rtol=0)
-    assert not torch.allclose(ours, sam.decode(image, sets).mask_logits, atol=0.1)
-
-
-@torch.no_grad()
 def test_decodes_boxes_as_transformers_does(sam: Sam):
     image, sets = features(), points()
-    labels = torch.tensor([[[1, 0, 1], [0, 1, 0], [1, 1, 1]], [[0, 1, 1], [1, 0, 0], [0, 0, 1]]])
-    inside = labels == 1
+    inside = torch.tensor([[[1, 0, 1], [0, 1, 0], [1, 1, 1]], [[0, 1, 1], [1, 0, 0], [0, 0, 1]]]).bool()
     boxes = Boxes.around(sets, inside, margin=0.1)
     for p in range(2):
         for g in range(3):
@@ -75,48 +64,27 @@ def test_decodes_boxes_as_transformers_does(sam: Sam):
     theirs = sam.net(
         image_embeddings=image,
         input_points=sets * SIZE - 0.5,
-        input_labels=labels,
+        input_labels=torch.ones(sets.shape[:3], dtype=torch.int64),
         input_boxes=boxes.corners.flatten(2) * SIZE - 0.5,
         multimask_output=False,
     ).pred_masks[:, :, 0]
-    ours = sam.decode(image, sets, is_background=labels == 0, boxes=boxes).mask_logits
+    ours = sam.decode(image, sets, boxes=boxes).mask_logits
     torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=0)
-    assert not torch.allclose(ours, sam.decode(image, sets, is_background=labels == 0).mask_logits, atol=0.1)
+    assert not torch.allclose(ours, sam.decode(image, sets).mask_logits, atol=0.1)
 
 
 @torch.no_grad()
-def test_decodes_with_an_earlier_mask_as_transformers_does():
-    torch.manual_seed(0)
-    sam = Sam(model_params(looks=3, mask_prompt=True), SIZE).eval()
-    shake(sam, scale=0.3)
-    image, sets = features(), points(group=1)
-    earlier = torch.randn(2, 1, 4 * GRID, 4 * GRID, generator=torch.Generator().manual_seed(3))
-    theirs = sam.net(
-        image_embeddings=image,
-        input_points=sets * SIZE - 0.5,
-        input_labels=torch.ones(sets.shape[:3], dtype=torch.int64),
-        input_masks=earlier,
-        multimask_output=False,
-    ).pred_masks[:, :, 0]
-    torch.testing.assert_close(sam.decode(image, sets, earlier=earlier).mask_logits, theirs, atol=1e-5, rtol=0)
-    pair = sam.decode(image, sets.repeat(1, 2, 1, 1), earlier=torch.cat([earlier, earlier + 1], 1)).mask_logits
-    torch.testing.assert_close(pair[:, :1], theirs, atol=1e-5, rtol=0)
-    assert not torch.allclose(pair[:, 0], pair[:, 1], atol=0.01)
-
-
-@torch.no_grad()
-def test_a_set_without_foreground_points_has_no_box(sam: Sam):
+def test_a_set_without_points_has_no_box(sam: Sam):
     image, sets = features(), points()
-    is_background = torch.tensor([[[True, False, True], [True, True, True], [False] * 3]]).expand(2, -1, -1)
-    is_point = torch.tensor([[[True, True, False], [True, True, True], [False] * 3]]).expand(2, -1, -1)
-    boxes = Boxes.around(sets, is_point & ~is_background, margin=0.1)
-    assert boxes.is_there.tolist() == [[True, False, False]] * 2
+    is_point = torch.tensor([[[False, True, False], [False] * 3, [True] * 3]]).expand(2, -1, -1)
+    boxes = Boxes.around(sets, is_point, margin=0.1)
+    assert boxes.is_there.tolist() == [[True, False, True]] * 2
     other = Boxes(torch.where(boxes.is_there[..., None, None], boxes.corners, 0.7), boxes.is_there)
-    a, b = (sam.decode(image, sets, is_point=is_point, is_background=is_background, boxes=x).mask_logits for x in (boxes, other))
+    a, b = (sam.decode(image, sets, is_point=is_point, boxes=x).mask_logits for x in (boxes, other))
     assert torch.equal(a, b)  # where there is no box its corners are not read
     moved = Boxes(boxes.corners + 0.2, boxes.is_there)
-    c = sam.decode(image, sets, is_point=is_point, is_background=is_background, boxes=moved).mask_logits
-    assert (a - c).abs().amax((0, 2, 3)).gt(1e-3).tolist() == [True, False, False]
+    c = sam.decode(image, sets, is_point=is_point, boxes=moved).mask_logits
+    assert (a - c).abs().amax((0, 2, 3)).gt(1e-3).tolist() == [True, False, True]
 
 
 def test_refuses_an_image_that_is_no_multiple_of_the_patch():

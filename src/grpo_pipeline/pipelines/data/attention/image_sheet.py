@@ -34,7 +34,6 @@ MARKERS = {
     "points_uniform": ("X", "white", "black", "uniform points"),
     "points_trained": ("o", "white", "black", "points of the trained policy"),
 }
-BACKGROUND = ("s", "white", "black", "background points of the trained policy")
 HEATMAP, HEATMAP_OPACITY, LINE_WIDTH = "inferno", 0.55, 1.5
 # Lower reward, none, higher reward: two colours that people with the common colour-vision deficiencies can tell apart.
 CONTRIBUTION = LinearSegmentedColormap.from_list("contribution", [VERMILLION, "white", BLUE])
@@ -49,9 +48,8 @@ def image_sheet(showcase: Mapping[str, np.ndarray], *, arm: str) -> Figure:
 
     Args:
         showcase: the arrays of docs/architecture.md; images [m, S, S], masks [m, S, S], heatmap [m, H, W], points
-            [m, k, 2] as (x, y), all in the frame [0, 1] x [0, 1] of the square image, and contributions [m, k]; where points have
-            labels ``labels_trained`` [m, k], 1 foreground, 0 background; of a model that draws lesions ``prompted_mask``
-            [m, H, W], of one whose class decoder reads a mask ``read_mask`` [m, H, W].
+            [m, k, 2] as (x, y), all in the frame [0, 1] x [0, 1] of the square image, and contributions [m, k]; of a model that
+            draws lesions ``prompted_mask`` [m, H, W], of one whose class decoder reads a mask ``read_mask`` [m, H, W].
         arm: name of the arm, for the title.
     """
     count = len(showcase["core_id"])
@@ -120,20 +118,17 @@ def draw_core(axes: Axes, core: Mapping[str, np.ndarray], scale: Normalize) -> N
         zorder=3,
     )
     points, contribution = core["points_trained"], core["contribution"]
-    is_background = core.get("labels_trained", np.ones(len(points))) == 0
-    for kind, chosen in ((MARKERS["points_trained"], ~is_background), (BACKGROUND, is_background)):
-        marker, _, edge, _ = kind
-        if chosen.any() or kind is not BACKGROUND:
-            axes.scatter(
-                points[chosen, 0],
-                points[chosen, 1],
-                marker=marker,
-                s=46,
-                facecolor=CONTRIBUTION(scale(contribution[chosen])),
-                edgecolor=edge,
-                linewidths=1.2,
-                zorder=4,
-            )
+    marker, _, edge, _ = MARKERS["points_trained"]
+    axes.scatter(
+        points[:, 0],
+        points[:, 1],
+        marker=marker,
+        s=46,
+        facecolor=CONTRIBUTION(scale(contribution)),
+        edgecolor=edge,
+        linewidths=1.2,
+        zorder=4,
+    )
     write_numbers(axes, points, contribution)
     axes.set(xlim=(0, 1), ylim=(1, 0), xticks=[], yticks=[])
     truth = "cancer" if core["label"] == 1 else "benign"
@@ -224,10 +219,7 @@ def legend_handles(showcase: Mapping[str, np.ndarray]) -> list[Line2D]:
             markeredgecolor="black",
             label=label,
         )
-        for marker, face, _, label in (
-            *MARKERS.values(),
-            *([BACKGROUND] if "labels_trained" in showcase else []),
-        )
+        for marker, face, _, label in MARKERS.values()
     ]
     return [*outline_handles(showcase), *markers]
 
@@ -355,9 +347,6 @@ def draw_frames(frames: Mapping[str, np.ndarray], *, arm: str) -> list[np.ndarra
         figure.suptitle(f"{arm}, validation images, after {step} of {steps[-1]} steps", fontsize=11)
         for i, above in enumerate(grid[0]):
             points[i].set_offsets(frames["points"][place, i])
-            if "point_labels" in frames:  # background points are white
-                is_background = frames["point_labels"][place, i] == 0
-                points[i].set_facecolor(["white" if x else VERMILLION for x in is_background])
             maps[i].set_data(times_uniform(frames["attention"][place, i]))
             truth, prob = "cancer" if label[i] == 1 else "benign", float(frames["prob"][place, i])
             above.set_title(f"{truth}, P(cancer) = {prob:.2f}", fontsize=8)

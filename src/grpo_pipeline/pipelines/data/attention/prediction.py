@@ -50,40 +50,31 @@ THUMBNAIL = 320
 COLOURS = np.round(255 * colormaps[HEATMAP](np.arange(256))[:, :3]).astype(np.float32)
 
 
-def draw_overlay(
-    image: np.ndarray,
-    heatmap: np.ndarray | None,
-    points: np.ndarray,
-    labels: np.ndarray | None = None,
-) -> np.ndarray:
+def draw_overlay(image: np.ndarray, heatmap: np.ndarray | None, points: np.ndarray) -> np.ndarray:
     """Return the picture, uint8 [H, W, 3]; the opacity of the heatmap is its probability, as on the report's page.
 
     Args:
         image: grey levels, uint8 [H, W].
         heatmap: probability, float [H, W]; None shows the image as it is.
         points: (x, y) in pixels, [k, 2]; frame of ``tasks/attention/data/grey.py``. NaN is no point.
-        labels: [k], 1 foreground, 0 background; None: all are of the foreground.
     """
     chance = np.zeros(image.shape) if heatmap is None else np.clip(heatmap, 0, 1)
     opacity = (HEATMAP_OPACITY * chance)[..., None].astype(np.float32)
     colours = COLOURS[np.round(255 * chance).astype(np.uint8)]
     blended = (1 - opacity) * image[..., None].astype(np.float32) + opacity * colours
     picture = Image.fromarray(np.round(blended).astype(np.uint8))
-    is_placed = ~np.isnan(points).any(axis=1)
-    draw_points(picture, points[is_placed], None if labels is None else labels[is_placed])
+    draw_points(picture, points[~np.isnan(points).any(axis=1)])
     return np.asarray(picture)
 
 
-def draw_points(picture: Image.Image, points: np.ndarray, labels: np.ndarray | None = None) -> None:
-    """Draw points as filled circles with a white edge, as large as the picture makes readable; of the background as squares."""
+def draw_points(picture: Image.Image, points: np.ndarray) -> None:
+    """Draw points as filled circles with a white edge, as large as the picture makes readable."""
     radius = max(2.0, min(picture.size) / 60)
     canvas = ImageDraw.Draw(picture)
     # Pillow's pixel (c, r) has its centre at (c, r), ours at (c + 0.5, r + 0.5).
-    kinds = np.ones(len(points)) if labels is None else labels
-    for (x, y), label in zip(np.asarray(points, np.float64) - 0.5, kinds, strict=True):
+    for x, y in np.asarray(points, np.float64) - 0.5:
         box = (x - radius, y - radius, x + radius, y + radius)
-        draw = canvas.ellipse if label else canvas.rectangle
-        draw(box, fill=ImageColor.getrgb(VERMILLION), outline=(255, 255, 255))
+        canvas.ellipse(box, fill=ImageColor.getrgb(VERMILLION), outline=(255, 255, 255))
 
 
 def shrink(picture: np.ndarray) -> np.ndarray:
@@ -292,12 +283,7 @@ def predict_cores(
         path = str(row["image"])
         files = HeatmapFiles(
             name=names[number],
-            overlay=draw_overlay(
-                prediction.image,
-                prediction.heatmap,
-                prediction.points[0],
-                None if prediction.labels is None else prediction.labels[0],
-            ),
+            overlay=draw_overlay(prediction.image, prediction.heatmap, prediction.points[0]),
             heatmap=prediction.heatmap,
             volume=None
             if prediction.heatmap is None or not is_nifti(path)
@@ -330,7 +316,6 @@ def tabulate(
     scores = score_table(core_scores(predicted.rows, predicted.probs, calibration, rules, classes))
     points = pd.concat(predicted.points, ignore_index=True)
     columns = with_frame(POINT_COLUMNS, is_named=len(frames) > 0)
-    columns += [name for name in points if name == "point_label"]
     return (
         scores,
         frames,

@@ -14,7 +14,6 @@ from grpo_pipeline.pipelines.experiments.compare.document import compare_trials
 from grpo_pipeline.pipelines.experiments.compare.tables import forest
 from grpo_pipeline.pipelines.experiments.trials.arms import CompareParams, ResolvedArm, resolve_arms
 from grpo_pipeline.pipelines.experiments.trials.engine import Bench, run_trials
-from grpo_pipeline.pipelines.experiments.trials.executor import count_workers
 from grpo_pipeline.pipelines.experiments.trials.records import (
     Plan,
     StoredTrials,
@@ -24,6 +23,7 @@ from grpo_pipeline.pipelines.experiments.trials.records import (
 from grpo_pipeline.pipelines.experiments.trials.setups import find_setup
 from grpo_pipeline.pipelines.params import EvaluationParams
 from grpo_pipeline.pipelines.reporting.page import Page, configuration_text, plain, render
+from grpo_pipeline.runs.executor import ExecutorParams
 from grpo_pipeline.runs.process import run_identity
 from grpo_pipeline.statistics.alignment import split_rules
 from grpo_pipeline.statistics.metric import Metric, MetricSuite
@@ -79,6 +79,7 @@ def check_reward(
 def train_trial(
     params: CompareParams,
     evaluation: EvaluationParams,
+    executor: ExecutorParams,
     plan: Plan,
     examples: Any,
     before: StoredTrials,
@@ -96,7 +97,7 @@ def train_trial(
         score,
         split=params.split,
         keeps_weights=params.keep == "weights",
-        workers=count_workers(params.workers, plan.arms.values()),
+        executor=executor,
     )
     yield from run_trials(plan, bench, before)
 

@@ -29,6 +29,7 @@ def create_pipeline(task: str) -> Pipeline:
                 nodes.train_trial,
                 [
                     *params,
+                    "params:executor",
                     f"{task}.compare.plan",
                     f"{task}.examples",
                     f"{task}.compare.trials_before",

@@ -23,11 +23,11 @@ from grpo_pipeline.pipelines.experiments.cross_validation.choice import (
 from grpo_pipeline.pipelines.experiments.cross_validation.document import build_document
 from grpo_pipeline.pipelines.experiments.cross_validation.out_of_fold import OutOfFold, collect
 from grpo_pipeline.pipelines.experiments.trials.engine import Bench, run_trials
-from grpo_pipeline.pipelines.experiments.trials.executor import count_workers
-from grpo_pipeline.pipelines.experiments.trials.records import Plan, StoredTrials, TrialRecord
+from grpo_pipeline.pipelines.experiments.trials.records import StoredTrials, TrialRecord
 from grpo_pipeline.pipelines.experiments.trials.setups import find_setup
 from grpo_pipeline.pipelines.params import CrossValidationParams, EvaluationParams
 from grpo_pipeline.pipelines.reporting.page import Page, configuration_text, plain, render
+from grpo_pipeline.runs.executor import ExecutorParams
 from grpo_pipeline.runs.process import run_identity
 from grpo_pipeline.statistics.metric import Metric, MetricSuite
 from grpo_pipeline.tasks import find_task
@@ -92,6 +92,7 @@ def fold_table(table: pd.DataFrame, spec: TaskSpec, *, cluster: str) -> pd.DataF
 def train_inner_trials(
     params: CrossValidationParams,
     evaluation: EvaluationParams,
+    executor: ExecutorParams,
     settings: Settings,
     folds: Document,
     examples: Any,
@@ -103,7 +104,7 @@ def train_inner_trials(
         CompareError: if all trials failed.
     """
     plan = inner_plan(settings, read_plan(folds), params.seeds)
-    yield from run_trials(plan, bench(params, evaluation, folds, examples, plan), before)
+    yield from run_trials(plan, bench(params, evaluation, executor, folds, examples), before)
 
 
 def choose_settings(
@@ -135,6 +136,7 @@ def choose_settings(
 def train_folds(
     params: CrossValidationParams,
     evaluation: EvaluationParams,
+    executor: ExecutorParams,
     settings: Settings,
     folds: Document,
     choices: Sequence[Choice],
@@ -148,7 +150,7 @@ def train_folds(
     """
     plan = read_plan(folds)
     trials = outer_plan(settings, plan, params.seeds, chosen(settings, folds, choices))
-    yield from run_trials(trials, bench(params, evaluation, folds, examples, trials), before)
+    yield from run_trials(trials, bench(params, evaluation, executor, folds, examples), before)
 
 
 def pool_predictions(
@@ -245,9 +247,9 @@ def chosen(
 def bench(
     params: CrossValidationParams,
     evaluation: EvaluationParams,
+    executor: ExecutorParams,
     folds: Document,
     examples: Any,
-    plan: Plan,
 ) -> Bench:
     """Return what the trials are trained with; a trial's metrics are those of its fold, without the held-out examples."""
     score = partial(
@@ -261,7 +263,7 @@ def bench(
         examples,
         score,
         keeps_weights=params.keep == "weights",
-        workers=count_workers(params.workers, plan.arms.values()),
+        executor=executor,
     )
 
 

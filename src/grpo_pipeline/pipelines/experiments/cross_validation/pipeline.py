@@ -36,7 +36,7 @@ def create_pipeline(task: str) -> Pipeline:
     train = [
         Node(
             nodes.train_inner_trials,
-            [*params, *plan, f"{task}.examples", f"{name}.inner_trials_before"],
+            [*params, "params:executor", *plan, f"{task}.examples", f"{name}.inner_trials_before"],
             f"{name}.inner_trials",
             name="train_inner_trials",
             namespace=f"{task}.cross_validation",
@@ -50,7 +50,14 @@ def create_pipeline(task: str) -> Pipeline:
         ),
         Node(
             nodes.train_folds,
-            [*params, *plan, f"{name}.choices", f"{task}.examples", f"{name}.trials_before"],
+            [
+                *params,
+                "params:executor",
+                *plan,
+                f"{name}.choices",
+                f"{task}.examples",
+                f"{name}.trials_before",
+            ],
             f"{name}.trials",
             name="train_folds",
             namespace=f"{task}.cross_validation",

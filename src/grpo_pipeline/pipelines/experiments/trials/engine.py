@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
@@ -15,11 +16,11 @@ import torch
 import grpo_pipeline
 from grpo_pipeline.pipelines.experiments.trials.arms import ResolvedArm
 from grpo_pipeline.pipelines.experiments.trials.executor import (
-    Job,
+    Assignment,
     Outcome,
     Place,
+    at_once,
     failure,
-    in_processes,
     one_by_one,
 )
 from grpo_pipeline.pipelines.experiments.trials.records import (
@@ -37,8 +38,9 @@ from grpo_pipeline.pipelines.experiments.trials.setup import (
     open_task,
 )
 from grpo_pipeline.pipelines.training.resuming import run_digest
+from grpo_pipeline.runs.executor import ExecutorParams
 from grpo_pipeline.runs.process import digest_of_sources
-from grpo_pipeline.runs.progress import say
+from grpo_pipeline.runs.progress import Several, say
 from grpo_pipeline.tasks import TASKS, find_task
 
 # Digest what decides a trial's result (parameters, data, seed, code): a finished trial is kept as long as it is the same.
@@ -93,7 +95,7 @@ class Bench:
         score: the metrics that are written beside a trial's rows.
         split: the split whose rows are scored.
         keeps_weights: whether the final weights are stored.
-        workers: how many trials are trained at once, each in a process of its own; 1 trains them in this process.
+        executor: where the trials are trained; None trains them one by one in this process.
     """
 
     setup: TaskSetup
@@ -101,7 +103,7 @@ class Bench:
     score: Score
     split: str = "test"
     keeps_weights: bool = False
-    workers: int = 1
+    executor: ExecutorParams | None = None
 
 
 def run_trials(
@@ -133,57 +135,52 @@ def run_trials(
     if kept:
         say(f"{len(kept)} of {len(plan.trials)} trials are finished and kept: {shortened(kept)}")
     yield False
-    jobs = [
-        Job(number, trial, plan.arms[trial.arm])
+    to_do = [
+        Assignment(number, trial, plan.arms[trial.arm])
         for number, trial in enumerate(plan.trials, start=1)
         if trial.key not in kept
     ]
-    workers = min(bench.workers, len(jobs))
-    earlier = [before.headers[key].seconds for key in kept]
-    pace = Pace(len(jobs), earlier, workers=max(workers, 1))
+    devices = [plan.arms[one.trial.arm].training.device for one in to_do]
+    workers = min(bench.executor.count(devices) if bench.executor else 1, len(to_do))
     place = Place(bench.setup, bench.examples, bench.split, bench.keeps_weights)
-    if workers > 1:
-        say(f"{len(jobs)} trials, {workers} at a time, each in a process of its own{pace.left()}")
-        outcomes = in_processes(jobs, place, workers)
-    else:
-        outcomes = one_by_one(jobs, place, before=lambda job: say(told(job, plan, pace)))
     failed: list[TrialHeader] = []
-    for job, outcome in outcomes:
-        record = record_of(job, outcome, bench, digest=digests[job.trial.key])
-        pace.count(record.header.seconds)
-        if record.header.status == "failed":
-            failed.append(record.header)
-            say(f"trial {job.trial.key} failed, the others go on: {record.header.reason}")
-        elif workers > 1:
-            say(told(job, plan, pace, " is done: "))
-        yield record
+    weights = {one.trial.key: 1.0 for one in to_do}
+    with closing(
+        Several(f"{bench.setup.task}: {len(to_do)} trials", weights, at_once=max(workers, 1))
+    ) as shown:
+        if bench.executor is not None and workers > 1:
+            outcomes = at_once(to_do, place, shown, params=bench.executor, workers=workers)
+        else:
+            outcomes = one_by_one(to_do, place, shown)
+        with closing(outcomes):
+            for one, outcome in outcomes:
+                record = record_of(one, outcome, bench, digest=digests[one.trial.key])
+                if record.header.status == "failed":
+                    failed.append(record.header)
+                    say(f"trial {one.trial.key} failed, the others go on: {record.header.reason}")
+                yield record
     report(failed, total=len(plan.trials))
 
 
-def told(job: Job, plan: Plan, pace: "Pace", how: str = ": ") -> str:
-    """Say which trial it is, whether it begins or is done, and how long the rest will take."""
-    return f"trial {job.number} of {len(plan.trials)}{how}{job.trial.key}{pace.left()}"
-
-
-def record_of(job: Job, outcome: Outcome, bench: Bench, *, digest: str) -> TrialRecord:
+def record_of(given: Assignment, outcome: Outcome, bench: Bench, *, digest: str) -> TrialRecord:
     """Return the record of a trial, of a failure too, with its metrics."""
     header = TrialHeader(
-        key=job.trial.key,
+        key=given.trial.key,
         task=bench.setup.task,
-        arm=job.trial.arm,
-        seed=job.trial.seed,
-        fold=job.trial.fold,
+        arm=given.trial.arm,
+        seed=given.trial.seed,
+        fold=given.trial.fold,
         status="failed",
         seconds=outcome.seconds,
         digest=digest,
-        parameters=job.arm.parameters,
+        parameters=given.arm.parameters,
         reason=outcome.reason,
     )
     done = outcome.trained
     if done is None:
         return TrialRecord(header, traceback=outcome.traceback)
     try:
-        metrics = bench.score(done.predictions, job.arm.description.rule)
+        metrics = bench.score(done.predictions, given.arm.description.rule)
     except Exception as error:  # noqa: BLE001 - rows that cannot be scored fail their trial alone
         lost = failure(error, seconds=outcome.seconds)
         return TrialRecord(replace(header, reason=lost.reason), traceback=lost.traceback)
@@ -208,28 +205,3 @@ def shortened(keys: list[str], *, limit: int = 6) -> str:
     """Return the first few keys and how many more there are."""
     more = f" and {len(keys) - limit} more" if len(keys) > limit else ""
     return ", ".join(keys[:limit]) + more
-
-
-class Pace:
-    """How long the rest will take: the mean of the trials so far, those of earlier runs until there is one of this."""
-
-    def __init__(self, to_do: int, earlier: list[float], *, workers: int = 1) -> None:
-        self._to_do, self._earlier, self._seconds = to_do, earlier, list[float]()
-        self._workers = workers
-
-    def count(self, seconds: float) -> None:
-        """Note that a trial is done."""
-        self._to_do -= 1
-        self._seconds.append(seconds)
-
-    def left(self) -> str:
-        """Return ``, about 12 min left``; nothing as long as there is no trial to judge by."""
-        known = self._seconds or self._earlier
-        if not known:
-            return ""
-        seconds = sum(known) / len(known) * self._to_do / self._workers
-        return (
-            f", about {seconds / 60:.0f} min left"
-            if seconds >= 90
-            else f", about {seconds:.0f} s left"
-        )

@@ -1,24 +1,15 @@
-"""Train trials one by one in this process, or several at once, each in a process of its own; the bits are the same.
+"""Train trials one by one in this process, or several at once in others; the bits are the same.
 
-A trial is a function of task, parameters, seed and data that touches nothing else. The processes are fresh interpreters and
-no forks: a fork copies locks that other threads hold, and multiprocessing's spawn runs the parent's main module again.
+A trial is a function of task, parameters, seed and data that touches nothing else.
 """
 
-import os
-import signal
-import subprocess
-import sys
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
-from multiprocessing import Pipe
-from multiprocessing.connection import Connection, wait
-from multiprocessing.reduction import ForkingPickler
-from typing import Any, ClassVar
-
-import torch
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from grpo_pipeline.pipelines.experiments.trials.arms import ResolvedArm
 from grpo_pipeline.pipelines.experiments.trials.records import Trial
@@ -28,15 +19,13 @@ from grpo_pipeline.pipelines.experiments.trials.setup import (
     open_trial,
     train_trial,
 )
-from grpo_pipeline.runs.lookahead import usable_cores
-
-WORKER = "grpo_pipeline.pipelines.experiments.trials.worker"
-TRIES = 2  # of a trial whose process died
-GRACE_SECONDS = 5.0
+from grpo_pipeline.pipelines.experiments.trials.setups import find_setup
+from grpo_pipeline.runs.executor import ExecutorParams, Job, Pool
+from grpo_pipeline.runs.progress import Several, told_to
 
 
 @dataclass(frozen=True)
-class Job:
+class Assignment:
     """One trial to train: its number in the plan, what it is, and the parameters of its arm."""
 
     number: int
@@ -64,12 +53,14 @@ class Place:
     keeps_weights: bool
 
 
-def train(job: Job, place: Place, memory: Mapping[str, Any]) -> tuple[Outcome, Mapping[str, Any]]:
+def train(
+    given: Assignment, place: Place, memory: Mapping[str, Any]
+) -> tuple[Outcome, Mapping[str, Any]]:
     """Train one trial; returns how it ended, and the memory for the next trial in this process."""
     start = time.perf_counter()
     try:
-        opened = open_trial(place.setup, job.arm, job.trial, place.examples, memory)
-        done = train_trial(place.setup, job.arm, opened, seed=job.trial.seed, split=place.split)
+        opened = open_trial(place.setup, given.arm, given.trial, place.examples, memory)
+        done = train_trial(place.setup, given.arm, opened, seed=given.trial.seed, split=place.split)
     except Exception as error:  # noqa: BLE001 - whatever one trial raises is written down, and the other trials go on
         return failure(error, seconds=time.perf_counter() - start), memory
     kept = done if place.keeps_weights else Trained(done.predictions, done.metric_rows, None)
@@ -93,164 +84,67 @@ def reason_of(error: BaseException) -> str:
 
 
 def one_by_one(
-    jobs: Sequence[Job], place: Place, *, before: Callable[[Job], None]
-) -> Iterator[tuple[Job, Outcome]]:
-    """Train the trials in this process in their order; ``before`` is told of each when it begins."""
+    given: Sequence[Assignment], place: Place, shown: Several
+) -> Generator[tuple[Assignment, Outcome]]:
+    """Train the trials in this process in their order."""
     memory: Mapping[str, Any] = {}
-    for job in jobs:
-        before(job)
-        outcome, memory = train(job, place, memory)
-        yield job, outcome
+    for one in given:
+        with told_to(partial(shown.tell, one.trial.key)):
+            outcome, memory = train(one, place, memory)
+        shown.end(one.trial.key)
+        yield one, outcome
 
 
-@dataclass
-class Lane:
-    """A process that trains one trial after the other; ``seeds`` are those whose start it may have in memory."""
+class Here:
+    """What a process that trains trials remembers: the place, and what trials of one seed share."""
 
-    process: subprocess.Popen[bytes]
-    connection: Connection
-    job: Job | None = None
-    begun: float = 0.0
-    seeds: set[Any] = field(default_factory=set)
-
-    @classmethod
-    def open(cls, place: Place) -> "Lane":
-        """Start a process and hand it task and data."""
-        here, there = Pipe()
-        with there:
-            process = subprocess.Popen(
-                [sys.executable, "-P", "-m", WORKER, str(there.fileno())],
-                stdin=subprocess.PIPE,  # closed by this process's end, however it ends: the worker ends then, too
-                stdout=sys.stderr.fileno() if _has_file(sys.stderr) else subprocess.DEVNULL,
-                pass_fds=(there.fileno(),),
-                env=os.environ
-                | {"GRPO_PROGRESS": "off"}
-                | {"PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)},
-                start_new_session=True,  # Ctrl-C reaches this process alone, which ends the others
-            )
-        lane = cls(process, here)
-        send(lane.connection, (place.setup.task, torch.get_num_threads()))
-        send(lane.connection, (place.examples, place.split, place.keeps_weights))
-        return lane
-
-    def give(self, job: Job) -> None:
-        """Send a trial to be trained."""
-        self.job, self.begun = job, time.perf_counter()
-        self.seeds.add(start_of(job))
-        with suppress(BrokenPipeError):  # it has died: that is seen when its answer is read
-            send(self.connection, job)
-
-    def take(self) -> Outcome | None:
-        """Return how the trial has ended; None if the process died over it."""
-        try:
-            outcome: Outcome = receive(self.connection)
-        except (EOFError, ConnectionResetError):
-            return None
-        return outcome
-
-    def close(self) -> None:
-        """End the process and whatever it has started."""
-        self.connection.close()
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            with suppress(ProcessLookupError):
-                os.killpg(self.process.pid, number)
-            with suppress(subprocess.TimeoutExpired):
-                self.process.wait(GRACE_SECONDS)
-        if self.process.stdin is not None:
-            self.process.stdin.close()
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.memory: Mapping[str, Any] = {}
 
 
-class Plain(ForkingPickler):
-    """Writes values as they are: torch would hand tensors on as shared memory, which ends with the process that sent them."""
-
-    _extra_reducers: ClassVar[dict[Any, Any]] = {}
+_here: list[Here] = []
 
 
-def send(connection: Connection, value: Any) -> None:
-    """Write a value into a pipe between a run and its own processes; nothing of it is ever stored."""
-    connection.send_bytes(Plain.dumps(value))
+def settle(task: str, examples: Any, split: str, keeps_weights: bool) -> Iterator[None]:
+    """Let this process remember what every trial is trained with; yields nothing."""
+    _here[:] = [Here(Place(find_setup(task), examples, split, keeps_weights))]
+    yield from ()
 
 
-def receive(connection: Connection) -> Any:
-    """Read a value that ``send`` has written.
-
-    Raises:
-        EOFError: if the other end is closed.
-    """
-    return Plain.loads(connection.recv_bytes())
+def train_here(given: Assignment) -> Iterator[Outcome]:
+    """Train one trial with what this process remembers; yields how it ended."""
+    here = _here[0]
+    outcome, here.memory = train(given, here.place, here.memory)
+    yield outcome
 
 
-def _has_file(stream: Any) -> bool:
-    try:
-        return isinstance(stream.fileno(), int)
-    except (AttributeError, OSError, ValueError):
-        return False
-
-
-def count_workers(wanted: int | None, arms: Iterable[ResolvedArm]) -> int:
-    """Return how many trials are trained at once: what is wanted, else one a core, and one alone where an arm uses a GPU."""
-    if os.name == "nt":  # an open file cannot be handed to a process there as it is here
-        return 1
-    if wanted is not None:
-        return wanted
-    devices = {arm.training.device for arm in arms}
-    if any(
-        name.startswith("cuda") or (name == "auto" and torch.cuda.is_available())
-        for name in devices
-    ):
-        return 1
-    return max(usable_cores() // torch.get_num_threads(), 1)
-
-
-def start_of(job: Job) -> tuple[int, str | None]:
-    """Return what trials share that may begin with the same weights: a warm start is trained once a seed and fold."""
-    return job.trial.seed, job.trial.fold
-
-
-def in_processes(jobs: Sequence[Job], place: Place, workers: int) -> Iterator[tuple[Job, Outcome]]:
-    """Train several trials at once; yields each when it is done. A trial whose process dies is tried once more in a new one."""
-    to_do, tries = [*jobs], dict.fromkeys((job.trial.key for job in jobs), 0)
-    lanes: list[Lane] = []
-    try:
-        lanes += (Lane.open(place) for _ in range(workers))
-        for lane in lanes:
-            lane.give(choose(to_do, lane, lanes))
-        while busy := {lane.connection: lane for lane in lanes if lane.job is not None}:
-            for ready in wait([*busy]):
-                lane = next(one for one in lanes if one.connection is ready)
-                job, outcome = lane.job, lane.take()
-                assert job is not None
-                seconds, lane.job = time.perf_counter() - lane.begun, None
-                if outcome is None:
-                    tries[job.trial.key] += 1
-                    lane.close()
-                    reason = died(lane.process.returncode)
-                    position = lanes.index(lane)
-                    lanes[position] = lane = Lane.open(place)
-                    if tries[job.trial.key] < TRIES:
-                        to_do.insert(0, job)
-                    else:
-                        outcome = Outcome(seconds, reason=reason)
-                if to_do:
-                    lane.give(choose(to_do, lane, lanes))
-                if outcome is not None:
-                    yield job, outcome
-    finally:
-        for lane in lanes:
-            lane.close()
-
-
-def choose(to_do: list[Job], lane: Lane, lanes: Sequence[Lane]) -> Job:
-    """Take the next trial for a process: of a seed that it knows, else of one that no other process has, else any."""
-    elsewhere = {start for other in lanes if other is not lane for start in other.seeds}
-    known = [job for job in to_do if start_of(job) in lane.seeds]
-    new = [job for job in to_do if start_of(job) not in elsewhere]
-    job = next(iter((*known, *new, *to_do)))
-    to_do.remove(job)
-    return job
-
-
-def died(status: int | None) -> str:
-    """Say how a process ended that should not have."""
-    how = f"by signal {-status}" if status is not None and status < 0 else f"with status {status}"
-    return f"its process ended {how}, twice; where memory is short, take fewer workers"
+def at_once(
+    given: Sequence[Assignment],
+    place: Place,
+    shown: Several,
+    *,
+    params: ExecutorParams,
+    workers: int,
+) -> Generator[tuple[Assignment, Outcome]]:
+    """Train several trials at once, each in another process; yields each when it is done."""
+    jobs = {
+        Job(
+            one.trial.key, f"{__name__}:train_here", (one,), start=(one.trial.seed, one.trial.fold)
+        ): one
+        for one in given
+    }
+    settles = (place.setup.task, place.examples, place.split, place.keeps_weights)
+    first = Job("settle", f"{__name__}:settle", settles)
+    waiting = {*jobs}
+    with closing(Pool([*jobs], params, at_once=workers, first=first)) as pool:
+        while waiting:
+            job, kind, value = pool.events.get()
+            if kind == "moment":
+                shown.tell(job.name, value)
+            elif kind != "end":  # a trial yields once
+                waiting.remove(job)
+                shown.end(job.name)
+                lost = kind == "error"  # with its process: what a trial raises is an outcome of it
+                seconds = shown.seconds(job.name)
+                yield jobs[job], failure(value, seconds=seconds) if lost else value

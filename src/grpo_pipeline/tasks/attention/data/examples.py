@@ -14,7 +14,6 @@ import pandas as pd
 from grpo_pipeline.runs.lookahead import map_ahead, usable_cores
 from grpo_pipeline.runs.progress import track
 from grpo_pipeline.tasks.attention.clinical import Description, describe_columns
-from grpo_pipeline.tasks.attention.data.burnt_in import fill, find_burnt_in
 from grpo_pipeline.tasks.attention.data.grey import (
     resize_image,
     resize_mask,
@@ -220,23 +219,13 @@ def read_named_core(
 def read_core(
     raw: ImageFolder, row: dict[str, Any], params: Preprocessing
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Read one core at model size; the bag and the region still overlap there, and an unknown lesion is all False.
-
-    With ``burnt_in: mask`` what is drawn into the image is filled, and lies in no mask; a core whose bag would lie under it keeps
-    its region.
-    """
+    """Read one core at model size; the bag and the region still overlap there, and an unknown lesion is all False."""
     image = to_grey8(raw.read_image(row["image"]), name=row["image"], intensity=params.intensity)
     region = raw.read_mask(row["region_mask"]) if row["region_mask"] else np.ones(image.shape, bool)
     bag = raw.read_mask(row["bag_mask"]) if row["bag_mask"] else region
     lesion = (
         raw.read_mask(row["lesion_mask"]) if row["lesion_mask"] else np.zeros(image.shape, bool)
     )
-    if params.burnt_in == "mask":
-        found = find_burnt_in(image)
-        image = fill(image, found.drawn)
-        if (region & bag & ~found.blocked).any():
-            region = region & ~found.blocked
-        bag = bag & region
     size = params.image_size
     small_region, small_bag = resize_mask(region, size), resize_mask(bag, size)
     if not (small_region & small_bag).any():

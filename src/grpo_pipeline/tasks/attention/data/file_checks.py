@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from grpo_pipeline.tasks.attention.data.burnt_in import find_burnt_in
 from grpo_pipeline.tasks.attention.data.grey import to_grey8
 from grpo_pipeline.tasks.attention.data.image_folder import ImageFolder
 from grpo_pipeline.tasks.attention.data.params import (
@@ -54,9 +53,9 @@ class CheckedMasks:
 
     ``spacing_mm`` is the image's row and column spacing as text, "" where neither the file nor the parameters say. ``shares`` are
     what of the image lies inside each mask, ``smeared`` the masks whose edge had to be guessed, and ``missed`` those with
-    values above 0 of which none is named. ``burnt_in`` is the share of the image that is drawn and gets filled, None where it
-    is kept. ``is_dark``: an image of 16 bits uses less than a sixteenth of their range; None with other types and ``minmax``.
-    ``statements`` are what the files say of themselves: a name of ``statements.py``, and the file or the pair of files.
+    values above 0 of which none is named. ``is_dark``: an image of 16 bits uses less than a sixteenth of their range; None with
+    other types and ``minmax``. ``statements`` are what the files say of themselves: a name of ``statements.py``, and the file or
+    the pair of files.
     """
 
     bag_is_empty: bool
@@ -67,7 +66,6 @@ class CheckedMasks:
     shares: Mapping[str, float]
     smeared: frozenset[str]
     missed: frozenset[str]
-    burnt_in: float | None = None
     is_dark: bool | None = None
     statements: tuple[tuple[str, str], ...] = ()
 
@@ -197,7 +195,6 @@ def check_files(
         shares={name: float(mask.mean()) for name, mask in masks.items()},
         smeared=frozenset(name for name, plane in planes.items() if plane.is_smeared),
         missed=frozenset(name for name, plane in planes.items() if plane.is_missed),
-        burnt_in=float(find_burnt_in(image).drawn.mean()) if params.burnt_in == "mask" else None,
         is_dark=bool(plane.values.max() < RANGE_16 / 16)
         if plane.values.dtype == np.uint16 and params.intensity == "dtype"
         else None,
@@ -368,18 +365,6 @@ def warn_of_statements(found: Mapping[str, Mapping[str, int | str]]) -> None:
     """Say how many files say something of themselves that is worth a look, with the first one."""
     for name, made in found.items():
         logger.warning("%d %s (the first: %s)", made["files"], WARNINGS[name], made["example"])
-
-
-def describe_burnt_in(shares: Sequence[float]) -> dict[str, float | int]:
-    """Return how many images have something drawn into them, and what share of these is filled."""
-    some = [share for share in shares if share > 0]
-    middle, high = np.quantile(some, (0.5, 1)).round(5).tolist() if some else (0.0, 0.0)
-    return {
-        "images": len(shares),
-        "with_marks": len(some),
-        "median_share": middle,
-        "highest_share": high,
-    }
 
 
 def warn_of_masks(masks: Mapping[str, Mapping[str, float | int]]) -> None:

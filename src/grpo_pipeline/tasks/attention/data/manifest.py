@@ -21,7 +21,6 @@ from grpo_pipeline.tasks.attention.data.file_checks import (
     RowError,
     check_files,
     count_shared,
-    describe_burnt_in,
     describe_masks,
     unnamed_masks,
     warn_of_dark,
@@ -307,9 +306,6 @@ def check_rows(raw: ImageFolder, reader: RowReader) -> tuple[list[Row], list[Row
             if any(name in masks.shares for _, masks in usable)
         },
     }
-    drawn = [masks.burnt_in for _, masks in usable if masks.burnt_in is not None]
-    if drawn:
-        described["burnt_in"] = describe_burnt_in(drawn)
     if said := describe_statements(one for _, masks in usable for one in masks.statements):
         described["statements"] = said
     warn_of_masks(described["masks"])

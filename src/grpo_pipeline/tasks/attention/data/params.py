@@ -443,8 +443,6 @@ class Preprocessing(BaseModel):
         mask_values: which values of the masks' files lie inside; a mask with several is refused until they are named.
         aggregate: how the probabilities of frames become that of their core, and those of cores that of their patient.
         frame_sizes: whether all frames of a core must have ``one`` size, or ``any``.
-        burnt_in: letters, callipers and scale marks that are drawn into the image: ``keep`` them, or ``mask``: fill them
-            with what lies around, and no point may fall there.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -461,7 +459,6 @@ class Preprocessing(BaseModel):
     frame_sizes: Literal["one", "any"] = Field(
         default="one", exclude_if=lambda sizes: sizes == "one"
     )
-    burnt_in: Literal["keep", "mask"] = Field(default="keep", exclude_if=lambda how: how == "keep")
 
 
 class ModelPreprocessing(Preprocessing):

@@ -46,10 +46,7 @@ ROLES: dict[str, Role] = {
     "fixed": "trivial",
     "oracle": "ceiling",
 }
-PARTS = (
-    *("class", "heatmap", "diversity", "activation", "boundary", "points"),
-    *("dice", "boundary_distance"),
-)
+PARTS = ("class", "heatmap", "diversity", "activation", "boundary", "points", "dice")
 
 
 @dataclass(frozen=True)

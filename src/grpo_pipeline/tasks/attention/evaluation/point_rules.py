@@ -66,18 +66,6 @@ class PointTask(Task, Protocol):
         """Return a model with the weights that training begins with."""
         ...
 
-    def look(
-        self,
-        policy: AttentionModel,
-        context: AttentionContext,
-        group_size: int,
-        *,
-        temperature: float,
-        generator: Generator | None,
-    ) -> Rollouts:
-        """Draw sets of points in several looks; without a generator the likelier way is taken at each decision."""
-        ...
-
     @property
     def classes(self) -> Classes | None:
         """Classes that the class decoder tells apart; None for a label."""
@@ -162,9 +150,9 @@ def choose_points(
 ) -> dict[str, Tensor]:
     """Return the cells [P, E, k] that each rule chooses, V where it stops; the order of the draws is part of the seed's meaning.
 
-    Only ``policy``, ``start``, ``greedy`` and ``shuffled`` stop, and only the first three look more than once: the other rules
-    place k points. ``begun`` is the policy that training began with, and its own encoding of the images: it draws with the same
-    noise as ``policy``, so that one that has not moved chooses the same points. Without it there is no ``start``.
+    Only ``policy``, ``start``, ``greedy`` and ``shuffled`` stop: the other rules place k points. ``begun`` is the policy that
+    training began with, and its own encoding of the images: it draws with the same noise as ``policy``, so that one that has not
+    moved chooses the same points. Without it there is no ``start``.
     """
     k, cells = task.model.points, context.cells
     logits, _ = policy.propose(context)
@@ -182,13 +170,9 @@ def choose_points(
     own = {"policy": draw(policy, context, generator=generator)}
     if begun is not None:
         own[START] = draw(*begun, generator=same_noise)
-    if task.model.looks > 1:
-        greedy = task.look(policy, context, 1, temperature=1.0, generator=None).actions
-    else:
-        greedy = likeliest_sets(task.model, logits, cells)
     return {
         **own,
-        "greedy": greedy,
+        "greedy": likeliest_sets(task.model, logits, cells),
         "uniform": uniform,
         "centre": nearest_cells(region_centroids(cells, task.grid), cells, task.grid, k),
         "fixed": nearest_cells(middle, cells, task.grid, k),
@@ -206,8 +190,6 @@ def _draw_own(
     generator: Generator,
 ) -> Tensor:
     """Draw sets of a policy's own points, [P, E, k]."""
-    if task.model.looks > 1:
-        return task.look(policy, context, n_samples, temperature=1.0, generator=generator).actions
     logits, _ = policy.propose(context)
     return draw_sets(
         task.model, logits, context.cells, n_samples, temperature=1.0, generator=generator

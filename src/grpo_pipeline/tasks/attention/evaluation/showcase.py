@@ -12,11 +12,10 @@ from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionData
 from grpo_pipeline.tasks.attention.data.cases import picture_names
 from grpo_pipeline.tasks.attention.evaluation.point_rules import PointTask
-from grpo_pipeline.tasks.attention.model.baselines import label_values, point_coordinates
+from grpo_pipeline.tasks.attention.model.baselines import point_coordinates
 from grpo_pipeline.tasks.attention.model.model import AttentionModel
-from grpo_pipeline.tasks.attention.model.point_sets import placed_points
+from grpo_pipeline.tasks.attention.model.point_sets import chosen_points
 from grpo_pipeline.tasks.attention.model.sam import cell_centres
-from grpo_pipeline.tasks.attention.model.set_decoder import foreground
 
 
 @torch.no_grad()
@@ -27,8 +26,7 @@ def showcase(
 
     ``contribution`` [m, k] is what each point of the policy adds to the reward: that of its set minus that of the set without
     it; NaN where no point was placed. Where a loss or a reward reads the prompted mask there is ``prompted_mask`` [m, 4h, 4w],
-    its probabilities, and where the class decoder reads a mask ``read_mask`` [m, 4h, 4w]. With ``point_labels: both`` there are
-    ``labels_trained`` [m, k]: 1 foreground, 0 background.
+    its probabilities, and where the class decoder reads a mask ``read_mask`` [m, 4h, 4w].
     """
     batch = task.make_batch(data, rows)
     context = task.encode(policy, batch)
@@ -39,7 +37,7 @@ def showcase(
             policy, context, 1, temperature=1.0, proposal=proposal, generator=generator
         )
     outcomes = task.decode(policy, context, points["policy"], batch)
-    attention = log_policy(policy.propose(context)[0].places(), context.cells).exp()
+    attention = log_policy(policy.propose(context)[0].cells, context.cells).exp()
     placed = point_coordinates(points["policy"], task.grid)[:, 0]  # [m, k, 2]
     k, device = placed.shape[1], placed.device
     kept = torch.cat([torch.ones(1, k, device=device), 1 - torch.eye(k, device=device)]).bool()
@@ -48,19 +46,14 @@ def showcase(
     )[:, 0]  # [m, 1 + k]: the whole set, then without each of its points
     contribution = (earned[:, :1] - earned[:, 1:]).masked_fill(placed[..., 0].isnan(), torch.nan)
     examples = data.examples
-    labels = label_values(points["policy"], task.grid**2)[:, 0].cpu().numpy()
     drawn = outcomes.segmentation_logits
-    sets, is_background = placed_points(points["policy"], task.grid**2)
+    sets = chosen_points(points["policy"], task.grid**2)
     read = policy.mask_to_read(
-        batch.images,
-        cell_centres(sets.actions, task.grid),
-        foreground(sets.is_valid, is_background),
-        drawn,
+        batch.images, cell_centres(sets.actions, task.grid), sets.is_valid, drawn
     )
     return {
         **({} if drawn is None else {"prompted_mask": drawn[:, 0].sigmoid().cpu().numpy()}),
         **({} if read is None else {"read_mask": read[:, 0].cpu().numpy()}),
-        **({"labels_trained": labels} if task.model.point_labels == "both" else {}),
         "core_id": picture_names(examples.table).to_numpy(str)[rows],
         "label": examples.table["label"].to_numpy()[rows],
         "prob": outcomes.class_logits[:, 0].sigmoid().cpu().numpy(),
@@ -90,8 +83,8 @@ def training_frame(
 
     Returns:
         ``attention`` [m, h, w], probability of each cell as the first point; ``points`` [m, k, 2], (x, y) in [0, 1], NaN where
-        none was placed; with ``point_labels: both`` their ``point_labels`` [m, k]; ``prob`` [m], of cancer; and what stays:
-        ``image`` uint8 [m, s, s], ``region`` and ``lesion`` bool [m, s, s], s at most FRAME_SIZE, and ``label`` [m].
+        none was placed; ``prob`` [m], of cancer; and what stays: ``image`` uint8 [m, s, s], ``region`` and ``lesion`` bool
+        [m, s, s], s at most FRAME_SIZE, and ``label`` [m].
     """
     batch = task.make_batch(data, rows)
     context = task.encode(policy, batch)
@@ -100,7 +93,7 @@ def training_frame(
         policy, context, 1, temperature=1.0, proposal="policy", generator=generator
     )
     outcomes = task.decode(policy, context, points, batch)
-    attention = log_policy(policy.propose(context)[0].places(), context.cells).exp()
+    attention = log_policy(policy.propose(context)[0].cells, context.cells).exp()
     examples = data.examples
     small = min(FRAME_SIZE, examples.image_size)
     pictures, region, lesion = (
@@ -116,21 +109,15 @@ def training_frame(
         "lesion": lesion >= 0.5,
         "label": torch.from_numpy(examples.table["label"].to_numpy(np.int64)[rows]),
     }
-    if task.model.point_labels == "both":
-        shown["point_labels"] = label_values(points, task.grid**2)[:, 0]
     return {name: values.cpu() for name, values in shown.items()}
 
 
 def tabulate(
     task: PointTask, data: AttentionData, batch: AttentionBatch, rollouts: Rollouts
 ) -> pd.DataFrame:
-    """Return one row per sample: core, label and the points as "(x, y)" in [0, 1]; NaN for a point that was not placed.
-
-    With ``point_labels: both`` each point has its ``point_label`` beside it: 1 foreground, 0 background.
-    """
+    """Return one row per sample: core, label and the points as "(x, y)" in [0, 1]; NaN for a point that was not placed."""
     n_prompts, group_size, k = rollouts.actions.shape
     points = point_coordinates(rollouts, task.grid).flatten(0, 1).cpu().numpy().round(3)
-    labels = label_values(rollouts, task.grid**2).flatten(0, 1).cpu().numpy()
     rows = batch.rows.cpu().numpy().repeat(group_size)
     table = data.examples.table.iloc[rows]
     frame = pd.DataFrame(
@@ -142,6 +129,4 @@ def tabulate(
     frame["label"] = table["label"].to_numpy()
     for point in range(k):
         frame[f"x{point}"], frame[f"y{point}"] = points[:, point, 0], points[:, point, 1]
-        if task.model.point_labels == "both":
-            frame[f"point_label{point}"] = labels[:, point]
     return frame

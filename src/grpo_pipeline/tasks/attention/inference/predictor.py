@@ -15,7 +15,7 @@ import torch
 from pydantic import ValidationError
 
 from grpo_pipeline.core.rng import Stream, step_generator
-from grpo_pipeline.core.storage.weights import ModelWeights
+from grpo_pipeline.core.storage.weights import ModelWeights, without_deleted
 from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionContext, AttentionData
 from grpo_pipeline.tasks.attention.clinical import ClinicalStatistics
@@ -32,10 +32,15 @@ from grpo_pipeline.tasks.attention.data.params import (
 from grpo_pipeline.tasks.attention.inference.appearance import FEATURES, look, pooled_features
 from grpo_pipeline.tasks.attention.inference.calibration import Calibration
 from grpo_pipeline.tasks.attention.inference.manifest import CoreRules
-from grpo_pipeline.tasks.attention.model.baselines import label_values, point_coordinates
+from grpo_pipeline.tasks.attention.model.baselines import point_coordinates
 from grpo_pipeline.tasks.attention.model.class_scores import class_probs
 from grpo_pipeline.tasks.attention.model.model import AttentionModel
-from grpo_pipeline.tasks.attention.params import ModelParams, RewardParams, SupervisedParams
+from grpo_pipeline.tasks.attention.params import (
+    DELETED_FIELDS,
+    ModelParams,
+    RewardParams,
+    SupervisedParams,
+)
 from grpo_pipeline.tasks.attention.task import AttentionTask
 from grpo_pipeline.tasks.familiarity import Familiarity, Judgement
 
@@ -60,8 +65,6 @@ class CorePrediction:
         judgement: how far the image is from the training images; None of a model that does not know them.
         spacing_mm: row and column spacing, None where unknown.
         frame: name of the picture, "" of a core with one.
-        labels: of the points of each set, float64 [E, k]: 1 foreground, 0 background, NaN where there is no point; None of a
-            model whose points are all of the foreground.
         classes: ``prob_<class>``, the mean over the sets, and with grades ``expected_class``; empty of a model of a label. They
             are not calibrated. Of findings each is a probability of its own.
     """
@@ -77,7 +80,6 @@ class CorePrediction:
     judgement: Judgement | None
     spacing_mm: tuple[float, float] | None
     frame: str = ""
-    labels: np.ndarray | None = None
     classes: Mapping[str, float] = field(default_factory=dict)
 
     @property
@@ -186,9 +188,6 @@ class Predictor:
             judgement=judgement,
             spacing_mm=(values[0], values[1]) if values else None,
             frame=str(row.get(FRAME_COLUMN, "")),
-            labels=label_values(rollouts, self.task.grid**2)[0].double().cpu().numpy()
-            if self.task.model.point_labels == "both"
-            else None,
             classes={}
             if self.task.classes is None or outcomes.class_scores is None
             else {
@@ -249,7 +248,7 @@ def build_predictor(weights: ModelWeights, *, name: str) -> Predictor:
     Raises:
         ValueError: if it is no attention model, or says nothing of its preprocessing and calibration.
     """
-    config = weights.config
+    config = dict(weights.config)
     if config.get("task") != "attention":
         raise ValueError(
             f"model {name} must be one of the attention task, got {config.get('task')!r}; choose another one"
@@ -265,7 +264,8 @@ def build_predictor(weights: ModelWeights, *, name: str) -> Predictor:
             Calibration.model_validate(calibration),
             Familiarity.from_model(weights),
         )
-        model = ModelParams.model_validate(config["model"])
+        described = without_deleted(config["model"], DELETED_FIELDS)
+        model = ModelParams.model_validate(described)
         told = config.get("classes")  # of a model that tells more than a label
         classes = None if told is None else Classes.model_validate(told)
     except ValidationError as error:
@@ -274,7 +274,7 @@ def build_predictor(weights: ModelWeights, *, name: str) -> Predictor:
         raise ValueError(
             f"model {name} must be of this version, got {where}: {first['msg']}; {REMEDY}"
         ) from error
-    policy = AttentionModel.from_description(config)
+    policy = AttentionModel.from_description(config | {"model": described})
     policy.load_state_dict(dict(weights.tensors))
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     # Rewards and losses are for training: here they are empty, and reading one would raise.

@@ -121,10 +121,7 @@ def _core_score(
 
 
 def point_rows(prediction: CorePrediction) -> pd.DataFrame:
-    """Return one row per point: x and y in pixels, and in millimetres from the image's top left corner where they are known.
-
-    Of a model that places background points, too, there is ``point_label``: 1 foreground, 0 background.
-    """
+    """Return one row per point: x and y in pixels, and in millimetres from the image's top left corner where they are known."""
     n_sets, n_points = prediction.points.shape[:2]
     row_mm, column_mm = prediction.spacing_mm or (np.nan, np.nan)
     x, y = prediction.points.reshape(-1, 2).T
@@ -138,9 +135,6 @@ def point_rows(prediction: CorePrediction) -> pd.DataFrame:
         {"core_id": prediction.core_id, **named, **numbers, **places},
         columns=with_frame(POINT_COLUMNS, is_named=bool(named)),
     )
-    if prediction.labels is not None:
-        table["point_label"] = prediction.labels.reshape(-1)
-        table = table[table["x"].notna()].astype({"point_label": np.int64})
     return table[table["x"].notna()].reset_index(drop=True)
 
 

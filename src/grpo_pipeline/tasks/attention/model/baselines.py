@@ -14,7 +14,7 @@ from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.tasks.attention.batch import centre_pixels
 from grpo_pipeline.tasks.attention.data.examples import Examples
 from grpo_pipeline.tasks.attention.data.params import MODEL_SPACING_COLUMNS
-from grpo_pipeline.tasks.attention.model.point_sets import placed_points, split_labels
+from grpo_pipeline.tasks.attention.model.point_sets import chosen_points
 from grpo_pipeline.tasks.attention.model.sam import cell_centres
 from grpo_pipeline.tasks.attention.params import BLOB_WIDTHS
 
@@ -129,20 +129,14 @@ def highest_points(scores: Tensor, cells: Tensor, k: int) -> Tensor:
 
 def point_coordinates(rollouts: Rollouts, grid: int) -> Tensor:
     """Return the (x, y) in [0, 1] of every point, float32 [P, G, k, 2]; NaN where a set has stopped."""
-    placed, _ = placed_points(rollouts, grid * grid)
+    placed = chosen_points(rollouts, grid * grid)
     return cell_centres(placed.actions, grid).masked_fill(~placed.is_valid[..., None], torch.nan)
-
-
-def label_values(rollouts: Rollouts, cells: int) -> Tensor:
-    """Return SAM's label of every point, float32 [P, G, k]: 1 foreground, 0 background; NaN where a set has stopped."""
-    placed, is_background = placed_points(rollouts, cells)
-    return (~is_background).float().masked_fill(~placed.is_valid, torch.nan)
 
 
 def lesion_share(actions: Tensor, lesion_cells: Tensor) -> np.ndarray:
     """Return the share of points whose cell centre lies in the lesion, [P, E, k] -> float64 [P]; NaN without a lesion.
 
-    The share is that of all foreground points of the E sets together: actions below V.
+    The share is that of all points of the E sets together: actions below V.
     """
     is_point = actions < lesion_cells.shape[1]
     cells = actions.masked_fill(~is_point, 0)
@@ -154,7 +148,7 @@ def lesion_share(actions: Tensor, lesion_cells: Tensor) -> np.ndarray:
 
 def points_used(actions: Tensor, cells: int) -> np.ndarray:
     """Return the mean number of points of a set, of both labels, [P, E, k] -> float64 [P]; the action ``cells`` is no point."""
-    return (split_labels(actions, cells)[0] < cells).double().sum(2).mean(1).cpu().numpy()
+    return (actions < cells).double().sum(2).mean(1).cpu().numpy()
 
 
 def lesion_coverage(lesion_cells: Tensor, cells: Tensor) -> np.ndarray:

@@ -174,7 +174,7 @@ class StatisticsDecoder(PointDecoder):
     def __init__(self, params: ModelParams, classes: Classes | None = None) -> None:
         super().__init__(params, classes)
         self.folds = params.decoder_folds
-        channels = width(params.field_cells, co_occurrence=params.co_occurrence)
+        channels = width(params.field_cells)
         # Of the fields' statistics, so that those of the points count about twice as much as the region's.
         self.scale = 2 / math.sqrt(channels)
         # Channel f * C + c is what regression f says of class c; without classes C = 1.

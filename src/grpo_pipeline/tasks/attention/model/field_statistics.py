@@ -5,9 +5,7 @@ variance, of the pairs of pixels at a few distances contrast, dissimilarity, hom
 "Textural features for image classification"), and a soft histogram. Each is a mean over the pixels of a field, so that one pass
 over the image serves every point set.
 
-Fields are squares of so many cells, a fixed share of the image, or of so many millimetres where the spacing is known. Beside
-these statistics there may be properties of local co-occurrence matrices, which are quantised as in the source
-(:func:`co_occurrences`).
+Fields are squares of so many cells, a fixed share of the image, or of so many millimetres where the spacing is known.
 
 How this differs from the source: levels are not quantised (the co-occurrence matrix is never formed), pairs are counted where
 their first pixel lies, and each statistic is taken relative to its mean over the region: a place that looks as the whole region
@@ -59,19 +57,12 @@ OF_A_FIELD = (
     *("level" for _ in LEVELS),
     "uniformity",
 )
-GREYS, STRETCH = 8, (-2.0, 2.0)
-"""Levels of a co-occurrence matrix, and between which standard deviations of the image they lie; what is beyond is at an end."""
-CO_LAGS = ((0, 1), (1, 0), (0, 4), (4, 0))
-CO_OCCURRENCE = ("contrast", "homogeneity", "energy", "correlation")
-CO_CENTRE, CO_SPREAD = (2.5, 0.65, 0.3, 0.7), (2.0, 0.12, 0.12, 0.25)
-"""Usual values of these properties, and their usual spread between the cells of an image."""
 REGION_WIDTH = 2 * len(OF_A_FIELD) + ORIENTATIONS * BLOCKS**2 + 2
 
 
-def width(fields: Sequence[int] = FIELD_CELLS, *, co_occurrence: bool = False) -> int:
+def width(fields: Sequence[int] = FIELD_CELLS) -> int:
     """Return the number of statistics of a cell, D."""
-    of_a_field = len(OF_A_FIELD) + co_occurrence * len(CO_LAGS) * len(CO_OCCURRENCE)
-    return len(fields) * of_a_field
+    return len(fields) * len(OF_A_FIELD)
 
 
 def field_radii(
@@ -104,7 +95,6 @@ def describe_fields(
     *,
     fields: Sequence[int] = FIELD_CELLS,
     radii: Tensor | None = None,
-    co_occurrence: bool = False,
 ) -> Tensor:
     """Return the statistics of every cell relative to the region, [P, D, h, w], the smallest field first.
 
@@ -116,84 +106,12 @@ def describe_fields(
         grid: side h = w of the cell grid.
         fields: their sides in cells, odd.
         radii: half the sides of each image's fields in cells, [P, fields, 2], in place of ``fields``; None: those.
-        co_occurrence: whether the properties of co-occurrence matrices are there, too, behind the others.
     """
     with exact_region(images):
-        described, inside = (
-            _describe(images, grid, fields, radii),
-            cells.reshape(-1, 1, grid, grid).float(),
-        )
-        if co_occurrence:
-            found = co_occurrences(images, grid, fields, radii)
-            centre, spread = (
-                torch.tensor(of, device=images.device).repeat(len(fields) * len(CO_LAGS))
-                for of in (CO_CENTRE, CO_SPREAD)
-            )
-            found = (found - centre[:, None, None]) / spread[:, None, None]
-            described = torch.cat([described, found], dim=1)
+        described = _describe(images, grid, fields, radii)
+        inside = cells.reshape(-1, 1, grid, grid).float()
         # Zero in the padding: nothing was seen there.
         return (described - _mean_inside(described, inside)) * inside
-
-
-def co_occurrences(
-    images: Tensor, grid: int, fields: Sequence[int] = FIELD_CELLS, radii: Tensor | None = None
-) -> Tensor:
-    """Return properties of the grey-level co-occurrence matrix of every field, [P, fields * lags * properties, h, w].
-
-        contrast = sum p(i, j) (i - j)^2          homogeneity = sum p(i, j) / (1 + (i - j)^2)
-        energy = sqrt(sum p(i, j)^2)              correlation = sum p(i, j) (i - m)(j - m) / s^2
-
-    p is symmetric, over the pairs whose first pixel lies in the field and whose second is seen; m and s are its mean and standard
-    deviation, and the correlation of a field of one level is 1. Haralick et al. 1973; as graycoprops of scikit-image. All
-    matrices are counted at once, and each field's is the mean over its cells. A field without a pair has p = 0.
-
-    Args:
-        images: standardised, [P, 1, S, S].
-        grid: side h = w of the cell grid.
-        fields, radii: as in :func:`describe_fields`.
-    """
-    n, size = len(images), images.shape[-1] // grid
-    low, high = STRETCH
-    seen = images != 0
-    level = ((images.float() - low) / (high - low) * GREYS).floor().clamp(0, GREYS - 1).long()
-    row = torch.arange(images.shape[-1], device=images.device) // size
-    cell = row[:, None] * grid + row  # [S, S]
-    kinds = GREYS * GREYS
-    counts = []
-    for lag in CO_LAGS:  # one at a time, each [P, V * kinds]
-        is_pair = (seen & (_shift(seen.float(), lag) > 0)).flatten(1)
-        kind = level * GREYS + _shift(level, lag)
-        place = (cell * kinds + kind).flatten(1)
-        count = torch.zeros(n, grid * grid * kinds, device=images.device)
-        count.scatter_add_(1, place, is_pair.float())
-        counts.append(count.reshape(n, grid, grid, kinds).permute(0, 3, 1, 2))
-    found = [
-        _properties(_over_field(count, fields, field, radii).reshape(n, GREYS, GREYS, grid, grid))
-        for field in range(len(fields))
-        for count in counts
-    ]
-    return torch.cat(found, dim=1)
-
-
-def _properties(counts: Tensor) -> Tensor:
-    """Return the properties of matrices [P, GREYS, GREYS, h, w] of counts, [P, properties, h, w]."""
-    both = counts + counts.transpose(1, 2)
-    p = both / both.sum((1, 2), keepdim=True).clamp(min=1e-6)
-    i = torch.arange(GREYS, device=counts.device, dtype=p.dtype)[:, None, None]  # [GREYS, 1, 1]
-    gap = (i[:, None] - i).square()  # [GREYS, GREYS, 1, 1]
-    margin = p.sum(2)  # [P, GREYS, h, w]
-    mean = (margin * i).sum(1)
-    variance = (margin * i.square()).sum(1) - mean.square()
-    product = (p * i[:, None] * i).sum((1, 2)) - mean.square()
-    flat = variance < 1e-6
-    correlation = torch.where(flat, 1.0, product / variance.clamp(min=1e-6))
-    found = [
-        (p * gap).sum((1, 2)),
-        (p / (1 + gap)).sum((1, 2)),
-        p.square().sum((1, 2)).sqrt(),
-        correlation,
-    ]
-    return torch.stack(found, dim=1)
 
 
 def _over_field(maps: Tensor, fields: Sequence[int], field: int, radii: Tensor | None) -> Tensor:

@@ -43,9 +43,8 @@ from grpo_pipeline.tasks.attention.model.field_statistics import (
     field_radii,
     width,
 )
-from grpo_pipeline.tasks.attention.model.looks import Again
 from grpo_pipeline.tasks.attention.model.point_sets import SetLogits
-from grpo_pipeline.tasks.attention.model.policy_head import MaskReader, PolicyNetwork, StopHead
+from grpo_pipeline.tasks.attention.model.policy_head import PolicyNetwork, StopHead
 from grpo_pipeline.tasks.attention.model.sam import Decoded, Sam, cell_centres
 from grpo_pipeline.tasks.attention.model.segmentation import PixelFeatures
 from grpo_pipeline.tasks.attention.model.set_decoder import SetDecoder
@@ -69,7 +68,6 @@ class AttentionModel(SetDecoder):
     clinical: ClinicalPrompt | None
     clinical_read_out: ClinicalReadOut | None
     detail: PixelFeatures | None
-    mask_reader: MaskReader | None
     policy_encoder: Any
 
     def __init__(
@@ -98,15 +96,14 @@ class AttentionModel(SetDecoder):
         super().__init__()
         check_clinical(params, clinical)
         self.checkpoint, self.box = params.checkpoint, params.box
-        self.looks_at, self.mask_prompt = params.looks_at, params.mask_prompt
         self.reads_mask, self.heatmap_level = params.reads_mask, heatmap_level
-        self.points, self.points_per_look = params.points, params.points // params.looks
+        self.points = params.points
         if params.checkpoint is not None and net is None:
             net = load_net(params, image_size)
         self.sam = Sam(params, image_size, net)
         self.texture = FilterBank(params.texture_channels)
         # With statistics the policy reads them too, and the evidence that the decoder sees in each cell.
-        described = width(params.field_cells, co_occurrence=params.co_occurrence)
+        described = width(params.field_cells)
         looks = self.texture.width + (described + 1) * (params.class_decoder == "statistics")
         looks += params.detail_channels
         if params.policy_reads == "statistics":
@@ -118,11 +115,9 @@ class AttentionModel(SetDecoder):
             looks,
             params.value_pool,
             reads=params.policy_reads,
-            labels=params.point_labels,
         )
         self.policy_reads = params.policy_reads
         self.field_cells, self.field_mm = params.field_cells, params.field_mm
-        self.co_occurrence = params.co_occurrence
         self.class_decoder = DECODERS[params.class_decoder](params, classes)
         tune_encoder(self.sam.net.vision_encoder, params)
         # A copy, so that both start from the same weights and nothing else is drawn in another way.
@@ -147,16 +142,6 @@ class AttentionModel(SetDecoder):
             self.stop = StopHead(
                 inputs, params.policy_channels, params.points - params.stop.min_points
             )
-        self.mask_reader = None
-        if params.looks > 1:
-            self.mask_reader = MaskReader(
-                self.policy.attention.in_channels,
-                params.policy_channels,
-                labels=2 if params.point_labels == "both" else 1,
-                stops=0 if params.stop is None else params.points - params.stop.min_points,
-                # A policy that reads a cell alone reads the mask there alone.
-                size=3 if params.policy_reads == "image" else 1,
-            )
 
     @classmethod
     def from_description(cls, description: Mapping[str, Any]) -> Self:
@@ -165,8 +150,7 @@ class AttentionModel(SetDecoder):
         net = None if config is None else build_net(config)
         columns = description.get("clinical_columns")
         clinical = None if columns is None else ClinicalStatistics.neutral(tuple(columns))
-        # What was exported before there was a choice has the pool of that time.
-        params = ModelParams.model_validate({"value_pool": "image"} | description["model"])
+        params = ModelParams.model_validate(description["model"])
         told = description.get("classes")
         classes = None if told is None else Classes.model_validate(told)
         return cls(
@@ -187,9 +171,7 @@ class AttentionModel(SetDecoder):
                 self.texture,
                 self.policy.trunk,
                 self.policy.attention,
-                *([self.policy.background] if self.policy.background else []),
                 *([self.stop] if self.stop else []),
-                *([self.mask_reader] if self.mask_reader else []),
             ],
             "value_head": [self.policy.value],
             "mask_decoder": [self.sam.net.prompt_encoder, self.sam.net.mask_decoder],
@@ -223,11 +205,7 @@ class AttentionModel(SetDecoder):
         )
 
     def propose(self, context: AttentionContext) -> tuple[SetLogits, Tensor]:
-        """Return what the policy says about the point sets of each core, and its values [P]; before it has seen a mask."""
-        return self.propose_looks(context)[:2]
-
-    def propose_looks(self, context: AttentionContext) -> tuple[SetLogits, Tensor, Again]:
-        """Return what ``propose`` does, and what the policy says once it has seen the masks [P, G, V] of G sets per core."""
+        """Return what the policy says about the point sets of each core, and its values [P]."""
         looks = context.texture
         if self.policy_reads == "statistics" and context.statistics is not None:
             looks = context.statistics
@@ -243,30 +221,11 @@ class AttentionModel(SetDecoder):
                 "the context must hold policy_features for a model with policy_encoder: own, got None; make it with "
                 "AttentionTask.encode"
             )
-        trunk = self.policy.read(features, looks)
-        logits, values = self.policy.judge(trunk, context.cells)
-        # The prior is of foreground points: those of the background are for what is no dark blob.
+        logits, values = self.policy(features, looks, context.cells)
         if context.prior is not None:
             logits = logits + context.prior
         stops = None if self.stop is None else self.stop(features, looks, context.cells)
-        first = SetLogits(logits, stops, self.policy.judge_background(trunk))
-
-        def again(seen: Tensor) -> SetLogits:
-            if self.mask_reader is None:
-                raise ValueError(
-                    "the model must look more than once to see a mask, got attention.model.looks = 1; build it with more"
-                )
-            change = self.mask_reader(trunk, seen)  # [P, G, labels, V]
-            cells = (first.cells[:, None] + change[:, :, 0]).flatten(0, 1)
-            background = first.background
-            if background is not None:
-                background = (background[:, None] + change[:, :, 1]).flatten(0, 1)
-            stopping = self.mask_reader.change_stops(seen, context.cells)
-            if stops is not None and stopping is not None:
-                stopping = (stops[:, None] + stopping).flatten(0, 1)
-            return SetLogits(cells, stopping, background)
-
-        return first, values, again
+        return SetLogits(logits, stops), values
 
     @torch.no_grad()
     def map_heat(self, context: AttentionContext) -> Tensor:
@@ -316,7 +275,6 @@ class AttentionModel(SetDecoder):
                 points,
                 self._embed_clinical(context.clinical),
                 is_point=None,
-                is_background=None,
                 with_segmentation=True,
                 detail=context.detail,
             ).segmentation_logits
@@ -336,7 +294,6 @@ class AttentionModel(SetDecoder):
             self.sam.grid,
             fields=self.field_cells,
             radii=self._radii(batch),
-            co_occurrence=self.co_occurrence,
         )
 
     def describe_region(self, batch: AttentionBatch) -> Tensor | None:

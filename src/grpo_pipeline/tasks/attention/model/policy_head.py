@@ -5,21 +5,17 @@ zero, so that an untrained policy is exactly uniform over the region. The trunk 
 them, the texture of each cell.
 """
 
-from typing import cast
-
 import torch
 from torch import Tensor, nn
 
 from grpo_pipeline.core.sampling.plackett_luce import log_policy
 from grpo_pipeline.core.training.execution import at_least_float32, exact_region
-from grpo_pipeline.tasks.attention.params import PointLabels, PolicyReads, ValuePool
+from grpo_pipeline.tasks.attention.params import PolicyReads, ValuePool
 
 # When to stop placing points: one number per image and number of points so far.
 
 # Log odds of a stop before training: P(stop) = 0.12, so that an untrained policy keeps nearly all points and still tries.
 INITIAL_LOG_ODDS = -2.0
-# The same for the label of a point: an untrained policy with both places one point in eight in the background.
-INITIAL_BACKGROUND = -2.0
 
 
 class StopHead(nn.Module):
@@ -103,12 +99,10 @@ class PolicyNetwork(nn.Module):
         value_pool: ValuePool = "image",
         *,
         reads: PolicyReads = "image",
-        labels: PointLabels = "foreground",
     ) -> None:
         """Build the network; unless it reads the ``image``, a cell's logit depends on the texture of that cell alone.
 
-        With ``statistics`` the logit is linear in it: there is no hidden layer. With both ``labels`` there is a map of background
-        points beside that of the foreground.
+        With ``statistics`` the logit is linear in it: there is no hidden layer.
         """
         super().__init__()
         self.value_pool, self.reads_image = value_pool, reads == "image"
@@ -128,106 +122,24 @@ class PolicyNetwork(nn.Module):
             nn.init.zeros_(parameter)
         # The region is pooled to mean and maximum.
         self.value = nn.Linear(hidden_channels * (2 if value_pool == "region" else 1), 1)
-        self.background: nn.Module | None = None
-        if labels == "both":
-            # Without random numbers: everything else starts as it does without it.
-            background = nn.Conv2d(hidden_channels, 1, 1, device="meta").to_empty(device="cpu")
-            nn.init.zeros_(background.weight)
-            nn.init.constant_(cast(Tensor, background.bias), INITIAL_BACKGROUND)
-            self.background = background
 
     def forward(
         self, features: Tensor, texture: Tensor, cells: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Return (logits [P, V] of foreground points, values [P]).
+        """Return (logits [P, V], values [P]).
 
         Args:
             features: of the encoder, [P, C, h, w].
             texture: of each cell, [P, T, h, w].
             cells: bool [P, V], True inside the region; only a value head that looks at the region needs them.
         """
-        return self.judge(self.read(features, texture), cells)
-
-    def read(self, features: Tensor, texture: Tensor) -> Tensor:
-        """Return what the heads read of each cell, [P, H, h, w]."""
         inputs = torch.cat([features, texture], dim=1) if self.reads_image else texture
-        return at_least_float32(self.trunk(inputs))
-
-    def judge(self, trunk: Tensor, cells: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Return logits [P, V] of foreground points and values [P] from what was read."""
+        trunk = at_least_float32(self.trunk(inputs))
         # In bfloat16 a logit of 5 is known to 0.03 only, and so is the ratio of the update.
         with exact_region(trunk):
             logits = self.attention(trunk).flatten(1)
             values = self.value(pool_cells(trunk, logits, cells, self.value_pool)).squeeze(-1)
         return logits, values
-
-    def judge_background(self, trunk: Tensor) -> Tensor | None:
-        """Return logits [P, V] of background points from what was read; None where there are none."""
-        if self.background is None:
-            return None
-        with exact_region(trunk):
-            logits: Tensor = self.background(trunk).flatten(1)
-        return logits
-
-
-class MaskReader(nn.Module):
-    """Change the policy's maps by the mask of the points so far, for the looks after the first.
-
-        change = W relu(A trunk + B mask)   A and B convolutions, W starts at zero
-
-    Before training every look has the map of the first one. A reads what the heads of the policy read of the image, B one
-    channel: how sure the mask decoder is of each cell, -1 to 1. The log odds of stopping change by a linear map of the mask's
-    mean and maximum over the region, which starts at zero, too.
-    """
-
-    def __init__(
-        self, trunk_channels: int, hidden_channels: int, *, labels: int, stops: int, size: int
-    ) -> None:
-        """Build it for ``labels`` maps and ``stops`` decisions that may stop, 0 without a stop.
-
-        ``size`` is the side of the neighbourhood that a cell's change depends on, in cells.
-        """
-        super().__init__()
-        padding = size // 2
-        self.of_image = nn.Conv2d(trunk_channels, hidden_channels, size, padding=padding)
-        self.of_mask = nn.Conv2d(1, hidden_channels, size, padding=padding, bias=False)
-        self.change = nn.Conv2d(hidden_channels, labels, kernel_size=1)
-        self.stop = nn.Linear(2, stops) if stops else None
-        for module in (self.change, *([self.stop] if self.stop else [])):
-            for parameter in module.parameters():
-                nn.init.zeros_(parameter)
-
-    def change_stops(self, seen: Tensor, cells: Tensor) -> Tensor | None:
-        """Return what is added to the log odds of stopping of each sample, [P, G, S]; None where nothing stops.
-
-        Args:
-            seen: the mask in each cell, [P, G, V].
-            cells: bool [P, V], True inside the region.
-        """
-        if self.stop is None:
-            return None
-        is_inside = cells[:, None]
-        mean = (seen * is_inside).sum(2) / is_inside.sum(2)
-        highest = seen.masked_fill(~is_inside, -torch.inf).amax(2)
-        with exact_region(seen):
-            change: Tensor = self.stop(torch.stack([mean, highest], dim=2))
-        return change
-
-    def forward(self, trunk: Tensor, seen: Tensor) -> Tensor:
-        """Return what is added to the logits of each sample, [P, G, labels, V].
-
-        Args:
-            trunk: what the policy's heads read, [P, H, h, w].
-            seen: the mask in each cell, [P, G, V]; 0 where nothing is known.
-        """
-        n_prompts, group_size, _ = seen.shape
-        side = trunk.shape[-2:]
-        with exact_region(trunk):
-            image = self.of_image(trunk)[:, None]  # once per image, [P, 1, H, h, w]
-            mask = self.of_mask(seen.reshape(-1, 1, *side))
-            hidden = (image + mask.reshape(n_prompts, group_size, *mask.shape[1:])).relu()
-            change: Tensor = self.change(hidden.flatten(0, 1))
-        return change.reshape(n_prompts, group_size, -1, side[0] * side[1])
 
 
 def _conv_block(inputs: int, outputs: int) -> nn.Module:

@@ -150,11 +150,9 @@ class Sam(nn.Module):
                 "change attention.data.image_size or the patch size"
             )
         self.net = fresh_net(_sam_config(params, image_size)) if net is None else net
-        # SAM's IoU branch is never used here, its mask branch with ``mask_prompt`` alone: frozen, so that no optimiser or norm
-        # counts them.
+        # SAM's IoU branch and its mask prompt are never used here: frozen, so that no optimiser or norm counts them.
         self.net.mask_decoder.iou_prediction_head.requires_grad_(False)
-        if not params.mask_prompt:
-            self.net.prompt_encoder.mask_embed.requires_grad_(False)
+        self.net.prompt_encoder.mask_embed.requires_grad_(False)
         self.grid = image_size // params.patch_size
 
     def encode(self, images: Tensor) -> Tensor:
@@ -178,16 +176,10 @@ class Sam(nn.Module):
         y, x = torch.meshgrid(centres, centres, indexing="ij")
         return self._fourier(torch.stack([x, y], dim=-1)).permute(2, 0, 1)[None]
 
-    def encode_points(self, points: Tensor, is_background: Tensor | None = None) -> Tensor:
-        """Embed points [..., k, 2] as tokens [..., k + 1, C]; the last token is SAM's "not a point".
-
-        They are of the foreground but where bool [..., k] ``is_background`` is True.
-        """
+    def encode_points(self, points: Tensor) -> Tensor:
+        """Embed points [..., k, 2] of the foreground as tokens [..., k + 1, C]; the last token is SAM's "not a point"."""
         prompt = self.net.prompt_encoder
-        label = prompt.point_embed[1].weight[0]
-        if is_background is not None:
-            label = torch.where(is_background[..., None], prompt.point_embed[0].weight[0], label)
-        tokens = self._fourier(points) + label
+        tokens = self._fourier(points) + prompt.point_embed[1].weight[0]
         padding = prompt.not_a_point_embed.weight[0].expand(*tokens.shape[:-2], 1, -1)
         return torch.cat([tokens, padding], dim=-2)
 
@@ -204,9 +196,7 @@ class Sam(nn.Module):
         prompts: Tensor | None = None,
         *,
         is_point: Tensor | None = None,
-        is_background: Tensor | None = None,
         boxes: Boxes | None = None,
-        earlier: Tensor | None = None,
         with_segmentation: bool = False,
         detail: Tensor | None = None,
     ) -> Decoded:
@@ -217,9 +207,7 @@ class Sam(nn.Module):
             points: [P, G, k, 2], (x, y) in [0, 1]; k may be 0 (no prompt).
             prompts: further tokens of each image, [P, F, C], the same for its G point sets.
             is_point: bool [P, G, k], False for padding, which has no influence on any output; None: all are points.
-            is_background: bool [P, G, k], True for background points; None: all are of the foreground.
             boxes: of the point sets; None: there are none.
-            earlier: logits of an earlier mask of each set, [P, G, 4h, 4w], the dense prompt; None: SAM's "no mask".
             with_segmentation: whether the prompted mask is drawn, too: by the first of the tokens that SAM has for several masks.
             detail: [P, G, C / 8 + 1, 4h, 4w], added to the pixels that this mask is drawn with, and the last to its logits.
 
@@ -228,16 +216,12 @@ class Sam(nn.Module):
         """
         decoder = self.net.mask_decoder
         n_prompts, group_size = points.shape[:2]
-        tokens, is_token = self._tokens(points, prompts, is_point, is_background, boxes)
-        prompt = self.net.prompt_encoder
+        tokens, is_token = self._tokens(points, prompts, is_point, boxes)
         positions = self.dense_encoding().expand_as(features)
         positions = positions.repeat_interleave(group_size, 0)
-        if earlier is None:
-            image = features + prompt.no_mask_embed.weight.reshape(1, -1, 1, 1)
-            image = image.repeat_interleave(group_size, 0)
-        else:
-            dense = prompt.mask_embed(earlier.flatten(0, 1)[:, None])  # [P * G, C, h, w]
-            image = features.repeat_interleave(group_size, 0) + dense
+        # The dense prompt is SAM's "no mask".
+        image = features + self.net.prompt_encoder.no_mask_embed.weight.reshape(1, -1, 1, 1)
+        image = image.repeat_interleave(group_size, 0)
         if is_token is None:
             tokens, keys = decoder.transformer(
                 point_embeddings=tokens,
@@ -262,7 +246,6 @@ class Sam(nn.Module):
         points: Tensor,
         prompts: Tensor | None,
         is_point: Tensor | None,
-        is_background: Tensor | None,
         boxes: Boxes | None,
     ) -> tuple[Tensor, Tensor | None]:
         """Return the decoder's tokens [P, G, T, C], and which of them are there, bool [P, G, T]; None: all.
@@ -273,7 +256,7 @@ class Sam(nn.Module):
         decoder = self.net.mask_decoder
         n_prompts, group_size = points.shape[:2]
         outputs = torch.cat([decoder.iou_token.weight, decoder.mask_tokens.weight])
-        encoded = self.encode_points(points, is_background)
+        encoded = self.encode_points(points)
         if is_point is not None:
             is_kept = F.pad(is_point, (0, 1), value=True).unsqueeze(-1)
             encoded = torch.where(
@@ -285,12 +268,11 @@ class Sam(nn.Module):
         if prompts is not None:
             parts.append(prompts.unsqueeze(1).expand(-1, group_size, -1, -1))
         tokens = torch.cat(parts, dim=2)
-        if is_point is None and (boxes is None or is_background is None):
+        if is_point is None:
             return tokens, None  # every point is there, and so is every box around some of them
         is_token = torch.ones(tokens.shape[:3], dtype=torch.bool, device=tokens.device)
         first, k = len(outputs), points.shape[2]
-        if is_point is not None:
-            is_token[:, :, first : first + k] = is_point
+        is_token[:, :, first : first + k] = is_point
         if boxes is not None:
             is_token[:, :, first + k : first + k + 2] = boxes.is_there[..., None]
         return tokens, is_token
@@ -358,8 +340,7 @@ def _sam_config(params: ModelParams, image_size: int) -> SamConfig:
         hidden_size=params.feature_channels,
         image_size=image_size,
         patch_size=params.patch_size,
-        # SAM's 16: of 4, a quarter is one channel, which the LayerNorm makes the same whatever the mask.
-        mask_input_channels=16 if params.mask_prompt else 4,
+        mask_input_channels=4,  # of the mask prompt, which nobody uses: as few as there may be
     )
     decoder = SamMaskDecoderConfig(
         hidden_size=params.feature_channels,

@@ -5,11 +5,9 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from grpo_pipeline.core.training.execution import at_least_float32, exact_region
-from grpo_pipeline.core.types import Rollouts
-from grpo_pipeline.tasks.attention.batch import AttentionContext, Outcomes
+from grpo_pipeline.tasks.attention.batch import Outcomes
 from grpo_pipeline.tasks.attention.clinical import ClinicalPrompt, ClinicalReadOut
 from grpo_pipeline.tasks.attention.model.decoders import (
     GlobalDecoder,
@@ -18,9 +16,8 @@ from grpo_pipeline.tasks.attention.model.decoders import (
     judging_heads,
     learning_heads,
 )
-from grpo_pipeline.tasks.attention.model.point_sets import placed_points
 from grpo_pipeline.tasks.attention.model.policy_head import PolicyNetwork, StopHead
-from grpo_pipeline.tasks.attention.model.sam import Boxes, Decoded, Sam, cell_centres
+from grpo_pipeline.tasks.attention.model.sam import Boxes, Decoded, Sam
 from grpo_pipeline.tasks.attention.model.segmentation import (
     PixelFeatures,
     read_at_points,
@@ -52,10 +49,7 @@ class SetDecoder(nn.Module):
     clinical_read_out: ClinicalReadOut | None
     detail: PixelFeatures | None
     box: Literal["none", "points"]
-    looks_at: Literal["mask", "heatmap"] | None
-    mask_prompt: bool
     reads_mask: Literal["none", "prompted", "seeded"]
-    points_per_look: int
     heatmap_level: float
 
     def decode(
@@ -67,7 +61,6 @@ class SetDecoder(nn.Module):
         clinical: Tensor | None = None,
         *,
         is_point: Tensor | None = None,
-        is_background: Tensor | None = None,
         statistics: Tensor | None = None,
         region: Tensor | None = None,
         folds: Tensor | None = None,
@@ -85,8 +78,6 @@ class SetDecoder(nn.Module):
             bag: [P, 4h, 4w], weights of the heatmap pixels.
             clinical: values [P, F], NaN where unknown; None for a model without clinical prompts.
             is_point: bool [P, G, k], False for padding; None: all are points.
-            is_background: bool [P, G, k], True for points that prompt the mask decoder alone: no class decoder reads them as
-                evidence; None: there are none.
             statistics: of the fields around the cells, for a class decoder that reads them.
             region: of the whole region, for one that reads them.
             folds: int64 [P] of the patients, for one with folds.
@@ -109,7 +100,6 @@ class SetDecoder(nn.Module):
                 points,
                 prompts,
                 is_point=is_point,
-                is_background=is_background,
                 with_segmentation=with_segmentation,
                 detail=detail,
             )
@@ -119,17 +109,16 @@ class SetDecoder(nn.Module):
         if heat is not None:
             of_sets = heat[:, None].expand(-1, points.shape[1], -1, -1)
             decoded = replace(decoded, mask_logits=of_sets)
-        is_evidence = foreground(is_point, is_background)
         said = self._classify(
             images,
             points,
             decoded.token,
             prompts,
-            is_point=is_evidence,
+            is_point=is_point,
             statistics=statistics,
             region=region,
             folds=folds,
-            mask=self.mask_to_read(images, points, is_evidence, decoded.segmentation_logits),
+            mask=self.mask_to_read(images, points, is_point, decoded.segmentation_logits),
         )
         if with_heatmap:
             weight = bag / bag.sum((1, 2), keepdim=True).clamp(min=1e-6)
@@ -146,26 +135,6 @@ class SetDecoder(nn.Module):
             class_scores=said.scores,
         )
 
-    @torch.no_grad()
-    def see(self, context: AttentionContext, placed: Rollouts) -> Tensor:
-        """Return how sure the mask decoder is of each cell with these points, the mean of 2p - 1 over its pixels: [P, G, V].
-
-        It is 0 where the decoder does not know. Detached: the policy's gradient teaches the decoder nothing.
-        """
-        placed, is_background = placed_points(placed, context.cells.shape[1])
-        points = cell_centres(placed.actions, self.sam.grid)
-        decoded = self._decode_mask(
-            context.features,
-            points,
-            self._embed_clinical(context.clinical),
-            is_point=None if self.stop is None else placed.is_valid,
-            is_background=None if self.policy.background is None else is_background,
-            with_segmentation=self.looks_at == "mask",
-            detail=context.detail,
-        )
-        sure = (self._seen(decoded) / 2).tanh()  # 2p - 1
-        return F.adaptive_avg_pool2d(sure, self.sam.grid).flatten(2)
-
     def _decode_mask(
         self,
         features: Tensor,
@@ -173,72 +142,43 @@ class SetDecoder(nn.Module):
         prompts: Tensor | None,
         *,
         is_point: Tensor | None,
-        is_background: Tensor | None,
         with_segmentation: bool,
         detail: Tensor | None,
     ) -> Decoded:
-        """Decode the point sets by SAM; with ``mask_prompt`` look by look, each shown the mask of the one before (no gradient).
+        """Decode the point sets by SAM; to the heatmap come its level and, where pixels have features, their own heat."""
+        decoded = self.sam.decode(
+            features,
+            points,
+            prompts,
+            is_point=is_point,
+            boxes=self._box(points, is_point),
+            with_segmentation=with_segmentation,
+            detail=self._prompted(detail, points, is_point) if with_segmentation else None,
+        )
+        heatmap = decoded.mask_logits + self.heatmap_level
+        if self.detail is None or detail is None:
+            return replace(decoded, mask_logits=heatmap)
+        with exact_region(detail):
+            heat = self.detail.heat(at_least_float32(detail))  # [P, 1, 4h, 4w], for all G sets
+        return replace(decoded, mask_logits=heatmap + heat)
 
-        A look in which a set has no point, because it has stopped or the point is left out, refines the mask all the same.
-        """
-
-        def decode(end: int, earlier: Tensor | None, *, draws: bool) -> Decoded:
-            placed = points[:, :, :end]
-            is_there, is_behind = (
-                x if x is None else x[..., :end] for x in (is_point, is_background)
-            )
-            decoded = self.sam.decode(
-                features,
-                placed,
-                prompts,
-                is_point=is_there,
-                is_background=is_behind,
-                boxes=self._box(placed, is_there, is_behind),
-                earlier=earlier,
-                with_segmentation=draws,
-                detail=self._prompted(detail, placed, is_there, is_behind) if draws else None,
-            )
-            heatmap = decoded.mask_logits + self.heatmap_level
-            if self.detail is None or detail is None:
-                return replace(decoded, mask_logits=heatmap)
-            with exact_region(detail):
-                heat = self.detail.heat(at_least_float32(detail))  # [P, 1, 4h, 4w], for all G sets
-            return replace(decoded, mask_logits=heatmap + heat)
-
-        k, earlier = points.shape[2], None
-        if self.mask_prompt:
-            with torch.no_grad():
-                for end in range(self.points_per_look, k, self.points_per_look):
-                    earlier = self._seen(decode(end, earlier, draws=self.looks_at == "mask"))
-        return decode(k, earlier, draws=with_segmentation)
-
-    def _seen(self, decoded: Decoded) -> Tensor:
-        """Return the logits of the mask that a later look is shown."""
-        drawn = decoded.segmentation_logits
-        return decoded.mask_logits if self.looks_at != "mask" or drawn is None else drawn
-
-    def _box(
-        self, points: Tensor, is_point: Tensor | None, is_background: Tensor | None
-    ) -> Boxes | None:
-        """Return, with ``box: points``, the box around the cells of each set's foreground points; they are as in ``decode``."""
+    def _box(self, points: Tensor, is_point: Tensor | None) -> Boxes | None:
+        """Return, with ``box: points``, the box around the cells of each set's points; they are as in ``decode``."""
         if self.box == "none" or not points.shape[2]:
             return None
-        inside = foreground(is_point, is_background)
-        if inside is None:
-            inside = torch.ones_like(points[..., 0], dtype=torch.bool)
-        return Boxes.around(points, inside, margin=0.5 / self.sam.grid)
+        if is_point is None:
+            is_point = torch.ones_like(points[..., 0], dtype=torch.bool)
+        return Boxes.around(points, is_point, margin=0.5 / self.sam.grid)
 
     def _prompted(
         self,
         detail: Tensor | None,
         points: Tensor,
         is_point: Tensor | None,
-        is_background: Tensor | None,
     ) -> Tensor | None:
-        """Return the pixels that masks are drawn with beside SAM's: told how near the foreground points are."""
+        """Return the pixels that masks are drawn with beside SAM's: told how near the points are."""
         if self.detail is None or detail is None:
             return None
-        is_point = foreground(is_point, is_background)
         with exact_region(detail):
             return self.detail.prompted(at_least_float32(detail), points, is_point)
 
@@ -300,7 +240,7 @@ class SetDecoder(nn.Module):
         Args:
             images: [P, 1, S, S].
             points: [P, G, k, 2], (x, y) in [0, 1].
-            is_point: bool [P, G, k], True for foreground points; None: all are.
+            is_point: bool [P, G, k], False for padding; None: all are points.
             segmentation: logits of the prompted mask [P, G, 4h, 4w], where that is read.
         """
         if self.reads_mask == "none" or not points.shape[2]:
@@ -320,13 +260,3 @@ class SetDecoder(nn.Module):
         with exact_region(values):
             tokens: Tensor = self.clinical(values)
         return tokens
-
-
-def foreground(is_point: Tensor | None, is_background: Tensor | None) -> Tensor | None:
-    """Return which points are there and of the foreground, bool [P, G, k], from those that are there and those of the background.
-
-    None is all of them, and of the background none.
-    """
-    if is_background is None:
-        return is_point
-    return ~is_background if is_point is None else is_point & ~is_background

@@ -41,6 +41,11 @@ class Seq2SeqModel(LanguageModel):
         register()
         model.set_attn_implementation(NAME)
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Come to another process, whose transformers does not know the attention yet."""
+        register()
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+
     def encode(self, ids: Tensor, is_token: Tensor) -> Encoded:
         """Read n texts of each prompt, int64 and bool [P, n, S]; a text that is all padding counts as absent."""
         check_prompts(ids, is_token)

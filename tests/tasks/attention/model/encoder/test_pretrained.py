@@ -209,7 +209,6 @@ def test_the_fingerprint_follows_the_content_and_not_the_place(tmp_path: Path, p
     off = {
         "field_cells",
         "field_mm",
-        "co_occurrence",
         "policy_encoder",
         "heatmap",
         "reads_mask",
