@@ -47,8 +47,9 @@ def comparison_parts(
     spec = find_task(comparison["task"])
     known = comparison["arms"][comparison["control"]]["metrics"]
     suite = spec.build_suite(options).for_names(known)
-    yield from table_parts(tables.arms_table(comparison, suite.metrics, words=spec.words))
-    yield from table_parts(tables.baselines_table(comparison, suite.metrics, words=spec.words))
+    metrics = {name: metric for name, metric in suite.metrics.items() if name in known}
+    yield from table_parts(tables.arms_table(comparison, metrics, words=spec.words))
+    yield from table_parts(tables.baselines_table(comparison, metrics, words=spec.words))
     yield from table_parts(tables.rivals_table(comparison, suite, words=spec.words))
     for sentence in comparison["summary"]:
         yield Text(sentence)
