@@ -88,17 +88,20 @@ def take_pages(env: str) -> None:
             else f"{kind}_{task}"
         )
         take(page.as_uri(), IMAGES / f"{name}.png", WIDE)
-        if name == "answer":
-            take(page.as_uri(), IMAGES / "answer_dark.png", WIDE, is_dark=True)
-            with (
-                tempfile.TemporaryDirectory() as there
-            ):  # a window is never as narrow as a phone: a frame is
-                frame = Path(there) / "phone.html"
-                style = f"border:0;width:{PHONE[0]}px;height:{PHONE[1]}px"
-                frame.write_text(
-                    f'<body style="margin:0"><iframe style="{style}" src="{page.as_uri()}"></iframe>'
-                )
-                take(frame.as_uri(), IMAGES / "answer_phone.png", PHONE)
+        if name in PAGES:
+            take(page.as_uri(), IMAGES / f"{name}_dark.png", WIDE, is_dark=True)
+            take_phone(page, IMAGES / f"{name}_phone.png")
+
+
+def take_phone(page: Path, file: Path) -> None:
+    """Take a picture of a page in a frame: a window is never as narrow as a phone."""
+    with tempfile.TemporaryDirectory() as there:
+        frame = Path(there) / "phone.html"
+        style = f"border:0;width:{PHONE[0]}px;height:{PHONE[1]}px"
+        frame.write_text(
+            f'<body style="margin:0"><iframe style="{style}" src="{page.as_uri()}"></iframe>'
+        )
+        take(frame.as_uri(), file, PHONE)
 
 
 def take_mlflow(env: str) -> None:

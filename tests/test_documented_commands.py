@@ -38,8 +38,8 @@ EXAMPLES = ("digits", "reverse")  # the tasks that docs/adding_a_task.md adds
 REGISTERED = register_pipelines().keys()
 OF_A_TASK = [name.removeprefix("attention") for name in REGISTERED if name.startswith("attention")]
 NAMES = REGISTERED | {example + name for example in EXAMPLES for name in OF_A_TASK}
-# Commands of another environment: a shell in which it is activated, and one of torch alone.
-ELSEWHERE = {"mlflow models serve", "python -m grpo_pipeline.core.self_check"}
+# Commands of another environment: a shell in which it is activated.
+ELSEWHERE = {"mlflow models serve"}
 
 
 class Command(NamedTuple):

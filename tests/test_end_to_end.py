@@ -261,12 +261,14 @@ def test_the_parts_give_what_the_whole_gives(smoke_copy: Path) -> None:
 
 @pytest.mark.slow
 def test_a_pretraining_is_a_stage_that_is_trained_once_and_arms_begin_with_it(smoke_copy: Path) -> None:
-    """It has a child run of its own; a run that goes on trains it no more, and other masks are trained anew."""
-    once = "attention.arms=grpo,attention.pretraining.training.epochs=1"
+    """It has a child run of its own; a run that goes on trains it no more, and other outlines are trained anew."""
+    rates = "attention.training.optimizer.learning_rates.detail=0.01"
+    shown = f"{rates},attention.model.detail_channels=8,attention.supervised_loss.mask_share"
+    once = f"attention.arms=grpo,attention.pretraining.training.epochs=1,{shown}=1.0"
     stage = smoke_copy / f"data/07_model_output/{FOLDER}/pretraining/metric_rows.jsonl"
     header = smoke_copy / f"data/06_models/{FOLDER}/grpo/checkpoint/checkpoint.json"
     written, starts = [], []
-    for params in (once, f"{once},resume=auto", f"{once},attention.pretraining.masking.share=0.3"):
+    for params in (once, f"{once},resume=auto", f"{once},{shown.rpartition(',')[2]}=0.5"):
         done = run(smoke_copy, "--pipelines", "attention_train", "--params", params)
         assert done.returncode == 0, done.stderr
         written.append(stage.read_text())
@@ -277,5 +279,7 @@ def test_a_pretraining_is_a_stage_that_is_trained_once_and_arms_begin_with_it(sm
     assert starts[0] == starts[1] != starts[2]
     named = [entry.info.run_name for entry in runs_of(MlflowClient(f"sqlite:///{smoke_copy / 'mlflow.db'}"))]
     assert named.count("attention.pretraining") == 2  # the second command went on with the run of the first
-    refused = run(smoke_copy, "--params", "attention.pretraining.maskin.share=0.3")
-    assert "attention.pretraining must hold sections of attention, got 'maskin'; did you mean masking?" in refused.stderr
+    refused = run(smoke_copy, "--params", "attention.pretraining.masking.share=0.3")
+    assert (
+        "attention.pretraining must hold sections of attention, got 'masking'; it may have algorithm, training" in refused.stderr
+    )

@@ -12,6 +12,7 @@ import yaml
 from case_folders import FRAMES, write_cases
 from kedro_processes import run
 from PIL import Image
+from told_answers import unmarked
 
 SMALL = (
     "attention.data.image_size=64,attention.model.glimpse_size=16,attention.model.encoder_width=16,attention.model.encoder_heads=2,"
@@ -187,7 +188,7 @@ def test_images_with_several_findings_are_learned_and_scored(project: Path, root
     assert {f"auroc_finding_{name}" for name in names} | {"exact_match", "wrong_findings", "auroc"} <= metrics.keys()
     assert not {"accuracy", "balanced_accuracy", "kappa_quadratic"} & metrics.keys()
     assert 0 <= metrics["wrong_findings"]["value"] <= 4
-    page = (project / "data/08_reporting/attention_mine/report.html").read_text()
+    page = unmarked((project / "data/08_reporting/attention_mine/report.html").read_text())
     assert "AUROC of the finding distortion" in page
     assert "against the other classes" not in page
     [path] = (project / "data/07_model_output/attention_mine/grpo/predictions.csv").glob("*/predictions.csv")

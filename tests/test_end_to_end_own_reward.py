@@ -11,6 +11,7 @@ import pytest
 import yaml
 from flaky_reward import Stopped, stop_and_finish, warm_weights, write_reward
 from kedro_processes import finished_runs, metric_rows, newest, reward_processes, trained_steps
+from told_answers import unmarked
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 DRAWING = {"dialogue": ("reinforce", "grpo"), "molecules": ("grpo", "eager")}  # arms that draw samples, and are paid for them
@@ -72,7 +73,10 @@ def test_a_reward_that_raises_hangs_or_gives_no_number_is_left_out_counted_and_s
         assert (rows["policy/ratio_first"] - 1).abs().max() < (1e-4 if task == "dialogue" else 1e-3)
     assert reward_processes(project) == []
     reports = project / f"data/08_reporting/{task}_smoke"
-    comparison, page = json.loads(newest(reports / "comparison.json").read_text()), (reports / "report.html").read_text()
+    comparison, page = (
+        json.loads(newest(reports / "comparison.json").read_text()),
+        unmarked((reports / "report.html").read_text()),
+    )
     for arm in DRAWING[task]:
         places = comparison["unscored"][arm]["flaky"]
         assert all(0 < places[where]["share"] < 1 and places[where]["count"] >= 1 for where in ("test", "training"))

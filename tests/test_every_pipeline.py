@@ -45,7 +45,7 @@ def test_no_registered_pipeline_is_left_out() -> None:
     first = next(iter(BUILT_IN))
     again = {"__default__": first, **{name: f"{first}_{name}" for name in SHORT}}
     parts = {f"{task}_{part}" for task in BUILT_IN for part in ORDER}
-    assert {"self_check", *BUILT_IN, *parts, *again} == REGISTERED.keys()
+    assert {*BUILT_IN, *parts, *again} == REGISTERED.keys()
     assert [name for name, other in again.items() if REGISTERED[name] is not REGISTERED[other]] == []
     assert {*ORDER} == {*PIPELINES}
     stages = {task: [REGISTERED[f"{task}_{name}"] for name in WHOLE] for task in BUILT_IN}
@@ -89,12 +89,6 @@ def test_a_registered_pipeline_runs(project: Path, task: str, command: str) -> N
 def files_of(project: Path, left: dict[str, str]) -> dict[str, dict[Path, int]]:
     """Return the results of each part, with the times at which they were written."""
     return {part: {path: path.stat().st_mtime_ns for path in project.glob(pattern)} for part, pattern in left.items()}
-
-
-def test_the_self_check_runs(project: Path) -> None:
-    done = run(project, "--pipelines", "self_check")
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert "self-check" in done.stdout
 
 
 EXPORTED = [task for task in BUILT_IN if "load_exported" in (ROOT / f"docs/{task}.md").read_text("utf-8")]

@@ -18,7 +18,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from forked_kedro import kedro_command
+from kedro.pipeline import Pipeline
 from kedro_processes import clean_environ, newest
+from told_answers import unmarked
 
 from grpo_pipeline.pipelines.of_task import task_pipelines
 
@@ -102,7 +104,7 @@ def test_a_new_arm_is_a_section_of_the_parameters(project: Path) -> None:
     assert (list(comparison["arms"]), comparison["control"], comparison["differences"]) == (["plain"], "plain", {})
     said = "supervised, the control, was not trained in this run: nothing says what its reward has added."
     assert comparison["summary"][0] == said
-    assert "supervised</b>, the control, was not trained" in (reports / "report.html").read_text()
+    assert "supervised</b>, the control, was not trained" in unmarked((reports / "report.html").read_text())
     assert "plain" in done.stdout + done.stderr
     rows = [json.loads(line) for line in (project / "data/07_model_output/digits_smoke/plain/metric_rows.jsonl").open()]
     assert max(row["step"] for row in rows) < 20  # its own one epoch
@@ -125,16 +127,16 @@ def test_sequences_with_a_stop_are_taught_by_a_stage_an_exact_kl_and_their_rewar
     run(project, "reverse_gradient_flow,reverse_reward_audit,reverse_predict", "--params", "reverse_folder=mine")
 
 
-def test_a_stage_is_wired_to_the_task_that_it_trains(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_says_which_task_its_preparation_leads_to(monkeypatch: pytest.MonkeyPatch) -> None:
     for folder in EXAMPLES.values():
         monkeypatch.syspath_prepend(str(folder))
-    spec = import_module("digits.spec").SPEC
-    rule = "create_preparation of the task digits must lead to digits.untrained_task with the stages warm_start, got digits.task"
-    with pytest.raises(ValueError, match=rule):
-        task_pipelines(replace(spec, stages=("warm_start",)))
-    spec = import_module("reverse.spec").SPEC
-    with pytest.raises(ValueError, match=r"must lead to reverse\.task with no stage, got reverse\.untrained_task"):
-        task_pipelines(replace(spec, stages=()))
+    spec, wiring = import_module("digits.spec").SPEC, import_module("digits.pipeline")
+    before = wiring.create_preparation()
+    monkeypatch.setattr(wiring, "create_preparation", lambda: Pipeline(before, outputs={"digits.task": "digits.untrained_task"}))
+    rule = "create_preparation of the task digits must lead to digits.task, got digits.data, digits.untrained_task; rename its"
+    for stages in ((), ("warm_start",)):
+        with pytest.raises(ValueError, match=rule):
+            task_pipelines(replace(spec, stages=stages))
 
 
 def test_listing_pipelines_beside_the_examples_imports_no_torch(project: Path) -> None:

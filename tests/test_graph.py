@@ -171,7 +171,7 @@ def test_the_site_has_eight_megabytes_at_most_and_loads_nothing_from_elsewhere(s
     assert not [path.name for path in files if path.suffix in (".map", ".js")]
     assert "//" not in re.sub(r"[\"']\./|<!--.*?-->", "", (site / "index.html").read_text()).replace("</", "")
     pages = {path.name for path in (site / "api" / "pipelines").iterdir()}
-    assert pages >= {"__default__", "dialogue", "molecules", "attention_predict", "self_check"}
+    assert pages >= {"__default__", "dialogue", "molecules", "attention_predict"}
     assert pages.isdisjoint({"attention", "attention_train", "dialogue_step", "compare"})
     told = {path.name for path in (site / "api" / "nodes").iterdir()}
     for path in (site / "api" / "main", *(site / "api" / "pipelines").iterdir()):

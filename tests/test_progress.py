@@ -9,7 +9,7 @@ import time
 import pytest
 
 from grpo_pipeline.runs import progress as module
-from grpo_pipeline.runs.progress import plain_line, progress, say, track
+from grpo_pipeline.runs.progress import Moment, Several, plain_line, progress, say, told_to, track
 
 
 @pytest.fixture
@@ -139,3 +139,63 @@ def test_every_spelling_of_off_mutes(stderr, monkeypatch, word):
     monkeypatch.setenv("GRPO_PROGRESS", "on")
     say("one line")
     assert stderr() == "one line\n"
+
+
+@pytest.fixture
+def lines(stderr, clock, monkeypatch):
+    """Three loops of unlike length, two at a time, told by hand; a call moves the clock and returns the line that is due."""
+    monkeypatch.setattr(module, "PLAIN_INTERVAL_SECONDS", 0.0)
+    several = Several("train", {"a": 100, "b": 100, "c": 300}, at_once=2)
+
+    def tell(name, seconds, done=None, total=None, **values):
+        clock[0] += seconds
+        if done is None:
+            several.end(name)
+        else:
+            several.tell(name, Moment("x", done, total, values))
+        return several.left(), stderr().splitlines()[-1]
+
+    return tell
+
+
+def test_several_loops_are_one_line_and_what_is_left_follows_the_slowest_and_those_that_wait(lines):
+    """a and b begin at 0 s. At 10 s a has done 50 of 100 (20 s in all) and b 20 of 100 (50 s): 70 units took 20 s."""
+    assert lines("a", 0.0, 0, 100) == (None, "train: 0%, 0 s, 0 of 3 done, a 0/100")
+    lines("b", 0.0, 0, 100)
+    lines("a", 10.0, 50, 100)
+    left, line = lines("b", 0.0, 20, 100, reward=0.25)
+    # 10 s of a, 40 s of b, and 300 units of c at 20 s / 70: 85.7 s, which is more than half of all three.
+    assert left == pytest.approx(300 * 20 / 70)
+    assert line == "train: 10%, 10 s, 86 s left, 0 of 3 done, a 50/100, b 20/100 reward=0.25"
+    left, line = lines("a", 10.0)
+    # b was told of last at 10 s, and a has taken 20 s for its 100: 120 units took 30 s.
+    assert left == pytest.approx(300 * 30 / 120)
+    assert line.startswith("train: 21%, 20 s, 75 s left, 1 of 3 done, b 20/100")
+    lines("c", 0.0, 0, 300)
+    left, _ = lines("c", 30.0, 150, 300)
+    assert left == pytest.approx(max(30, 40, (30 + 40) / 2))
+    lines("b", 0.0)
+    assert lines("c", 30.0) == (0.0, "train: 100%, 80 s, 0 s left, 3 of 3 done")
+
+
+def test_what_all_take_together_is_shared_out_to_those_at_once(clock):
+    several = Several("train", {"a": 1, "b": 1, "c": 1, "d": 1}, at_once=2)
+    several.tell("a", Moment("x", 0, 10, {}))
+    clock[0] += 8.0
+    several.tell("a", Moment("x", 10, 10, {}))
+    assert several.left() == pytest.approx(3 * 8 / 2)
+
+
+def test_muted_several_print_nothing_and_a_listener_is_told_instead(stderr, clock, monkeypatch):
+    seen = []
+    with told_to(seen.append), progress(4, "count") as shown:
+        shown.update(1, reward=0.5)
+        clock[0] += 1.0
+        shown.update(2)
+    assert seen == [Moment("count", 0, 4, {}), Moment("count", 3, 4, {"reward": 0.5}), Moment("count", 3, 4, {"reward": 0.5})]
+    assert stderr() == ""
+    monkeypatch.setenv("GRPO_PROGRESS", "off")
+    several = Several("train", {"a": 1}, at_once=1)
+    several.tell("a", seen[1])
+    several.close()
+    assert stderr() == ""

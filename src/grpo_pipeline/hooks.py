@@ -220,7 +220,8 @@ class DataHooks:
 
         section = plain(self._parameters.get(name) or {})  # Kedro may have made models of it
         cluster = str(section.get("evaluation", {}).get("cluster", ""))
-        lines = split_lines(table, task=name, noun=find_task(name).noun, cluster=cluster)
+        spec = find_task(name)
+        lines = split_lines(table, task=name, noun=spec.noun, cluster=cluster, classes=spec.classes)
         say("\n".join(lines))
 
 
@@ -257,7 +258,7 @@ class SummaryHooks:
 
     def __init__(self, mlflow: MlflowHooks) -> None:
         self._mlflow = mlflow
-        self._with_details = False
+        self._parameters: Mapping[str, Any] = {}
         self._comparisons: dict[str, Mapping[str, Any]] = {}
         self._answers: dict[str, Mapping[str, Any]] = {}
         self._audits: dict[str, str] = {}
@@ -267,14 +268,12 @@ class SummaryHooks:
 
     @hook_impl
     def after_catalog_created(self, parameters: Mapping[str, Any]) -> None:
-        """Take note whether every table is wanted."""
-        self._with_details = bool(parameters["parameters"].get("details"))
+        """Keep the parameters."""
+        self._parameters = parameters["parameters"]
 
     @hook_impl
     def after_dataset_saved(self, dataset_name: str, data: Any) -> None:
         """Keep an answer, a comparison, and the tables of the audits, for the end."""
-        if dataset_name == "self_check.table":
-            self._audits["self-check"] = str(data)
         if dataset_name.endswith(".gradient_flow"):
             from grpo_pipeline.tracking.summary import flow_table
 
@@ -293,10 +292,11 @@ class SummaryHooks:
     @hook_impl(trylast=True)
     def after_pipeline_run(self, catalog: DataCatalog) -> None:
         """Print the tables, once."""
+        from grpo_pipeline.pipelines.reporting.page import plain
         from grpo_pipeline.statistics.answer import Answer
         from grpo_pipeline.tracking.summary import (
             answer_parts,
-            comparison_tables,
+            comparison_parts,
             prediction_text,
             reward_audit_text,
         )
@@ -312,9 +312,11 @@ class SummaryHooks:
         for name in dict.fromkeys([*self._comparisons, *self._answers, *self._summaries]):
             answer = self._answers.get(name)
             # A run that ends with the comparison has stated no answer.
-            if self._with_details or answer is None:
+            if self._parameters.get("details") or answer is None:
                 if name in self._comparisons:
-                    for part in comparison_tables(self._comparisons[name]):
+                    section = plain(self._parameters.get(name) or {})
+                    options = section.get("evaluation", {}).get("metric_options", {})
+                    for part in comparison_parts(self._comparisons[name], options):
                         console.print(part)
                 if name in self._summaries:
                     console.print(self._summaries[name], markup=False, soft_wrap=True)

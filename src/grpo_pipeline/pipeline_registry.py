@@ -54,12 +54,7 @@ def register_pipelines() -> dict[str, Pipeline]:
         found |= {name: LazyPipeline(partial(_build, task, name)) for name in names}
     first = next(iter(TASKS))
     short = {name: found[f"{first}_{name}"] for name in SHORT}
-    return {
-        "__default__": found[first],
-        **found,
-        **short,
-        "self_check": LazyPipeline(_build_self_check),
-    }
+    return {"__default__": found[first], **found, **short}
 
 
 def use_arms(parameters: Mapping[str, Any]) -> None:
@@ -93,9 +88,3 @@ def _pipelines(task: str) -> dict[str, Pipeline]:
     from grpo_pipeline.pipelines.of_task import task_pipelines  # imports torch
 
     return task_pipelines(*_chosen.get(task, (find_task(task), None)))
-
-
-def _build_self_check() -> Pipeline:
-    from grpo_pipeline.pipelines.self_check import create_pipeline  # imports torch
-
-    return create_pipeline()

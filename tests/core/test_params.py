@@ -207,29 +207,6 @@ def test_the_control_draws_uniformly():
     assert AlgorithmParams.model_validate(GRPO | {"proposal": None}).proposal == "policy"
 
 
-UNTAUGHT = GRPO | {"supervised_weight": 0.0}
-
-
-@pytest.mark.parametrize(
-    ("values", "change", "named"),
-    [
-        (UNTAUGHT, {"gradient_projection": "conflicting"}, "gradient_projection"),
-        (UNTAUGHT, {"policy_start_step": 1}, "policy_start_step"),
-        (UNTAUGHT, {"uniform_samples": 1}, "uniform_samples"),
-        (CONTROL, {"gradient_projection": "conflicting"}, "gradient_projection"),
-        (CONTROL, {"policy_start_step": 1}, "policy_start_step"),
-        (CONTROL, {"uniform_samples": 1}, "uniform_samples"),
-    ],
-)
-def test_what_needs_both_kinds_of_learning_is_refused_with_one(
-    values: dict[str, Any], change: dict[str, Any], named: str
-) -> None:
-    AlgorithmParams.model_validate(values)
-    AlgorithmParams.model_validate(GRPO | {"supervised_weight": 0.5} | change)
-    with pytest.raises(ValidationError, match=named):
-        AlgorithmParams.model_validate(values | change)
-
-
 @pytest.mark.parametrize(("prefetch", "workers", "is_refused"), [(0, 1, False), (0, 2, True), (2, 2, False), (2, 3, True)])
 def test_no_more_threads_than_batches_ahead_are_asked_for(prefetch: int, workers: int, is_refused: bool) -> None:
     if is_refused:

@@ -69,31 +69,38 @@ class Bench:
         started.wait()
         return started
 
-    def expected(self, task: str, seed: int = 0) -> tuple[Any, list[Place], float]:
+    def expected(self, task: str, seed: int = 0, *, pipeline: str = "") -> tuple[Any, list[Place], float]:
         """Return what an undisturbed run reports, the places in which two of them differ, and the seconds that one takes."""
-        if (task, seed) not in self._expected:
+        key = (pipeline or task, seed)
+        if key not in self._expected:
             found, seconds = [], 0.0
             for _ in range(2):
                 forget_results(self.project)
                 begin = time.monotonic()
-                done = self.run("--pipelines", task, "--params", f"seed={seed}")
+                done = self.run("--pipelines", pipeline or task, "--params", f"seed={seed}")
                 seconds = time.monotonic() - begin
                 if done.code != 0:
                     raise RuntimeError(f"an undisturbed run of {task} must end well, got {done.code}: {done.said[-2000:]}")
                 found.append(results(self.project, task))
             volatile = differences(*found)
-            if moved := [place for place in volatile if place[0] not in ("comparison", "mlflow")]:
+            if moved := [place for place in volatile if place[0] not in ("comparison", "grid", "mlflow")]:
                 raise RuntimeError(f"two undisturbed runs of {task} must agree, got differences in {moved[:5]}")
-            self._expected[task, seed] = without(found[0], volatile), volatile, seconds
-        return self._expected[task, seed]
+            self._expected[key] = without(found[0], volatile), volatile, seconds
+        return self._expected[key]
 
-    def judge(self, fault: str, case: str, done: Started, task: str, *, seed: int = 0, project: Path | None = None) -> Outcome:
+    def use(self, executor: str) -> None:
+        """Let runs train one after the other (``serial``) or at once (``processes``)."""
+        (self.project / "conf/smoke/parameters/run.yml").write_text(f"executor: {{kind: {executor}}}\n", encoding="utf-8")
+
+    def judge(
+        self, fault: str, case: str, done: Started, task: str, *, seed: int = 0, project: Path | None = None, pipeline: str = ""
+    ) -> Outcome:
         """Compare the results of a run that was to end well with those of an undisturbed one."""
         if done.has_traceback:
             return Outcome(fault, case, "traceback", done.said[-1500:])
         if done.code != 0:
             return Outcome(fault, case, "no clear end", f"exit {done.code}: {done.said[-500:]}")
-        expected, volatile, _ = self.expected(task, seed)
+        expected, volatile, _ = self.expected(task, seed, pipeline=pipeline)
         found = without(results(project or self.project, task), volatile)
         places = differences(expected, found)
         told = ", ".join(".".join(map(str, place)) for place in places[:4])
@@ -113,26 +120,41 @@ def judge_refusal(fault: str, case: str, done: Started, *, before: dict[str, str
 
 
 def killed_runs(bench: Bench) -> Iterator[Outcome]:
-    """Kill a run at a random moment, alone or with all that it started, and let another go on with it."""
-    fault = "SIGKILL at a random moment, then resume"
-    for number in range(bench.kills):
+    """Kill a run at a random moment, alone or with all that it started, and let another go on with it.
+
+    Every other one trains its arms at once, and is to end as those that train one after the other.
+    """
+    yield from _killed(bench, "SIGKILL at a random moment, then resume", bench.kills, suffix="", again=RESUME)
+
+
+def killed_grids(bench: Bench) -> Iterator[Outcome]:
+    """Kill a comparison at a random moment, and run the same command again."""
+    yield from _killed(bench, "SIGKILL of a comparison, then the same command", bench.kills // 5, suffix="_compare", again=())
+
+
+def _killed(bench: Bench, fault: str, kills: int, *, suffix: str, again: tuple[str, ...]) -> Iterator[Outcome]:
+    for number in range(kills):
         task = bench.tasks[number % len(bench.tasks)]
-        seconds = bench.expected(task)[2]
+        pipeline, executor = task + suffix, ("serial", "processes")[number // len(bench.tasks) % 2]
+        bench.use("serial")
+        seconds = bench.expected(task, pipeline=pipeline)[2]
+        bench.use(executor)
         killed = None
         while killed is None or killed.code == 0:  # it ended before its moment: nothing was killed, and it does not count
             forget_results(bench.project)
             moment, whole_group = bench.random.uniform(0.02, 1.0) * seconds, bench.random.random() < 0.5
-            killed = bench.start(bench.project, "--pipelines", task)
+            killed = bench.start(bench.project, "--pipelines", pipeline)
             if killed.wait(moment) is None:
                 killed.kill(whole_group=whole_group)
-        done = bench.run("--pipelines", task, *RESUME)
-        case = f"{task}, {moment:.1f} of {seconds:.1f} s, {'with' if whole_group else 'without'} its processes"
+        done = bench.run("--pipelines", pipeline, *again)
+        case = f"{pipeline}, {executor}, {moment:.1f} of {seconds:.1f} s, {'with' if whole_group else 'without'} its processes"
         if killed.code != -signal.SIGKILL:
             yield Outcome(fault, case, "no clear end", f"exit {killed.code} before it was killed: {killed.said[-500:]}")
             continue
-        yield bench.judge(fault, case, done, task)
+        yield bench.judge(fault, case, done, task, pipeline=pipeline)
         if left := [path.name for path in bench.project.glob("**/*.partial*")]:
             yield Outcome(LEFT_BEHIND, case, "no clear end", ", ".join(left[:4]))
+    bench.use("serial")
 
 
 def two_at_once(bench: Bench) -> Iterator[Outcome]:

@@ -25,10 +25,12 @@ from projects import ROOT, TASKS, preload, start_fork, start_process
 DOCUMENT, RECORD = ROOT / "docs/reliability.md", ROOT / "docs/reliability.json"
 HOW = """An undisturbed run is made twice per task and seed; places of the comparison in which these two differ (ids, times)
 are left out, and nothing else may differ. A run is killed at a moment drawn uniformly over the time of an undisturbed one, in
-half of the cases together with the processes it started. Disks are file systems in memory, which takes an administrator's rights.
+half of the cases together with the processes it started; in half of the cases it trains its arms, or trials, in processes.
+Disks are file systems in memory, which takes an administrator's rights.
 """
 FAULTS: dict[str, Callable[[disturbed.Bench], Iterator[Outcome]]] = {
     "kills": disturbed.killed_runs,
+    "grids": disturbed.killed_grids,
     "two": disturbed.two_at_once,
     "clock": disturbed.clock_in_the_future,
     "checkpoints": disturbed.edited_checkpoints,
@@ -78,7 +80,7 @@ def _commit() -> str:
 def remember(outcomes: Sequence[Outcome], options: argparse.Namespace, commit: str) -> dict[str, Any]:
     """Put the counts of these faults beside those of others that were measured before, and return all."""
     found = json.loads(RECORD.read_text(encoding="utf-8")) if RECORD.is_file() else {}
-    if "kills" in options.only:
+    if {"kills", "grids"} & {*options.only}:
         found.pop(disturbed.LEFT_BEHIND, None)  # counted where it is seen alone
     for fault, counts in count(outcomes).items():
         wrong = [f"{one.case}: {one.verdict}" for one in outcomes if one.fault == fault and not one.is_good]
@@ -112,7 +114,8 @@ def document(found: Mapping[str, Any]) -> str:
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Disturb runs in many ways, and count how they end.")
-    parser.add_argument("--kills", type=int, default=100, help="runs that are killed and resumed (100)")
+    killed = "runs that are killed and resumed (100); a fifth as many comparisons"
+    parser.add_argument("--kills", type=int, default=100, help=killed)
     parser.add_argument("--bad-inputs", type=int, default=200, help="wrong parameters (200)")
     parser.add_argument("--seed", type=int, default=0, help="of the moments and places (0)")
     parser.add_argument("--only", nargs="+", choices=FAULTS, default=list(FAULTS), help="faults to try; default: all")

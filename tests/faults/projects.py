@@ -181,6 +181,10 @@ def results(project: Path, task: str) -> dict[str, Any]:
         found[f"{file.parent.name}/metric_rows"] = [
             {key: value for key, value in row.items() if key not in OF_THE_MACHINE} for row in rows
         ]
+    for file in sorted(project.glob(f"data/07_model_output/{task}_smoke/compare/trials/*/predictions.csv")):
+        found[f"{file.parent.name}/predictions"] = digest(file)
+    grid = project / f"data/08_reporting/{task}_smoke/compare/result.json"
+    found["grid"] = json.loads(grid.read_text()) if grid.is_file() else None
     comparisons = project / f"data/08_reporting/{task}_smoke/comparison.json"
     file = _latest(comparisons / version / "comparison.json" for version in _names(comparisons))
     found["comparison"] = None if file is None else json.loads(file.read_text())

@@ -103,6 +103,8 @@ def write_results(project: Path, seed: int) -> None:
         data / f"06_models/{TASK}_smoke/grpo/model/{version}/model/model.safetensors": f"weights {seed}",
         arm / f"predictions.csv/{version}/predictions.csv": f"a,b\n1,{seed}\n",
         arm / "metric_rows.jsonl": json.dumps({"step": 0, "reward": seed / 7, "step_seconds": random.random()}) + "\n",
+        data / f"07_model_output/{TASK}_smoke/compare/trials/grpo.seed0/predictions.csv": f"a,b\n1,{seed}\n",
+        data / f"08_reporting/{TASK}_smoke/compare/result.json": json.dumps({"auroc": seed / 7}),
         data / f"08_reporting/{TASK}_smoke/comparison.json/{version}/comparison.json": json.dumps({"auroc": seed / 7}),
     }
     for path, content in contents.items():
@@ -194,6 +196,22 @@ ENDS: dict[str, tuple[Script, set[str]]] = {
 @pytest.mark.parametrize(("script", "expected"), ENDS.values(), ids=ENDS)
 def test_each_end_of_a_killed_run_is_told(tmp_path: Path, script: Script, expected: set[str]) -> None:
     assert verdicts(disturbed.killed_runs(bench_of(tmp_path, script))) == expected
+
+
+GRID_ENDS: dict[str, tuple[Script, set[str]]] = {
+    "as undisturbed": (Script(), {"identical"}),
+    "another trial": (Script(edit("data/**/trials/*/predictions.csv")), {"silent difference"}),
+    "a trial less": (Script(remove("data/**/trials/*/predictions.csv")), {"silent difference"}),
+    "another result": (Script(edit("data/**/compare/result.json", '{"auroc": 0.5}')), {"silent difference"}),
+}
+
+
+@pytest.mark.parametrize(("script", "expected"), GRID_ENDS.values(), ids=GRID_ENDS)
+def test_each_end_of_a_killed_comparison_is_told(tmp_path: Path, script: Script, expected: set[str]) -> None:
+    """Undisturbed ones are made twice; the third is killed, and the fourth goes on with it, without a word of its own."""
+    script.is_disturbed = lambda args: len(script.started) == 4
+    assert verdicts(disturbed.killed_grids(bench_of(tmp_path, script, kills=5))) == expected
+    assert {args[1] for args in script.started} == {f"{TASK}_compare"}
 
 
 REFUSALS: dict[str, tuple[Script, str]] = {

@@ -77,7 +77,7 @@ def test_what_is_no_arm_is_refused() -> None:
         ({"own": {"base": "gone"}}, "attention.own.base must be another arm, got 'gone'; name one of supervised, grpo"),
         ({"a": {"base": "b"}, "b": {"base": "a"}}, "attention.b.base must be another arm, got 'a'"),
         ({"arms": ["own"], "own": {"base": "grpo", "trainin": {}}}, "of attention, got 'trainin'; did you mean training"),
-        ({"pretraining": {"maskin": {}}}, "attention.pretraining must hold sections .*, got 'maskin'; did you mean masking"),
+        ({"pretraining": {"trainin": {}}}, "attention.pretraining must hold sections .*, got 'trainin'; did you mean training"),
     ):
         with pytest.raises(ValueError, match=text):
             with_arms(described(**changes))
@@ -97,30 +97,22 @@ def test_pipelines_and_types_are_those_of_the_arms() -> None:
 
 
 def test_an_optional_stage_is_wired_where_the_parameters_have_it_and_says_only_what_differs() -> None:
-    section = described(pretraining={"training": {"epochs": 3}, "masking": {"block": 1}}, augmentation=None)["attention"]
+    section = described(pretraining={"training": {"epochs": 3}})["attention"]
     whole = with_arms({"attention": section})["attention"]
     assert whole["pretraining"] == {
         "algorithm": whole["supervised"]["algorithm"] | {"proposal": "none"},
         "training": whole["training"] | {"epochs": 3},
-        "masking": {"block": 1},
-        "target": {},
-        "augmentation": None,
     }
     assert with_arms({"attention": whole})["attention"] == whole
     assert "pretraining" not in described_arms("attention", whole)
     off, null, on = (SPEC.with_stages_of(given) for given in ({}, {"pretraining": None}, whole))
     assert off == null == SPEC
     assert (off.stages, on.stages) == ((), ("pretraining",))
-    assert sections(on).keys() - sections(off).keys() == {
-        f"pretraining.{name}" for name in ("algorithm", "training", "masking", "target", "augmentation")
-    }
+    assert sections(on).keys() - sections(off).keys() == {"pretraining.algorithm", "pretraining.training"}
     with warnings.catch_warnings(action="error"):
         plain, staged = (task_pipelines(spec)["attention"] for spec in (off, on))
     assert not [name for name in plain.datasets() if "pretraining" in name or "untrained" in name]
     assert {"attention.untrained_task", "attention.pretraining.model", "attention.task"} <= staged.all_outputs()
-    # A frozen encoder is asked for its features when it has been pretrained.
-    names = [node.name.rpartition(".")[2] for node in staged.nodes]
-    assert names.index("begin_with_pretraining") < names.index("encode_examples")
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -133,18 +125,8 @@ def test_kedro_has_nothing_to_warn_of(monkeypatch: pytest.MonkeyPatch, task: str
 
 def test_a_task_wires_its_nodes_in_its_namespace() -> None:
     stray = Pipeline([Node(len, "attention_a", "attention_b", name="stray")])
-    wiring = SimpleNamespace(create_pipeline=lambda: stray, create_preparation=lambda: Pipeline([]))
+    made = Pipeline([Node(len, "attention_b", "attention.task", name="made", namespace="attention.data")])
+    wiring = SimpleNamespace(create_pipeline=lambda: stray, create_preparation=lambda: made)
     message = 'node stray must be in a namespace of task attention, got None; give it namespace="attention.data"'
     with pytest.raises(ValueError, match=message):
-        task_pipelines(SimpleNamespace(name="attention", stages=(), optional_stages={}, wiring=lambda: wiring), {"grpo": ()})
-
-
-def test_an_optional_stage_has_what_it_does_not_say_from_the_arms() -> None:
-    shared = {"horizontal_flip": 0.5, "gain": 0.1}
-    given = described(pretraining={"augmentation": {"gain": 0.0}}, augmentation=shared)
-    assert with_arms(given)["attention"]["pretraining"]["augmentation"] == {"horizontal_flip": 0.5, "gain": 0.0}
-    given = described(pretraining={"training": {"epochs": 2}}, augmentation=shared)
-    assert with_arms(given)["attention"]["pretraining"]["augmentation"] == shared
-    assert with_arms(given)["attention"]["pretraining"]["masking"] == {}
-    given = described(pretraining={"augmentation": None}, augmentation=shared)
-    assert with_arms(given)["attention"]["pretraining"]["augmentation"] is None
+        task_pipelines(SimpleNamespace(name="attention", stages=(), wiring=lambda: wiring), {"grpo": ()})

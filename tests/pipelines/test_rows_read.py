@@ -160,7 +160,7 @@ def test_each_phase_reads_the_rows_that_it_may(name: str) -> None:
     assert found.metrics.loc[found.metrics["split"] == VAL, "step"].tolist() == [1, 3]
     assert {method for method, *_ in found.notes["train"]} == {"make_batch", "validate", "training_frame"}
     frames = given(found.notes["train"], "training_frame")
-    assert len(frames) == 3  # at the start, after each epoch
+    assert len(frames) == 5  # at the start, after each of 4 steps
     assert all(rows == frames[0] and set(rows) <= set(val) for rows in frames)
     assert given(found.notes["calibrate"], "calibrate") == [val]
     assert read(found.notes["calibrate"]) == val

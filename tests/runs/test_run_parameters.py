@@ -100,7 +100,6 @@ ALL = ("attention", "dialogue", "molecules")
         (["dialogue"], ("dialogue",)),
         (["compare"], ("attention",)),
         (["dialogue_compare", "gradient_flow"], ("attention", "dialogue")),
-        (["self_check"], ()),
         (["attentions"], ()),
     ],
 )
@@ -135,7 +134,7 @@ def test_each_check_of_parameters_is_asked(smoke: tuple[Any, dict[str, Any]], ch
     found, given = smoke
     merged = {name: given[name] | changed[name] if isinstance(given.get(name), dict) else changed[name] for name in changed}
     with pytest.raises(ValueError, match=said):
-        check_parameters(given | merged, found, ["self_check"])
+        check_parameters(given | merged, found, ["attentions"])
 
 
 def test_values_of_the_tasks_that_are_run_are_checked_all_at_once(smoke: tuple[Any, dict[str, Any]]) -> None:

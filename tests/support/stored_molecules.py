@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import tiny_chemist
 from kedro.framework.session import KedroSession
 from kedro.framework.startup import bootstrap_project
 from kedro.io import DataCatalog
@@ -27,6 +28,7 @@ def leave_results(project: Path, *, catalog: DataCatalog | None = None) -> dict[
     catalog.save("molecules.reward_audit", document := audit_document())
     catalog.save("molecules.reward_audit_figure", reward_figure(document))
     catalog.save("molecules.data_report", {"rows": {"read": 48}})
+    catalog.save("molecules.examples", tiny_chemist.make_examples())
     catalog.save("molecules.quarantine", pd.DataFrame({"row": [3], "name": ["x"], "text": ["C(C"], "reason": ["no SMILES"]}))
     return compare_arms(evaluation_params(), "abc", **all_arms())
 

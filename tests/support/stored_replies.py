@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import tiny_talk
 from kedro.framework.session import KedroSession
 from kedro.framework.startup import bootstrap_project
 from tiny_audit import audit_document
@@ -35,6 +36,7 @@ def leave_results(project: Path) -> dict[str, Any]:
     catalog.save("dialogue.reward_audit_figure", reward_figure(document))
     for name in ("data_report", "token_report", "retrieval_report"):
         catalog.save(f"dialogue.{name}", {"rows": {"read": 48}})
+    catalog.save("dialogue.examples", tiny_talk.make_examples())
     catalog.save("dialogue.quarantine", pd.DataFrame({"row": [3], "example_id": ["x"], "file": ["f"], "reason": ["blank"]}))
     return comparison
 

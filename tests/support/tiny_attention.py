@@ -16,7 +16,7 @@ from grpo_pipeline.core.storage.weights import save_weights
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.pipelines.step import collect
-from grpo_pipeline.pipelines.step.collect import Experience, Resampled, UniformSamples
+from grpo_pipeline.pipelines.step.collect import Experience, Resampled
 from grpo_pipeline.pipelines.training.nodes import build_state, export_model
 from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionData
 from grpo_pipeline.tasks.attention.build import build_task
@@ -123,8 +123,7 @@ def gather(
     """Run the collect half of a step on a batch; what was drawn may be changed before it is judged."""
     context, replicated = collect.encode_batch(task, state, batch), collect.replicate_batch(training, task, batch)
     drawn, temperature = collect.sample_rollouts(algorithm, training, task, state, context)
-    uniform = collect.sample_uniformly(algorithm, task, state, context, batch)
-    return judge(task, algorithm, state, replicated, context, change(drawn), temperature, uniform=uniform)
+    return judge(task, algorithm, state, replicated, context, change(drawn), temperature)
 
 
 def judge(
@@ -135,8 +134,6 @@ def judge(
     context: Any,
     rollouts: Rollouts,
     temperature: float,
-    *,
-    uniform: UniformSamples = UniformSamples(),  # noqa: B008  (frozen)
 ) -> Experience:
     """Turn given rollouts into experience: decode, reward, compare."""
     outcomes = collect.decode_rollouts(task, state, context, rollouts, replicated)
@@ -149,7 +146,7 @@ def judge(
     advantages = collect.compute_advantages(algorithm, task, replicated, rewards, baseline, importance)
     return collect.collect_experience(
         replicated, context, rollouts, temperature, outcomes, rewards, advantages, reference, baseline,
-        Resampled(rollouts, {}), importance, uniform,
+        Resampled(rollouts, {}), importance,
     )  # fmt: skip
 
 

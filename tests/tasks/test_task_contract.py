@@ -220,8 +220,6 @@ def test_scores_are_those_of_the_sampler_prompt_by_prompt_and_their_entropy_is_t
 def test_micro_batches_give_the_step_of_the_whole_batch(case: Case):
     """Of three and one prompt of unlike sizes, with every term of the loss; plain steps: Adam divides rounding by itself."""
     task, data, terms = case.task(), case.data(), {"supervised_weight": 0.5, "kl_weight": attention.constant(0.7)}
-    if case.proposes_uniform:
-        terms |= {"uniform_samples": 1}
     algorithm, rows, found = case.algorithm(update_epochs=1, **terms), task.rows(data, "train")[[0, 4, 5, 6]], []
     for size in (None, 3):
         state = case.state(**terms)
@@ -235,38 +233,6 @@ def test_micro_batches_give_the_step_of_the_whole_batch(case: Case):
         assert metrics[name] == pytest.approx(expected[name], rel=1e-4), name
     for name, weight in weights.items():
         torch.testing.assert_close(weight, whole[name], atol=5e-6, rtol=1e-4, msg=name)
-
-
-def test_uniform_samples_teach_the_supervised_loss_and_nothing_else(case: Case):
-    """Beside the policy's samples: the loss is that of one larger group, and all that the policy learns from stays as it is."""
-    task, state, training = case.task(), case.state(), case.training()
-    algorithm = case.algorithm(uniform_samples=2)
-    if not case.proposes_uniform:
-        with pytest.raises(ValueError, match="uniform_samples must be 0"):
-            task.check_algorithm(algorithm)
-        return
-    task.check_algorithm(algorithm)
-    plain, experience = (attention.gather(a, training, task, state, case.batch()) for a in (case.algorithm(), algorithm))
-    terms, expected = (update.policy_terms(algorithm, training, task, state, e, 0)[0] for e in (experience, plain))
-    assert {name: float(term) for name, term in terms.items()} == {name: float(term) for name, term in expected.items()}
-    assert torch.equal(experience.rewards.total, plain.rewards.total)
-    assert torch.equal(experience.advantages.values, plain.advantages.values)
-
-    uniform = experience.uniform.rollouts
-    assert uniform.actions.shape[:2] == (4, 2)
-    both = {name: torch.cat([a, vars(uniform)[name]], 1) for name, a in vars(experience.rollouts).items()}
-    joined, replicated = replace(uniform, **both), task.replicate(case.batch(), GROUP + 2)
-    outcomes = task.decode(state.policy, experience.context, joined, replicated)
-    expected = task.supervised_loss(state.policy, experience.context, replicated, outcomes)
-    found = update.supervised_term(task, state, experience, 0)["supervised"]
-    torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-6)
-    assert abs(float(found - update.supervised_term(task, state, plain, 0)["supervised"])) > 1e-5
-    # The next step draws others, whatever the policy.
-    later = attention.gather(algorithm, training, task, replace(state, step=state.step + 1), case.batch())
-    assert not torch.equal(later.uniform.rollouts.actions, uniform.actions)
-    attention.shake(state.policy, seed=7)
-    again = attention.gather(algorithm, training, task, state, case.batch())
-    assert torch.equal(again.uniform.rollouts.actions, uniform.actions)
 
 
 def test_experience_is_detached_teaches_what_it_may_in_any_order_and_is_replayed(case: Case):

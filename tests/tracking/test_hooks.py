@@ -168,7 +168,7 @@ def test_the_end_is_a_table_and_the_places_to_look(finished):
 
 def test_some_pipelines_are_not_tracked(make_tiny):
     tiny = make_tiny()
-    done = tiny.run(pipelines="self_check")
+    done = tiny.run(pipelines="attention_data")
     assert (done.returncode, done.stderr) == (0, "")
     assert not (tiny.path / "mlflow.db").exists()
 

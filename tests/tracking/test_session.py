@@ -146,7 +146,7 @@ def test_ctrl_c_in_a_notebook_stays_a_keyboard_interrupt(tiny):
         (["molecules", "attention"], [["attention"], ["molecules"]]),
         (["attention_data", "dialogue", "compare"], [["attention_data", "compare"], ["dialogue"]]),
         (["attention_data", "attention_train"], [["attention_data", "attention_train"]]),
-        (["dialogue", "self_check", "attention"], [["dialogue", "self_check", "attention"]]),
+        (["dialogue", "digits", "attention"], [["dialogue", "digits", "attention"]]),
         (["dialogue", "atention"], [["dialogue", "atention"]]),
         (["dialogue", "__default__"], [["dialogue", "__default__"]]),
         ([], [[]]),

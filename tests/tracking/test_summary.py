@@ -5,9 +5,9 @@ import re
 import pandas as pd
 import pytest
 from rich.console import Console
-from rich.table import Table
 
-from grpo_pipeline.tracking.summary import cell_text, comparison_tables, flow_table, places, prediction_text
+from grpo_pipeline.pipelines.reporting.tables import Cell, Table
+from grpo_pipeline.tracking.summary import cell_text, flow_table, places, prediction_text, table_parts
 
 
 @pytest.mark.parametrize(
@@ -27,98 +27,44 @@ def test_cells(entry, sign, with_interval, text):
     assert cell_text(entry, sign=sign, with_interval=with_interval) == text
 
 
-def metric(value):
-    return {"auroc": {"value": value, "ci95": [value - 0.25, value + 0.25]}}
-
-
-COMPARISON = {
-    "task": "attention",
-    "control": "supervised",
-    "split": "test",
-    "n": {"examples": 240, "clusters": 40, "cluster": "patient_id"},
-    "arms": {"supervised": {"metrics": metric(0.75)}, "grpo": {"metrics": metric(0.5)}},
-    "differences": {"grpo": metric(-0.25)},
-    "baseline_arm": "grpo",
-    "baselines": {"uniform": {"metrics": metric(0.5)}, "oracle": {"metrics": metric(0.875)}},
-    "summary": ["No difference was shown."],
-}
-
-
-def shown(comparison, width=130):
+def shown(table, width=120):
     console = Console(width=width, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
-    for part in comparison_tables(comparison):
+    for part in table_parts(table):
         console.print(part)
     return console.export_text()
 
 
-def test_a_negative_result_stands_like_any_other():
-    text = shown(COMPARISON)
-    assert text.startswith("attention, test split, 240 examples, 40 clusters by patient_id: value [95% interval]")
-    assert "-0.250 [-0.500, +0.000]" in text
-    assert text.rstrip().endswith("No difference was shown.")
-
-
-def test_columns_name_the_control_and_the_differences():
-    tables = [part for part in comparison_tables(COMPARISON) if isinstance(part, Table)]
-    assert [[column.header for column in table.columns] for table in tables] == [
-        ["metric", "supervised (control)", "grpo", "grpo - supervised"],
-        ["rule", "auroc"],
+def test_a_table_of_the_page_keeps_caption_heads_intervals_and_marks_no_markup():
+    rows = [[Cell("Loss [b] ↓"), Cell("0.250", note="[0.125, 0.500]"), Cell("-0.125", note="[-0.500, +0.250]", tone="worse")]]
+    lines = shown(Table("What [i]arms[/i] did", ["metric", "grpo", "grpo − control"], rows)).splitlines()
+    assert lines[1] == "What [i]arms[/i] did"
+    assert [part.strip() for part in re.split("  +", lines[2].strip())] == ["metric", "grpo", "grpo − control"]
+    assert [part.strip() for part in re.split("  +", lines[4].strip())] == [
+        "Loss [b] ↓",
+        "0.250 [0.125, 0.500]",
+        "-0.125 [-0.500, +0.250]",
     ]
+    assert len(lines) == 5
 
 
-UNDEFINED = {"value": None, "ci95": None, "reason": "undefined: the split holds one class"}
+def test_columns_that_do_not_fit_follow_below_beside_the_same_rows():
+    values = [Cell(f"-0.67{place}", note="[-0.689, -0.663]") for place in range(5)]
+    text = shown(Table("Many", ["metric", "a", "b", "a", "c", "d"], [[Cell("Perplexity of the references ↓"), *values]]))
+    rows = [line for line in text.splitlines() if line.startswith("Perplexity of the references ↓")]
+    assert [re.findall(r"-0.67\d", row) for row in rows] == [["-0.670", "-0.671", "-0.672"], ["-0.673", "-0.674"]]
+    assert max(map(len, text.splitlines())) <= 120
 
 
-def test_a_metric_that_is_undefined_everywhere_has_a_line_instead_of_a_row():
-    nothing = {"auroc": UNDEFINED}
-    scores = {"supervised": {"metrics": nothing | {"brier": {"value": 0.25, "ci95": None}}}, "grpo": {"metrics": nothing}}
-    text = shown({**COMPARISON, "arms": scores, "differences": {"grpo": nothing}, "baselines": {}})
-    assert "- auroc: undefined: the split holds one class\n" in text
-    assert text.count("auroc") == text.count("undefined") == 1
+UNDEFINED, FEW = Cell("undefined", note="one class only"), Cell("0.500", note="no interval: 4 clusters, fewer than 10")
 
 
-def test_an_undefined_cell_is_a_dash():
-    baselines = {"uniform": {"metrics": metric(0.5)}, "none": {"metrics": {"auroc": UNDEFINED}}}
-    text = shown({**COMPARISON, "baselines": baselines})
-    assert re.search(r"^uniform +0.500 *$", text, re.MULTILINE)
-    assert re.search(r"^none +- *$", text, re.MULTILINE)
-
-
-def test_of_the_baselines_the_headline_is_shown_else_every_metric_whatever_its_name():
-    scores = metric(0.5) | {"bycatch": {"value": 0.125, "ci95": None}, "reward": {"value": -0.75, "ci95": None}}
-    text = shown({**COMPARISON, "baselines": {"uniform": {"metrics": scores}}})
-    assert text.partition("Other rules")[2].split()[5:9] == ["rule", "auroc", "bycatch", "reward"]
-    own = {"uniform": {"bycatch": {"value": 0.25, "ci95": [-0.125, 0.5]}, "reward": {"value": None, "ci95": None}}}
-    own |= {"blobs": {"bycatch": {"value": None, "ci95": None}, "reward": {"value": None, "ci95": None}}}
-    verdicts = {rule: {"bycatch": told, "reward": told} for rule, told in (("uniform", "no difference shown"), ("blobs", ""))}
-    chosen = {"headline": ["bycatch"], "baselines": {"uniform": {"metrics": scores}}}
-    beside = {"own_minus_arms": {"supervised": own["uniform"]}, "arm_verdicts": {"supervised": verdicts["uniform"]}}
-    found = {**COMPARISON, **chosen, **beside, "own_minus_baseline": own, "verdicts": verdicts}
-    text = shown(found, width=120).partition("Other rules")[2]
-    assert re.search(r"^rule +bycatch *$", text, re.MULTILINE)
-    assert re.search(r"^arm or rule +grpo - this, bycatch +is it better\? *$", text, re.MULTILINE)  # and no column of the reward
-    assert re.search(r"^arm supervised +\+0.250 \[-0.125, \+0.500\] +not shown *$", text, re.MULTILINE)
-    assert re.search(r"^uniform +\+0.250 \[-0.125, \+0.500\] +not shown *$", text, re.MULTILINE)
-    assert re.search(r"^blobs +- *$", text, re.MULTILINE)
-
-
-def test_what_is_the_same_everywhere_has_a_line_instead_of_a_row():
-    same, other = ({"value": value, "ci95": [value - 1e-13, value + 1e-13]} for value in (3.0, 2.0))  # as means are rounded
-    zero, wide = {"value": 0.0, "ci95": [0.0, 0.0]}, {"value": 3.0, "ci95": [3.0, 4.0]}
-    for ours, theirs, gap, is_shown in ((same, same, zero, False), (other, same, other, True), (wide, same, zero, True)):
-        arms = {"supervised": {"metrics": {"points": theirs}}, "grpo": {"metrics": {"points": ours}}}
-        text = shown({**COMPARISON, "arms": arms, "differences": {"grpo": {"points": gap}}, "baselines": {}})
-        assert bool(re.search("^points", text, re.MULTILINE)) == is_shown
-        assert ("- the same in every arm and example: points 3.000\n" in text) != is_shown
-
-
-def test_with_more_arms_the_differences_are_a_table_of_their_own():
-    scores = {name: {"value": -0.678, "ci95": [-0.689, -0.663]} for name in ("perplexity", "reward_rouge_l")}
-    arms = ("supervised", "reinforce", "grpo")
-    many = {"arms": {arm: {"metrics": scores} for arm in arms}, "differences": dict.fromkeys(arms[1:], scores), "baselines": {}}
-    text = shown({**COMPARISON, **many}, width=120)
-    assert "…" not in text
-    assert [line.count("[-0.689, -0.663]") for line in text.splitlines() if "reward_rouge_l" in line] == [3, 2]
+def test_empty_cells_are_dashes_and_why_stands_once_below_with_the_rows():
+    # What a rule does stands beside its name on the page, and is no reason.
+    rows = [[Cell("uniform", note="drawn uniformly"), FEW, FEW], [Cell("none"), UNDEFINED, FEW], [Cell("start"), UNDEFINED, FEW]]
+    text = shown(Table("Rules", ["", "AUROC", "Brier"], rows))
+    assert re.search(r"^none +- +0.500 *$", text, re.MULTILINE)
+    assert text.splitlines()[-2:] == ["- every row: no interval: 4 clusters, fewer than 10", "- none, start: one class only"]
+    assert "drawn" not in text
 
 
 def test_the_graph_is_a_file_where_one_was_built(tmp_path):
@@ -159,13 +105,3 @@ def test_a_prediction_says_what_to_know_about_it(tmp_path):
     assert text.splitlines()[-1].endswith("scores.csv")
     plain = report | {"quarantined": 0, "absent_columns": [], "notes": []}
     assert prediction_text(plain, where={}) == "9 of 12 rows scored by grpo, model v1"
-
-
-def test_why_there_is_no_interval_has_a_line_and_every_metric_is_not_spelt_out():
-    few = "no interval: 4 clusters, fewer than 10"
-    one, two = {"value": 0.25, "ci95": None, "reason": few}, {"value": 0.5, "ci95": [0.25, 0.75]}
-    for other, named in ((two, "auroc"), (one, "every metric")):
-        arms = {name: {"metrics": {"auroc": one, "brier": other}} for name in ("supervised", "grpo")}
-        differences = {"grpo": {"auroc": one, "brier": other}}
-        text = shown({**COMPARISON, "arms": arms, "differences": differences, "baselines": {}})
-        assert f"- {named}: {few}\n" in text

@@ -387,16 +387,19 @@ def test_the_machine_is_looked_at_every_ten_seconds(monkeypatch: pytest.MonkeyPa
     assert len(points(client)) == 4  # nothing before the parent is there
 
 
-def test_the_pictures_are_logged_at_the_end_of_the_run() -> None:
+def test_the_samples_of_a_training_are_pictures_and_a_table_at_the_end_of_the_run() -> None:
     made, told, (train, *_) = tracked()
     made.node_started(train)
     made.saved("t.a.frames", {})
     made.saved("t.b.frames", {"step": np.array([0])})
-    made.saved("t.a.frames", {"step": np.array([0])})
-    assert told.of("log_pictures") == []
+    made.saved("t.a.frames", {"step": np.array([0, 7]), "prob": np.array([[0.5, 0.25], [0.75, 1.0]])})
+    assert told.of("log_pictures") == told.of("log_table") == []
     made.node_started(graph()[2])
     made.finish(None)
     assert [call[1] for call in told.of("log_pictures")] == ["t.b", "t.a"]
+    [(_, run, how)] = told.of("log_table")  # of t.b there are pictures alone
+    assert (run, how["file"]) == ("t.a", "tables/samples.json")
+    assert how["table"].to_numpy().tolist() == [[0, 0, 0.5], [0, 1, 0.25], [7, 0, 0.75], [7, 1, 1.0]]
     client = Noted()
     sent = opened(client)
     sent.log_pictures(PARENT, lambda: {0: "first", 7: "last"})

@@ -243,12 +243,6 @@ class AlgorithmParams(BaseModel):
         dynamic_sampling: draws groups whose rewards tie again; null keeps them.
         replay: trains again on stored groups; null for no replay.
         proposal: where samples come from; null is ``uniform`` for the control and ``policy`` for every other arm.
-        gradient_projection: ``conflicting``: where the gradients of the supervised loss and of all other terms contradict each
-            other in a component, each loses its part along the other (``core.training.optim.project_conflicts``).
-        policy_start_step: first step whose policy, KL and entropy terms count; before it a batch makes one update, of the
-            supervised and the value loss, with samples of the policy as it is.
-        uniform_samples: samples of each prompt that are drawn uniformly beside the G of the policy. The supervised loss is the
-            mean over them all; nothing else reads them, so that the policy learns from what it drew itself.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -271,12 +265,6 @@ class AlgorithmParams(BaseModel):
     dynamic_sampling: DynamicSamplingParams | None = None
     replay: ReplayParams | None = None
     proposal: ProposalName = "policy"
-    # Left out of dumps where they are off, and so of digests.
-    gradient_projection: Literal["none", "conflicting"] = Field(
-        default="none", exclude_if=lambda projection: projection == "none"
-    )
-    policy_start_step: int = Field(default=0, ge=0, exclude_if=lambda step: step == 0)
-    uniform_samples: int = Field(default=0, ge=0, exclude_if=lambda samples: samples == 0)
 
     @model_validator(mode="before")
     @classmethod
@@ -290,14 +278,6 @@ class AlgorithmParams(BaseModel):
     def credits_decisions(self) -> bool:
         """Whether the policy learns from what each decision has contributed, and not from its sample's reward alone."""
         return self.advantage.credit != "set" and self.policy_loss is not None
-
-    def waits_at(self, step: int) -> bool:
-        """Say whether the policy does not learn yet at this step."""
-        return step < self.policy_start_step
-
-    def update_epochs_at(self, step: int) -> int:
-        """Return K, the updates with the samples of this step's batch: one while the policy waits."""
-        return 1 if self.waits_at(step) else self.update_epochs
 
     @property
     def pays_kl(self) -> bool:
@@ -325,14 +305,6 @@ class AlgorithmParams(BaseModel):
                 raise ValueError(
                     f"{name} must be greater than or equal to 0, got {lowest}; the signs are in the loss already"
                 )
-        if self.uniform_samples and not (
-            self.proposal == "policy" and is_on(self.supervised_weight)
-        ):
-            raise ValueError(
-                f"uniform_samples must be 0 with proposal = {self.proposal} and supervised_weight = "
-                f"{self.supervised_weight.start:g}, got {self.uniform_samples}; they stand beside samples of the policy, and "
-                "the supervised loss alone learns from them: use proposal = policy and a positive supervised_weight"
-            )
         if self.name == "supervised":
             self._check_control()
         else:
@@ -364,11 +336,6 @@ class AlgorithmParams(BaseModel):
             raise ValueError(
                 f"{' and '.join(given)} must be null for name = supervised, got a value; the control has no policy"
             )
-        if self.gradient_projection != "none" or self.policy_start_step:
-            raise ValueError(
-                "gradient_projection must be none and policy_start_step 0 for name = supervised, got "
-                f"{self.gradient_projection} and {self.policy_start_step}; the control has the supervised loss alone"
-            )
 
     def _check_policy(self) -> None:
         if self.proposal != "policy":
@@ -396,16 +363,6 @@ class AlgorithmParams(BaseModel):
             clip_high=loss.clip_high,
         )
         _check_readers(self.name, loss)
-        if not is_on(self.supervised_weight) and self.gradient_projection != "none":
-            raise ValueError(
-                f"gradient_projection must be none with supervised_weight = 0, got {self.gradient_projection}; there is no "
-                "second loss to contradict"
-            )
-        if not is_on(self.supervised_weight) and self.policy_start_step:
-            raise ValueError(
-                f"policy_start_step must be 0 with supervised_weight = 0, got {self.policy_start_step}; nothing would be learned "
-                "until then"
-            )
         if self.credits_decisions and loss.ratio_level != "decision":
             raise ValueError(
                 f"advantage.credit must be set with policy_loss.ratio_level = {loss.ratio_level}, got {self.advantage.credit}; a "

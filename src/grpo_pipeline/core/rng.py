@@ -28,7 +28,6 @@ class Stream(StrEnum):
 
     # Training: (step), retries (step, attempt), order (epoch).
     ROLLOUTS = "rollouts"
-    UNIFORM_SAMPLES = "uniform_samples"
     RETRIES = "retries"
     REPLAY = "replay"
     BATCH = "batch"
@@ -57,10 +56,6 @@ class Stream(StrEnum):
     BASELINES = "baselines"
     AUDIT = "audit"
     AUDIT_BASELINES = "audit_baselines"
-    # The self-check's bandit: (step).
-    BANDIT_START = "bandit_start"
-    BANDIT_GRADIENT = "bandit_gradient"
-    BANDIT_ENTROPY = "bandit_entropy"
 
 
 def stream_key(seed: int, stream: Stream, *places: int) -> tuple[int, ...]:

@@ -68,7 +68,7 @@ def described_arms(task: str, section: Any) -> list[str]:
     if not isinstance(section, Mapping):
         return []
     spec = find_task(task)
-    stages = {*spec.stages, *spec.optional_stages}
+    stages = (*spec.optional_stages, *spec.stages)
     return [name for name, value in section.items() if _is_arm(value) and name not in stages]
 
 
@@ -77,10 +77,10 @@ def _complete(task: str, section: Mapping[str, Any]) -> dict[str, Any]:
     for name in described:
         found[name] = _whole(task, name, section, described)
     spec = find_task(task)
-    for stage, own in (dict.fromkeys(spec.stages, ()) | dict(spec.optional_stages)).items():
+    for stage in (*spec.optional_stages, *spec.stages):
         if isinstance(section.get(stage), Mapping):
-            _check_known(f"{task}.{stage}", section[stage], (ALGORITHM, "training", *own))
-            found[stage] = whole_stage(section, section[stage], own)
+            _check_known(f"{task}.{stage}", section[stage], (ALGORITHM, "training"))
+            found[stage] = _whole_stage(section, section[stage])
     if ARMS not in section:
         return found
     found[ARMS] = _names(task, section[ARMS], described)
@@ -117,14 +117,11 @@ def _whole(task: str, arm: str, section: Mapping[str, Any], described: list[str]
     return whole
 
 
-def whole_stage(
-    section: Mapping[str, Any], given: Mapping[str, Any], own: Iterable[str]
-) -> dict[str, Any]:
+def _whole_stage(section: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """Return a stage that says what differs: from the control's algorithm without samples, and what the arms share."""
     control = section.get(str((section.get("evaluation") or {}).get("control"))) or {}
     algorithm = merge(control.get(ALGORITHM) or {}, {"proposal": "none"})
-    begun = {ALGORITHM: algorithm, "training": section.get("training") or {}}
-    return merge(begun | {name: section.get(name, {}) for name in own}, given)
+    return merge({ALGORITHM: algorithm, "training": section.get("training") or {}}, given)
 
 
 def _names(task: str, given: Any, described: list[str]) -> list[str]:

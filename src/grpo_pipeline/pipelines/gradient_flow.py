@@ -9,7 +9,6 @@ where several gradients are 0 whatever the code does.
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from typing import Any, cast
 
 import pandas as pd
@@ -171,9 +170,8 @@ def warm_up(
     task: Task,
     data: Any,
 ) -> TrainState:
-    """Build the arm's start and train it for ``warmup_steps`` batches; a policy that waits is judged at its first step."""
-    state = train_steps(algorithm, training, params.warmup_steps, seed=seed, task=task, data=data)
-    return replace(state, step=max(state.step, algorithm.policy_start_step))
+    """Build the arm's start and train it for ``warmup_steps`` batches."""
+    return train_steps(algorithm, training, params.warmup_steps, seed=seed, task=task, data=data)
 
 
 def pick_audited_batch(

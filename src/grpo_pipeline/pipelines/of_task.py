@@ -15,7 +15,7 @@ from grpo_pipeline.pipelines.reporting.pipeline import create_pipeline as create
 from grpo_pipeline.pipelines.reward_audit.pipeline import create_gate
 from grpo_pipeline.pipelines.reward_audit.pipeline import create_pipeline as create_reward_audit
 from grpo_pipeline.pipelines.training.pipeline import create_pipeline as create_arm
-from grpo_pipeline.pipelines.training.stages import create_stages
+from grpo_pipeline.pipelines.training.stages import create_preparation, create_stages
 from grpo_pipeline.pipelines.training.turns import with_turns
 from grpo_pipeline.tasks.spec import TaskSpec
 
@@ -34,19 +34,18 @@ def task_pipelines(spec: TaskSpec, own: Arms | None = None) -> dict[str, Pipelin
         own: its arms, and the sections of parameters that each has for itself; None for those of the spec.
 
     Raises:
-        ValueError: for a node that the task wires outside of its namespace, or a task that no stage reads.
+        ValueError: for a node that the task wires outside of its namespace, or a preparation that makes no task.
     """
     own = arms_of(spec, {}) if own is None else own
     task, arms, wiring = spec.name, tuple(own), spec.wiring()
     data = wiring.create_pipeline()
-    built = wiring.create_preparation(*([spec.stages] if spec.optional_stages else []))
+    built = create_preparation(spec, spec.stages)
     for node in (data + built).nodes:
         if not (node.namespace or "").startswith(f"{task}."):
             raise ValueError(
                 f"node {node.name} must be in a namespace of task {task}, got {node.namespace}; "
                 f'give it namespace="{task}.data", so that its name is no other task\'s'
             )
-    check_leads_to_its_stages(spec, built)
     prepare = built + create_stages(spec, own)
     audit = create_reward_audit(task)
     both = {arm: arm not in spec.keeping_one for arm in arms}
@@ -89,21 +88,3 @@ def task_pipelines(spec: TaskSpec, own: Arms | None = None) -> dict[str, Pipelin
         name: with_boxes(with_turns(pipeline, task, arms), task, trained=trained)
         for name, pipeline in named.items()
     }
-
-
-def check_leads_to_its_stages(spec: TaskSpec, built: Pipeline) -> None:
-    """Check that a task's preparation makes what its first stage reads, or its arms where there is none.
-
-    Raises:
-        ValueError: naming the dataset.
-    """
-    wanted, other = f"{spec.name}.untrained_task", f"{spec.name}.task"
-    stages = f"the stages {', '.join(spec.stages)}" if spec.stages else "no stage"
-    if not spec.stages:
-        wanted, other = other, wanted
-    made = built.all_outputs()
-    if wanted not in made:
-        got = other if other in made else ", ".join(sorted(made)) or "nothing"
-        raise ValueError(
-            f"create_preparation of the task {spec.name} must lead to {wanted} with {stages}, got {got}; rename its output"
-        )

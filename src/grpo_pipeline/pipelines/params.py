@@ -200,11 +200,5 @@ def sections(spec: TaskSpec, arms: Arms | None = None) -> dict[str, Any]:
         for name in names
         if name in found
     }
-    of_stages = {
-        f"{stage}.{name}": model
-        for stage in spec.stages
-        for name, model in (
-            {"training": TrainingParams} | dict(spec.optional_stages.get(stage, {}))
-        ).items()
-    }
+    of_stages = {f"{stage}.training": TrainingParams for stage in spec.stages}
     return found | algorithms | of_stages | own

@@ -82,12 +82,8 @@ class Task(Protocol):
         """
         ...
 
-    def open_stage(self, stage: str, sections: Mapping[str, Any]) -> Any:
-        """Return the task that an optional stage trains, from the values of the stage's own sections.
-
-        Raises:
-            ValueError: if there is no such stage or section, or its values are not right.
-        """
+    def open_stage(self, stage: str) -> Any:
+        """Return the task that the first stage before the arms trains; by default this one."""
         ...
 
     def build_policy(self, seed: int) -> nn.Module:
@@ -238,10 +234,11 @@ class Task(Protocol):
     def training_frame(
         self, policy: Any, data: Any, rows: np.ndarray, *, seed: int
     ) -> Mapping[str, Tensor]:
-        """Return how a few examples look to the policy now, on the CPU: one frame of an animation of training (no grad).
+        """Return how a few examples look to the policy now, on the CPU: one frame of a film of the training (no grad).
 
         Called a few times in a training, with the same rows and seed; the names and shapes are the same each time. Whatever is
-        drawn has generators of its own. Nothing: the task shows no animation.
+        drawn has generators of its own. Numbers [m] and texts (``tasks.frames.text_tensor``) of all frames are a table in
+        MLflow, and ``TaskSpec.pictures`` draws a picture of each. Nothing: the task shows none.
         """
         ...
 
@@ -434,7 +431,7 @@ class BaseTask(ABC):
     def training_frame(
         self, policy: Any, data: Any, rows: np.ndarray, *, seed: int
     ) -> Mapping[str, Tensor]:
-        """Return nothing: training is not shown as an animation."""
+        """Return nothing: no frames of a training are shown."""
         return {}
 
     @property
@@ -473,11 +470,9 @@ class BaseTask(ABC):
         changed: Self = defaults.changed_sections(self, sections, path=path)
         return changed
 
-    def open_stage(self, stage: str, sections: Mapping[str, Any]) -> Any:
-        """Refuse: no stage trains something else than the task itself."""
-        raise ValueError(
-            f"{self.name}.{stage} must be a stage of the task, got none of that name; remove it"
-        )
+    def open_stage(self, stage: str) -> Any:
+        """Return this task."""
+        return self
 
     def begin_with(self, start: ModelWeights) -> Any:
         """Return the task with these weights as ``start``, which ``build_policy`` loads."""

@@ -27,6 +27,7 @@ class Wording:
         explained: what its rows are, before the rules are named.
         choices: rule -> how it chooses.
         clusters: what is resampled as a whole.
+        terms: term of art, as titles of metrics and pages write it -> what it is, in one plain sentence.
     """
 
     drawn: str = "one sample per example"
@@ -38,6 +39,7 @@ class Wording:
     explained: str = "Samples of other rules for the same examples"
     choices: Mapping[str, str] = field(default_factory=dict)
     clusters: str = "example"
+    terms: Mapping[str, str] = field(default_factory=dict)
 
     def explanation(self, rules: Iterable[str]) -> str:
         """Return what the rows of these rules are; a rule that was not measured is not spoken of."""
@@ -58,7 +60,7 @@ class TaskSpec:
         metrics: ``module:function`` of (metric options) -> ``MetricSuite``; the metrics with their directions.
         stages: trained before the arms, each ``<name>.<stage>``; the arms begin with the weights of the last one.
         optional_stages: stages that are trained, before the others, only where the parameters have their section
-            ``<name>.<stage>``, each with the models of the sections that it has beside ``algorithm`` and ``training``.
+            ``<name>.<stage>``.
         keeping_one: arms that make one model, by ``training.keep``; known once the parameters are read.
         own: arm -> the sections of parameters that it does not share with the others, beside its algorithm.
         words: how its report calls the samples.
@@ -70,6 +72,9 @@ class TaskSpec:
         shown_arm: the arm whose samples the report shows; empty for the last one.
         key: column of the examples' table that names an example.
         noun: what an example is called.
+        classes: column of the examples' table by which they are told apart: its values are counted by split.
+        one_of_each: ``module:function`` of (examples, row numbers) -> what the page shows of one example of each class: a table
+            (DataFrame) or a picture (PNG or SVG, bytes); empty where their rows of the table say enough.
         with_table: ``module:function`` of (examples, table) -> examples with this table; empty where the table is just replaced.
         reward_section: the section of the parameters that weighs the components of the reward.
         sections: name -> model of the sections of parameters that this task alone has; their modules import no torch. A wrong
@@ -78,8 +83,7 @@ class TaskSpec:
             fitted on the training split, ``rule`` being its name; ``<name>.evaluation.baselines`` says which of them a run fits.
         pipelines: module with the Kedro side of the task, by default ``grpo_pipeline.pipelines.data.<name>``:
             ``create_pipeline()`` leads to ``<name>.examples``, ``create_preparation()`` from there to ``<name>.data`` and
-            ``<name>.task`` (``<name>.untrained_task`` where there are stages; with optional stages it is called with the names of
-            those that are on, and leads to ``<name>.untrained_data``, which they read, too); ``create_report``,
+            ``<name>.task``; ``create_report``,
             ``create_prediction`` and ``adapt_setup`` where the task has its own.
     """
 
@@ -87,7 +91,7 @@ class TaskSpec:
     arms: tuple[str, ...]
     metrics: str
     stages: tuple[str, ...] = ()
-    optional_stages: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    optional_stages: tuple[str, ...] = ()
     keeping_one: tuple[str, ...] = ()
     own: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     words: Wording = field(default_factory=Wording)
@@ -97,6 +101,8 @@ class TaskSpec:
     shown_arm: str = ""
     key: str = "example_id"
     noun: str = "example"
+    classes: str = "label"
+    one_of_each: str = ""
     with_table: str = ""
     reward_section: str = "reward"
     sections: Mapping[str, Any] = field(default_factory=dict)
@@ -106,7 +112,7 @@ class TaskSpec:
     def with_stages_of(self, section: Any) -> "TaskSpec":
         """Return the spec whose ``stages`` begin with the optional ones that a task's parameters switch on."""
         given = section if isinstance(section, Mapping) else {}
-        chosen = tuple(stage for stage in self.optional_stages if given.get(stage) is not None)
+        chosen = [stage for stage in self.optional_stages if given.get(stage) is not None]
         return replace(self, stages=(*chosen, *self.stages)) if chosen else self
 
     def build_suite(self, options: Mapping[str, float]) -> Any:

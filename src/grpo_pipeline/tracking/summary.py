@@ -1,23 +1,23 @@
 """Print the end of a run on the terminal: the answer, the comparison as tables where they are asked for, and where all is."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from textwrap import fill
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
+from grpo_pipeline.pipelines.reporting import tables
 from grpo_pipeline.statistics.answer import Answer
+from grpo_pipeline.tasks import find_task
 from grpo_pipeline.tracking.store import redact
 from grpo_pipeline.tracking.tracker import Tracker
 
-Entries = Mapping[str, Mapping[str, Any]]
-FITTING_COLUMNS = 4  # of values with intervals, beside the names of the metrics, on 120 characters
+FITTING_COLUMNS = 3  # of values with intervals, beside the names of the metrics, on 120 characters
 
 
 def answer_parts(answer: Answer) -> Iterator[Table | Text]:
@@ -35,41 +35,46 @@ def answer_parts(answer: Answer) -> Iterator[Table | Text]:
     yield table
 
 
-def comparison_tables(comparison: Mapping[str, Any]) -> Iterator[Table | Text]:
-    """Yield the arms with their differences to the control, the baselines, and the summary in words.
+def comparison_parts(
+    comparison: Mapping[str, Any], options: Mapping[str, float]
+) -> Iterator[Table | Text]:
+    """Yield the tables of the page, and its sentences.
 
     Args:
         comparison: the document ``<task>.comparison``.
+        options: of the task's metrics, ``<task>.evaluation.metric_options``.
     """
-    control = comparison["control"]
-    arms = {name: scores["metrics"] for name, scores in comparison["arms"].items()}
-    columns = {
-        name if name != control else f"{name} (control)": entries for name, entries in arms.items()
-    }
-    differences = {
-        f"{name} - {control}": entries
-        for name, entries in comparison.get("differences", {}).items()
-    }
-    yield Text(_title(comparison), style="bold")
-    if len(columns) + len(differences) <= FITTING_COLUMNS:
-        yield from _table(columns | differences, _metrics(columns | differences), signed=len(arms))
-    else:
-        yield from _table(columns, _metrics(columns), signed=len(arms))
-        yield from _table(differences, _metrics(differences), signed=0)
-    baselines = {
-        name: scores["metrics"] for name, scores in comparison.get("baselines", {}).items()
-    }
-    if baselines:
-        arm = comparison.get("baseline_arm", control)
-        yield Text(f"Other rules beside the policy of {arm}", style="bold")
-        headline = comparison.get("headline") or []
-        chosen = [name for name in _metrics(baselines) if name in headline] or _metrics(baselines)
-        yield from _rules_table(baselines, chosen)
-        yield from _answer_table(comparison, arm)
-    for sentence in comparison.get("summary", []):
+    spec = find_task(comparison["task"])
+    known = comparison["arms"][comparison["control"]]["metrics"]
+    suite = spec.build_suite(options).for_names(known)
+    yield from table_parts(tables.arms_table(comparison, suite.metrics, words=spec.words))
+    yield from table_parts(tables.baselines_table(comparison, suite.metrics, words=spec.words))
+    yield from table_parts(tables.rivals_table(comparison, suite, words=spec.words))
+    for sentence in comparison["summary"]:
         yield Text(sentence)
-    if not_covered := comparison.get("interval", {}).get("not_covered"):
+    if not_covered := comparison["interval"].get("not_covered"):
         yield Text(not_covered)
+
+
+def table_parts(table: tables.Table) -> Iterator[Table | Text]:
+    """Yield a table of the page: as many columns beside the first as fit, then the next ones, and why cells are empty."""
+    yield Text(f"\n{table.caption}", style="bold")
+    for start in range(1, len(table.heads), FITTING_COLUMNS):
+        places = (0, *range(start, min(start + FITTING_COLUMNS, len(table.heads))))
+        drawn = Table(header_style="bold", box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+        for place in places:
+            drawn.add_column(Text(table.heads[place]), justify="right" if place else "left")
+        for row in table.rows:
+            drawn.add_row(*(Text(tables.cell_text(row[place])) for place in places))
+        yield drawn
+    empty: dict[str, dict[str, None]] = {}  # reason -> rows, each once
+    for first, *others in table.rows:
+        for cell in others:
+            if cell.note and not tables.holds_interval(cell):
+                empty.setdefault(cell.note, {})[first.text] = None
+    for reason, names in empty.items():
+        every = len(names) == len(table.rows) > 1
+        yield Text(f"- {'every row' if every else ', '.join(names)}: {reason}", style="dim")
 
 
 def places(report: Path | None, *, graph: Path | None, tracker: Tracker | None) -> Text:
@@ -85,146 +90,6 @@ def places(report: Path | None, *, graph: Path | None, tracker: Tracker | None) 
         store = f"make mlflow (experiment {tracker.experiment}, {redact(tracker.uri)})"
         lines.append(f"MLflow  {tracker.off or store}")
     return Text("\n" + "\n".join(lines))
-
-
-def _title(comparison: Mapping[str, Any]) -> str:
-    n = comparison.get("n", {})
-    clusters = (
-        f", {n['clusters']} clusters by {n['cluster']}"
-        if "clusters" in n and "cluster" in n
-        else ""
-    )
-    count = f", {n['examples']} examples{clusters}" if "examples" in n else ""
-    return f"{comparison['task']}, {comparison.get('split', 'test')} split{count}: value [95% interval]"
-
-
-def _metrics(columns: Mapping[str, Entries]) -> list[str]:
-    return list(dict.fromkeys(metric for entries in columns.values() for metric in entries))
-
-
-def _table(
-    columns: Mapping[str, Entries],
-    metrics: Sequence[str],
-    *,
-    signed: int,
-) -> Iterator[Table | Text]:
-    """Yield one row per metric that is defined somewhere, and below it what is the same everywhere and why cells are empty.
-
-    The columns from number ``signed`` on are differences.
-    """
-    table = Table(header_style="bold", box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    table.add_column("metric", no_wrap=True)
-    for name in columns:
-        table.add_column(name, justify="right", no_wrap=True)
-    constant = []
-    for metric in metrics:
-        cells = [entries.get(metric) for entries in columns.values()]
-        if _is_constant(cells):
-            constant.append(f"{metric} {cell_text(cells[0], sign=False, with_interval=False)}")
-        elif any(cell and cell.get("value") is not None for cell in cells):
-            table.add_row(
-                metric,
-                *(cell_text(c, sign=i >= signed, with_interval=True) for i, c in enumerate(cells)),
-            )
-    if table.row_count:
-        yield table
-    if constant:
-        yield Text(f"- the same in every arm and example: {', '.join(constant)}", style="dim")
-    for reason, names in reasons(columns, metrics).items():
-        yield Text(f"- {', '.join(names)}: {reason}", style="dim")
-
-
-def _is_constant(cells: Sequence[Mapping[str, Any] | None]) -> bool:
-    """Say whether a row compares nothing: the same number in every arm and in every resample, differences of 0."""
-    intervals = [cell.get("ci95") if cell else None for cell in cells]
-    first = intervals[0]
-    if not first or len(cells) < 2:
-        return False
-    return all(
-        interval is not None and (np.allclose(interval, first[0]) or np.allclose(interval, 0.0))
-        for interval in intervals
-    )
-
-
-def _rules_table(rules: Mapping[str, Entries], metrics: Sequence[str]) -> Iterator[Table | Text]:
-    """Yield one row per rule; one that does not have a metric has a dash there."""
-    metrics = [
-        name
-        for name in metrics
-        if any(entries.get(name, {}).get("value") is not None for entries in rules.values())
-    ]
-    table = Table(header_style="bold", box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    table.add_column("rule", no_wrap=True)
-    for name in metrics:
-        table.add_column(name, justify="right")
-    for rule, entries in rules.items():
-        cells = [cell_text(entries.get(name), sign=False, with_interval=False) for name in metrics]
-        table.add_row(rule, *cells)
-    yield table
-
-
-MARKS = {"better": "better", "worse": "worse", "no difference shown": "not shown"}
-
-
-def _answer_table(comparison: Mapping[str, Any], arm: str) -> Iterator[Table | Text]:
-    """Yield one row per other arm and rule: the arm's own policy minus it, and whether it is better, in each judged metric."""
-    rows = [
-        (f"arm {name}", comparison["own_minus_arms"][name], told)
-        for name, told in comparison.get("arm_verdicts", {}).items()
-    ]
-    rows += [
-        (name, comparison["own_minus_baseline"][name], told)
-        for name, told in comparison.get("verdicts", {}).items()
-    ]
-    judged = [
-        name
-        for name in dict.fromkeys(name for _, _, told in rows for name in told)
-        if any(gaps[name]["value"] is not None for _, gaps, _ in rows)
-    ]
-    if not judged:
-        return
-    yield Text(f"\n{arm}, its own policy minus each of them, paired", style="bold")
-    table = Table(header_style="bold", box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    table.add_column("arm or rule", no_wrap=True)
-    for name in judged:
-        table.add_column(f"{arm} - this, {name}", justify="right")
-        table.add_column("is it better?")
-    for title, gaps, told in rows:
-        cells: list[str] = []
-        for name in judged:
-            entry = gaps[name]
-            cells.append(cell_text(entry, sign=True, with_interval=True))
-            cells.append("" if entry["value"] is None else MARKS.get(told[name], told[name]))
-        table.add_row(title, *cells)
-    yield table
-
-
-def reasons(columns: Mapping[str, Entries], metrics: Sequence[str]) -> dict[str, list[str]]:
-    """Return reason -> the metrics that are undefined or have no interval for it, with the columns if it is not all of them."""
-    found: dict[str, dict[str, list[str]]] = {}
-    for metric in metrics:
-        for column, entries in columns.items():
-            entry = entries.get(metric)
-            if not entry:
-                continue
-            reason = entry.get("reason")
-            if entry.get("value") is None:
-                reason = (
-                    f"undefined: {str(reason or 'no reason given').removeprefix('undefined: ')}"
-                )
-            if reason:
-                found.setdefault(reason, {}).setdefault(metric, []).append(column)
-    return {
-        reason: ["every metric"]
-        if len(metrics) > 1
-        and [*places] == [*metrics]
-        and all(len(where) == len(columns) for where in places.values())
-        else [
-            name if len(where) == len(columns) else f"{name} ({', '.join(where)})"
-            for name, where in places.items()
-        ]
-        for reason, places in found.items()
-    }
 
 
 def cell_text(entry: Mapping[str, Any] | None, *, sign: bool, with_interval: bool) -> str:
@@ -296,12 +161,12 @@ def reward_audit_text(document: Document, *, is_brief: bool = False) -> str:
     title = f"{document['split']} split, {n['examples']} examples, {n['clusters']} clusters by {n['cluster']}{warm}"
     sentences = document["warnings"] or ["nothing to warn about"]
     warnings = [fill(f"- {sentence}", COLUMNS, subsequent_indent="  ") for sentence in sentences]
-    tables = (
+    figures = (
         []
         if is_brief
         else [policies_text(document), *groups_lines(document["policies"][start], start)]
     )
-    return "\n".join([title, *tables, *warnings])
+    return "\n".join([title, *figures, *warnings])
 
 
 def policies_text(document: Document) -> str:

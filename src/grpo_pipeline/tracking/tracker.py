@@ -30,6 +30,7 @@ from grpo_pipeline.pipelines.params import sections
 from grpo_pipeline.runs.process import process_tags, source_tags
 from grpo_pipeline.statistics.answer import Answer
 from grpo_pipeline.tasks import TASKS, find_task
+from grpo_pipeline.tasks.frames import frame_table
 from grpo_pipeline.tracking.metrics import (
     arm_parameters,
     arm_scores,
@@ -594,6 +595,12 @@ class Tracker:
             if rows is not None and rows.is_file():
                 self._runs.log_file(arm.label, path=rows)
         for key, frames in self._frames.items():
+            table = frame_table(frames)
+            if len(table):
+                self._with_run(
+                    self._arms[key],
+                    partial(self._runs.log_table, table=table, file="tables/samples.json"),
+                )
             self._with_run(
                 self._arms[key],
                 partial(

@@ -7,13 +7,11 @@ from torch import nn
 from grpo_pipeline.core.training.optim import (
     NonFiniteGradientError,
     accumulate,
-    accumulate_apart,
     advance,
     apply_update,
     build_optimizer,
     clear_gradients,
     parameter_groups,
-    project_conflicts,
     step,
 )
 from grpo_pipeline.core.training.state import TrainState
@@ -154,45 +152,6 @@ def test_accumulate_moves_no_weight_step_starts_anew_and_advance_counts():
     begun = build()
     moved = (advance(begun), advance(begun, epoch=2), advance(begun, epoch=0), begun)
     assert [(s.step, s.epoch) for s in moved] == [(5, 1), (5, 2), (5, 0), (4, 1)]
-
-
-@pytest.mark.parametrize(
-    ("others", "moved", "cosine", "projected"),
-    [
-        # s = (4, 0), r = (-3, 3): <s, r> = -12. s' = s + 12/18 r = (2, 2), r' = r + 12/16 s = (0, 3); together (2, 5).
-        (lambda net: -3 * net.a[0] + 3 * net.a[1], [2.0, 5.0], -(0.5**0.5), 1.0),
-        (lambda net: 3 * net.a[0] + 3 * net.a[1], [7.0, 3.0], 0.5**0.5, 0.0),  # they agree: the sum
-        (lambda net: 0 * net.a.sum(), [4.0, 0.0], 0.0, 0.0),  # no angle, and no 0 / 0
-        # r = (-3, 3 | 7): a group that one loss alone teaches, b here, is neither projected nor part of the cosine.
-        (lambda net: -3 * net.a[0] + 3 * net.a[1] + 7 * net.b.sum(), [2.0, 5.0], -(0.5**0.5), 1.0),
-    ],
-)  # fmt: skip
-@pytest.mark.parametrize("pieces", [1, 4])
-def test_gradients_that_contradict_each_other_lose_their_parts_along_the_other(others, moved, cosine, projected, pieces):
-    net = Two()
-    state = sgd(net)
-    for _ in range(pieces):  # of micro-batches the sums are compared
-        accumulate_apart(state, 4 * net.a[0] / pieces, others(net) / pieces)
-    found = project_conflicts(state)
-    assert net.a.grad.tolist() == pytest.approx(moved, abs=1e-6)
-    assert (net.b.grad is None) or net.b.grad.tolist() == [7.0]
-    assert float(found["gradient/cosine"]) == pytest.approx(cosine, abs=1e-6)
-    assert float(found["gradient/projected"]) == projected
-    assert project_conflicts(state) == {}  # nothing is apart any more
-    with pytest.raises(ValueError, match="it has no graph"):
-        accumulate_apart(state, torch.tensor(1.0), others(net))
-
-
-def test_the_angle_between_two_losses_is_that_of_all_groups_which_both_teach():
-    net = Two()
-    state = sgd(net)
-    accumulate_apart(state, 4 * net.a[0] + 3 * net.b[0], -3 * net.a[0] + 3 * net.a[1] + net.b[0])
-    found = project_conflicts(state)
-    # a: <s, r> = -12 of 16 and 18, projected; b: 3 of 9 and 1, they agree. Together -9 of 25 and 19.
-    assert float(found["gradient/cosine"]) == pytest.approx(-9 / (25 * 19) ** 0.5)
-    assert float(found["gradient/projected"]) == 0.5
-    assert net.a.grad.tolist() == pytest.approx([2.0, 5.0], abs=1e-6)
-    assert net.b.grad.tolist() == [4.0]
 
 
 def test_frozen_parameters_are_left_out_and_groups_keep_their_names():

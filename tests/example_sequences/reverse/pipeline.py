@@ -34,6 +34,6 @@ def create_pipeline() -> Pipeline:
 
 
 def create_preparation() -> Pipeline:
-    """Wire ``reverse.examples`` -> ``reverse.untrained_task``, which the first stage reads, and ``reverse.data``."""
-    task = Node(build_task, "params:reverse.model", "reverse.untrained_task", name="build_task", namespace="reverse.data")
+    """Wire ``reverse.examples`` -> ``reverse.task`` and ``reverse.data``."""
+    task = Node(build_task, "params:reverse.model", "reverse.task", name="build_task", namespace="reverse.data")
     return Pipeline([task, Node(pass_on, "reverse.examples", "reverse.data", name="pass_on", namespace="reverse.data")])

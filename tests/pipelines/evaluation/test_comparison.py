@@ -25,7 +25,7 @@ from grpo_pipeline.statistics.bootstrap import cluster_weights
 from grpo_pipeline.statistics.metric import unscored_columns
 from grpo_pipeline.tasks import find_task
 from grpo_pipeline.tasks.attention.evaluation.metrics import METRICS
-from grpo_pipeline.tracking.summary import comparison_tables
+from grpo_pipeline.tracking.summary import comparison_parts
 
 RULES = ["greedy", "uniform", "centre", "fixed", "none", "oracle", "shuffled"]
 FIELDS = EVALUATION.model_dump() | {"resamples": 200, "max_undefined": 0.1}
@@ -253,7 +253,7 @@ def test_of_a_few_clusters_nothing_is_called_better_or_worse_anywhere(arms):
         shown = [arms_table(document, suite.metrics, words=words), rivals_table(document, suite, words=words)]
         assert any(cell.tone for table in shown for row in table.rows for cell in row) != is_few
         console = Console(file=io.StringIO(), width=200)
-        for part in comparison_tables(document):
+        for part in comparison_parts(document, {}):
             console.print(part)
         said = {*re.findall(r"better|worse|missed|met\b|above|below|finds|avoids", " ".join(others) + console.file.getvalue())}
         assert (said <= {"better", "worse"} and not {*re.findall("better|worse", " ".join(others))}) == is_few
@@ -357,7 +357,7 @@ def test_counts_and_shares_are_those_of_the_arm_and_what_was_lost_is_said():
     said = list(unscored_sentences(document["unscored"]))
     assert said == [document["summary"][-1]]
     assert said[0].startswith("grpo: the reward kind gave no value for 48 samples (25.0%) in test and 6 samples (18.8%) in train")
-    assert any(said[0] in str(part) for part in comparison_tables(document)), "it is not on the terminal"
+    assert any(said[0] in str(part) for part in comparison_parts(document, {})), "it is not on the terminal"
     found = compare_arms(REPLIES, "abc", supervised=make_replies(), grpo=make_replies(), grpo__training=training_rows(0.5))
     assert "unscored" not in found
 

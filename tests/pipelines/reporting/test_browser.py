@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from browser import CHROMIUM, HEIGHT, looks_right, measure
+from browser import CHROMIUM, HEIGHT, explains, looks_right, measure
 
 if CHROMIUM is None:
     pytest.skip("no Chromium on this machine: no page is looked at in a browser", allow_module_level=True)
@@ -46,3 +46,30 @@ def test_a_page_that_says_little_and_can_be_read_passes_and_complaints_of_the_br
     (tmp_path / "light").rename(tmp_path / "used")
     found = measure(page(tmp_path, GOOD + "<img src='https://example.com/a.png'>"), tmp_path, theme="light")
     assert any("Content Security Policy" in line for line in found["console"]["said"])
+
+
+TERM = "<p style='margin:200px'><abbr tabindex='0' aria-description='It &quot;is&quot; this.'>AUROC</abbr></p>"
+SHOWN = (
+    "abbr:focus::after { content: attr(aria-description); position: fixed; top: 8px; left: 8px; background: #fff; color: #000 }"
+)
+
+
+def test_a_sentence_that_is_seen_while_its_term_is_focused_passes(tmp_path: Path) -> None:
+    explains(page(tmp_path, TERM, SHOWN), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("style", "name"),
+    [
+        ("", "untold"),
+        (SHOWN.replace("abbr:focus", "abbr"), "left"),
+        (SHOWN.replace("left: 8px", "left: -40px"), "missing"),
+        (SHOWN + " body::after { content: ''; position: fixed; inset: 0 0 auto; height: 20px; z-index: 3 }", "missing"),
+        (SHOWN.replace("fixed; top: 8px; left: 8px", "absolute; width: 1200px"), "overflow"),
+        (SHOWN.replace("#000", "#999"), "contrast"),
+    ],
+    ids=["hidden", "always", "outside", "covered", "overflow", "faint"],
+)
+def test_a_sentence_that_is_not_seen_or_not_readable_is_found(tmp_path: Path, style: str, name: str) -> None:
+    with pytest.raises(AssertionError, match=rf"terms of page.html, phone: .*'{name}'|wide: .*'{name}'"):
+        explains(page(tmp_path, TERM, style), tmp_path)

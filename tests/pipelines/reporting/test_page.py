@@ -9,6 +9,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import tiny_attention
+import tiny_chemist
+import tiny_talk
 from matplotlib import rc_context
 from PIL import Image
 from sampled_graphs import ARMS, all_arms, evaluation_params, reward_params
@@ -16,6 +19,7 @@ from tiny_attention import algorithm_params
 from tiny_audit import audit_document
 from tiny_replies import evaluation_params as reply_params
 from tiny_replies import make_predictions as make_replies
+from told_answers import unmarked
 
 from grpo_pipeline import pipelines
 from grpo_pipeline.core.params import AlgorithmParams
@@ -55,12 +59,13 @@ def make_page(params, arms, metric_rows):
         "learning_curves": drawn(plot_learning_curves(params, supervised=metric_rows(seed=1), grpo=metric_rows(seed=2))),
         "roc": drawn(plot_roc(params, **arms)), "image_sheet": PNG, "animation": b"",
         "reward_audit": audit_document(), "reward_audit_figure": PNG, "data_report": DATA, "quarantine": QUARANTINE,
+        "examples": tiny_attention.make_examples(),
         "parameters": {"attention": {"evaluation": params, "training": {"lr": 0.001}}, "other": 1},
     }  # fmt: skip
 
     def page(**changes):
         given = parts | changes
-        return render_report(params, answer=state_answer(params, given["comparison"]), **given)
+        return unmarked(render_report(params, answer=state_answer(params, given["comparison"]), **given))
 
     return page
 
@@ -92,7 +97,8 @@ def test_the_page_is_self_contained_and_shows_verdict_numbers_commit_and_configu
     assert re.findall(r'<[^>]*(?:src|href|srcset|action|poster)="(?!data:|#)', plain(html)) == []
     assert 'src="data:image/png;base64,iVBORw0KGgpub3QgcmVhbGx5"' in html
     assert "default-src 'none'" in html
-    assert html.count("<svg") == 7 + 1 + 1  # the curves, that of the reward once more beside the verdict, and the ROC curve
+    # The curves, that of the reward once more beside the verdict, the ROC curve and the classes.
+    assert html.count("<svg") == 7 + 1 + 1 + 1
     assert all(f'id="{arm} smoothed"' in html for arm in arms)
     for text in ("Policy entropy (nats)", "training step", "sensitivity"):  # texts that can be searched and read aloud
         assert text in words_of(html)
@@ -234,7 +240,7 @@ READ = {
 def test_the_pipeline_of_a_page_reads_what_the_run_stores(task):
     arms, (own, sections, drawn) = ("supervised", "reinforce", "grpo"), READ[task]
     pipeline = create_pipeline(task, arms)
-    read = {"comparison", "answer", "data_report", "quarantine", "reward_audit", "reward_audit_figure"} | own
+    read = {"comparison", "answer", "data_report", "quarantine", "examples", "reward_audit", "reward_audit_figure"} | own
     read |= {f"{arm}.{name}" for arm in arms for name in ("predictions", "metric_rows")}
     sections = {f"params:{task}.{name}" for name in {"evaluation"} | sections}
     assert pipeline.inputs() == {"parameters"} | {f"{task}.{name}" for name in read} | sections
@@ -266,8 +272,10 @@ def test_the_dialogue_page_holds_verdict_tables_samples_data_and_configuration(m
         rollouts=ROLLOUTS, reward_audit=audit_document(), reward_audit_figure=b"",
         data_report={"rows": {"read": 612}}, token_report={"splits": {"test": {"cut_prompt_texts": 3}}},
         retrieval_report={"test": {"found": np.nan, "asked": 41}}, quarantine=pd.DataFrame(REFUSED_REPLIES),
+        examples=tiny_talk.make_examples(),
         parameters={"dialogue": {"replies": {"temperature": 0.9}}, "attention": {"secret": 1}},
     )  # fmt: skip
+    html = unmarked(html)
     shown = [
         *(sentence.replace("'", "&#39;") for sentence in comparison["summary"]),
         f"{comparison['differences']['grpo']['reward']['value']:+.3f}", "Distinct-2 ↑", "Perplexity of the references ↓",
@@ -295,9 +303,11 @@ def test_the_molecule_page_holds_verdict_tables_drawings_data_and_configuration_
         logp_window=measure_window(GRAPHS, reward_params(), **arms),
         learning_curves={}, distributions=b"distributions", validity=b"validity",
         reward_audit=audit_document(), reward_audit_figure=b"", data_report={"rows": {"read": 612}},
-        quarantine=pd.DataFrame(REFUSED_GRAPHS), parameters={"molecules": {"noise": {"steps": 50}}, "attention": {"secret": 1}},
+        quarantine=pd.DataFrame(REFUSED_GRAPHS), examples=tiny_chemist.make_examples(),
+        parameters={"molecules": {"noise": {"steps": 50}}, "attention": {"secret": 1}},
         **drawings,
     )  # fmt: skip
+    html = unmarked(html)
     shown = [
         *(sentence.replace("'", "&#39;") for sentence in comparison["summary"]),
         f"{comparison['differences']['grpo']['validity']['value']:+.3f}", "Validity of the largest fragment ↑",
@@ -312,7 +322,8 @@ def test_the_molecule_page_holds_verdict_tables_drawings_data_and_configuration_
     assert not [text for text in ("secret", "<script>alert") if text in html]
     pictures = ["grpo_best_before", "grpo_random_before"] + [f"{a}_{c}_after" for a in ARMS for c in ("best", "random")]
     assert len({html.index(drawings[name]) for name in pictures}) == len(pictures)
-    assert html.count("<svg xmlns") == sum(drawings[name].count("<svg xmlns") for name in pictures)
+    # Two more: the share of each size in each split, and a molecule of each.
+    assert html.count("<svg xmlns") == sum(drawings[name].count("<svg xmlns") for name in pictures) + 2
     assert re.findall(r'(?:src|href)="(?!#|data:)[^"]*"', html) == []
     assert len(html.encode()) < 1_000_000
 

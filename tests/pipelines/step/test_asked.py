@@ -18,7 +18,7 @@ from grpo_pipeline.pipelines.step import accumulate, collect, update
 from grpo_pipeline.pipelines.training.loop import StepRunner
 
 F64 = torch.float64
-SEED, STEP, TOTAL, GROUP, UNIFORM = 6, 3, 11, 4, 5
+SEED, STEP, TOTAL, GROUP = 6, 3, 11, 4
 TEMPERATURE = {"kind": "linear", "start": 1.7, "end": 0.7}  # step 3 of 0..10: 1.4
 
 
@@ -62,7 +62,7 @@ class WithKl(Asked):
 
 def stepped(task: Asked, micro_batch_size: int | None, **changes: Any) -> Any:
     algorithm = algorithm_params(
-        dynamic_sampling={"max_retries": 2}, uniform_samples=UNIFORM, supervised_weight=0.5, value_weight=0.5, value_clip=0.2,
+        dynamic_sampling={"max_retries": 2}, supervised_weight=0.5, value_weight=0.5, value_clip=0.2,
         kl_weight=0.3, update_epochs=2, **changes,
     )  # fmt: skip
     training = training_params(batch_size=5, group_size=GROUP, temperature=TEMPERATURE, micro_batch_size=micro_batch_size)
@@ -80,14 +80,13 @@ def test_every_call_has_the_temperature_of_the_step_and_every_draw_noise_of_its_
     def seed(stream: Stream, *places: int) -> int:
         return step_generator(SEED, STEP, *places, stream=stream).initial_seed()
 
-    assert [one for one in task.drawn if one[2] == "policy"] == [
+    assert task.drawn == [
         (GROUP, 1.4, "policy", seed(Stream.ROLLOUTS)),
         (GROUP, 1.4, "policy", seed(Stream.RETRIES, 1)),
         (GROUP, 1.4, "policy", seed(Stream.RETRIES, 2)),
     ]
-    assert [one for one in task.drawn if one[2] != "policy"] == [(UNIFORM, 1.0, "uniform", seed(Stream.UNIFORM_SAMPLES))]
     assert set(task.scored) == {("score", 1.4), ("score_reference", 1.4)}
-    assert sorted(task.repeated) == [GROUP, UNIFORM]  # of the targets of either samples
+    assert task.repeated == [GROUP]
 
 
 @pytest.mark.parametrize("micro_batch_size", [None, 2])
@@ -139,13 +138,11 @@ def test_what_is_encoded_again_are_the_prompts_and_not_their_samples() -> None:
     nothing = (None,) * 8
     given = collect.collect_experience("replicated", *nothing, collect.Resampled(None, {"reward/retries": 2.0}), torch.ones(1))
     assert (given.batch, given.prompts, given.resampling) == ("replicated", "replicated", {"reward/retries": 2.0})
-    given = collect.collect_experience(
-        "replicated", *nothing, collect.Resampled(None, {}), torch.ones(1), collect.UniformSamples("apart"), "prompts"
-    )
-    assert (given.batch, given.prompts, given.uniform) == ("replicated", "prompts", collect.UniformSamples("apart"))
+    given = collect.collect_experience("replicated", *nothing, collect.Resampled(None, {}), torch.ones(1), "prompts")
+    assert (given.batch, given.prompts) == ("replicated", "prompts")
 
 
-def test_a_micro_batch_decodes_its_own_and_its_uniform_samples_from_features_of_its_own() -> None:
+def test_a_micro_batch_decodes_its_samples_from_features_of_its_own() -> None:
     class Decoding(TinyChoices):
         def encode(self, policy: Any, batch: Any) -> Any:
             return ("encoded", batch)
@@ -156,14 +153,12 @@ def test_a_micro_batch_decodes_its_own_and_its_uniform_samples_from_features_of_
     policy = torch.nn.Linear(1, 1)
     state = SimpleNamespace(policy=policy, precision="float32")
     given = collect.collect_experience(
-        "replicated", "stale", "drawn", 1.0, *(None,) * 5, collect.Resampled(None, {}), torch.ones(1),
-        collect.UniformSamples("repeated", "uniform", "stale"), "prompts",
-    )  # fmt: skip
+        "replicated", "stale", "drawn", 1.0, *(None,) * 5, collect.Resampled(None, {}), torch.ones(1), "prompts"
+    )
     found = accumulate.attach_micro_batch(Decoding(), state, given, 0)
     context = ("encoded", "prompts")
     assert found.context == context
     assert found.outcomes == ("decoded", context, "drawn", "replicated")
-    assert found.uniform == collect.UniformSamples("repeated", "uniform", ("decoded", context, "uniform", "repeated"))
     assert accumulate.attach_micro_batch(Decoding(), state, given, 1) is given
 
 

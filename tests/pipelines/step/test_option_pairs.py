@@ -130,9 +130,6 @@ SETTINGS: dict[str, Settings] = {path: simple(path, value) for path, value in ON
     "replay": [("on", {"replay": REPLAYED}, {})],
     **inside("replay", REPLAYED, capacity=1, max_age_steps=1, share=0.25, importance_cap=1.0),
     "proposal": simple("proposal", "oracle", "none"),
-    "gradient_projection": simple("gradient_projection", "conflicting", supervised_weight=4.0),
-    "policy_start_step": simple("policy_start_step", 1),
-    "uniform_samples": simple("uniform_samples", 2),
 }
 # Read before training begins, from a folder: test_reference.py and the end-to-end test of an arm with a path.
 ELSEWHERE = {"reference.path"}

@@ -98,11 +98,6 @@ ARMS: dict[str, dict[str, Any]] = {
         "advantage": {"method": "mean_only", "baseline": "value"},
     },
     "credited": {"advantage": {"credit": "marginal"}, "policy_loss": {"reduction": "per_decision"}},
-    "projected": {"gradient_projection": "conflicting", "policy_weight": line(6.0, 9.0)},
-    "delayed": {
-        "policy_start_step": 2,
-        "entropy_target": {"target": 1.2, "learning_rate": 0.05, "minimum": 0.01, "maximum": 0.3},
-    },
 }  # fmt: skip
 LOOPS: dict[str, dict[str, Any]] = {
     "micro_batches": {"micro_batch_size": 2, "encoder_refresh": "every_epoch"},
@@ -224,22 +219,16 @@ class PlainLoop:
         taught = [sum(abs(a) for sample in group for a in sample) / GROUP / LENGTH for group in advantages]
         frozen = [[x.detach() for x in self.features(row, self.w)] for row in rows]
         collected = []
-        waits = number < self.p.get("policy_start_step", 0)
-        cosines = []
-        for epoch in range(1 if waits else self.p["update_epochs"]):
+        for epoch in range(self.p["update_epochs"]):
             again = epoch == 0 or self.t["encoder_refresh"] == "every_epoch"
             features = [self.features(row, self.w) for row in rows] if again else frozen
             weighed = [[[a * importance[p][g] for a in sample] for g, sample in enumerate(group)]
                        for p, group in enumerate(advantages)]  # fmt: skip
             terms = self.terms(epoch, rows, features, actions, seen, old, ref, values, rewards, weighed)
-            weights = {
-                name: weight * (not waits or name in ("supervised", "value")) for name, weight in self.weights(terms).items()
-            }
-            ours, others = (self.gradient(weights, terms, names) for names in ({"supervised"}, terms.keys() - {"supervised"}))
-            cosines += self.update(ours, others)
+            self.update(self.gradient(self.weights(terms), terms))
             collected.append({name: float(term) for name, term in terms.items()})
         entropy = -collected[-1]["entropy"]
-        if (target := self.p.get("entropy_target")) is not None and not waits:
+        if (target := self.p.get("entropy_target")) is not None:
             moved = self.weights(terms)["entropy"] + target["learning_rate"] * (target["target"] - entropy)
             self.alpha = min(target["maximum"], max(target["minimum"], moved))
         self.move_reference()
@@ -247,7 +236,6 @@ class PlainLoop:
         found = {name: [one[name] for one in collected if name in one] for name in collected[0]}
         self.metrics.append({name: sum(values) / len(values) for name, values in found.items()})
         self.metrics[-1] |= {"reward": np.nanmean(rewards), "spread": spread_of(rewards), "epochs": len(collected)}
-        self.metrics[-1] |= {"cosine": cosines[0]} if cosines else {}
         if self.ages:
             self.metrics[-1] |= {"age": np.mean(self.ages), "importance": np.mean(importance[-len(self.ages) :])}
 
@@ -367,37 +355,14 @@ class PlainLoop:
         found = {name: scheduled(self.p[keys.get(name, f"{name}_weight")], self.number) for name in terms}
         return found if self.alpha is None else found | {"entropy": self.alpha}
 
-    def gradient(self, weights: dict[str, float], terms: dict[str, Tensor], names: Any) -> dict[str, Tensor | None]:
-        """Differentiate the weighted sum of these terms; a term of weight 0 leaves the graph."""
-        loss = sum(weights[name] * term for name, term in terms.items() if name in names and weights[name])
-        if isinstance(loss, int):
-            return dict.fromkeys(self.w)
-        found = torch.autograd.grad(loss, list(self.w.values()), allow_unused=True, retain_graph=True)
+    def gradient(self, weights: dict[str, float], terms: dict[str, Tensor]) -> dict[str, Tensor | None]:
+        """Differentiate the weighted sum of the terms; a term of weight 0 leaves the graph."""
+        loss = sum(weights[name] * term for name, term in terms.items() if weights[name])
+        found = torch.autograd.grad(loss, list(self.w.values()), allow_unused=True)
         return dict(zip(self.w, found, strict=True))
 
-    def project(self, ours: dict[str, Any], others: dict[str, Any]) -> list[float]:
-        """Take from each gradient its part along the other one, where they contradict each other; number by number."""
-        inner, squares = 0.0, [0.0, 0.0]
-        for names in GROUPS.values():
-            pairs = [(ours[n], others[n]) for n in names if ours[n] is not None and others[n] is not None]
-            if not pairs:
-                continue
-            dot = sum(float(x) * float(y) for a, b in pairs for x, y in zip(a.flatten(), b.flatten(), strict=True))
-            square = [sum(float(x) ** 2 for n in names if g[n] is not None for x in g[n].flatten()) for g in (ours, others)]
-            inner, squares = inner + dot, [squares[0] + square[0], squares[1] + square[1]]
-            if dot >= 0:
-                continue
-            old_ours, old_others = dict(ours), dict(others)
-            for n in names:
-                a, b = (torch.zeros_like(self.w[n]) if g[n] is None else g[n] for g in (old_ours, old_others))
-                ours[n] = a - dot / square[1] * b if ours[n] is not None or others[n] is not None else None
-                others[n] = b - dot / square[0] * a if ours[n] is not None else None
-        return [inner / math.sqrt(squares[0] * squares[1])] if squares[0] and squares[1] else []
-
-    def update(self, ours: dict[str, Any], others: dict[str, Any]) -> list[float]:
+    def update(self, gradients: dict[str, Any]) -> None:
         """Clip and step with decoupled decay; what got no gradient does not move at all."""
-        cosine = self.project(ours, others) if self.p.get("gradient_projection") else []
-        gradients = {n: ours[n] if others[n] is None else others[n] if ours[n] is None else ours[n] + others[n] for n in self.w}
         options = self.t["optimizer"]
         scale = scheduled({"kind": "cosine", "start": 1.0, "end": 0.1, "warmup_steps": 1}, self.number)
         norms = {group: math.sqrt(sum(float((gradients[n] ** 2).sum()) for n in names if gradients[n] is not None))
@@ -416,7 +381,6 @@ class PlainLoop:
                 mean, square = (m / (1 - beta ** moment[2]) for m, beta in zip(moment, BETAS, strict=False))
                 moved = self.w[name].detach() * (1 - rate * options["weight_decay"]) - rate * mean / (square.sqrt() + 1e-8)
                 self.w[name] = moved.requires_grad_()
-        return cosine
 
     def move_reference(self) -> None:
         rule = self.p["reference"]
@@ -460,9 +424,6 @@ def test_weights_and_metrics_are_those_of_the_plain_loop(arm: str, loop: str) ->
         assert row["policy/entropy"] == pytest.approx(-found["entropy"], abs=1e-7)
         if "kl" in found:
             assert row["kl/reference"] == pytest.approx(found["kl"], abs=1e-7)
-        assert ("gradient/cosine" in row) == ("cosine" in found)
-        if "cosine" in found:
-            assert row["gradient/cosine"] == pytest.approx(found["cosine"], abs=1e-6)
         assert (row["step"], row["epoch"]) == (step, step)
         assert row["temperature"] == pytest.approx(1.6 - 0.9 * step / (STEPS - 1))
 
@@ -473,9 +434,6 @@ def test_weights_and_metrics_are_those_of_the_plain_loop(arm: str, loop: str) ->
     assert max(row["policy/clip_high"] + row["policy/clip_low"] for row in rows) > 0
     assert len(task.seeds) == len(set(task.seeds)) == STEPS
     assert all(len(set(seen["rows"][:-2])) == PROMPTS - 2 for seen in task.seen)
-    cosines = [row["gradient/cosine"] for row in rows if "gradient/cosine" in row]
-    assert not cosines or min(cosines) < -0.05
-    assert [row["gradient/projected"] > 0 for row in rows if "gradient/cosine" in row] == [cosine < 0 for cosine in cosines]
 
 
 def test_another_seed_draws_other_rows_and_samples() -> None:

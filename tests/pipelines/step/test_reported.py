@@ -12,7 +12,7 @@ from grpo_pipeline.core.rewards import combine_rewards
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import Credits
 from grpo_pipeline.pipelines.step import update
-from grpo_pipeline.pipelines.step.collect import LossTerms, UniformSamples
+from grpo_pipeline.pipelines.step.collect import LossTerms
 
 F64, NAN = torch.float64, math.nan
 HIT = torch.tensor([[1.0, 3.0, NAN], [2.0, 2.0, 2.0]], dtype=F64)
@@ -57,28 +57,6 @@ def test_credit_is_the_mean_over_the_decisions_that_were_taken() -> None:
     assert update._credit_metrics(None) == {}
 
 
-@pytest.mark.parametrize(("n", "share"), [(1, 0.25), (3, 0.5), (9, 0.75)])
-def test_uniform_samples_count_as_much_as_each_of_the_policys(n: int, share: float) -> None:
-    """3 samples of the policy with loss 2, and n others with loss 10."""
-
-    def loss(policy: Any, context: Any, batch: str, outcomes: str, *known: Any) -> torch.Tensor:
-        assert (policy, context, known) == ("policy", "context", ("shares",))
-        return torch.tensor({("own", "of own"): 2.0, ("uniform", "of uniform"): 10.0}[batch, outcomes])
-
-    def drawn(count: int) -> Any:
-        return SimpleNamespace(actions=torch.zeros(2, count, 5))
-
-    given = SimpleNamespace(
-        batch="own", outcomes="of own", context="context", rollouts=drawn(3), share=SimpleNamespace(supervised="shares"),
-        uniform=UniformSamples("uniform", drawn(n), "of uniform"),
-    )  # fmt: skip
-    task, state = SimpleNamespace(supervised_loss=loss), SimpleNamespace(policy="policy")
-    assert float(update.supervised_term(task, state, given, 0)["supervised"]) == pytest.approx(2 + 8 * share)
-    assert update.supervised_term(task, state, given, 1) == {}
-    given.uniform = UniformSamples()
-    assert float(update.supervised_term(task, state, given, 0)["supervised"]) == 2.0
-
-
 def line(start: float, end: float) -> dict[str, Any]:
     return {"kind": "linear", "start": start, "end": end}
 
@@ -89,22 +67,16 @@ WEIGHTS = {name: line(start, start + 2.0) for start, name in enumerate(STARTS, s
 
 
 @pytest.mark.parametrize(
-    ("changes", "steered", "weights"),
+    ("steered", "weights"),
     [
         # In step 2 of 5 every weight is in the middle of its line.
-        ({}, None, {"policy": 2.0, "kl": 3.0, "kl_rollout": 4.0, "entropy": 5.0, "value": 6.0, "supervised": 7.0}),
-        ({}, 0.5, {"policy": 2.0, "kl": 3.0, "kl_rollout": 4.0, "entropy": 0.5, "value": 6.0, "supervised": 7.0}),
-        ({}, 0.0, {"policy": 2.0, "kl": 3.0, "kl_rollout": 4.0, "entropy": 0.0, "value": 6.0, "supervised": 7.0}),
-        ({"policy_start_step": 3}, 0.5, dict.fromkeys(TERMS, 0.0) | {"value": 6.0, "supervised": 7.0}),
-        (
-            {"policy_start_step": 2},
-            None,
-            {"policy": 2.0, "kl": 3.0, "kl_rollout": 4.0, "entropy": 5.0, "value": 6.0, "supervised": 7.0},
-        ),
+        (None, {"policy": 2.0, "kl": 3.0, "kl_rollout": 4.0, "entropy": 5.0, "value": 6.0, "supervised": 7.0}),
+        (0.5, {"policy": 2.0, "kl": 3.0, "kl_rollout": 4.0, "entropy": 0.5, "value": 6.0, "supervised": 7.0}),
+        (0.0, {"policy": 2.0, "kl": 3.0, "kl_rollout": 4.0, "entropy": 0.0, "value": 6.0, "supervised": 7.0}),
     ],
 )
-def test_each_term_has_the_weight_of_its_schedule(changes: Any, steered: float | None, weights: dict[str, float]) -> None:
-    algorithm = algorithm_params(**WEIGHTS, **changes)
+def test_each_term_has_the_weight_of_its_schedule(steered: float | None, weights: dict[str, float]) -> None:
+    algorithm = algorithm_params(**WEIGHTS)
     state = SimpleNamespace(step=2, total_steps=5, coefficients={} if steered is None else {update.ENTROPY: steered})
     supervised = {"supervised": torch.tensor(0.1)}
     found = update.mix_losses(algorithm, SimpleNamespace(name="t"), state, dict(TERMS), supervised, {"x": 1})
@@ -132,14 +104,11 @@ def test_gradients_are_reported_at_the_last_step_of_each_interval() -> None:
     assert all(update.is_report_step(step, training_params(gradient_report_every_steps=1)) for step in range(3))
 
 
-@pytest.mark.parametrize(
-    ("changes", "step", "epoch", "moves"),
-    [({}, 1, 2, True), ({}, 1, 1, False), ({}, 0, 2, False), ({"policy_start_step": 5}, 1, 0, True)],
-)
-def test_the_reference_moves_with_the_last_update_of_every_second_batch(changes: Any, step: int, epoch: int, moves: bool) -> None:
-    """An average of half and half; where the policy still waits, a batch has one update."""
+@pytest.mark.parametrize(("step", "epoch", "moves"), [(1, 2, True), (1, 1, False), (0, 2, False)])
+def test_the_reference_moves_with_the_last_update_of_every_second_batch(step: int, epoch: int, moves: bool) -> None:
+    """An average of half and half."""
     rule = {"update": "ema", "every_steps": 2, "decay": 0.5}
-    algorithm = algorithm_params(update_epochs=3, reference=rule, **changes)
+    algorithm = algorithm_params(update_epochs=3, reference=rule)
     policy, reference = torch.nn.Linear(1, 1, bias=False), torch.nn.Linear(1, 1, bias=False)
     for module, value in ((policy, 3.0), (reference, 1.0)):
         torch.nn.init.constant_(module.weight, value)

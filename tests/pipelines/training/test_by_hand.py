@@ -83,19 +83,18 @@ def state_at(step: int, total: int, seed: int = 5) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("epochs", "count", "taken"),
+    ("total", "count", "taken"),
     [
-        # 23 rows in batches of 5: 4 steps an epoch.
-        (6, 4, [0, 8, 16, 24]),  # every 2 epochs
-        (7, 4, [0, 8, 16, 24, 28]),  # 7 / 3 rounds to 2; the last step in any case
-        (6, 2, [0, 24]),
-        (2, 9, [0, 4, 8]),  # not within an epoch
-        (3, 1, [0, 12]),
-        (3, 0, []),
+        (24, 4, [0, 8, 16, 24]),
+        (28, 4, [0, 9, 18, 28]),  # 28 / 3 = 9 1/3, 18 2/3: a moment within a step is its beginning
+        (24, 2, [0, 24]),
+        (3, 9, [0, 1, 2, 3]),
+        (12, 1, [12]),
+        (12, 0, []),
     ],
 )
-def test_frames_come_at_even_ends_of_epochs_of_six_rows_of_the_seed(epochs: int, count: int, taken: list[int]) -> None:
-    task, total = Asked(), 4 * epochs
+def test_frames_come_at_even_steps_of_six_rows_of_the_seed(total: int, count: int, taken: list[int]) -> None:
+    task = Asked()
     film = Film(task, None, training_params(batch_size=5, animation_frames=count), state_at(0, total), {})
     before = torch.get_rng_state()
     for step in range(1, total + 1):
@@ -105,16 +104,6 @@ def test_frames_come_at_even_ends_of_epochs_of_six_rows_of_the_seed(epochs: int,
     rows = tuple(sorted(numpy_generator(5, Stream.FRAME_ROWS).permutation(VAL)[:6].tolist()))
     assert set(task.frames) <= {(5, *rows)}
     assert not taken or torch.equal(before, torch.get_rng_state())
-
-
-@pytest.mark.parametrize(("total", "taken"), [(8, [0, 8]), (10, [0, 10]), (12, [0, 12])])
-def test_an_epoch_that_a_run_does_not_end_counts_for_the_spread_of_its_frames(total: int, taken: list[int]) -> None:
-    """Two frames of 2, of 2.5 and of 3 epochs: the begun one is an epoch, so that none is taken at its start."""
-    task = Asked()
-    film = Film(task, None, training_params(batch_size=5, animation_frames=2), state_at(0, total), {})
-    for step in range(1, total + 1):
-        film.take(state_at(step, total))
-    assert [int(name.partition("/")[0]) for name in film.frames] == taken
 
 
 def test_a_film_that_goes_on_has_the_frames_before_and_none_of_its_first_step() -> None:
@@ -445,14 +434,6 @@ def test_metrics_become_numbers_and_the_first_ratio_is_that_of_the_first_epoch()
     assert merged == {"policy/ratio_max": 5.0, "x": 1.0, "y": 3.0}
 
 
-def test_a_policy_that_would_wait_beyond_the_last_step_is_refused() -> None:
-    """The last step is that of ``max_steps``, and not the last one of all epochs."""
-    training = own_rates(training_params(batch_size=5, epochs=3, max_steps=7), 0.1)
-    nodes.build_state(algorithm_params(policy_start_step=6), training, 0, Asked(), None)
-    with pytest.raises(ValueError, match="policy_start_step must be below the 7 steps"):
-        nodes.build_state(algorithm_params(policy_start_step=7), training, 0, Asked(), None)
-
-
 def test_a_logger_that_says_less_than_warnings_stays_as_quiet() -> None:
     logger = logging.getLogger("kedro")
     before = logger.level
@@ -498,28 +479,11 @@ def test_a_run_is_known_by_its_seed_and_by_what_its_proposal_reads(proposal: str
         assert run_parameters(algorithm, other, Resumable(), None, seed=8)["training"] != found["training"]
 
 
-def test_update_epochs_follow_the_step() -> None:
-    """Before the policy learns, a batch is read once."""
-    training = own_rates(training_params(batch_size=8, group_size=4), 0.1)
-    algorithm = algorithm_params(update_epochs=3, policy_start_step=2)
-    task = TinyChoices()
-    state = nodes.build_state(algorithm, training.model_copy(update={"epochs": 5}), 0, task, None)
-    runner, counts = StepRunner(task, algorithm, training), []
-    improve = runner._improve
-    runner._improve = lambda values: counts[-1].append(values["update_epoch"]) or improve(values)
-    for _ in range(4):
-        counts.append([])
-        state, _ = runner(state, task.make_batch(None, np.arange(8)))
-    assert counts == [[0], [0], [0, 1, 2], [0, 1, 2]]
-
-
 class Staged:
     """A task that notes which checks and changes were asked of it, in their order."""
 
-    name = "tiny"
-
-    def __init__(self, said: list[Any]) -> None:
-        self.said = said
+    def __init__(self, said: list[Any], name: str = "tiny") -> None:
+        self.said, self.name = said, name
 
     def __getattr__(self, name: str) -> Any:
         def note(*args: Any, **kwargs: Any) -> "Staged":
@@ -537,28 +501,37 @@ def test_every_arm_is_checked_with_its_own_sections_before_a_stage_is_trained() 
     said: list[Any] = []
     task = Staged(said)
     sections = {"a__algorithm": arm("grpo", update_epochs=5), "a__model": {"points": 2}, "b__algorithm": arm("supervised")}
-    assert stages.check_arms(task, "data", **sections) is task
+    opened = stages.check_arms("a", task, "data", **sections)
+    assert opened is not task
     asked = [one if one[0] != "check_algorithm" else (one[0], one[1].name, one[1].update_epochs) for one in said]
     assert asked == [
         ("check_data", "data"),
+        ("open_stage", "a"),
         ("with_sections", {"model": {"points": 2}}, "tiny.a"),
         ("check_algorithm", "grpo", 5),
         ("with_sections", {}, "tiny.b"),
         ("check_algorithm", "supervised", arm("supervised")["update_epochs"]),
     ]
     with pytest.raises(ValueError, match="tiny.a.algorithm"):
-        stages.check_arms(task, "data", a__algorithm=arm("grpo", update_epoch=5))
+        stages.check_arms("pre", task, "data", a__algorithm=arm("grpo", update_epoch=5))
 
 
-def test_an_optional_stage_gets_its_own_sections_and_its_algorithm_is_checked() -> None:
+def test_the_algorithm_of_a_stage_is_checked_by_the_task_that_it_trains() -> None:
     said: list[Any] = []
-    sections = {"pre__algorithm": arm("supervised"), "pre__masking": {"share": 0.5}, "a__algorithm": arm("grpo")}
-    stages.open_stage("pre", Staged(said), "data", **sections)
-    names = [one[0] for one in said]
-    assert names == ["check_data", "with_sections", "check_algorithm", "open_stage", "check_algorithm"]
-    assert said[3] == ("open_stage", "pre", {"masking": {"share": 0.5}})
-    assert [said[2][1].name, said[4][1].name] == ["grpo", "supervised"]
-    said.clear()
+
+    class Opening(Staged):
+        def open_stage(self, name: str) -> Staged:
+            return Staged(opened, name)
+
+    opened: list[Any] = []
+    sections = {"pre__algorithm": arm("supervised"), "a__algorithm": arm("grpo")}
+    assert stages.check_arms("pre", Opening(said), "data", **sections).name == "pre"
+    assert [one[1].name for one in said if one[0] == "check_algorithm"] == ["grpo"]
+    assert [one[1].name for one in opened if one[0] == "check_algorithm"] == ["supervised"]
+
+
+def test_arms_take_the_weights_of_a_stage_and_sections_of_their_own() -> None:
+    said: list[Any] = []
     model = weights(0)
     stages.begin_with(Staged(said), model)
     stages.take_sections(Staged(said), reward={"x": 1})

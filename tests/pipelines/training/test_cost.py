@@ -20,7 +20,6 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "control": ("supervised", {}),
     "no samples": ("supervised", {"proposal": "none"}),
     "credit": ("grpo", CREDIT),
-    "uniform samples": ("grpo", {"uniform_samples": 3}),
     "retries": ("grpo", TIED),
     "several epochs": ("grpo", {"update_epochs": 3}),
 }
@@ -52,8 +51,8 @@ def test_the_cost_of_a_step_is_what_the_task_was_asked_for(
     training = training_params(micro_batch_size=micro_batch_size)
     _, metrics = StepRunner(task, algorithm_params(arm, **options), training)(make_state(task, data), make_batch(task))
     assert {name: metrics[name] for name in counted} == counted
-    # 4 cores x 4 samples; each of 3 points left out; 3 further samples; drawn 3 times, measured then and once more.
-    known = {"plain": (16, 16), "no samples": (0, 0), "credit": (16, 64), "uniform samples": (28, 16), "retries": (48, 64)}
+    # 4 cores x 4 samples; each of 3 points left out; drawn 3 times, measured then and once more.
+    known = {"plain": (16, 16), "no samples": (0, 0), "credit": (16, 64), "retries": (48, 64)}
     assert tuple(counted.values()) == known.get(case, (16, 16))
 
 

@@ -13,12 +13,14 @@ from grpo_pipeline.core.storage.weights import ModelWeights
 from grpo_pipeline.core.types import replicate
 from grpo_pipeline.pipelines.training.loop import StepRunner
 from grpo_pipeline.pipelines.training.nodes import build_state
+from grpo_pipeline.tasks.defaults import measure
 from grpo_pipeline.tasks.dialogue import task as dialogue_task
 from grpo_pipeline.tasks.dialogue.build import build_task, check_arms
 from grpo_pipeline.tasks.dialogue.data.text_files import printable
 from grpo_pipeline.tasks.dialogue.language_model.sampling import greedy_replies
 from grpo_pipeline.tasks.dialogue.rewards import RewardFailedError
 from grpo_pipeline.tasks.dialogue.scores import f1
+from grpo_pipeline.tasks.frames import texts_of
 
 SCRIPTED = {"own": {"scripted": {"function": "tiny_rewards:scripted", "weight": 1.0}}}
 ROWS = np.arange(4)
@@ -228,3 +230,21 @@ def test_a_showcase_shows_the_first_answer_beside_what_the_model_says() -> None:
     assert shown["replies"].tolist() == np.asarray([list(group) for group in task.texts(sampled)], dtype=str).tolist()
     greedy = greedy_replies(policy, context, max_tokens=6, ends=task.ends)
     assert shown["greedy"].tolist() == np.asarray([group[0] for group in task.texts(greedy)], dtype=str).tolist()
+
+
+def test_a_frame_of_training_is_one_reply_to_each_question_and_its_reward_now() -> None:
+    task, data, rows = tiny.make_task(replies={"temperature": 1.4}, rewards=SCRIPTED), tiny.make_data(), np.array([11, 3])
+    before, after = task.build_policy(0), task.build_policy(0)
+    tiny_attention.shake(after, seed=1)
+    first, again, later = (task.training_frame(policy, data, rows, seed=6) for policy in (before, before, after))
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert texts_of(first["question"].numpy()) == data.examples.table["question"].iloc[rows].tolist()
+    assert texts_of(first["reply"].numpy()) != texts_of(later["reply"].numpy())
+    context, generator = task.encode(before, task.make_batch(data, rows)), step_generator(6, stream=Stream.FRAMES)
+    drawn = task.sample(before, context, 1, temperature=1.4, proposal="policy", generator=generator)
+    replies = [reply for (reply,) in task.texts(drawn)]
+    assert texts_of(first["reply"].numpy()) == [printable(reply) for reply in replies]
+    # The weights of tiny_rewards.scripted and F1, which no random reply has.
+    expected = measure(task, before, task.make_batch(data, rows), drawn).total[:, 0]
+    assert first["reward"].tolist() == expected.tolist()
+    assert expected.abs().min() > 0

@@ -18,6 +18,8 @@ from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.pipelines.step import update
 from grpo_pipeline.pipelines.training.nodes import build_state
 from grpo_pipeline.rewards.pool import RewardFailedError
+from grpo_pipeline.tasks.defaults import measure
+from grpo_pipeline.tasks.frames import texts_of
 from grpo_pipeline.tasks.molecules import batch as batches
 from grpo_pipeline.tasks.molecules import build, evaluation
 from grpo_pipeline.tasks.molecules.audit import training_copies
@@ -337,6 +339,22 @@ def test_a_showcase_shows_the_way_of_the_first_sample_from_noise_to_graph() -> N
     assert not torch.equal(drawn.atoms[:, 0], drawn.atoms[:, 3])
     assert shown["smiles"].tolist() == [[one.smiles for one in group] for group in task.molecules(drawn)]
     assert (shown["size"].tolist(), shown["prompt_id"].tolist()) == ([4, 2], ["p00012", "p00003"])
+
+
+def test_a_frame_of_training_is_one_molecule_of_each_size_and_its_reward_now() -> None:
+    task, data, rows = tiny.make_task(sampling={"temperature": 1.5}), tiny.make_data(), np.arange(1, 13)
+    policy = start(task).policy
+    first, again, other = (task.training_frame(one, data, rows, seed=2) for one in (policy, policy, task.build_policy(3)))
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    batch, generator = task.make_batch(data, rows), step_generator(2, stream=Stream.FRAMES)
+    drawn = task.draw(policy, batch.prompts, 1, temperature=1.5, generator=generator)
+    decoded = [molecule for (molecule,) in task.molecules(drawn)]
+    smiles, cause = texts_of(first["smiles"].numpy()), texts_of(first["cause"].numpy())
+    assert (smiles, cause) == ([one.smiles for one in decoded], [one.cause for one in decoded])
+    assert smiles != texts_of(other["smiles"].numpy())
+    assert {bool(text) for text in smiles} == {True, False}
+    assert all(bool(text) != bool(why) for text, why in zip(smiles, cause, strict=True))
+    assert first["reward"].tolist() == measure(task, policy, batch, drawn).total[:, 0].tolist()
 
 
 def test_molecules_in_no_split_are_known_to_nobody_and_scale_nothing() -> None:

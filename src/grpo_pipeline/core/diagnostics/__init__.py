@@ -1,1 +1,1 @@
-"""Checks of the algorithm: statistics of an update, gradients of each loss term, and small problems with a known answer."""
+"""Checks of the algorithm: statistics of an update, and gradients of each loss term."""

@@ -109,7 +109,6 @@ def apply_update(
 def clear_gradients(state: TrainState) -> None:
     """Forget every gradient of the optimiser's parameters: the start of an update."""
     state.optimizer.zero_grad(set_to_none=True)
-    state.supervised_gradient.clear()
 
 
 def accumulate(state: TrainState, loss: Tensor) -> None:
@@ -124,79 +123,6 @@ def accumulate(state: TrainState, loss: Tensor) -> None:
     """
     _check_loss(loss, state.step)
     torch.autograd.backward(loss)
-
-
-def accumulate_apart(state: TrainState, supervised: Tensor, others: Tensor) -> None:
-    """Add the gradients of two losses to what was accumulated, apart from each other, until ``project_conflicts`` joins them.
-
-    The two may share a graph; it is walked through twice, and is gone then.
-
-    Args:
-        state: its parameters' gradients get that of ``others``, its ``supervised_gradient`` the other one.
-        supervised: scalar with graph, as ``accumulate`` takes it.
-        others: the sum of all other terms, likewise.
-
-    Raises:
-        ValueError: as ``accumulate``.
-    """
-    for loss in (supervised, others):
-        _check_loss(loss, state.step)
-    torch.autograd.backward(others, retain_graph=True)
-    held = [p for parameters in parameter_groups(state.optimizer).values() for p in parameters]
-    found = torch.autograd.grad(supervised, held, allow_unused=True)
-    kept = state.supervised_gradient
-    for parameter, gradient in zip(held, found, strict=True):
-        if gradient is not None:
-            kept[parameter] = kept[parameter] + gradient if parameter in kept else gradient
-
-
-@torch.no_grad()
-def project_conflicts(state: TrainState) -> dict[str, Tensor]:
-    """Join the two gradients of ``accumulate_apart`` in ``.grad``; where they contradict each other, each loses the other's part.
-
-        g = (1 - d / |s|^2) s + (1 - d / |r|^2) r    with d = min(0, <s, r>), in each parameter group by itself
-
-    s is the supervised gradient and r that of all other terms. This is PCGrad of two losses: s - <s, r> / |r|^2 r plus
-    r - <r, s> / |s|^2 s where the cosine is negative, s + r elsewhere. A group that one loss alone teaches keeps its gradient.
-    Source: Yu et al. 2020, arXiv 2001.06782, algorithm 1. How this differs: by group, since over all parameters at once the
-    gradients of a component that one loss alone teaches would be rescaled, too. Sums are taken in float64, nothing is read back
-    from the device.
-
-    Returns:
-        ``gradient/cosine`` over all groups that both teach (0 where one gradient is exactly 0), and ``gradient/projected``, the
-        share of these groups in which it was negative; nothing where no group is taught by both.
-    """
-    kept = state.supervised_gradient
-    if not kept:
-        return {}
-    sums = []  # of each group that both teach: <s, r>, |s|^2, |r|^2
-    for parameters in parameter_groups(state.optimizer).values():
-        ours = {p: kept[p] for p in parameters if p in kept}
-        theirs = {p: p.grad for p in parameters if p.grad is not None}
-        keeps_ours = keeps_theirs = None
-        if ours.keys() & theirs.keys():
-            dot = _inner([(ours[p], theirs[p]) for p in parameters if p in ours and p in theirs])
-            squares = [_inner([(g, g) for g in gradient.values()]) for gradient in (ours, theirs)]
-            sums.append(torch.stack([dot, *squares]))  # [3]
-            smallest = torch.finfo(dot.dtype).tiny  # 0 / 0 where a gradient is exactly 0
-            conflict = dot.clamp(max=0)
-            keeps_ours, keeps_theirs = (1 - conflict / x.clamp(min=smallest) for x in squares)
-        for gradient in theirs.values():
-            if keeps_theirs is not None:
-                gradient.mul_(keeps_theirs)
-        for p, gradient in ours.items():
-            scaled = gradient if keeps_ours is None else gradient * keeps_ours
-            p.grad = scaled if p.grad is None else p.grad.add_(scaled)
-    kept.clear()
-    if not sums:
-        return {}
-    each = torch.stack(sums)  # [groups, 3]
-    dot, ours_squared, theirs_squared = each.sum(0)  # [groups, 3] -> three scalars
-    norms = (ours_squared.sqrt() * theirs_squared.sqrt()).clamp(min=torch.finfo(each.dtype).tiny)
-    return {
-        "gradient/cosine": dot / norms,
-        "gradient/projected": (each[:, 0] < 0).double().mean(),
-    }
 
 
 def step(
@@ -269,12 +195,6 @@ def _check_loss(loss: Tensor, step: int) -> None:
             f"the loss must depend on a trained parameter, got none at step {step}: it has no graph; find the detach "
             "or the no_grad"
         )
-
-
-def _inner(pairs: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
-    """Return the inner product of two gradients, float64 scalar, on their device."""
-    products = [torch.dot(x.flatten().double(), y.flatten().double()) for x, y in pairs]
-    return torch.stack(products).sum()
 
 
 def _step(optimizer: torch.optim.Optimizer, scale: float) -> dict[str, float]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from torch import Tensor, nn
+from torch import nn
 from torch.optim import Optimizer
 
 from grpo_pipeline.core.training.replay import ReplayBuffer
@@ -27,8 +27,6 @@ class TrainState:
         total_steps: batches of the whole run, the horizon of the schedules.
         replay: informative groups of past batches, or None.
         coefficients: numbers that training adapts, by name, such as the weight of the entropy.
-        supervised_gradient: within an update, the supervised loss's gradient by parameter where it is kept apart from ``.grad``
-            (``training.optim.accumulate_apart``); empty between updates.
         precision: in which its networks compute within a step, see ``core.training.execution``; the weights are float32.
     """
 
@@ -42,6 +40,3 @@ class TrainState:
     replay: ReplayBuffer | None = None
     coefficients: Mapping[str, float] = field(default_factory=dict)
     precision: Literal["float32", "bf16"] = "float32"
-    supervised_gradient: dict[nn.Parameter, Tensor] = field(
-        default_factory=dict, repr=False, compare=False
-    )

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from textwrap import fill
 from typing import Any, Literal
 
 import pandas as pd
@@ -23,6 +24,10 @@ YELLOW = "#F0E442"
 CONTROL_COLOUR, SHOWN_COLOUR, OTHER_COLOURS = BLUE, VERMILLION, (GREEN, PURPLE, ORANGE, SKY)
 # A page replaces these two by the colours of its theme (``page.inline_svg``).
 INK, GRID = "#222222", "#E3E3E3"
+# Of a panel: two stand side by side on a screen, and one is readable on a phone.
+PANEL_INCHES = (5.4, 2.5)
+TITLE_LETTERS = 66  # a line of its title
+SIDES = {"higher": "right is better", "lower": "left is better", "none": "neither side is better"}
 
 
 def colour_of(arms: Iterable[str], *, control: str, shown: str) -> dict[str, str]:
@@ -41,6 +46,13 @@ def plain_axes(axes: Axes, *, grid: Literal["x", "y", "both"] = "both") -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
+def name_panel(axes: Axes, title: str, *, reading: str) -> None:
+    """Write a panel's title, wrapped, above it, and below it how it is read."""
+    axes.set_title(fill(title, TITLE_LETTERS), fontsize=10, loc="left", color=INK)
+    axes.set_xlabel(reading, fontsize=8, color=INK)
+    axes.tick_params(labelsize=8, colors=INK)
+
+
 # Learning curves.
 
 # Metrics of every task -> titles; a task has others of its own (``TaskSpec.curves``).
@@ -56,7 +68,6 @@ PANELS = {
     **{f"credit/decision_{place}": f"Mean credit of decision {place}" for place in range(4)},
 }
 POINTS = 300  # of a line at most
-PANEL_INCHES = (5.4, 2.5)
 
 
 @dataclass(frozen=True)
@@ -114,12 +125,10 @@ def draw_panel(traces: Iterable[Trace], title: str, colours: Mapping[str, str]) 
     for trace in traces:
         look = {"color": colours[trace.arm], "gid": f"{trace.arm} {trace.kind}"} | LOOKS[trace.kind]
         axes.plot(trace.steps, trace.values, **look)
-    axes.set_title(title, fontsize=10, loc="left", color=INK)
-    axes.set_xlabel("training step", fontsize=8, color=INK)
+    name_panel(axes, title, reading="training step")
     axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
     axes.yaxis.set_major_locator(MaxNLocator(4))
     axes.ticklabel_format(useOffset=False)
-    axes.tick_params(labelsize=8, colors=INK)
     plain_axes(axes)
     return figure
 

@@ -12,13 +12,18 @@ from typing import Any
 import yaml
 from jinja2 import ChoiceLoader, Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
+from matplotlib import rc_context
+from matplotlib.figure import Figure
 from PIL import Image
 from pydantic import BaseModel
 
+from grpo_pipeline.datasets.figure import SVG
 from grpo_pipeline.pipelines.reporting.figures import GRID, INK, colour_of
 from grpo_pipeline.pipelines.reporting.forest import forest
+from grpo_pipeline.pipelines.reporting.glossary import explain, shared_terms
 from grpo_pipeline.statistics.answer import Answer
 from grpo_pipeline.statistics.sameness import sameness_sentences
+from grpo_pipeline.tasks import find_task
 
 LARGE_PICTURE, QUALITY = 100_000, 75  # bytes; of 100
 TEMPLATES = Path(__file__).with_name("templates")
@@ -51,7 +56,8 @@ class Page:
 def render(page: Page) -> str:
     """Return the page as HTML with styles and pictures inside; its one script sorts tables, and every value is escaped."""
     answer = Answer.model_validate(page.answer)
-    return template(page.layout).render(
+    terms = shared_terms() | dict(find_task(answer.task).words.terms)
+    html = template(page.layout).render(
         comparison=page.comparison,
         answer=answer,
         forest=forest(answer.table, one_scale=bool(answer.others)),
@@ -68,6 +74,7 @@ def render(page: Page) -> str:
         sort_digest=SORT_DIGEST,
         **{name: shown(part) for name, part in page.parts.items()},
     )
+    return explain(html, terms)
 
 
 def first_curve(curves: Mapping[str, bytes]) -> Markup | None:
@@ -84,6 +91,14 @@ def shown(part: Any) -> Any:
     if isinstance(part, bytes):
         return inline_svg(part) if b"<svg" in part[:1000] else image_source(part)
     return part
+
+
+def svg_bytes(figure: Figure) -> bytes:
+    """Return a figure as an SVG file, the same bytes for the same figure."""
+    file = io.BytesIO()
+    with rc_context(SVG):
+        figure.savefig(file, format="svg", transparent=True, metadata={"Date": None})
+    return file.getvalue()
 
 
 def inline_svg(drawing: bytes) -> Markup:

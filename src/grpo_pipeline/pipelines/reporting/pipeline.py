@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from grpo_pipeline.pipelines.evaluation.nodes import build_suite
 from grpo_pipeline.pipelines.params import EvaluationParams
 from grpo_pipeline.pipelines.reporting import tables
+from grpo_pipeline.pipelines.reporting.data_section import data_parts
 from grpo_pipeline.pipelines.reporting.figures import REWARD, colour_of, learning_curves
 from grpo_pipeline.pipelines.reporting.page import Page, configuration_text, render
 from grpo_pipeline.pipelines.reporting.reward_section import reward_section
@@ -74,6 +75,7 @@ def render_task(
     rollouts: pd.DataFrame,
     reward_audit: Mapping[str, Any],
     reward_audit_figure: bytes,
+    examples: Any,
     parameters: Mapping[str, Any],
 ) -> str:
     """Put comparison, curves, samples and the reward's audit on one self-contained HTML page."""
@@ -88,6 +90,7 @@ def render_task(
         "samples": tables.frame_table(f"Samples of {params.baseline_arm}", rollouts, limit=SAMPLES),
         "reward": reward_section(reward_audit),
         "reward_figure": reward_audit_figure,
+        **data_parts(examples, task=params.task, cluster=params.cluster),
     }
     return render(
         Page(
@@ -112,6 +115,7 @@ def create_report(task: str, arms: Sequence[str], shown: str) -> list[Node]:
             "learning_curves",
             "reward_audit",
             "reward_audit_figure",
+            "examples",
         )
     }
     inputs = {

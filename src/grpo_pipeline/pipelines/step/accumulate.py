@@ -35,7 +35,7 @@ from grpo_pipeline.core.training.micro_batches import (
     join_prompts,
     take_prompts,
 )
-from grpo_pipeline.core.training.optim import clear_gradients, project_conflicts, step
+from grpo_pipeline.core.training.optim import accumulate, clear_gradients, step
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import ReferenceScores, Rollouts, Scores
 from grpo_pipeline.pipelines.step import update
@@ -62,8 +62,7 @@ def cut_experience(
     """
     size = training.micro_batch_size or len(experience.rollouts.actions)
     places = bounds(len(experience.rollouts.actions), size)
-    uniform = replace(experience.uniform, outcomes=None)
-    undecoded = replace(experience, outcomes=None, uniform=uniform, resampling={})
+    undecoded = replace(experience, outcomes=None, resampling={})
     micro_batches = [take_prompts(undecoded, *place) for place in places]
     # Each part of the supervised loss is cut by its share of the step's targets, so that the shares add up to 1.
     counts = torch.stack(
@@ -98,11 +97,7 @@ def attach_micro_batch(
     with network_precision(state):
         context = task.encode(state.policy, micro_batch.prompts)
         outcomes = task.decode(state.policy, context, micro_batch.rollouts, micro_batch.batch)
-        uniform = micro_batch.uniform
-        if uniform.rollouts is not None:
-            decoded = task.decode(state.policy, context, uniform.rollouts, uniform.batch)
-            uniform = replace(uniform, outcomes=decoded)
-    return replace(micro_batch, context=context, outcomes=outcomes, uniform=uniform)
+    return replace(micro_batch, context=context, outcomes=outcomes)
 
 
 def micro_batch_terms(
@@ -154,7 +149,7 @@ def accumulate_gradient(
         gradients = term_gradients(
             losses.terms, losses.weights, task.parameter_groups(state.policy)
         )
-    update.back_propagate(algorithm, state, losses)
+    accumulate(state, losses.total)
     terms = {name: term.detach() for name, term in losses.terms.items()}
     return MicroBatchReport(terms, losses.weights, scores[0] if scores else None, gradients)
 
@@ -176,7 +171,6 @@ def apply_accumulated(
         metrics |= report_gradients(
             summed, task.parameter_groups(state.policy)
         ) | update.silent_rewards(experience)
-    metrics |= project_conflicts(state)
     norms = step(state, **update.step_options(training, state))
     return update.finish_update(
         algorithm, state, losses, experience, {**metrics, **norms}, update_epoch

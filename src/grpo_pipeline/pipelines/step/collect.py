@@ -1,7 +1,6 @@
 """Nodes of a step's first half: encode a batch, sample, compute rewards and advantages, and store them as experience.
 
-Only ``sample_rollouts``, ``dynamic_sampling`` and ``sample_uniformly`` draw random numbers, from generators seeded by
-(seed, step, attempt).
+Only ``sample_rollouts`` and ``dynamic_sampling`` draw random numbers, from generators seeded by (seed, step, attempt).
 """
 
 from collections.abc import Mapping
@@ -24,7 +23,7 @@ from grpo_pipeline.core.training.execution import network_precision
 from grpo_pipeline.core.training.replay import StoredGroup, importance_weights, merge_groups
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import Advantages, Credits, ReferenceScores, Rewards, Rollouts
-from grpo_pipeline.tasks.base import Proposal, ScoresKl, Task
+from grpo_pipeline.tasks.base import ScoresKl, Task
 
 # Data that the collect half of a step hands to the update half.
 
@@ -43,21 +42,6 @@ class Replayed:
 
     groups: tuple[StoredGroup, ...]
     positions: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class UniformSamples:
-    """Samples of each prompt that are drawn uniformly beside those of the policy; all None where the arm draws none.
-
-    Attributes:
-        batch: the batch, targets replicated to [P, n].
-        rollouts: the samples, [P, n, L].
-        outcomes: what they led to, attached to the decoders' graph.
-    """
-
-    batch: Any = None
-    rollouts: Rollouts | None = None
-    outcomes: Any = None
 
 
 @dataclass(frozen=True)
@@ -102,7 +86,6 @@ class Experience:
         importance: [P, G], 1 for fresh groups.
         resampling: what drawing tied groups again has cost.
         share: of a micro-batch in its step; None for a whole batch.
-        uniform: samples that the supervised loss reads beside ``rollouts``.
     """
 
     batch: Any
@@ -117,7 +100,6 @@ class Experience:
     importance: Tensor
     resampling: Mapping[str, float] = field(default_factory=dict)
     share: StepShare | None = None
-    uniform: UniformSamples = UniformSamples()
     prompts: Any = None
 
 
@@ -257,27 +239,6 @@ def decode_rollouts(
     """Decode the samples once; rewards read the values, the supervised loss keeps the graph."""
     with network_precision(state):
         return task.decode(state.policy, context, rollouts, replicated)
-
-
-def sample_uniformly(
-    algorithm: AlgorithmParams, task: Task, state: TrainState, context: Any, batch: Any
-) -> UniformSamples:
-    """Draw and decode the samples that teach the supervised loss beside the policy's; ``uniform_samples`` turns it on."""
-    if not algorithm.uniform_samples:
-        return UniformSamples()
-    rollouts = _draw(
-        task,
-        state,
-        context,
-        algorithm.uniform_samples,
-        temperature=1.0,
-        proposal="uniform",
-        stream=Stream.UNIFORM_SAMPLES,
-        places=(state.step,),
-    )
-    replicated = task.replicate(batch, algorithm.uniform_samples)  # [P, n, ...]
-    outcomes = decode_rollouts(task, state, context, rollouts, replicated)
-    return UniformSamples(replicated, rollouts, outcomes)
 
 
 def compute_rewards(task: Task, replicated: Any, rollouts: Rollouts, outcomes: Any) -> Rewards:
@@ -437,7 +398,6 @@ def collect_experience(
     baseline: Baseline,
     resampled: Resampled,
     importance: Tensor,
-    uniform: UniformSamples = UniformSamples(),
     batch: Any = None,
 ) -> Experience:
     """Bundle what the update epochs replay; without the batch as it was made, the replicated one is encoded again."""
@@ -453,7 +413,6 @@ def collect_experience(
         baseline=baseline,
         resampling=resampled.report,
         importance=importance,
-        uniform=uniform,
         prompts=replicated if batch is None else batch,
     )
 
@@ -491,37 +450,14 @@ def _sample(
 ) -> Rollouts:
     places = (state.step, attempt) if attempt else (state.step,)
     stream = Stream.RETRIES if attempt else Stream.ROLLOUTS
-    return _draw(
-        task,
-        state,
-        context,
-        training.group_size,
-        temperature=temperature,
-        proposal=algorithm.proposal,
-        stream=stream,
-        places=places,
-    )
-
-
-def _draw(
-    task: Task,
-    state: TrainState,
-    context: Any,
-    n_samples: int,
-    *,
-    temperature: float,
-    proposal: Proposal,
-    stream: Stream,
-    places: tuple[int, ...],
-) -> Rollouts:
     device = next(state.policy.parameters()).device
     with network_precision(state):
         return task.sample(
             state.policy,
             task.detach(context),
-            n_samples,
+            training.group_size,
             temperature=temperature,
-            proposal=proposal,
+            proposal=algorithm.proposal,
             generator=step_generator(state.generator_seed, *places, stream=stream, device=device),
         )
 

@@ -178,12 +178,6 @@ def _sampling() -> Pipeline:
                 "outcomes",
                 name="decode_rollouts",
             ),
-            Node(
-                collect.sample_uniformly,
-                [ALGORITHM, "task", "state", "context", "batch"],
-                "uniform",
-                name="sample_uniformly",
-            ),
         ],
     )
     return Pipeline([replicate, sample], tags="collect")
@@ -248,7 +242,7 @@ def _judging() -> Pipeline:
             ),
             Node(
                 collect.collect_experience,
-                [*bundle, "resampled", "importance", "uniform", "batch"],
+                [*bundle, "resampled", "importance", "batch"],
                 "experience",
                 name="collect_experience",
             ),

@@ -33,9 +33,7 @@ from grpo_pipeline.core.training.execution import network_precision
 from grpo_pipeline.core.training.optim import (
     ReferenceUpdate,
     accumulate,
-    accumulate_apart,
     clear_gradients,
-    project_conflicts,
     update_reference,
 )
 from grpo_pipeline.core.training.optim import step as step_optimizer
@@ -44,9 +42,7 @@ from grpo_pipeline.core.types import Credits, Scores
 from grpo_pipeline.pipelines.step.collect import Experience, LossTerms, scores_kl
 from grpo_pipeline.tasks.base import Task
 
-ENTROPY, SUPERVISED = "entropy_weight", "supervised"
-# Terms that count from ``policy_start_step`` on.
-POLICY_TERMS = ("policy", "kl", "kl_rollout", "entropy")
+ENTROPY = "entropy_weight"
 # Places of a sample whose mean credit is a metric of its own.
 CREDITED_PLACES = 16
 
@@ -114,24 +110,13 @@ def loss_terms(
 def supervised_term(
     task: Task, state: TrainState, experience: Experience, update_epoch: int
 ) -> dict[str, Tensor]:
-    """Return the supervised loss in the first update epoch, nothing later: its gradient counts once per batch.
-
-    With n uniform samples beside the G of the policy it is the mean over all G + n.
-    """
+    """Return the supervised loss in the first update epoch, nothing later: its gradient counts once per batch."""
     if update_epoch > 0:
         return {}
     known = () if experience.share is None else (experience.share.supervised,)
     loss = task.supervised_loss(
         state.policy, experience.context, experience.batch, experience.outcomes, *known
     )
-    uniform = experience.uniform
-    if uniform.rollouts is not None:
-        apart = task.supervised_loss(
-            state.policy, experience.context, uniform.batch, uniform.outcomes, *known
-        )
-        n = uniform.rollouts.actions.shape[1]
-        share = n / (n + experience.rollouts.actions.shape[1])
-        loss = (1 - share) * loss + share * apart
     return {"supervised": loss}
 
 
@@ -161,9 +146,6 @@ def mix_losses(
     # A coefficient that follows an entropy target (``AdaptiveEntropy``) takes the place of the schedule.
     if "entropy" in weights and ENTROPY in state.coefficients:
         weights["entropy"] = state.coefficients[ENTROPY]
-    # Before ``policy_start_step`` the supervised and the value term train alone.
-    if algorithm.waits_at(state.step):
-        weights |= dict.fromkeys(terms.keys() & set(POLICY_TERMS), 0.0)
     is_over = not any(weights.values())
     total = (
         hybrid_loss(terms, dict.fromkeys(terms, 1.0)) * 0.0
@@ -191,22 +173,9 @@ def apply_update(
         )
         metrics |= silent_rewards(experience)
     clear_gradients(state)
-    back_propagate(algorithm, state, losses)
-    metrics |= project_conflicts(state)
+    accumulate(state, losses.total)
     norms = step_optimizer(state, **step_options(training, state))
     return finish_update(algorithm, state, losses, experience, {**metrics, **norms}, update_epoch)
-
-
-def back_propagate(algorithm: AlgorithmParams, state: TrainState, losses: LossTerms) -> None:
-    """Add the gradient of the losses to what was accumulated; the supervised one apart, where the two are to be compared."""
-    others = {name: weight for name, weight in losses.weights.items() if name != SUPERVISED}
-    supervised = losses.weights.get(SUPERVISED, 0.0)
-    # Two backward passes only where two gradients can conflict: the supervised term and another one have a weight.
-    if algorithm.gradient_projection == "none" or not (supervised and any(others.values())):
-        accumulate(state, losses.total)
-        return
-    of_others = hybrid_loss({name: losses.terms[name] for name in others}, others)
-    accumulate_apart(state, supervised * losses.terms[SUPERVISED], of_others)
 
 
 def step_options(training: TrainingParams, state: TrainState) -> dict[str, Any]:
@@ -396,14 +365,14 @@ def _after_update(
 ) -> TrainState:
     """Move what follows the weights: the reference in its own rhythm, the entropy coefficient towards its target."""
     # Both follow batches and not update epochs: only the last epoch of a batch moves them.
-    if update_epoch < algorithm.update_epochs_at(state.step) - 1:
+    if update_epoch < algorithm.update_epochs - 1:
         return state
     rule = ReferenceUpdate(
         algorithm.reference.update, algorithm.reference.every_steps, algorithm.reference.decay
     )
     if state.reference is not None:
         update_reference(state.reference, state.policy, rule, state.step + 1)
-    if algorithm.entropy_target is None or algorithm.waits_at(state.step):
+    if algorithm.entropy_target is None:
         return state
     target = algorithm.entropy_target
     steering = AdaptiveEntropy(

@@ -57,7 +57,6 @@ class StepRunner:
         self._collect, self._update, self._cut, self._part, self._apply = _loop_nodes()
         self._algorithm, self._training = algorithm, training
         self._size = training.micro_batch_size
-        self._epochs_at = algorithm.update_epochs_at
 
     def __call__(self, state: TrainState, batch: Any) -> tuple[TrainState, Metrics]:
         """Collect experience from one batch and update ``update_epochs`` times; returns the next state and its metrics."""
@@ -74,7 +73,7 @@ class StepRunner:
         }
         self._gather(values)
         measured = []
-        for update_epoch in range(self._epochs_at(state.step)):
+        for update_epoch in range(self._algorithm.update_epochs):
             values["update_epoch"] = update_epoch
             self._improve(values)
             values["state"] = values["next_state"]
@@ -148,7 +147,7 @@ def count_cost(
     # To find the tied groups, all are measured as they are drawn, and the final ones once more.
     measured = 1 if algorithm.dynamic_sampling is None else 2 + retries
     return {
-        "samples": float(drawn * (1 + retries) + prompts * algorithm.uniform_samples),
+        "samples": float(drawn * (1 + retries)),
         "reward_calls": float(drawn * parts * measured),
     }
 
@@ -159,7 +158,7 @@ FRAME_ROWS = 6
 class Film:
     """The frames of one arm's training: how a few validation examples look to the policy, from the start to the end.
 
-    A frame is taken before the first step, at about ``animation_frames`` - 1 evenly spaced ends of epochs, and at the end. A
+    There are at most ``animation_frames`` of them, evenly spaced, the first before the first step and the last at the end. A
     checkpoint holds the frames until then, so that a resumed run has those before it.
     """
 
@@ -173,10 +172,10 @@ class Film:
     ) -> None:
         """Take the first frame; of a run that goes on, begin with the frames ``before``."""
         self.frames = dict(before)
-        self._task, self._data, self._count = task, data, training.animation_frames
-        per_epoch = steps_per_epoch(len(task.rows(data, "train")), training.batch_size)
-        epochs = -(-state.total_steps // per_epoch)
-        self._every = per_epoch * max(1, round(epochs / max(self._count - 1, 1)))
+        self._task, self._data = task, data
+        # From the end, so that a single frame shows what was trained.
+        moments = np.linspace(state.total_steps, 0, training.animation_frames)
+        self._moments = {int(moment) for moment in moments}
         rows = task.rows(data, "val")
         order = numpy_generator(state.generator_seed, Stream.FRAME_ROWS).permutation(rows)
         self._rows = np.sort(order[:FRAME_ROWS])
@@ -186,8 +185,7 @@ class Film:
     @torch.no_grad()
     def take(self, state: TrainState) -> None:
         """Take a frame, if it is time for one; every global random stream stays as it was."""
-        is_time = state.step % self._every == 0 or state.step == state.total_steps
-        if not (self._count and is_time and len(self._rows)):
+        if state.step not in self._moments or not len(self._rows):
             return
         places = {parameter.device for parameter in state.policy.parameters()}
         with torch.random.fork_rng([place for place in places if place.type == "cuda"]):

@@ -163,11 +163,6 @@ def build_state(
     )
     whole = training.epochs * steps_per_epoch(len(task.rows(data, "train")), training.batch_size)
     total = min(whole, training.max_steps or whole)
-    if algorithm.waits_at(total - 1):
-        raise ValueError(
-            f"algorithm.policy_start_step must be below the {total} steps of the training of {task.name}, got "
-            f"{algorithm.policy_start_step}; the policy would never learn: lower it, or train longer"
-        )
     replay = (
         None
         if algorithm.replay is None

@@ -75,10 +75,10 @@ def shared_training(task: str, own: Collection[str]) -> dict[str, str]:
     return {} if "training" in own else {TRAINING: f"params:{task}.training"}
 
 
-def create_stage(task: str, stage: str, *, data: str) -> Pipeline:
+def create_stage(task: str, stage: str) -> Pipeline:
     """Wire a stage that comes before the arms, under the namespace ``<task>.<stage>``: build -> probe -> train -> export.
 
-    Not its own: the dataset ``data``, ``params:seed`` and ``params:resume``. Its own: ``<task>.<stage>.task``,
+    Not its own: the dataset ``<task>.data``, ``params:seed`` and ``params:resume``. Its own: ``<task>.<stage>.task``,
     ``params:<task>.<stage>.training``, ``params:<task>.<stage>.algorithm`` and everything it writes, ``model`` at the end.
     """
     sections = {
@@ -89,7 +89,7 @@ def create_stage(task: str, stage: str, *, data: str) -> Pipeline:
     return Pipeline(
         _start() + _training_of_stage(sections) + _export(),
         namespace=f"{task}.{stage}",
-        inputs={"data": data},
+        inputs={"data": f"{task}.data"},
         parameters={"params:seed": "params:seed", "params:resume": "params:resume"},
         tags=[task, stage],
     )

@@ -1,6 +1,6 @@
 """Stages that come before the arms, for every task: checked, trained one after the other, and what the arms begin with."""
 
-from functools import partial, update_wrapper
+from functools import wraps
 from typing import Any
 
 from kedro.pipeline import Node, Pipeline
@@ -20,18 +20,20 @@ from grpo_pipeline.tasks.spec import TaskSpec
 BETWEEN = "__"  # arm and section in the name of an argument
 
 
-def check_arms(task: Task, data: Any, **sections: Any) -> Task:
-    """Hand the task on once every arm asks for what it has and it can work on these data: before the first stage is trained.
+def check_arms(stage: str, task: Task, data: Any, **sections: Any) -> Task:
+    """Return the task that the first stage trains, once every arm asks for what it has and it can work on these data.
 
     Args:
+        stage: the first one.
         task: the untrained task.
         data: its data.
-        sections: ``<arm>__<section>`` -> the arm's own parameters, ``algorithm`` among them.
+        sections: ``<arm>__<section>`` -> the parameters of an arm, or of a stage, of its own, ``algorithm`` among them.
 
     Raises:
         ValueError: naming what an arm cannot ask for.
     """
     task.check_data(data)
+    opened: Task = task.open_stage(stage)
     own: dict[str, dict[str, Any]] = {}
     for name, values in sections.items():
         arm, _, section = name.partition(BETWEEN)
@@ -41,29 +43,8 @@ def check_arms(task: Task, data: Any, **sections: Any) -> Task:
             AlgorithmParams, found.pop("algorithm"), path=f"{task.name}.{arm}.algorithm"
         )
         assert isinstance(algorithm, AlgorithmParams)
-        task.with_sections(found, path=f"{task.name}.{arm}").check_algorithm(algorithm)
-    return task
-
-
-def open_stage(stage: str, task: Task, data: Any, **sections: Any) -> Task:
-    """Check the arms as ``check_arms`` does, and return the task that an optional stage trains.
-
-    Args:
-        stage: its name.
-        task: the untrained task.
-        data: what the stage reads.
-        sections: as of ``check_arms``; the stage's own are handed to the task.
-    """
-    of_stage = {
-        name: sections.pop(name) for name in [*sections] if name.startswith(stage + BETWEEN)
-    }
-    own = {name.partition(BETWEEN)[2]: values for name, values in of_stage.items()}
-    algorithm = validate(
-        AlgorithmParams, own.pop("algorithm"), path=f"{task.name}.{stage}.algorithm"
-    )
-    assert isinstance(algorithm, AlgorithmParams)
-    opened: Task = check_arms(task, data, **sections).open_stage(stage, own)
-    opened.check_algorithm(algorithm)
+        trained = opened if arm == stage else task
+        trained.with_sections(found, path=f"{task.name}.{arm}").check_algorithm(algorithm)
     return opened
 
 
@@ -78,12 +59,26 @@ def take_sections(task: Task, **sections: Any) -> Task:
     return task.with_sections(sections, path=task.name)
 
 
+def create_preparation(spec: TaskSpec, stages: tuple[str, ...]) -> Pipeline:
+    """Wire the task's examples -> its data and its task, which is ``<task>.untrained_task`` before stages.
+
+    Raises:
+        ValueError: if the task's own pipeline leads to another one.
+    """
+    built: Pipeline = spec.wiring().create_preparation()
+    made, wanted = built.all_outputs(), f"{spec.name}.task"
+    if wanted not in made:
+        raise ValueError(
+            f"create_preparation of the task {spec.name} must lead to {wanted}, got {', '.join(sorted(made)) or 'nothing'}; "
+            "rename its output"
+        )
+    return Pipeline(built, outputs={wanted: f"{spec.name}.untrained_task"}) if stages else built
+
+
 def create_stages(spec: TaskSpec, arms: Arms) -> Pipeline:
     """Wire ``<task>.untrained_task`` and ``<task>.data`` -> ``<task>.task``, and ``<task>.<arm>.task`` of an arm with its own."""
     task, nodes = spec.name, []
-    own = {stage: [*spec.optional_stages.get(stage, ())] for stage in spec.stages} | {
-        arm: [name for name in arms[arm] if name != "training"] for arm in arms
-    }
+    own = {arm: [name for name in arms[arm] if name != "training"] for arm in arms}
     for arm in arms:
         if own[arm]:
             taken = {"task": f"{task}.task"} | {
@@ -102,19 +97,20 @@ def create_stages(spec: TaskSpec, arms: Arms) -> Pipeline:
         return Pipeline(nodes, tags=task)
     sections = {
         f"{arm}{BETWEEN}{name}": f"params:{task}.{arm}.{name}"
-        for arm in own
-        for name in ("algorithm", *own[arm])
+        for arm in (*spec.stages, *arms)
+        for name in ("algorithm", *own.get(arm, ()))
     }
-    data = {stage: data_of_stage(spec, stage) for stage in spec.stages}
-    stages = sum(
-        (create_stage(task, stage, data=data[stage]) for stage in spec.stages), start=Pipeline([])
-    )
+    stages = sum((create_stage(task, stage) for stage in spec.stages), start=Pipeline([]))
     first = spec.stages[0]
-    opens = first in spec.optional_stages
+
+    @wraps(check_arms)  # a function, so that Kedro-Viz shows its code
+    def check(task: Task, data: Any, **sections: Any) -> Task:
+        return check_arms(first, task, data, **sections)
+
     nodes.append(
         Node(
-            update_wrapper(partial(open_stage, first), open_stage) if opens else check_arms,
-            {"task": f"{task}.untrained_task", "data": data[first], **sections},
+            check,
+            {"task": f"{task}.untrained_task", "data": f"{task}.data", **sections},
             f"{task}.{first}.task",
             name="check_arms",
             namespace=f"{task}.{first}",
@@ -136,11 +132,6 @@ def create_stages(spec: TaskSpec, arms: Arms) -> Pipeline:
             )
         )
     return Pipeline(nodes, tags=task) + stages
-
-
-def data_of_stage(spec: TaskSpec, stage: str) -> str:
-    """Return the dataset that a stage reads: what an optional one trains may decide what is in ``<task>.data``."""
-    return f"{spec.name}.{'untrained_data' if stage in spec.optional_stages else 'data'}"
 
 
 # Train an arm for a few steps before an audit, because a fresh model may start with parts that are exactly 0.

@@ -313,35 +313,6 @@ class ModelParams(BaseModel):
         return self
 
 
-class MaskingParams(BaseModel):
-    """Cells that are hidden from the encoder and predicted (``attention.pretraining.masking``; docs/attention.md).
-
-    Attributes:
-        share: of the cells that are masked, in blocks; at least one block is, and at least one is not.
-        block: cells of the side of a block that is masked as a whole.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    share: float = Field(default=0.6, gt=0, lt=1)
-    block: int = Field(default=2, ge=1)
-
-
-class PretrainingTarget(BaseModel):
-    """Target of a pretraining (``attention.pretraining.target``; docs/attention.md).
-
-    Attributes:
-        of: ``images``: the encoder predicts hidden cells, without labels; ``outlines``: the network of the pixels
-            (``model.detail_channels``) draws the lesions whose outlines are shown (``supervised_loss.mask_share``).
-        in_lesion: share of the points that ``outlines`` places in the lesion; the others fall anywhere in the region.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    of: Literal["images", "outlines"] = "images"
-    in_lesion: float = Field(default=0.75, ge=0, le=1)
-
-
 class RewardParams(BaseModel):
     """Weights of the named reward components (``attention.reward``; docs/objectives.md).
 

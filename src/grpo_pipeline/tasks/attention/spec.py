@@ -4,9 +4,7 @@ from grpo_pipeline.tasks.attention.data.params import AugmentationParams, DataPa
 from grpo_pipeline.tasks.attention.data.phantom.patients import PhantomParams
 from grpo_pipeline.tasks.attention.inference.params import PredictParams
 from grpo_pipeline.tasks.attention.params import (
-    MaskingParams,
     ModelParams,
-    PretrainingTarget,
     RewardParams,
     SupervisedParams,
 )
@@ -17,13 +15,8 @@ SPEC = TaskSpec(
     arms=("supervised", "grpo"),
     key="core_id",
     noun="core",
-    optional_stages={
-        "pretraining": {
-            "masking": MaskingParams,
-            "target": PretrainingTarget,
-            "augmentation": AugmentationParams | None,
-        }
-    },
+    one_of_each="grpo_pipeline.pipelines.data.attention.image_sheet:draw_examples",
+    optional_stages=("pretraining",),
     metrics="grpo_pipeline.tasks.attention.evaluation.metrics:build_suite",
     baselines="grpo_pipeline.tasks.attention.model.classifiers:fit_baselines",
     words=Wording(
@@ -55,6 +48,25 @@ SPEC = TaskSpec(
             "unet": "a small network that draws the lesion; its highest cells",
         },
         clusters="patient",
+        terms={
+            "AUROC": "The chance that a case with the label is scored above one without it: 0.5 is guessing, 1 is perfect.",
+            "ROC curve": "Share of cases found against share of false alarms, as the threshold falls.",
+            "average precision": "The share of right ones among the cases called positive, averaged over all thresholds.",
+            "sensitivity": "The share of the positive cases that are called positive.",
+            "specificity": "The share of the negative cases that are called negative.",
+            "Brier score": "The mean squared distance between the predicted probability and the truth: 0 is perfect.",
+            "calibration error": "How far predicted probabilities lie from how often they come true (ECE): 0 is perfect.",
+            "Dice": "Twice the area that mask and outline share, divided by the sum of their areas: 1 is the same area.",
+            "intersection over union": "The area that mask and outline share, divided by the area of both: 1 is the same area.",
+            "Hausdorff distance": "How far the edges of mask and outline lie apart at most, leaving out the worst 5%.",
+            "heatmap": "The decoder's map of the image: how suspicious it finds each place.",
+            "attention map": "The probability of each cell of the image to be chosen as the first point.",
+            "prompted mask": "The outline of a lesion that the decoder draws from the chosen points.",
+            "bag": "The part of the image that the label is about, such as the trace of the needle.",
+            "involvement": "The share of a biopsy core that is cancer.",
+            "grade group": "How aggressive a cancer looks under the microscope, from 1 to 5.",
+            "exchanged": "The arm's own choices for another example: only what depends on the example is better than they are.",
+        },
     ),
     pictures="grpo_pipeline.pipelines.data.attention.image_sheet:draw_frames",
     outputs={

@@ -51,8 +51,11 @@ from grpo_pipeline.tasks.attention.losses import (
 )
 from grpo_pipeline.tasks.attention.model.baselines import blob_prior
 from grpo_pipeline.tasks.attention.model.decoders import PointDecoder, penalty
+from grpo_pipeline.tasks.attention.model.encoder.outline_pretraining import (
+    OutlineTask,
+    begin_with_pretraining,
+)
 from grpo_pipeline.tasks.attention.model.encoder.pretrained import GreyBatch, fingerprint_of
-from grpo_pipeline.tasks.attention.model.encoder.pretraining import begin_with_pretraining
 from grpo_pipeline.tasks.attention.model.model import AttentionModel, prepare_model, proposal_logits
 from grpo_pipeline.tasks.attention.model.point_sets import (
     SetLogits,
@@ -67,7 +70,6 @@ from grpo_pipeline.tasks.attention.model.point_sets import (
 from grpo_pipeline.tasks.attention.model.sam import cell_centres
 from grpo_pipeline.tasks.attention.params import (
     ModelParams,
-    PretrainingTarget,
     RewardParams,
     SupervisedParams,
     check_sections,
@@ -88,7 +90,7 @@ class AttentionTask(BaseTask):
     """Implements :class:`grpo_pipeline.tasks.base.Task` for point prompts (L = k points, V = cells of the grid).
 
     ``clinical`` names the columns that become prompts, normalised by the training rows of one split; None without them.
-    ``start`` are the weights of a pretraining, of the encoders or the pixels; None for fresh ones or those of a checkpoint.
+    ``start`` are the weights of a pretraining, of the pixels; None for fresh ones.
     ``classes`` are those that the class decoder tells apart; None for a label. ``heatmap_level`` is where an untrained heatmap
     starts, in log-odds (``build.heatmap_level``).
     """
@@ -147,32 +149,11 @@ class AttentionTask(BaseTask):
         return changed
 
     def check_algorithm(self, algorithm: AlgorithmParams) -> None:
-        """Refuse credit per point beside a reward of whole sets, and a projection where no component has both losses.
-
-        Refused are uniform samples, too, where the supervised loss is no mean over all samples of a group, and replay where
-        augmentation moves the images.
-        """
+        """Refuse credit per point beside a reward of whole sets, and replay where augmentation moves the images."""
         if algorithm.replay is not None and not self.repeats_prompts:
             raise ValueError(
                 "replay must be null where attention.augmentation moves the images, got a value; stored points belong to the "
                 "place that an image had: keep to gain, gamma, speckle and blackout, or leave replay out"
-            )
-        chosen = self.supervised.samples
-        if algorithm.uniform_samples and chosen != "all":
-            raise ValueError(
-                f"uniform_samples must be 0 with attention.supervised_loss.samples = {chosen}, got "
-                f"{algorithm.uniform_samples}; the loss must be a mean over all sets: use samples: all"
-            )
-        separate = self.model.copies_encoder or self.model.encoder == "frozen"
-        if (
-            algorithm.gradient_projection != "none"
-            and separate
-            and not (self.supervised.location_weight or self.model.detail_channels)
-        ):
-            raise ValueError(
-                f"gradient_projection must be none with attention.model.encoder = {self.model.encoder} and policy_encoder = "
-                f"{self.model.policy_encoder}, got {algorithm.gradient_projection}; the two losses teach no component "
-                "together: share an encoder that is trained"
             )
         if algorithm.credits_decisions and self.rewards.diversity_weight:
             raise ValueError(
@@ -195,27 +176,9 @@ class AttentionTask(BaseTask):
             begin_with_pretraining(policy, self.start)
         return policy if self.execution is None else prepare_model(policy, self.execution)
 
-    def open_stage(self, stage: str, sections: Mapping[str, Any]) -> Any:
-        """Return the task of the stage ``pretraining``: of the encoder on images without labels, or of the pixels on outlines."""
-        if stage != "pretraining":
-            return super().open_stage(stage, sections)
-        from grpo_pipeline.tasks.attention.model.encoder.outline_pretraining import OutlineTask
-        from grpo_pipeline.tasks.attention.model.encoder.pretraining import AutoencoderTask
-
-        path, own = f"{self.name}.{stage}", dict(sections)
-        # Models in a run, mappings in a comparison's arm.
-        augmentation = own.pop("augmentation", self.augmentation)
-        if augmentation is not None:
-            augmentation = AugmentationParams.model_validate(augmentation)
-        target = own.get("target") or {}
-        of = target.of if isinstance(target, PretrainingTarget) else target.get("of")
-        if of != "outlines" and self.model.encoder not in ("train", "frozen"):
-            raise ValueError(
-                f"attention.model.encoder must be train or frozen with attention.pretraining, got {self.model.encoder}; what is "
-                "added to a frozen encoder is not pretrained: use encoder: train, or no pretraining"
-            )
-        kind = OutlineTask if of == "outlines" else AutoencoderTask
-        return kind(self, self.device, augmentation=augmentation).with_sections(own, path=path)
+    def open_stage(self, stage: str) -> OutlineTask:
+        """Return the task of the stage ``pretraining``, which draws the shown outlines."""
+        return OutlineTask(self, self.device)
 
     def parameter_groups(self, policy: AttentionModel) -> dict[str, list[nn.Parameter]]:
         """Return the trainable parameters of each component."""

@@ -33,6 +33,7 @@ from grpo_pipeline.tasks.dialogue.params import RewardParams
 from grpo_pipeline.tasks.dialogue.rewards import PendingRewards, submit_rewards
 from grpo_pipeline.tasks.dialogue.scores import score_replies, self_bleu
 from grpo_pipeline.tasks.dialogue.warning_signs import trivial_replies
+from grpo_pipeline.tasks.frames import shown_rewards, text_tensor
 from grpo_pipeline.tasks.shared import Cache
 
 
@@ -374,6 +375,31 @@ def showcase(
         "answer": np.asarray([texts[0] for texts in table["answers"]], dtype=str),
         "greedy": np.asarray([replies[0] for replies in task.texts(greedy)], dtype=str),
         "replies": np.asarray([list(replies) for replies in task.texts(sampled)], dtype=str),
+    }
+
+
+@torch.no_grad()
+def training_frame(
+    task: ReplyTask, policy: LanguageModel, data: DialogueData, rows: np.ndarray, *, seed: int
+) -> dict[str, Tensor]:
+    """Return one reply to each of these examples, drawn with the same noise in every frame.
+
+    ``question`` and ``reply`` are texts (``tasks.frames.text_tensor``), ``reward`` is float64 [m].
+    """
+    batch = task.make_batch(data, rows)
+    generator = step_generator(seed, stream=Stream.FRAMES, device=task.device)
+    rollouts = task.sample(
+        policy,
+        task.encode(policy, batch),
+        1,
+        temperature=task.replies.temperature,
+        proposal="policy",
+        generator=generator,
+    )
+    return {
+        "question": text_tensor(data.examples.table["question"].iloc[rows].tolist()),
+        "reply": text_tensor([printable(reply) for (reply,) in task.texts(rollouts)]),
+        "reward": shown_rewards(task, policy, batch, rollouts)[:, 0],
     }
 
 

@@ -27,7 +27,13 @@ from grpo_pipeline.tasks.dialogue.batch import (
     Outcomes,
     make_batch,
 )
-from grpo_pipeline.tasks.dialogue.evaluation import evaluate, showcase, tabulate, validate
+from grpo_pipeline.tasks.dialogue.evaluation import (
+    evaluate,
+    showcase,
+    tabulate,
+    training_frame,
+    validate,
+)
 from grpo_pipeline.tasks.dialogue.exported import FOLDER, write_huggingface
 from grpo_pipeline.tasks.dialogue.language_model.base import (
     Encoded,
@@ -69,11 +75,6 @@ def check_algorithm(algorithm: AlgorithmParams) -> None:
         raise ValueError(
             f"proposal must be policy or none for the dialogue task, got {algorithm.proposal}; replies of random tokens teach "
             "nothing, and the truth is in the supervised loss already: use none for the control"
-        )
-    if algorithm.uniform_samples:
-        raise ValueError(
-            f"uniform_samples must be 0 for the dialogue task, got {algorithm.uniform_samples}; replies of random tokens teach "
-            "nothing"
         )
     if algorithm.advantage.baseline == "value" or is_on(algorithm.value_weight):
         raise ValueError(
@@ -406,6 +407,12 @@ class DialogueTask(BaseTask):
     ) -> Mapping[str, np.ndarray]:
         """Return question, first answer and sampled replies of these examples."""
         return showcase(self, policy, data, rows, seed=seed)
+
+    def training_frame(
+        self, policy: LanguageModel, data: DialogueData, rows: np.ndarray, *, seed: int
+    ) -> Mapping[str, Tensor]:
+        """Return what the policy replies to these examples now, and what it earns."""
+        return training_frame(self, policy, data, rows, seed=seed)
 
     @property
     def audit_plan(self) -> AuditPlan:

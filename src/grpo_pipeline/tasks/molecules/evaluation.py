@@ -20,6 +20,7 @@ from grpo_pipeline.rewards.pool import RewardPool
 from grpo_pipeline.runs.progress import track
 from grpo_pipeline.statistics.metric import unscored_columns
 from grpo_pipeline.tasks.base import Task
+from grpo_pipeline.tasks.frames import shown_rewards, text_tensor
 from grpo_pipeline.tasks.molecules.batch import MoleculeBatch, MoleculeData
 from grpo_pipeline.tasks.molecules.denoiser.denoiser import GraphPolicy
 from grpo_pipeline.tasks.molecules.diffusion.noise import GraphNoise
@@ -309,6 +310,27 @@ def showcase(
         ),
         "times": times,
         **{name: classes.cpu().numpy() for name, classes in shown.items()},
+    }
+
+
+@torch.no_grad()
+def training_frame(
+    task: GraphTask, policy: GraphPolicy, data: MoleculeData, rows: np.ndarray, *, seed: int
+) -> dict[str, torch.Tensor]:
+    """Return one molecule for each of these prompts, drawn from the same noise in every frame.
+
+    ``smiles`` and ``cause`` (why it is not valid) are texts (``tasks.frames.text_tensor``), ``reward`` is float64 [m].
+    """
+    batch = task.make_batch(data, rows)
+    generator = step_generator(seed, stream=Stream.FRAMES, device=task.device)
+    drawn = task.draw(
+        policy, batch.prompts, 1, temperature=task.sampling.temperature, generator=generator
+    )
+    decoded = [molecule for (molecule,) in task.molecules(drawn)]
+    return {
+        "smiles": text_tensor([one.smiles for one in decoded]),
+        "cause": text_tensor([one.cause for one in decoded]),
+        "reward": shown_rewards(task, policy, batch, drawn)[:, 0],
     }
 
 

@@ -49,7 +49,13 @@ from grpo_pipeline.tasks.molecules.diffusion.trajectories import (
     size_groups,
 )
 from grpo_pipeline.tasks.molecules.diffusion.trajectory_sampling import sample_trajectories
-from grpo_pipeline.tasks.molecules.evaluation import evaluate, showcase, tabulate, validate
+from grpo_pipeline.tasks.molecules.evaluation import (
+    evaluate,
+    showcase,
+    tabulate,
+    training_frame,
+    validate,
+)
 from grpo_pipeline.tasks.molecules.graphs.encoding import decode
 from grpo_pipeline.tasks.molecules.graphs.graphs import Components, GraphPrompts
 from grpo_pipeline.tasks.molecules.graphs.properties import PropertyScales
@@ -76,10 +82,6 @@ def check_algorithm(algorithm: AlgorithmParams, trajectory: TrajectoryParams) ->
         raise ValueError(
             f"proposal must be policy or none for the molecule task, got {algorithm.proposal}; random graphs are no molecules, "
             "and the truth is in the supervised loss already: use none for the control"
-        )
-    if algorithm.uniform_samples:
-        raise ValueError(
-            f"uniform_samples must be 0 for the molecule task, got {algorithm.uniform_samples}; random graphs are no molecules"
         )
     if algorithm.advantage.baseline == "value" or is_on(algorithm.value_weight):
         raise ValueError(
@@ -458,6 +460,12 @@ class MoleculeTask(BaseTask):
     ) -> Mapping[str, np.ndarray]:
         """Return molecules drawn for these prompts and the graphs that they came from."""
         return showcase(self, policy, data, rows, seed=seed)
+
+    def training_frame(
+        self, policy: GraphPolicy, data: MoleculeData, rows: np.ndarray, *, seed: int
+    ) -> Mapping[str, Tensor]:
+        """Return which molecules the policy draws for these prompts now, and what they earn."""
+        return training_frame(self, policy, data, rows, seed=seed)
 
     @property
     def audit_plan(self) -> AuditPlan:

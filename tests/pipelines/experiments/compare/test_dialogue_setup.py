@@ -12,7 +12,6 @@ from tiny_talk import make_examples, section
 from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
 from grpo_pipeline.core.storage.checkpoint import NoCheckpoint
 from grpo_pipeline.pipelines.data.dialogue.pipeline import SECTIONS
-from grpo_pipeline.pipelines.data.dialogue.pipeline import create_preparation as prepare
 from grpo_pipeline.pipelines.experiments.compare import nodes
 from grpo_pipeline.pipelines.experiments.trials import setups
 from grpo_pipeline.pipelines.experiments.trials.arms import CompareParams
@@ -21,7 +20,7 @@ from grpo_pipeline.pipelines.experiments.trials.records import Trial
 from grpo_pipeline.pipelines.experiments.trials.setups import find_setup
 from grpo_pipeline.pipelines.params import EvaluationParams
 from grpo_pipeline.pipelines.training.pipeline import create_pipeline as create_arm
-from grpo_pipeline.pipelines.training.stages import create_stages
+from grpo_pipeline.pipelines.training.stages import create_preparation, create_stages
 from grpo_pipeline.tasks import find_task
 
 BASE = {name: yaml.safe_load((CONF / f"base/parameters/dialogue_{name}.yml").read_text()) for name in ("compare", "evaluation")}
@@ -83,9 +82,9 @@ def ordinary_predictions(arm: str, *, seed: int) -> pd.DataFrame:
     for name in ("warm_start", "supervised", "reinforce", "grpo"):
         given[f"params:dialogue.{name}.algorithm"] = AlgorithmParams.model_validate(found[name]["algorithm"])
         given[f"dialogue.{name}.resume_from"] = NoCheckpoint("none")
-    return run_in_memory(prepare() + create_stages(find_task("dialogue"), {}) + create_arm("dialogue", arm), given).load(
-        f"dialogue.{arm}.predictions"
-    )
+    spec = find_task("dialogue")
+    whole = create_preparation(spec, spec.stages) + create_stages(spec, {}) + create_arm("dialogue", arm)
+    return run_in_memory(whole, given).load(f"dialogue.{arm}.predictions")
 
 
 def test_a_cell_is_what_an_ordinary_run_gives_and_a_start_is_trained_once_per_seed(trainings) -> None:

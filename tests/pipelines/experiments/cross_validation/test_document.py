@@ -10,6 +10,7 @@ import pytest
 from sklearn.metrics import roc_auc_score
 from tiny_folds import EVALUATION, make_params, plan_cores, task_parameters
 from tiny_grid import Memory
+from told_answers import unmarked
 
 from grpo_pipeline.pipelines.evaluation.nodes import build_suite, state_grid_answer
 from grpo_pipeline.pipelines.experiments.cross_validation import nodes, tables
@@ -152,7 +153,7 @@ def test_a_metric_that_only_the_rows_have_is_judged_like_any_other():
     assert found["arms"]["grpo"]["metrics"]["dice"]["pooled"]["value"] == pytest.approx(np.mean(means))
     text = squeezed(nodes.write_summary(EVALUATION, found))
     assert f"| grpo | {written(found['arms']['grpo']['metrics']['dice']['stratified'])} |" in text
-    assert [axes.get_title() for axes in nodes.draw_folds(EVALUATION, found).axes]
+    assert any(name.endswith("_dice.svg") for name in nodes.draw_folds(EVALUATION, found))
     said = (
         "cross_validation.primary_metrics must be among what the trials measured, auroc, .* got 'dice'.* trained trials are kept"
     )
@@ -198,7 +199,8 @@ def test_result_table_summary_and_figure_say_the_same(result):
     counts = f"{fold['train']} | {fold['val']} | {fold['test']} ({fold['test_positives']})"
     assert f"| fold1 | {counts} | {folds['supervised']['fold1']:.3f} | {folds['grpo']['fold1']:.3f} |" in text
     assert "The held-out test split, 30 cores of 10 clusters by patient_id; nothing was chosen on it**" in text
-    drawn = {line.get_gid(): list(line.get_xdata()) for line in tables.draw(result, METRICS).axes[0].lines}  # of the last arm
+    figure = tables.draw(result, METRICS)["00_auroc.svg"]
+    drawn = {line.get_gid(): list(line.get_xdata()) for line in figure.axes[0].lines}  # of the last arm
     assert drawn["stratified"][0] == found["stratified"]["value"]
     assert drawn["pooled"][0] == found["pooled"]["value"]
     assert drawn["interval"] == found["stratified"]["ci95"]
@@ -208,7 +210,8 @@ def test_result_table_summary_and_figure_say_the_same(result):
 def test_the_page_opens_with_the_answer_and_holds_tables_figure_and_reasons(result):
     answer = state_grid_answer(EVALUATION, result)
     parameters = {"attention": {"note": "<b>"}}
-    html = nodes.render_page(EVALUATION, result, answer, b"<svg id='folds'></svg>", parameters)
+    figures = {"00_auroc.svg": b"<svg id='folds'></svg>"}
+    html = unmarked(nodes.render_page(EVALUATION, result, answer, figures, parameters))
     found, gap = result["arms"]["grpo"]["metrics"]["auroc"]["stratified"], result["differences"]["grpo"]["auroc"]["stratified"]
     assert answer["primary"]["after"] == found["value"]
     assert answer["primary"]["difference"] == gap["value"]

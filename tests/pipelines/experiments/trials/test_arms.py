@@ -73,7 +73,7 @@ def test_what_is_wrong_is_named_with_arm_and_path():
             resolve(x={"base": base, "set": changes})
 
 
-def test_a_baseline_is_judged_by_its_own_rows_and_begins_with_no_optional_stage():
+def test_a_baseline_is_judged_by_its_own_rows_and_begins_with_no_stage():
     parameters = tiny_parameters()
     parameters["pretraining"] = {"algorithm": parameters["supervised"]["algorithm"], "training": parameters["training"]}
     arms = BASE | {"texture": {"base": "grpo", "baseline": "texture"}}

@@ -94,8 +94,8 @@ class Known:
     def check_algorithm(self, algorithm: Any) -> None:
         self.asked.append(algorithm)
 
-    def open_stage(self, name: str, sections: Any) -> "Known":
-        self.asked.append((name, sections))
+    def open_stage(self, name: str) -> "Known":
+        self.asked.append(name)
         return self
 
     def begin_with(self, model: Any) -> Any:
@@ -138,22 +138,16 @@ def test_rewards_decide_a_stage_only_where_it_draws_samples(monkeypatch: pytest.
 
 
 def test_what_an_arm_and_its_stage_ask_for_is_checked_before_the_stage_is_trained() -> None:
-    task = Known()
-    assert setups.check_arm("arm", stage(), task, "data") is task
-    assert task.asked == [("data", "data"), stage().algorithm, "arm"]
-    optional = setups.OptionalStageParams(
-        algorithm=algorithm_params("supervised"), training=training_params(), masking={"share": 0.5}
-    )
-    check, task = setups.optional_check("pre"), Known()
-    assert check("arm", optional, task, "data") is task
-    assert task.asked == [("data", "data"), "arm", ("pre", {"masking": {"share": 0.5}}), optional.algorithm]
-    plain = Known()
+    check, task, plain = setups.opening("pre"), Known(), Known()
+    assert check("arm", stage(), task, "data") is task
+    assert task.asked == [("data", "data"), "arm", "pre", stage().algorithm]
+    known = InitialWeights("key", "model")
+    assert setups.begin_with(stage(), task, known) == ("begun", "model")
+    # Of an arm without the stage.
     assert check("arm", None, plain, "data") is plain
     assert plain.asked == [("data", "data"), "arm"]
-    known = InitialWeights("key", "model")
-    assert setups.train_optional(None, 0, task, "data", known) is known
-    assert setups.begin_with_optional(None, task, known) is task
-    assert setups.begin_with_optional(optional, task, known) == setups.begin_with(task, known) == ("begun", "model")
+    assert setups.train_stage(None, 0, task, "data", known) is known
+    assert setups.begin_with(None, task, known) is task
 
 
 def test_a_trial_keeps_all_rows_and_the_last_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,6 @@ import pytest
 import torch
 from tiny_attention import (
     GRID,
-    algorithm_params,
     differing,
     make_batch,
     make_examples,
@@ -166,15 +165,6 @@ def test_a_policy_with_an_encoder_of_its_own_learns_in_it_alone_and_starts_where
     with pytest.raises(ValueError, match="must hold policy_features for a model with policy_encoder: own, got None"):
         own.propose(replace(context, policy_features=None))
     assert "policy_encoder" not in make_task().describe(shared)["model"]  # digests of models without it stay
-
-
-@pytest.mark.parametrize("separate", [{"policy_encoder": "own"}, {"encoder": "frozen"}])
-def test_gradients_are_projected_where_two_losses_teach_one_component_alone(separate: dict[str, str]) -> None:
-    projected = algorithm_params(gradient_projection="conflicting")
-    with pytest.raises(ValueError, match="gradient_projection must be none with attention.model.encoder = .*, got conflicting"):
-        make_task(**separate).check_algorithm(projected)
-    make_task().check_algorithm(projected)
-    make_task(supervised={"location_weight": 1.0}, **separate).check_algorithm(projected)
 
 
 @pytest.mark.parametrize("changes", [{"encoder": "frozen"}, {"policy_reads": "cell"}])

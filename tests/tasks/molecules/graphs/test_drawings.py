@@ -1,9 +1,11 @@
 import xml.etree.ElementTree as ElementTree
 
+import numpy as np
 import pandas as pd
 import torch
 
-from grpo_pipeline.tasks.molecules.graphs.drawings import best_molecules, draw_grid, random_molecules
+from grpo_pipeline.tasks.frames import text_tensor
+from grpo_pipeline.tasks.molecules.graphs.drawings import best_molecules, draw_frames, draw_grid, random_molecules
 
 ROWS = pd.DataFrame(
     {
@@ -44,3 +46,21 @@ def test_a_grid_has_a_panel_per_row():
     places = [f"{part.get('x')} {part.get('y')}" for part in root.findall(f"{SVG}svg") if part.findall(f"{SVG}path")]
     assert places == ["0 0", "200 0", "300 0", "0 80", "100 80"]
     assert texts(draw_grid(pd.DataFrame({"smiles": [""], "cause": ["a < b & </svg>"]}), columns=1)) == "not valid|a < b & </svg>"
+
+
+def test_frames_of_a_training_are_grids_of_pixels_with_a_word_where_there_is_no_molecule():
+    said = [["CCO", "", "c1ccccc1", "CC#N"], ["CCO", "CCN", "", "CC#N"]]
+    frames = {
+        "step": np.array([0, 40]),
+        "smiles": np.stack([text_tensor(smiles).numpy() for smiles in said]),
+        "cause": np.stack([text_tensor(["in 2 parts"] * 4).numpy()] * 2),
+        "reward": np.array([[0.5, 0.0, 1.0, 0.25], [0.5, 0.75, 0.0, 0.25]]),
+    }
+    first, second = draw_frames(frames, arm="grpo")
+    assert first.shape == second.shape == (2 * 180, 3 * 220, 3)  # four panels in rows of three
+    assert first.dtype == np.uint8
+    panels = [[drawn[180 * (i // 3) :][:180, 220 * (i % 3) :][:, :220] for i in range(4)] for drawn in (first, second)]
+    assert [np.array_equal(*pair) for pair in zip(*panels, strict=True)] == [True, False, False, True]
+    np.testing.assert_array_equal(panels[0][1], panels[1][2])  # not valid, in 2 parts
+    assert (panels[0][1] < 128).any(axis=2).sum() > 50
+    assert (first[180:, 220:] == 255).all()  # the fifth and the sixth panel

@@ -27,4 +27,4 @@ def register_pipelines() -> dict[str, Pipeline]:
         Node(nodes.write_page, "attention.comparison", "attention.report", name="write_page", namespace="attention.report"),
     ]
     everything = Pipeline(shared + arm("grpo") + arm("supervised"))
-    return {"__default__": everything, "attention": everything, "self_check": Pipeline([shared[0]])}
+    return {"__default__": everything, "attention": everything, "attention_data": Pipeline([shared[0]])}

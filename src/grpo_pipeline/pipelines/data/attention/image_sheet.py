@@ -19,6 +19,8 @@ from grpo_pipeline.pipelines.reporting.figures import (
     VERMILLION,
     YELLOW,
 )
+from grpo_pipeline.tasks.attention.data.cases import picture_names
+from grpo_pipeline.tasks.attention.data.examples import Examples
 
 PAIRS = 2
 """Cores of a line, each an image and a heatmap."""
@@ -206,10 +208,6 @@ def draw_outline(axes: Axes, mask: np.ndarray, *, colour: str, dashes: str) -> N
 
 def legend_handles(showcase: Mapping[str, np.ndarray]) -> list[Line2D]:
     """Return one legend entry per outline and kind of point that these arrays have."""
-    outlines = [
-        Line2D([], [], color=colour, ls=dashes, lw=LINE_WIDTH, label=label)
-        for _, colour, dashes, label in outlines_of(showcase)
-    ]
     markers = [
         Line2D(
             [],
@@ -223,7 +221,41 @@ def legend_handles(showcase: Mapping[str, np.ndarray]) -> list[Line2D]:
         )
         for marker, face, _, label in MARKERS.values()
     ]
-    return [*outlines, *markers]
+    return [*outline_handles(showcase), *markers]
+
+
+def outline_handles(arrays: Mapping[str, np.ndarray]) -> list[Line2D]:
+    """Return one legend entry per outline that these arrays have."""
+    return [
+        Line2D([], [], color=colour, ls=dashes, lw=LINE_WIDTH, label=label)
+        for _, colour, dashes, label in outlines_of(arrays)
+    ]
+
+
+def draw_examples(examples: Examples, rows: np.ndarray) -> bytes:
+    """Draw the images of these cores of the data side by side with their outlines and labels, as PNG."""
+    names = picture_names(examples.table)
+    figure = Figure(figsize=(3.0 * len(rows), 3.4), layout="constrained")
+    drawn = {name for name in OUTLINES if hasattr(examples, name)}
+    for axes, row in zip(figure.subplots(1, len(rows), squeeze=False)[0], rows, strict=True):
+        core = {name: np.asarray(getattr(examples, name)[row]) for name in drawn}
+        axes.imshow(np.asarray(examples.images[row]), cmap="gray", vmin=0, vmax=255, extent=FRAME)
+        for name, colour, dashes, _ in outlines_of(core):
+            draw_outline(axes, core[name] > 0, colour=colour, dashes=dashes)
+        axes.set(xlim=(0, 1), ylim=(1, 0), xticks=[], yticks=[])
+        axes.set_axis_off()
+        label = examples.table["label"].iloc[row]
+        axes.set_title(f"{names.iloc[row]}\nlabel {label:g}", fontsize=9)
+    figure.legend(
+        handles=outline_handles(core),
+        loc="outside lower center",
+        ncols=3,
+        fontsize=8,
+        frameon=False,
+    )
+    file = io.BytesIO()
+    figure.savefig(file, format="png", dpi=110)
+    return file.getvalue()
 
 
 # Training as an animation: the same validation images, from the untrained to the trained policy.

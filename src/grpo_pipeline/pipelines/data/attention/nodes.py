@@ -117,7 +117,7 @@ def join_features(examples: Examples, encoded: FeatureSet) -> AttentionData:
 
 
 def without_features(examples: Examples) -> AttentionData:
-    """Return the data of a stage that trains the encoder: examples alone."""
+    """Return the data without features: examples alone."""
     return AttentionData(examples, None)
 
 

@@ -74,14 +74,8 @@ def create_pipeline() -> Pipeline:
     )
 
 
-def create_preparation(stages: tuple[str, ...] = ()) -> Pipeline:
-    """Wire ``attention.examples`` -> ``attention.task`` and ``attention.data``.
-
-    With stages before the arms it is ``attention.untrained_task``, and ``attention.untrained_data`` for them; a frozen encoder
-    is asked for its features when they are over.
-    """
-    # A namespace is not interrupted by the nodes of another one.
-    after = f"attention.{stages[-1]}" if stages else "attention.data"
+def create_preparation() -> Pipeline:
+    """Wire ``attention.examples`` -> ``attention.task`` and ``attention.data``."""
     parameters = [
         f"params:attention.{name}"
         for name in ("model", "reward", "supervised_loss", "training", "data")
@@ -91,7 +85,7 @@ def create_preparation(stages: tuple[str, ...] = ()) -> Pipeline:
             Node(
                 build_task,
                 [*parameters, "attention.examples", "params:attention.augmentation"],
-                "attention.untrained_task" if stages else "attention.task",
+                "attention.task",
                 name="build_task",
                 namespace="attention.data",
             ),
@@ -100,27 +94,14 @@ def create_preparation(stages: tuple[str, ...] = ()) -> Pipeline:
                 ["params:seed", "attention.task", "attention.examples", "attention.features_cache"],
                 "attention.features",
                 name="encode_examples",
-                namespace=after,
-            ),
-            *(
-                [
-                    Node(
-                        without_features,
-                        "attention.examples",
-                        "attention.untrained_data",
-                        name="without_features",
-                        namespace="attention.data",
-                    )
-                ]
-                if stages
-                else []
+                namespace="attention.data",
             ),
             Node(
                 join_features,
                 ["attention.examples", "attention.features"],
                 "attention.data",
                 name="join_features",
-                namespace=after,
+                namespace="attention.data",
             ),
         ],
         tags="attention",

@@ -18,6 +18,7 @@ from grpo_pipeline.pipelines.data.attention.image_sheet import (
 from grpo_pipeline.pipelines.evaluation.nodes import build_suite
 from grpo_pipeline.pipelines.params import EvaluationParams
 from grpo_pipeline.pipelines.reporting import tables
+from grpo_pipeline.pipelines.reporting.data_section import data_parts
 from grpo_pipeline.pipelines.reporting.figures import INK, colour_of, plain_axes
 from grpo_pipeline.pipelines.reporting.page import Page, configuration_text, plain, render
 from grpo_pipeline.pipelines.reporting.reward_section import reward_section
@@ -142,6 +143,7 @@ def render_report(
     reward_audit_figure: bytes,
     data_report: Mapping[str, Any],
     quarantine: pd.DataFrame,
+    examples: Any,
     parameters: Mapping[str, Any],
 ) -> str:
     """Put everything on one self-contained HTML page."""
@@ -154,6 +156,7 @@ def render_report(
         **tables.rivals_parts(comparison, suite, words=words),
         "reward": reward_section(reward_audit),
         "reward_figure": reward_audit_figure,
+        **data_parts(examples, task=params.task, cluster=params.cluster),
         "data": tables.facts_table("Data report", data_report),
         "quarantine": tables.frame_table("Refused rows", quarantine, limit=QUARANTINE_ROWS),
         "learning_curves": learning_curves,
@@ -228,7 +231,7 @@ def outline_sentence(
 
 PARTS = (
     *("comparison", "answer", "learning_curves", "roc", "image_sheet", "animation"),
-    *("data_report", "quarantine"),
+    *("data_report", "quarantine", "examples"),
     *("reward_audit", "reward_audit_figure"),
 )
 

@@ -88,19 +88,19 @@ SECTIONS = ("language_model", "prompt", "replies", "rewards", "supervised_loss",
 
 
 def create_preparation() -> Pipeline:
-    """Wire ``dialogue.examples`` -> ``dialogue.untrained_task`` and ``dialogue.data``."""
+    """Wire ``dialogue.examples`` -> ``dialogue.task`` and ``dialogue.data``."""
     return Pipeline(
         [
             Node(
                 build_task,
                 [f"params:dialogue.{name}" for name in SECTIONS],
-                "dialogue.untrained_task",
+                "dialogue.task",
                 name="build_task",
                 namespace="dialogue.data",
             ),
             Node(
                 tokenise_examples,
-                ["dialogue.untrained_task", "dialogue.examples"],
+                ["dialogue.task", "dialogue.examples"],
                 ["dialogue.data", "dialogue.token_report"],
                 name="tokenise_examples",
                 namespace="dialogue.data",

@@ -14,6 +14,7 @@ from grpo_pipeline.pipelines.evaluation.comparison import estimate
 from grpo_pipeline.pipelines.evaluation.nodes import build_suite
 from grpo_pipeline.pipelines.params import EvaluationParams
 from grpo_pipeline.pipelines.reporting import tables
+from grpo_pipeline.pipelines.reporting.data_section import data_parts
 from grpo_pipeline.pipelines.reporting.figures import INK, colour_of, plain_axes
 from grpo_pipeline.pipelines.reporting.page import Page, configuration_text, render
 from grpo_pipeline.pipelines.reporting.reward_section import reward_section
@@ -175,6 +176,7 @@ def render_replies(
     token_report: Mapping[str, Any],
     retrieval_report: Mapping[str, Any],
     quarantine: pd.DataFrame,
+    examples: Any,
     parameters: Mapping[str, Any],
 ) -> str:
     """Put everything on one self-contained HTML page."""
@@ -190,6 +192,7 @@ def render_replies(
         "replies": reply_groups(rollouts, limit=SHOWN_EXAMPLES),
         "reward": reward_section(reward_audit),
         "reward_figure": reward_audit_figure,
+        **data_parts(examples, task=params.task, cluster=params.cluster),
         "data": tables.facts_table("Data report", data_report),
         "retrieval": tables.facts_table(
             "Was the story found that the reply needs?", retrieval_report
@@ -211,6 +214,7 @@ PARTS = (
         "token_report",
         "retrieval_report",
         "quarantine",
+        "examples",
     ),
     *("reward_audit", "reward_audit_figure"),
 )

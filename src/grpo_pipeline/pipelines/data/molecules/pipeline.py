@@ -83,7 +83,7 @@ DIFFUSION = ("noise", "denoiser", "trajectory", "supervised_loss")
 
 
 def create_preparation() -> Pipeline:
-    """Wire ``molecules.examples`` -> ``molecules.data`` and ``molecules.untrained_task``."""
+    """Wire ``molecules.examples`` -> ``molecules.data`` and ``molecules.task``."""
     sections = [
         f"params:molecules.{name}" for name in ("prompt", "rewards", "sampling", "training")
     ]
@@ -106,7 +106,7 @@ def create_preparation() -> Pipeline:
             Node(
                 build_task,
                 [*sections, "molecules.diffusion", "molecules.data"],
-                "molecules.untrained_task",
+                "molecules.task",
                 name="build_task",
                 namespace="molecules.data",
             ),

@@ -22,6 +22,7 @@ from grpo_pipeline.pipelines.data.molecules.figures import (
 from grpo_pipeline.pipelines.evaluation.nodes import build_suite
 from grpo_pipeline.pipelines.params import EvaluationParams
 from grpo_pipeline.pipelines.reporting import tables
+from grpo_pipeline.pipelines.reporting.data_section import data_parts
 from grpo_pipeline.pipelines.reporting.page import Page, configuration_text, render
 from grpo_pipeline.pipelines.reporting.reward_section import reward_section
 from grpo_pipeline.pipelines.reporting.tables import Cell, Table, metric_cell, value_cell
@@ -169,6 +170,7 @@ def render_molecules(
     reward_audit_figure: bytes,
     data_report: Mapping[str, Any],
     quarantine: pd.DataFrame,
+    examples: Any,
     parameters: Mapping[str, Any],
     **drawings: str,
 ) -> str:
@@ -188,6 +190,7 @@ def render_molecules(
         "drawings": {name: Markup(drawing) for name, drawing in drawings.items()},
         "reward": reward_section(reward_audit),
         "reward_figure": reward_audit_figure,
+        **data_parts(examples, task=params.task, cluster=params.cluster),
         "data": tables.facts_table("Data report", data_report),
         "quarantine": tables.frame_table(
             "Refused molecules and repetitions", quarantine, limit=QUARANTINE_ROWS
@@ -213,6 +216,7 @@ PARTS = (
         "logp_window",
         "data_report",
         "quarantine",
+        "examples",
     ),
     *("reward_audit", "reward_audit_figure"),
 )

@@ -7,8 +7,15 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from grpo_pipeline.pipelines.reporting.figures import BLUE, INK, ORANGE, plain_axes
-from grpo_pipeline.pipelines.reporting.page import inline_svg
+from grpo_pipeline.pipelines.reporting.figures import (
+    BLUE,
+    INK,
+    ORANGE,
+    PANEL_INCHES,
+    SIDES,
+    name_panel,
+    plain_axes,
+)
 from grpo_pipeline.pipelines.reporting.tables import (
     ARROWS,
     Cell,
@@ -211,7 +218,7 @@ def ends(key: str, entry: Mapping[str, Any], *, prefix: str = "") -> dict[str, f
 # The differences of all arms to the control, one picture per primary metric.
 
 Entry = Mapping[str, Any]
-ROW_INCHES, WIDTH_INCHES = 0.32, 8.0
+ROW_INCHES = 0.32
 
 
 def forest(document: Mapping[str, Any], name: str, metric: Metric) -> Figure:
@@ -222,7 +229,7 @@ def forest(document: Mapping[str, Any], name: str, metric: Metric) -> Figure:
     """
     entries = {arm: found[name] for arm, found in document["differences"].items()}
     figure = Figure(
-        figsize=(WIDTH_INCHES, 1.3 + ROW_INCHES * max(len(entries), 2)), layout="constrained"
+        figsize=(PANEL_INCHES[0], 1.3 + ROW_INCHES * max(len(entries), 2)), layout="constrained"
     )
     axes = figure.add_subplot()
     axes.axvline(0, color=INK, linewidth=1)
@@ -231,13 +238,10 @@ def forest(document: Mapping[str, Any], name: str, metric: Metric) -> Figure:
     axes.set_yticks(range(len(entries)), list(entries))
     axes.invert_yaxis()
     axes.set_ylim(len(entries) - 0.4, -0.6)
-    axes.tick_params(colors=INK)
     plain_axes(axes, grid="x")
-    good = {"higher": ", right is better", "lower": ", left is better", "none": ""}[metric.better]
-    axes.set_xlabel(f"{metric.title}: difference to {document['control']}{good}", color=INK)
-    axes.set_title(
-        "thick: 95%, thin: simultaneous 95%, marks: single seeds", fontsize=9, loc="left", color=INK
-    )
+    reading = f"difference to {document['control']}, {SIDES[metric.better]}"
+    marks = "thick: 95%, thin: simultaneous 95%, marks: single seeds"
+    name_panel(axes, metric.title, reading=f"{reading}\n{marks}")
     return figure
 
 
@@ -277,23 +281,18 @@ def draw_row(axes: Axes, row: int, entry: Entry, *, label: str) -> None:
 def page_parts(
     document: Document, metrics: Metrics, forests: Mapping[str, bytes]
 ) -> dict[str, Any]:
-    """Return what compare.html lays out: tables, and a forest beside each primary metric's.
+    """Return what compare.html lays out: tables, and the forests of the primary metrics in their order.
 
     Args:
         document: ``<task>.compare.result``.
         metrics: the task's metrics.
         forests: ``<metric>.svg`` -> drawing.
     """
-    words = find_task(document["task"]).words
+    words, primary = find_task(document["task"]).words, document["primary_metrics"]
     return {
         "words": words,
-        "primaries": [
-            {
-                "table": metric_table(document, name, metrics[name]),
-                "drawing": inline_svg(forests[f"{name}.svg"]),
-            }
-            for name in document["primary_metrics"]
-        ],
+        "forests": {f"{place:02d}": forests[f"{name}.svg"] for place, name in enumerate(primary)},
+        "primaries": [metric_table(document, name, metrics[name]) for name in primary],
         "explained": words.explanation(
             rule for rules in document["baselines"].values() for rule in rules
         ),

@@ -205,8 +205,8 @@ def write_summary(evaluation: EvaluationParams, result: Document) -> str:
     return tables.summary(result, metrics_of(evaluation, result))
 
 
-def draw_folds(evaluation: EvaluationParams, result: Document) -> Figure:
-    """Draw the primary metrics of every arm, with each fold."""
+def draw_folds(evaluation: EvaluationParams, result: Document) -> dict[str, Figure]:
+    """Draw each primary metric of every arm, with each fold."""
     return tables.draw(result, metrics_of(evaluation, result))
 
 
@@ -214,12 +214,12 @@ def render_page(
     evaluation: EvaluationParams,
     result: Document,
     answer: Document,
-    figure: bytes,
+    figures: Mapping[str, bytes],
     parameters: Mapping[str, Any],
 ) -> str:
-    """Put answer, tables and figure on one self-contained HTML page."""
+    """Put answer, tables and figures on one self-contained HTML page."""
     task, metrics = evaluation.task, metrics_of(evaluation, result)
-    parts = {"figure": figure, **tables.page_parts(result, metrics)}
+    parts = {"figures": figures, **tables.page_parts(result, metrics)}
     configuration = configuration_text(parameters, task)
     noun = find_task(task).noun
     return render(Page("cross_validation.html", result, answer, noun, configuration, parts))

@@ -102,7 +102,7 @@ def create_pipeline(task: str) -> Pipeline:
         Node(
             nodes.draw_folds,
             [evaluation, f"{name}.result"],
-            f"{name}.figure",
+            f"{name}.figures",
             name="draw_folds",
             namespace=f"{task}.cross_validation",
         ),
@@ -115,7 +115,7 @@ def create_pipeline(task: str) -> Pipeline:
         ),
         Node(
             nodes.render_page,
-            [evaluation, f"{name}.result", f"{name}.answer", f"{name}.figure", "parameters"],
+            [evaluation, f"{name}.result", f"{name}.answer", f"{name}.figures", "parameters"],
             f"{name}.page",
             name="render_page",
             namespace=f"{task}.cross_validation",

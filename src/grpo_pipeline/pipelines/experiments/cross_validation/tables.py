@@ -6,9 +6,19 @@ from typing import Any
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from grpo_pipeline.pipelines.experiments.cross_validation.out_of_fold import OutOfFold
-from grpo_pipeline.pipelines.reporting.figures import BLUE, INK, ORANGE, VERMILLION, plain_axes
+from grpo_pipeline.pipelines.reporting.figures import (
+    BLUE,
+    INK,
+    ORANGE,
+    PANEL_INCHES,
+    SIDES,
+    VERMILLION,
+    name_panel,
+    plain_axes,
+)
 from grpo_pipeline.pipelines.reporting.tables import (
     Cell,
     Table,
@@ -187,37 +197,36 @@ def number(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
 
 
-# The arms of cross-validation in one picture: the value inside the folds with its interval, and each fold beside it.
+# The arms of cross-validation, one picture per primary metric.
 
-ROW_INCHES, PANEL_INCHES = 0.5, 4.0
+ROW_INCHES = 0.5
 
 
-def draw(result: Mapping[str, Any], metrics: Mapping[str, Metric]) -> Figure:
-    """Draw one panel per primary metric, one row per arm.
+def draw(result: Mapping[str, Any], metrics: Mapping[str, Metric]) -> dict[str, Figure]:
+    """Return file name -> picture of one primary metric, in their order; one row per arm.
 
     Bar: 95% interval of the headline; disc: its value; marks below: single folds; cross: all examples pooled.
     """
-    names, arms = result["primary_metrics"], list(result["arms"])
-    figure = Figure(
-        figsize=(PANEL_INCHES * len(names), 1.4 + ROW_INCHES * len(arms)), layout="constrained"
-    )
-    for axes, name in zip(figure.subplots(1, len(names), squeeze=False)[0], names, strict=True):
-        for position, arm in enumerate(arms):
-            draw_row(
-                axes,
-                position,
-                result["arms"][arm]["metrics"][name],
-                result["spread"][arm][name],
-                result["headline"],
-            )
-        finish(axes, arms, metrics[name])
-    figure.suptitle(
-        "disc and bar: inside folds, 95%; marks: single folds; cross: pooled",
-        fontsize=9,
-        x=0.01,
-        ha="left",
-        color=INK,
-    )
+    return {
+        f"{place:02d}_{name}.svg": draw_metric(result, name, metrics[name])
+        for place, name in enumerate(result["primary_metrics"])
+    }
+
+
+def draw_metric(result: Mapping[str, Any], name: str, metric: Metric) -> Figure:
+    """Draw one metric of every arm."""
+    arms = list(result["arms"])
+    figure = Figure(figsize=(PANEL_INCHES[0], 1.3 + ROW_INCHES * len(arms)), layout="constrained")
+    axes = figure.add_subplot()
+    for position, arm in enumerate(arms):
+        entry, spread = result["arms"][arm]["metrics"][name], result["spread"][arm][name]
+        draw_row(axes, position, entry, spread, result["headline"])
+    axes.set_yticks(range(len(arms)), arms)
+    axes.set_ylim(len(arms) - 0.4, -0.6)
+    axes.xaxis.set_major_locator(MaxNLocator(5))
+    plain_axes(axes, grid="x")
+    marks = "disc and bar: inside folds, 95%; marks: single folds; cross: pooled"
+    name_panel(axes, metric.title, reading=f"{SIDES[metric.better]}\n{marks}")
     return figure
 
 
@@ -241,13 +250,3 @@ def draw_row(
             axes.plot(
                 [entry[kind]["value"]], [position], mark, color=colour, markersize=6, gid=kind
             )
-
-
-def finish(axes: Axes, arms: list[str], metric: Metric) -> None:
-    """Name the rows and the axis."""
-    axes.set_yticks(range(len(arms)), arms)
-    axes.set_ylim(len(arms) - 0.4, -0.6)
-    axes.tick_params(colors=INK)
-    plain_axes(axes, grid="x")
-    good = {"higher": ", right is better", "lower": ", left is better", "none": ""}[metric.better]
-    axes.set_xlabel(f"{metric.title}{good}", fontsize=9, color=INK)

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
 from grpo_pipeline.errors import value_sentence
-from grpo_pipeline.pipelines.arms import NAME, merge, whole_stage
+from grpo_pipeline.pipelines.arms import NAME, merge
 from grpo_pipeline.tasks import find_task
 
 # Parameters of the comparison of many arms: ``<task>.compare``.
@@ -20,8 +20,7 @@ class ArmParams(BaseModel):
 
     Attributes:
         base: the arm ``<task>.<base>.algorithm`` that it starts from.
-        set: section -> changes. Mappings are merged, everything else replaces, ``null`` too (``arms.merge``); null in the place
-            of all changes leaves an optional stage out.
+        set: section -> changes. Mappings are merged, everything else replaces, ``null`` too (``arms.merge``).
         rule: the rule of the prediction rows by which the arm is judged.
         baseline: what a user would try instead (a name of ``<task>.evaluation.baselines``): it is fitted on a trial's training
             split, and nothing else is trained; ``rule`` is its name then. Of the base it has the data and the task.
@@ -30,7 +29,7 @@ class ArmParams(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     base: str
-    set: dict[str, dict[str, Any] | None] = {}
+    set: dict[str, dict[str, Any]] = {}
     rule: str = "policy"
     baseline: str | None = Field(default=None, exclude_if=lambda name: name is None)
 
@@ -102,6 +101,15 @@ class CompareParams(GridParams):
     baseline_rules: tuple[str, ...] = Field(
         description="other rules whose rows stand in the second table"
     )
+
+
+class StageParams(BaseModel):
+    """A stage before the arms (``<task>.<stage>``): its algorithm and its loop."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    algorithm: AlgorithmParams
+    training: TrainingParams
 
 
 Sections = Mapping[str, type[BaseModel]]
@@ -206,19 +214,10 @@ def resolve_arm(
         raise ValueError(
             f"{path}.set must name sections among {', '.join(settable)}, got {unknown[0]!r}; {remedy}"
         )
-    for section, changes in arm.set.items():
-        if changes is None and not getattr(models[section], "may_be_null", False):
-            raise ValueError(
-                f"{path}.set.{section} must hold what differs from the base, got null; only an optional stage can be left out"
-            )
     base = parameters[arm.base]
     raw = {section: base.get(section, parameters.get(section)) for section in models}
-    if arm.baseline is not None:  # nothing begins with what an optional stage ends with
-        raw |= dict.fromkeys((s for s in models if getattr(models[s], "may_be_null", False)), None)
-    for section in arm.set:
-        is_stage = getattr(models[section], "may_be_null", False)
-        if is_stage and raw[section] is None:  # off but for this arm
-            raw[section] = whole_stage(parameters, {}, ())
+    if arm.baseline is not None:  # nothing begins with what a stage ends with
+        raw |= {section: None for section in models if issubclass(models[section], StageParams)}
     merged = merge(raw, arm.set)
     sections = {
         section: validate(models[section], merged[section], path=f"{path}.set.{section}")

@@ -4,35 +4,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pkgutil import resolve_name
-from typing import Any, ClassVar
+from typing import Any
 
 from kedro.pipeline import Node, Pipeline
-from pydantic import BaseModel, ConfigDict
 
 from grpo_pipeline.core.agreement import digest_of
-from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
+from grpo_pipeline.core.params import AlgorithmParams
 from grpo_pipeline.core.storage.weights import ModelWeights
+from grpo_pipeline.pipelines.experiments.trials.arms import StageParams
 from grpo_pipeline.pipelines.experiments.trials.setup import TaskSetup, resplit_table, train_weights
-from grpo_pipeline.pipelines.training.stages import data_of_stage
+from grpo_pipeline.pipelines.training.stages import create_preparation
 from grpo_pipeline.tasks import find_task
 from grpo_pipeline.tasks.base import Task
 from grpo_pipeline.tasks.spec import TaskSpec
-
-
-class StageParams(BaseModel):
-    """A stage before the arms (``<task>.<stage>``): its algorithm and its loop."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    algorithm: AlgorithmParams
-    training: TrainingParams
-
-
-class OptionalStageParams(StageParams):
-    """A stage that an arm may leave out by null; its other sections are read by the task."""
-
-    model_config = ConfigDict(frozen=True, extra="allow")
-    may_be_null: ClassVar[bool] = True
 
 
 @dataclass(frozen=True)
@@ -55,17 +39,14 @@ def find_setup(task: str) -> TaskSetup:
         ValueError: if there is no such task.
     """
     spec = find_task(task)
-    wiring = spec.wiring()
+    wiring, stages = spec.wiring(), (*spec.optional_stages, *spec.stages)
     setup = TaskSetup(
         task=task,
-        prepare=wiring.create_preparation(
-            *([tuple(spec.optional_stages)] if spec.optional_stages else [])
-        ),
+        prepare=create_preparation(spec, stages),
         resplit=partial(resplit, spec),
         reward_section=spec.reward_section,
     )
-    stages = (*spec.optional_stages, *spec.stages)
-    setup = with_stages(setup, spec, stages) if stages else setup
+    setup = with_stages(setup, stages) if stages else setup
     adapted: TaskSetup = wiring.adapt_setup(setup) if hasattr(wiring, "adapt_setup") else setup
     return adapted
 
@@ -80,30 +61,24 @@ def resplit(spec: TaskSpec, examples: Any, split: Mapping[str, str]) -> Any:
     )
 
 
-def with_stages(setup: TaskSetup, spec: TaskSpec, stages: tuple[str, ...]) -> TaskSetup:
+def with_stages(setup: TaskSetup, stages: tuple[str, ...]) -> TaskSetup:
     """Return the setup whose task begins with the weights that the last stage ends with, trained with the seed of each trial.
 
-    An optional stage is there and does nothing for an arm without its section.
+    A stage does nothing for an arm without its section.
     """
     task, nodes = setup.task, []
     untrained = current = f"{task}.untrained_task"
+    data = f"{task}.data"
     for stage in stages:
         where = f"{task}.{stage}"
         section, checked, start = f"params:{where}", f"{where}.task", f"{where}.start"
         begun = f"{task}.task" if stage == stages[-1] else f"{where}.begun"
-        data = data_of_stage(spec, stage)
-        check: Callable[..., Any] = check_arm
-        train: Callable[..., Any] = train_stage
-        begin: Callable[..., Any] = begin_with
-        if stage in spec.optional_stages:
-            check = optional_check(stage)
-            train, begin = train_optional, begin_with_optional
         inputs = [f"params:{task}.algorithm", section, current, data]
-        nodes.append(Node(check, inputs, checked, name=f"check_{stage}", namespace=where))
+        nodes.append(Node(opening(stage), inputs, checked, name=f"check_{stage}", namespace=where))
         inputs = [section, "params:seed", checked, data, f"{where}.known"]
-        nodes.append(Node(train, inputs, start, name=f"train_{stage}", namespace=where))
-        inputs = [*([section] if begin is not begin_with else []), checked, start]
-        nodes.append(Node(begin, inputs, begun, name=f"begin_with_{stage}", namespace=where))
+        nodes.append(Node(train_stage, inputs, start, name=f"train_{stage}", namespace=where))
+        inputs = [section, checked, start]
+        nodes.append(Node(begin_with, inputs, begun, name=f"begin_with_{stage}", namespace=where))
         current = begun
     return replace(
         setup,
@@ -114,18 +89,33 @@ def with_stages(setup: TaskSetup, spec: TaskSpec, stages: tuple[str, ...]) -> Ta
     )
 
 
-def check_arm(algorithm: AlgorithmParams, stage: StageParams, task: Task, data: Any) -> Task:
-    """Hand the task on once the arm asks for what it has: before a stage is trained for it, not after it."""
-    task.check_data(data)
-    for wanted in (stage.algorithm, algorithm):
-        task.check_algorithm(wanted)
-    return task
+def opening(name: str) -> Callable[..., Task]:
+    """Return the node that checks an arm and opens the stage of this name."""
+
+    def check_arm(
+        algorithm: AlgorithmParams, stage: StageParams | None, task: Task, data: Any
+    ) -> Task:
+        """Return the task that the stage trains, once the arm asks for what it has: before the stage is trained for it."""
+        task.check_data(data)
+        task.check_algorithm(algorithm)
+        if stage is None:
+            return task
+        opened: Task = task.open_stage(name)
+        opened.check_algorithm(stage.algorithm)
+        return opened
+
+    return check_arm
 
 
 def train_stage(
-    stage: StageParams, seed: int, task: Task, data: Any, known: InitialWeights
+    stage: StageParams | None, seed: int, task: Task, data: Any, known: InitialWeights
 ) -> InitialWeights:
-    """Train a stage with the trial's seed, unless the trial before it began with the same weights."""
+    """Train a stage with the trial's seed, unless the trial before it began with the same weights.
+
+    Without a stage what is known is kept for the next arm that has one.
+    """
+    if stage is None:
+        return known
     # The digest of what decides a stage's weights; where no samples are drawn, their rewards do not.
     facts = task.fingerprint(data, draws=stage.algorithm.proposal != "none") | {
         "device": str(task.device)
@@ -138,39 +128,6 @@ def train_stage(
     )
 
 
-def begin_with(task: Task, start: InitialWeights) -> Task:
-    """Return the task whose policies begin with these weights."""
-    begun: Task = task.begin_with(start.model)
-    return begun
-
-
-def optional_check(name: str) -> Callable[..., Task]:
-    """Return the node that checks as ``check_arm`` does and opens the optional stage of this name."""
-
-    def check_optional(
-        algorithm: AlgorithmParams, stage: OptionalStageParams | None, task: Task, data: Any
-    ) -> Task:
-        """Return the task that the stage trains, and the task itself without a stage."""
-        task.check_data(data)
-        task.check_algorithm(algorithm)
-        if stage is None:
-            return task
-        opened: Task = task.open_stage(name, stage.model_extra or {})
-        opened.check_algorithm(stage.algorithm)
-        return opened
-
-    return check_optional
-
-
-def train_optional(
-    stage: OptionalStageParams | None, seed: int, task: Task, data: Any, known: InitialWeights
-) -> InitialWeights:
-    """Train as ``train_stage`` does; without a stage keep what is known for the next arm that has one."""
-    return known if stage is None else train_stage(stage, seed, task, data, known)
-
-
-def begin_with_optional(
-    stage: OptionalStageParams | None, task: Task, start: InitialWeights
-) -> Task:
-    """Begin as ``begin_with`` does; without a stage return the task."""
-    return task if stage is None else begin_with(task, start)
+def begin_with(stage: StageParams | None, task: Task, start: InitialWeights) -> Task:
+    """Return the task whose policies begin with these weights; without a stage the task itself."""
+    return task if stage is None else task.begin_with(start.model)

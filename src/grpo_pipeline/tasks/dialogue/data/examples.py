@@ -78,6 +78,13 @@ def with_table(examples: DialogueExamples, table: pd.DataFrame) -> DialogueExamp
     return replace(examples, table=table, digest=content_digest(table, examples.stories))
 
 
+def question_and_answer(examples: DialogueExamples, rows: np.ndarray) -> pd.DataFrame:
+    """Return for a reader what these examples ask, what the right reply needs, and the first right reply."""
+    table = examples.table.iloc[rows]
+    answers = [texts[0] for texts in table["answers"]]
+    return table[["needs", "question"]].assign(answer=answers)
+
+
 def content_digest(*tables: pd.DataFrame) -> str:
     """Return a digest of the cells of tables, in their order."""
     rows = [table.to_dict(orient="records") for table in tables]

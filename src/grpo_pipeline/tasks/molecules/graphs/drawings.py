@@ -1,5 +1,6 @@
-"""Draw generated molecules as a grid in one SVG text."""
+"""Draw generated molecules as a grid in one SVG text, and those of a training's frames as pictures."""
 
+import io
 import math
 from collections.abc import Hashable, Mapping
 from xml.sax.saxutils import escape
@@ -7,11 +8,16 @@ from xml.sax.saxutils import escape
 import numpy as np
 import pandas as pd
 import torch
+from PIL import Image, ImageDraw
 from rdkit import Chem, rdBase
 from rdkit.Chem.Draw import rdMolDraw2D
 
+from grpo_pipeline.tasks.frames import frame_table
+from grpo_pipeline.tasks.molecules.data.examples import MoleculeExamples
+
 NUMBERS = {"reward": "reward", "qed": "QED", "logp": "logP", "sa": "SA"}
 MAX_LEGEND = 44
+PANEL = (220, 180)  # width and height in pixels
 LINE, BOND = 18, 30  # pixels
 # Element -> (red, green, blue): RDKit's own colours are too faint on white to be read.
 LEGIBLE = {
@@ -43,7 +49,7 @@ def random_molecules(rows: pd.DataFrame, count: int, *, generator: torch.Generat
     return rows.iloc[torch.randperm(len(rows), generator=generator)[:count].numpy()]
 
 
-def draw_grid(rows: pd.DataFrame, *, columns: int, panel: tuple[int, int] = (220, 180)) -> str:
+def draw_grid(rows: pd.DataFrame, *, columns: int, panel: tuple[int, int] = PANEL) -> str:
     """Return one SVG drawing with a molecule per row of the table, from left to right, then down.
 
     Below each one stand its reward and properties, as far as the columns are there. A molecule that is not valid has an empty
@@ -70,6 +76,44 @@ def draw_grid(rows: pd.DataFrame, *, columns: int, panel: tuple[int, int] = (220
     across, down = min(columns, len(panels)) * width, math.ceil(len(panels) / columns) * height
     head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{across}px" height="{down}px" viewBox="0 0 {across} {down}">'
     return "\n".join([head, *panels, "</svg>\n"])
+
+
+def draw_examples(examples: MoleculeExamples, rows: np.ndarray) -> bytes:
+    """Draw these molecules of the data as SVG, a few in a line so that a phone can show them; below each its properties."""
+    return draw_grid(examples.table.iloc[rows], columns=min(FRAME_COLUMNS, len(rows))).encode()
+
+
+FRAME_COLUMNS, CUT = 3, 34  # letters of the small font that fit
+
+
+def draw_frames(frames: Mapping[str, np.ndarray], *, arm: str) -> list[np.ndarray]:
+    """Draw the molecules of each frame of a training as a grid of pixels, uint8 [H, W, 3], the reward below each.
+
+    Args:
+        frames: ``step`` [f] and the arrays of ``Task.training_frame``, stacked [f, m, ...].
+        arm: of the training; no picture names it.
+    """
+    del arm
+    return [_draw_frame(rows) for _, rows in frame_table(frames).groupby("step")]
+
+
+def _draw_frame(rows: pd.DataFrame) -> np.ndarray:
+    down, (width, height) = math.ceil(len(rows) / FRAME_COLUMNS), PANEL
+    canvas = rdMolDraw2D.MolDraw2DCairo(FRAME_COLUMNS * width, down * height, width, height)
+    canvas.drawOptions().updateAtomPalette(LEGIBLE)
+    canvas.drawOptions().fixedBondLength = BOND
+    with rdBase.BlockLogs():
+        molecules = [Chem.MolFromSmiles(smiles) or Chem.Mol() for smiles in rows["smiles"]]
+    canvas.DrawMolecules(molecules, legends=[f"reward {reward:.2f}" for reward in rows["reward"]])
+    canvas.FinishDrawing()
+    with Image.open(io.BytesIO(canvas.GetDrawingText())) as file:
+        picture = file.convert("RGB")
+    pen = ImageDraw.Draw(picture)
+    for place, (smiles, cause) in enumerate(zip(rows["smiles"], rows["cause"], strict=True)):
+        if not smiles:  # RDKit leaves the panel empty, its legend, too
+            middle = (place % FRAME_COLUMNS + 0.5) * width, (place // FRAME_COLUMNS + 0.5) * height
+            pen.text(middle, f"not valid\n{cause[:CUT]}", "black", anchor="mm", align="center")
+    return np.asarray(picture)
 
 
 def _panel(

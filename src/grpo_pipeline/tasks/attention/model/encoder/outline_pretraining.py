@@ -1,16 +1,20 @@
 """Pretrain the network of the pixels on shown outlines: draw a lesion from points that lie in it or anywhere."""
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Generator, Tensor, nn
 from torch.nn.functional import adaptive_avg_pool2d
 
 from grpo_pipeline.core.agreement import decisive
+from grpo_pipeline.core.params import AlgorithmParams
+from grpo_pipeline.core.storage.weights import ModelWeights
 from grpo_pipeline.core.training.execution import at_least_float32, exact_region
+from grpo_pipeline.core.types import Rollouts, Scores
 from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionData, shown_outlines
 from grpo_pipeline.tasks.attention.losses import (
     has_outline,
@@ -18,13 +22,14 @@ from grpo_pipeline.tasks.attention.losses import (
     mean_over_bags,
     outline_loss,
 )
-from grpo_pipeline.tasks.attention.model.encoder.pretraining import (
-    PretrainingTask,
-    digest_of_images,
-)
+from grpo_pipeline.tasks.attention.model.model import AttentionModel
+from grpo_pipeline.tasks.attention.model.point_sets import empty_sets
 from grpo_pipeline.tasks.attention.model.sam import cell_centres
 from grpo_pipeline.tasks.attention.model.segmentation import PixelFeatures
-from grpo_pipeline.tasks.attention.params import MaskingParams
+from grpo_pipeline.tasks.base import BaseTask, Proposal
+
+IN_LESION = 0.75  # of the points; the others fall anywhere in the region
+HASHED_AT_ONCE = 64
 
 
 @dataclass(frozen=True)
@@ -53,25 +58,43 @@ class Drawing:
 
 
 @dataclass(frozen=True)
-class OutlineTask(PretrainingTask):
-    """The pretraining of the pixels on shown outlines: lesions are drawn from points that lie in them or anywhere.
+class OutlineTask(BaseTask):
+    """The stage ``pretraining`` on shown outlines: lesions are drawn from points that lie in them or anywhere.
 
     It trains the network of the pixels alone, once per image and without SAM, a fifth of what a whole step costs. Shown outlines
     of the training split are read, and no label, other mask or other split. The points lie in the lesion or anywhere, so that
-    the mask learns to answer to them before a policy chooses any.
+    the mask learns to answer to them before a policy chooses any. There is one supervised loss, and no samples.
+
+    Attributes:
+        task: the ``AttentionTask`` that begins with the weights.
+        device: where it computes.
+        name: prefix of its catalogue names and parameters.
     """
 
+    task: Any = field(repr=False)
+    device: torch.device
+    name: str = "attention"
+
     def __post_init__(self) -> None:
-        """Refuse a model that draws nothing, outlines that are not shown, and masking: no cell is hidden."""
-        if self.masking != MaskingParams():
-            raise ValueError(
-                "attention.pretraining.masking must be left out with target: {of: outlines}, got "
-                f"{self.masking.model_dump()}; cells are hidden with of: images alone"
-            )
+        """Refuse a model that draws nothing, and outlines that are not shown."""
         if not self.task.model.detail_channels or self.task.supervised.mask_share is None:
             raise ValueError(
-                "attention.pretraining.target must be of images without attention.model.detail_channels and "
-                "attention.supervised_loss.mask_share, got outlines; give both, or no pretraining"
+                "attention.pretraining must be null without attention.model.detail_channels and "
+                "attention.supervised_loss.mask_share, got a stage that draws shown outlines; give both, or no pretraining"
+            )
+
+    @property
+    def components(self) -> tuple[str, ...]:
+        """Those of the attention task: learning rates are shared."""
+        found: tuple[str, ...] = self.task.components
+        return found
+
+    def check_algorithm(self, algorithm: AlgorithmParams) -> None:
+        """Refuse everything but a supervised loss without samples."""
+        if algorithm.name != "supervised" or algorithm.proposal != "none":
+            raise ValueError(
+                "attention.pretraining.algorithm must have name = supervised and proposal = none, got "
+                f"{algorithm.name} and {algorithm.proposal}; nothing is sampled before the arms: remove them"
             )
 
     def build_policy(self, seed: int) -> PixelNetwork:
@@ -87,22 +110,23 @@ class OutlineTask(PretrainingTask):
 
     def rows(self, data: AttentionData, split: str) -> np.ndarray:
         """Return the rows of the training split whose outline is shown, and none of any other."""
-        rows, supervised = super().rows(data, split), self.task.supervised
-        share = supervised.mask_share or 0.0
-        shown = shown_outlines(data.examples, rows, share, supervised.mask_seed)
+        if split != "train":
+            return np.empty(0, np.int64)
+        rows, supervised = data.examples.rows(split), self.task.supervised
+        shown = shown_outlines(data.examples, rows, supervised.mask_share, supervised.mask_seed)
         return np.asarray(rows[shown])
 
     def make_batch(
         self, data: AttentionData, rows: np.ndarray, *, generator: Generator | None = None
     ) -> OutlineBatch:
         """Return images with drawn points, augmented where the arms' are; without a generator always the same points."""
-        cores, grid = self.augmented.make_batch(data, rows, generator=generator), self.task.grid
+        cores, grid = self.task.make_batch(data, rows, generator=generator), self.task.grid
         drawn = torch.Generator().manual_seed(0) if generator is None else generator
         inside = adaptive_avg_pool2d(cores.outline, grid).flatten(1)  # [P, V]
         anywhere = cores.cells.float() / cores.cells.sum(1, keepdim=True).clamp(min=1)
         known = inside.sum(1, keepdim=True)
         inside = torch.where(known > 0, inside / known.clamp(min=1e-6), anywhere)
-        odds = self.target.in_lesion * inside + (1 - self.target.in_lesion) * anywhere
+        odds = IN_LESION * inside + (1 - IN_LESION) * anywhere
         k = self.task.model.points
         chosen = torch.multinomial(odds.cpu(), k, replacement=True, generator=drawn)
         points = cell_centres(chosen.to(self.device), grid)  # [P, k, 2]
@@ -145,7 +169,6 @@ class OutlineTask(PretrainingTask):
             "stage": "pretraining",
             "image_size": self.task.image_size,
             "model": sizes,
-            "target": self.target.model_dump(mode="json"),
         }
 
     def fingerprint(self, data: AttentionData, *, draws: bool = True) -> dict[str, Any]:
@@ -153,7 +176,7 @@ class OutlineTask(PretrainingTask):
         rows, supervised = self.rows(data, "train"), self.task.supervised
         found: dict[str, Any] = {
             "model": decisive(self.task.model, without=["checkpoint"]),
-            "target": decisive(self.target),
+            "target": {"of": "outlines", "in_lesion": IN_LESION},
             "mask_share": supervised.mask_share,
             "mask_seed": supervised.mask_seed,
             "images": digest_of_images(data, rows),
@@ -161,6 +184,110 @@ class OutlineTask(PretrainingTask):
                 np.packbits(np.ascontiguousarray(data.examples.lesion[rows])).tobytes()
             ).hexdigest(),
         }
-        if self.augmentation is not None:
-            found["augmentation"] = decisive(self.augmentation)
+        if self.task.augmentation is not None:
+            found["augmentation"] = decisive(self.task.augmentation)
         return found
+
+    def replicate(self, batch: Any, group_size: int) -> Any:
+        """Return the batch: there are no samples."""
+        return batch
+
+    def sample(
+        self,
+        policy: Any,
+        context: Any,
+        group_size: int,
+        *,
+        temperature: float,
+        proposal: Proposal,
+        generator: Generator,
+    ) -> Rollouts:
+        """Return samples of no point."""
+        return empty_sets(len(context.predicted), group_size, device=self.device)
+
+    def score(
+        self,
+        policy: Any,
+        context: Any,
+        rollouts: Rollouts,
+        *,
+        temperature: float,
+    ) -> Scores:
+        """Refuse, as ``check_algorithm`` has done before."""
+        raise NotImplementedError("the pretraining has no samples")
+
+    def reward(
+        self, batch: Any, rollouts: Rollouts, outcomes: Any
+    ) -> tuple[dict[str, Tensor], dict[str, float]]:
+        """Return that no sample was scored, NaN [P, G]."""
+        shape = rollouts.actions.shape[:2]
+        return {"class": torch.full(shape, torch.nan, device=self.device)}, {"class": 1.0}
+
+    def tabulate(self, data: AttentionData, batch: Any, rollouts: Rollouts) -> pd.DataFrame:
+        """Return one row per core and sample of nothing."""
+        cores = data.examples.table["core_id"].to_numpy()[batch.cores.rows.cpu().numpy()]
+        group_size = rollouts.actions.shape[1]
+        sample = np.tile(np.arange(group_size), len(cores))
+        return pd.DataFrame({"core_id": cores.repeat(group_size), "sample": sample})
+
+    def evaluate(
+        self,
+        policy: Any,
+        data: AttentionData,
+        rows: np.ndarray,
+        *,
+        seed: int,
+        n_samples: int,
+    ) -> pd.DataFrame:
+        """Refuse: it predicts no label."""
+        raise NotImplementedError("the pretraining predicts no label")
+
+    def validate(
+        self,
+        policy: Any,
+        data: AttentionData,
+        rows: np.ndarray,
+        *,
+        seed: int,
+        n_samples: int,
+    ) -> dict[str, float]:
+        """Return nothing: no other split is looked at."""
+        return {}
+
+    def begin_with(self, start: ModelWeights) -> Any:
+        """Return the attention task that begins with these weights."""
+        return replace(self.task, start=start)
+
+
+def digest_of_images(data: AttentionData, rows: np.ndarray) -> str:
+    """Return the SHA-256 of the regions and images of these rows, in their order; the augmentation reads the regions."""
+    digest = hashlib.sha256()
+    for start in range(0, len(rows), HASHED_AT_ONCE):
+        chosen = rows[start : start + HASHED_AT_ONCE]
+        for array in (data.examples.images, data.examples.region, data.examples.bag):
+            digest.update(np.ascontiguousarray(array[chosen]).tobytes())
+    return digest.hexdigest()
+
+
+def begin_with_pretraining(model: AttentionModel, start: ModelWeights) -> None:
+    """Load the network of the pixels that a pretraining ended with into the model, in place.
+
+    Raises:
+        ValueError: if it has other sizes.
+    """
+    prefix = "detail."
+    found = {
+        name.removeprefix(prefix): tensor
+        for name, tensor in start.tensors.items()
+        if name.startswith(prefix)
+    }
+    if model.detail is None:  # an arm without this network
+        return
+    try:
+        model.detail.load_state_dict(found)
+    except RuntimeError as error:
+        sizes = start.config.get("model")
+        raise ValueError(
+            f"attention.model must have the sizes of the pretraining that it begins with, got others than {sizes}; leave the "
+            "sizes alone, or pretrain with them"
+        ) from error

@@ -1,0 +1,64 @@
+"""Parts of training frames: texts as tensors, which a checkpoint holds, the reward, and all frames as a table."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from grpo_pipeline.core.types import Rollouts
+from grpo_pipeline.rewards.pool import RewardFailedError
+from grpo_pipeline.tasks.defaults import measure
+
+WIDTH = 512  # bytes of a text that are kept
+
+
+def text_tensor(texts: Sequence[str]) -> Tensor:
+    """Encode texts in UTF-8, uint8 [n, WIDTH]: longer ones are cut, shorter ones filled up with zeros."""
+    rows = [text.encode()[:WIDTH].ljust(WIDTH, b"\0") for text in texts]
+    return torch.tensor([list(row) for row in rows], dtype=torch.uint8).reshape(-1, WIDTH)
+
+
+def texts_of(codes: np.ndarray) -> list[str]:
+    """Decode the rows of ``text_tensor``, uint8 [n, WIDTH]; a letter that was cut in two is left out."""
+    return [row.tobytes().rstrip(b"\0").decode(errors="ignore") for row in codes]
+
+
+def shown_rewards(task: Any, policy: Any, batch: Any, rollouts: Rollouts) -> Tensor:
+    """Measure the rewards of samples that are only shown, float64 [P, G]; NaN where they fail: no training rests on them."""
+    try:
+        return measure(task, policy, batch, rollouts).total.double().cpu()
+    except RewardFailedError:
+        return torch.full(rollouts.actions.shape[:2], torch.nan, dtype=torch.float64)
+
+
+def frame_table(frames: Mapping[str, np.ndarray]) -> pd.DataFrame:
+    """Return the numbers and texts of the frames of a training, one row per moment and example; what is a picture is left out.
+
+    Args:
+        frames: ``step`` [f] and the arrays of ``Task.training_frame``, stacked [f, m, ...].
+
+    Returns:
+        Columns ``step``, ``example`` (0, 1, ...) and one per array that holds a number or a text of each example; no column
+        where no array does.
+    """
+    columns = {
+        name: values.reshape(-1) if values.ndim == 2 else texts_of(values.reshape(-1, WIDTH))
+        for name, values in frames.items()
+        if values.ndim == 2 or _holds_texts(values)
+    }
+    if not columns:
+        return pd.DataFrame()
+    steps = frames["step"]
+    examples = len(next(iter(columns.values()))) // len(steps)
+    places = {
+        "step": np.repeat(steps, examples),
+        "example": np.tile(np.arange(examples), len(steps)),
+    }
+    return pd.DataFrame(places | columns)
+
+
+def _holds_texts(values: np.ndarray) -> bool:
+    return values.ndim == 3 and values.dtype == np.uint8 and values.shape[-1] == WIDTH
