@@ -5,6 +5,7 @@ What writes to MLflow and what draws tables is imported when a run begins: the c
 
 import logging
 import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -248,9 +249,9 @@ class ArmHooks:
         self._close()
 
     def _close(self) -> None:
-        from grpo_pipeline.pipelines.training.at_once import OF_RUN
-
-        OF_RUN.close()
+        at_once = sys.modules.get("grpo_pipeline.pipelines.training.at_once")  # a run that trains nothing does without torch
+        if at_once is not None:
+            at_once.OF_RUN.close()
 
 
 class SummaryHooks:
