@@ -27,7 +27,7 @@ EXPECTED = (
 )
 # Likewise, by name: their modules import torch, and one that was never imported has raised nothing.
 OWN = (
-    "grpo_pipeline.core.policy_gradient.losses:NonFiniteLossError",
+    "grpo_pipeline.core.policy_gradient.hybrid_loss:NonFiniteLossError",
     "grpo_pipeline.core.storage.checkpoint:CheckpointError",
     "grpo_pipeline.core.training.optim:NonFiniteGradientError",
     "grpo_pipeline.pipelines.experiments.trials.records:CompareError",

@@ -16,7 +16,7 @@ from kedro.io import DataCatalog
 from kedro.pipeline import Node, Pipeline
 from pydantic import BaseModel
 
-from grpo_pipeline.core.storage.files import content_digest
+from grpo_pipeline.core.storage.content_digest import content_digest
 from grpo_pipeline.datasets.json_lines import JsonLinesDataset
 from grpo_pipeline.runs.areas import Entry, ProvenanceError, Record, content_path, is_versioned, load_record, save_record
 from grpo_pipeline.runs.provenance import Provenance, closure, parameter_digest, pin_recorded, sources_of

@@ -19,7 +19,8 @@ from grpo_pipeline.core.storage.checkpoint import (
     load_progress,
     save_checkpoint,
 )
-from grpo_pipeline.core.storage.files import CorruptFolderError, find_complete
+from grpo_pipeline.core.storage.replacement import find_complete
+from grpo_pipeline.core.storage.tensor_folder import CorruptFolderError
 from grpo_pipeline.core.storage.weights import ModelWeights, load_weights, save_weights
 from grpo_pipeline.runs.areas import RUNS, Area, load_record
 from grpo_pipeline.tasks.exported import KINDS, LastModel, TrainedArms, model_name, version_of

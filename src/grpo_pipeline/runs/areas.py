@@ -17,7 +17,7 @@ from kedro.io import DataCatalog
 from kedro.io.core import AbstractDataset, AbstractVersionedDataset, Version
 from kedro.pipeline import Pipeline
 
-from grpo_pipeline.core.storage.files import put_in_place, replace_file
+from grpo_pipeline.core.storage.replacement import put_in_place, replace_file
 
 # How a run treats the datasets that are stored: where they lie, which are put in place at its end, which check themselves.
 #

@@ -16,7 +16,8 @@ from typing import Any
 from kedro.io import DataCatalog
 from kedro.pipeline import Pipeline
 
-from grpo_pipeline.core.storage.files import LENGTH, content_digest, put_in_place, remove_partials
+from grpo_pipeline.core.storage.content_digest import LENGTH, content_digest
+from grpo_pipeline.core.storage.replacement import put_in_place, remove_partials
 from grpo_pipeline.runs.areas import (
     PARAMETER,
     RUNS,

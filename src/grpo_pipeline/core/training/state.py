@@ -14,8 +14,8 @@ from grpo_pipeline.core.training.replay import ReplayBuffer
 class TrainState:
     """Everything that training changes; ``dataclasses.replace`` moves the counters on.
 
-    The modules inside are mutable and shared between successive states: only ``training.optim``, ``checkpoint.restore`` and
-    ``core.training.optim.update_reference`` (the reference alone) write to them. The replay buffer is mutable too.
+    The modules inside are mutable and shared between successive states: only ``training.optim``, ``snapshot.restore`` and
+    ``core.training.reference.update_reference`` (the reference alone) write to them. The replay buffer is mutable too.
 
     Attributes:
         policy: the trained module.

@@ -14,7 +14,7 @@ from typing import Any, cast
 import torch
 from torch import Generator, Tensor
 
-from grpo_pipeline.core.diagnostics.statistics import (
+from grpo_pipeline.core.diagnostics.gradient_report import (
     Gradient,
     add_gradients,
     report_gradients,
@@ -28,7 +28,6 @@ from grpo_pipeline.core.policy_gradient.denominators import (
     count,
 )
 from grpo_pipeline.core.policy_gradient.kl import count_kl
-from grpo_pipeline.core.training.execution import network_precision
 from grpo_pipeline.core.training.micro_batches import (
     bounds,
     count_prompts,
@@ -36,6 +35,7 @@ from grpo_pipeline.core.training.micro_batches import (
     take_prompts,
 )
 from grpo_pipeline.core.training.optim import accumulate, clear_gradients, step
+from grpo_pipeline.core.training.precision import network_precision
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import ReferenceScores, Rollouts, Scores
 from grpo_pipeline.pipelines.step import update

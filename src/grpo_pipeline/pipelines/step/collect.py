@@ -19,7 +19,7 @@ from grpo_pipeline.core.rewards import credit_decisions as credited
 from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.core.sampling.dynamic import resample_tied
 from grpo_pipeline.core.schedules import value_at
-from grpo_pipeline.core.training.execution import network_precision
+from grpo_pipeline.core.training.precision import network_precision
 from grpo_pipeline.core.training.replay import StoredGroup, importance_weights, merge_groups
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import Advantages, Credits, ReferenceScores, Rewards, Rollouts

@@ -7,10 +7,12 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from grpo_pipeline.core.diagnostics.statistics import gradient_report, ratio_statistics
+from grpo_pipeline.core.diagnostics.gradient_report import gradient_report
+from grpo_pipeline.core.diagnostics.ratio_statistics import ratio_statistics
 from grpo_pipeline.core.params import AlgorithmParams, PolicyLossParams, TrainingParams, is_on
 from grpo_pipeline.core.policy_gradient.algorithms import Algorithm
 from grpo_pipeline.core.policy_gradient.entropy import AdaptiveEntropy
+from grpo_pipeline.core.policy_gradient.hybrid_loss import check_finite, hybrid_loss
 from grpo_pipeline.core.policy_gradient.kl import (
     LossEstimator,
     categorical_kl,
@@ -18,25 +20,15 @@ from grpo_pipeline.core.policy_gradient.kl import (
     kl_loss,
     rollout_kl_loss,
 )
-from grpo_pipeline.core.policy_gradient.losses import (
-    check_finite,
-    explained_variance,
-    hybrid_loss,
-    importance_ratio,
-    mean_over,
-    policy_loss,
-    reduce_units,
-    value_loss,
-)
+from grpo_pipeline.core.policy_gradient.policy_loss import policy_loss
+from grpo_pipeline.core.policy_gradient.ratios import importance_ratio
+from grpo_pipeline.core.policy_gradient.reductions import mean_over, reduce_units
+from grpo_pipeline.core.policy_gradient.value_loss import explained_variance, value_loss
 from grpo_pipeline.core.schedules import value_at
-from grpo_pipeline.core.training.execution import network_precision
-from grpo_pipeline.core.training.optim import (
-    ReferenceUpdate,
-    accumulate,
-    clear_gradients,
-    update_reference,
-)
+from grpo_pipeline.core.training.optim import accumulate, clear_gradients
 from grpo_pipeline.core.training.optim import step as step_optimizer
+from grpo_pipeline.core.training.precision import network_precision
+from grpo_pipeline.core.training.reference import ReferenceUpdate, update_reference
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import Credits, Scores
 from grpo_pipeline.pipelines.step.collect import Experience, LossTerms, scores_kl
