@@ -33,7 +33,7 @@ OWN = (
     "grpo_pipeline.pipelines.experiments.trials.records:CompareError",
     "grpo_pipeline.pipelines.gradient_flow:GradientFlowError",
     "grpo_pipeline.rewards.functions:RewardPoolError",
-    "grpo_pipeline.rewards.pool:RewardFailedError",
+    "grpo_pipeline.rewards.group_rewards:RewardFailedError",
     "grpo_pipeline.runs.lock:HeldError",
 )
 # Of Kedro around what a dataset raises; the catalogue puts the dataset's name before it.

@@ -32,7 +32,7 @@ from grpo_pipeline.pipelines.step.pipeline import (
     create_collect_pipeline,
     create_update_pipeline,
 )
-from grpo_pipeline.rewards.workers import LATE
+from grpo_pipeline.rewards.second_calls import LATE
 from grpo_pipeline.tasks.base import Task
 
 Metrics = dict[str, float]
