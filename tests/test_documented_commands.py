@@ -19,7 +19,8 @@ import pytest
 from kedro.framework.cli.utils import _split_params
 
 from grpo_pipeline.pipeline_registry import register_pipelines
-from grpo_pipeline.runs.parameters import RunConfigLoader, check_parameters
+from grpo_pipeline.runs.parameters import check_parameters
+from grpo_pipeline.runs.run_config_loader import RunConfigLoader
 from grpo_pipeline.settings import CONFIG_LOADER_ARGS
 from grpo_pipeline.tracking.__main__ import parse_arguments
 

@@ -17,10 +17,11 @@ from kedro.pipeline import Pipeline
 from kedro.pipeline.node import Node
 from rich.console import Console
 
+from grpo_pipeline.runs.config_loader import base_parameters
+from grpo_pipeline.runs.dead_coefficients import DeadCoefficients
 from grpo_pipeline.runs.devices import check_devices
-from grpo_pipeline.runs.machine import DeadCoefficients, compute_in
-from grpo_pipeline.runs.parameters import base_parameters
 from grpo_pipeline.runs.progress import say
+from grpo_pipeline.runs.threads import compute_in
 from grpo_pipeline.tasks import TASKS, find_task
 from grpo_pipeline.tracking.store import MlflowConfig, parse_config, tracking_uri, use_store
 

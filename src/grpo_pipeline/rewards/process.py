@@ -16,7 +16,7 @@ import time
 from typing import IO, Any
 
 from grpo_pipeline.rewards.reward_prints import RewardPrints
-from grpo_pipeline.runs.machine import VARIABLES
+from grpo_pipeline.runs.threads import VARIABLES
 
 ONE_THREAD = dict.fromkeys(VARIABLES, "1")
 

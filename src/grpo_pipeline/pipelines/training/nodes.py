@@ -49,7 +49,7 @@ from grpo_pipeline.pipelines.training.resuming import (
     resumed,
     run_parameters,
 )
-from grpo_pipeline.runs.process import code_version
+from grpo_pipeline.runs.code_version import code_version
 from grpo_pipeline.runs.progress import progress
 from grpo_pipeline.tasks.base import HasFolders, KnowsInputs, ShowsRewards, Task
 from grpo_pipeline.tasks.familiarity import INPUTS

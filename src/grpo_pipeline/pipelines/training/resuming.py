@@ -14,7 +14,7 @@ from grpo_pipeline.core.schedules import Schedule
 from grpo_pipeline.core.storage.checkpoint import Checkpoint, NoCheckpoint
 from grpo_pipeline.core.storage.snapshot import restore
 from grpo_pipeline.core.training.state import TrainState
-from grpo_pipeline.runs.process import code_version
+from grpo_pipeline.runs.code_version import code_version
 from grpo_pipeline.tasks.base import Task
 
 logger = logging.getLogger(__name__)
