@@ -27,7 +27,7 @@ class TrainState:
         total_steps: batches of the whole run, the horizon of the schedules.
         replay: informative groups of past batches, or None.
         coefficients: numbers that training adapts, by name, such as the weight of the entropy.
-        precision: in which its networks compute within a step, see ``core.training.execution``; the weights are float32.
+        precision: in which its networks compute within a step, see ``core.training.precision``; the weights are float32.
     """
 
     policy: nn.Module
