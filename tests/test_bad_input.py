@@ -28,7 +28,8 @@ from PIL import Image
 
 from grpo_pipeline.datasets.json_lines import read_table
 from grpo_pipeline.errors import sentence
-from grpo_pipeline.runs.parameters import ReplacingConfigLoader, check_seed
+from grpo_pipeline.runs.config_loader import ReplacingConfigLoader
+from grpo_pipeline.runs.parameters import check_seed
 
 TAIL = "  [GRPO_TRACEBACK=1 shows the traceback]\n"
 # Runs `kedro run` with a fault that no input can cause.

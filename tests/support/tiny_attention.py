@@ -11,7 +11,7 @@ import torch
 from tiny import CONF, Sections, constant, merge
 
 from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
-from grpo_pipeline.core.storage.checkpoint import snapshot
+from grpo_pipeline.core.storage.snapshot import snapshot
 from grpo_pipeline.core.storage.weights import save_weights
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import Rollouts

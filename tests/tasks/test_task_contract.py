@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from grpo_pipeline.core.params import AdvantageParams, AlgorithmParams, TrainingParams
-from grpo_pipeline.core.storage.checkpoint import restore, snapshot
+from grpo_pipeline.core.storage.snapshot import restore, snapshot
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import Rollouts, Scores
 from grpo_pipeline.pipelines.reward_audit.samples import read_samples

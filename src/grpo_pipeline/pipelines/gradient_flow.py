@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 from torch import Tensor
 
-from grpo_pipeline.core.diagnostics.statistics import agrees, gradient_norms, reward_norms
+from grpo_pipeline.core.diagnostics.gradient_flow import agrees, gradient_norms, reward_norms
 from grpo_pipeline.core.params import AlgorithmParams, Expectation, TrainingParams, is_on
 from grpo_pipeline.core.schedules import Schedule
 from grpo_pipeline.core.training.state import TrainState

@@ -13,10 +13,11 @@ from pydantic import ValidationError
 from torch import Generator, Tensor
 
 from grpo_pipeline.core.agreement import decisive
+from grpo_pipeline.core.groups import map_tensors
 from grpo_pipeline.core.rewards import combine_rewards
 from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.core.storage.weights import digest_of_tensors
-from grpo_pipeline.core.types import Rewards, Rollouts, map_tensors
+from grpo_pipeline.core.types import Rewards, Rollouts
 from grpo_pipeline.statistics.metric import Direction
 
 # The plan of a task's reward audit: policies with their roles, weights of the reward's components, metrics beside them.

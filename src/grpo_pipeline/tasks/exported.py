@@ -11,12 +11,9 @@ from typing import Any, Protocol
 import pandas as pd
 from torch import nn
 
-from grpo_pipeline.core.storage.files import (
-    CorruptFolderError,
-    content_digest,
-    find_complete,
-    read_header,
-)
+from grpo_pipeline.core.storage.content_digest import content_digest
+from grpo_pipeline.core.storage.replacement import find_complete
+from grpo_pipeline.core.storage.tensor_folder import CorruptFolderError, read_header
 from grpo_pipeline.core.storage.weights import HEADER, ModelWeights, load_weights
 from grpo_pipeline.tasks import TASKS
 

@@ -25,7 +25,7 @@ from tiny_choices import TinyChoices, own_rates
 from torch import Tensor
 
 from grpo_pipeline.core.params import AlgorithmParams
-from grpo_pipeline.core.policy_gradient.losses import NonFiniteLossError
+from grpo_pipeline.core.policy_gradient.hybrid_loss import NonFiniteLossError
 from grpo_pipeline.core.rewards import combine_rewards
 from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.core.training.state import TrainState

@@ -9,7 +9,7 @@ from tiny_attention import algorithm_params, gather, make_batch, make_data, make
 from torch import Tensor
 
 from grpo_pipeline.core.storage.checkpoint import NoCheckpoint
-from grpo_pipeline.core.training.execution import network_precision
+from grpo_pipeline.core.training.precision import network_precision
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.pipelines.step import policy_terms, sampling, supervised_term
 from grpo_pipeline.pipelines.training import nodes

@@ -8,9 +8,9 @@ import tiny_attention
 import tiny_talk as tiny
 import torch
 
+from grpo_pipeline.core.groups import replicate
 from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.core.storage.weights import ModelWeights
-from grpo_pipeline.core.types import replicate
 from grpo_pipeline.pipelines.training.loop import StepRunner
 from grpo_pipeline.pipelines.training.nodes import build_state
 from grpo_pipeline.tasks.defaults import measure

@@ -8,9 +8,7 @@ from grpo_pipeline.core.params import PolicyLossParams
 from grpo_pipeline.core.policy_gradient.kl import (
     count_kl,
 )
-from grpo_pipeline.core.policy_gradient.losses import (
-    mean_over,
-)
+from grpo_pipeline.core.policy_gradient.reductions import mean_over
 from grpo_pipeline.pipelines.step.experience import Experience
 
 

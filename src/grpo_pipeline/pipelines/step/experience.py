@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from grpo_pipeline.core.diagnostics.statistics import Gradient
+from grpo_pipeline.core.diagnostics.gradient_report import Gradient
 from grpo_pipeline.core.policy_gradient.denominators import StepDenominators
 from grpo_pipeline.core.types import Advantages, ReferenceScores, Rewards, Rollouts, Scores
 

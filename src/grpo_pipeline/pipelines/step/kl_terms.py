@@ -12,10 +12,8 @@ from grpo_pipeline.core.policy_gradient.kl import (
     kl_loss,
     rollout_kl_loss,
 )
-from grpo_pipeline.core.policy_gradient.losses import (
-    importance_ratio,
-    reduce_units,
-)
+from grpo_pipeline.core.policy_gradient.ratios import importance_ratio
+from grpo_pipeline.core.policy_gradient.reductions import reduce_units
 from grpo_pipeline.core.types import Scores
 from grpo_pipeline.pipelines.step.denominators import kl_denominator, mean_over_prompts
 from grpo_pipeline.pipelines.step.experience import Experience

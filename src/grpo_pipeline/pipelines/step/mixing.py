@@ -3,10 +3,7 @@
 from torch import Tensor
 
 from grpo_pipeline.core.params import AlgorithmParams
-from grpo_pipeline.core.policy_gradient.losses import (
-    check_finite,
-    hybrid_loss,
-)
+from grpo_pipeline.core.policy_gradient.hybrid_loss import check_finite, hybrid_loss
 from grpo_pipeline.core.schedules import value_at
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.pipelines.step.experience import LossTerms

@@ -11,7 +11,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from grpo_pipeline.core.diagnostics.statistics import add_gradients
+from grpo_pipeline.core.diagnostics.gradient_report import add_gradients
 from grpo_pipeline.core.params import AlgorithmParams, PolicyLossParams, TrainingParams
 from grpo_pipeline.core.policy_gradient.denominators import (
     StepDenominators,
@@ -20,12 +20,12 @@ from grpo_pipeline.core.policy_gradient.denominators import (
     count,
 )
 from grpo_pipeline.core.policy_gradient.kl import count_kl
-from grpo_pipeline.core.training.execution import network_precision
 from grpo_pipeline.core.training.micro_batches import (
     bounds,
     join_prompts,
     take_prompts,
 )
+from grpo_pipeline.core.training.precision import network_precision
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import Scores
 from grpo_pipeline.pipelines.step.experience import Experience, Report, StepShare

@@ -2,14 +2,10 @@
 
 from typing import Any, cast
 
-from grpo_pipeline.core.diagnostics.statistics import (
-    ratio_statistics,
-)
+from grpo_pipeline.core.diagnostics.ratio_statistics import ratio_statistics
 from grpo_pipeline.core.params import AlgorithmParams, PolicyLossParams
 from grpo_pipeline.core.policy_gradient.algorithms import Algorithm
-from grpo_pipeline.core.policy_gradient.losses import (
-    explained_variance,
-)
+from grpo_pipeline.core.policy_gradient.value_loss import explained_variance
 from grpo_pipeline.core.types import Scores
 from grpo_pipeline.pipelines.step.experience import Experience
 from grpo_pipeline.pipelines.step.parts.values import mean_returns

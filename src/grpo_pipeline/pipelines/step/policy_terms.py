@@ -7,10 +7,8 @@ from torch import Tensor
 
 from grpo_pipeline.core.params import AlgorithmParams, PolicyLossParams, TrainingParams
 from grpo_pipeline.core.policy_gradient.algorithms import Algorithm
-from grpo_pipeline.core.policy_gradient.losses import (
-    policy_loss,
-)
-from grpo_pipeline.core.training.execution import network_precision
+from grpo_pipeline.core.policy_gradient.policy_loss import policy_loss
+from grpo_pipeline.core.training.precision import network_precision
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import Scores
 from grpo_pipeline.pipelines.step.denominators import denominator_of, mean_over_prompts

@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import Tensor
 
-from grpo_pipeline.core.diagnostics.statistics import (
+from grpo_pipeline.core.diagnostics.gradient_report import (
     Gradient,
     report_gradients,
     term_gradients,

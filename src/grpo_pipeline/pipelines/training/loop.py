@@ -29,7 +29,7 @@ from grpo_pipeline.pipelines.step.in_micro_batches import InMicroBatches
 from grpo_pipeline.pipelines.step.parts.replay import Replayed, nothing_replayed
 from grpo_pipeline.pipelines.step.pieces import attach_micro_batch, cut_experience, join
 from grpo_pipeline.pipelines.step.wire import ALGORITHM, TRAINING, fold
-from grpo_pipeline.rewards.workers import LATE
+from grpo_pipeline.rewards.second_calls import LATE
 from grpo_pipeline.tasks.base import Task
 
 Metrics = dict[str, float]

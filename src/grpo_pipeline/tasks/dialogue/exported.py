@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 from transformers.utils import logging
 
 from grpo_pipeline.core.rng import Stream, step_generator
-from grpo_pipeline.core.storage.files import find_complete
+from grpo_pipeline.core.storage.replacement import find_complete
 from grpo_pipeline.core.storage.weights import load_weights
 from grpo_pipeline.tasks.dialogue.language_model.base import (
     Encoded,

@@ -13,6 +13,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from grpo_pipeline.statistics import weighted
+from grpo_pipeline.statistics.columns import column, has_value
+from grpo_pipeline.statistics.linear_resampling import linear_resamples
+from grpo_pipeline.statistics.mean_metric import mean_metric
 from grpo_pipeline.statistics.metric import (
     NOT_NEGATIVE,
     SHARE,
@@ -23,11 +26,7 @@ from grpo_pipeline.statistics.metric import (
     Metric,
     MetricSuite,
     Unit,
-    column,
-    has_value,
-    mean_metric,
 )
-from grpo_pipeline.statistics.weighted import linear_resamples
 from grpo_pipeline.statistics.wording import signed
 from grpo_pipeline.tasks.dialogue.scores import BLEU_COLUMNS, ORDERS, words
 from grpo_pipeline.tasks.dialogue.warning_signs import (
@@ -129,7 +128,7 @@ def weighted_corpus_bleu(counts: Floats, weights: Floats) -> Floats:
 # A resample of clusters holds some of them twice. A repeated reply adds n-grams and no different ones, so that distinct-n of a
 # resample is too low, always: its percentile interval lies below the value of the sample. Distinct-n is therefore taken as
 # linear around the sample, with the effect of each cluster measured by leaving it out. That is the jackknife; for a mean it
-# is exactly the bootstrap (``weighted.linear_resamples``).
+# is exactly the bootstrap (``linear_resampling.linear_resamples``).
 
 
 @dataclass(frozen=True)

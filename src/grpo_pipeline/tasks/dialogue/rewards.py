@@ -11,14 +11,14 @@ import torch
 from torch import Tensor
 
 from grpo_pipeline.rewards.functions import Measure
-from grpo_pipeline.rewards.pool import (
+from grpo_pipeline.rewards.group_rewards import (
     GroupRewards,
     PendingRewards,
     RewardFailedError,
-    RewardPool,
     Subjects,
     check_groups,
 )
+from grpo_pipeline.rewards.pool import RewardPool
 from grpo_pipeline.tasks.dialogue.batch import Outcomes
 from grpo_pipeline.tasks.dialogue.params import RewardParams
 

@@ -13,11 +13,13 @@ import torch
 from torch import Generator, Tensor, nn
 
 from grpo_pipeline.core.agreement import decisive
+from grpo_pipeline.core.groups import replicate
 from grpo_pipeline.core.params import AlgorithmParams, is_on
 from grpo_pipeline.core.storage.weights import ModelWeights, digest_of_tensors
 from grpo_pipeline.core.training.micro_batches import PerPrompt
-from grpo_pipeline.core.types import Rollouts, Scores, replicate
-from grpo_pipeline.rewards.pool import TRIED, RewardPool, try_rewards
+from grpo_pipeline.core.types import Rollouts, Scores
+from grpo_pipeline.rewards.pool import RewardPool
+from grpo_pipeline.rewards.rehearsal import TRIED, try_rewards
 from grpo_pipeline.tasks.base import BaseTask, Proposal
 from grpo_pipeline.tasks.defaults import AuditPlan
 from grpo_pipeline.tasks.dialogue import audit

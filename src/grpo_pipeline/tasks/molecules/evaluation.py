@@ -18,7 +18,7 @@ from grpo_pipeline.core.training.micro_batches import PerPrompt
 from grpo_pipeline.core.types import Rewards, Rollouts
 from grpo_pipeline.rewards.pool import RewardPool
 from grpo_pipeline.runs.progress import track
-from grpo_pipeline.statistics.metric import unscored_columns
+from grpo_pipeline.statistics.unscored_rewards import unscored_columns
 from grpo_pipeline.tasks.base import Task
 from grpo_pipeline.tasks.frames import shown_rewards, text_tensor
 from grpo_pipeline.tasks.molecules.batch import MoleculeBatch, MoleculeData

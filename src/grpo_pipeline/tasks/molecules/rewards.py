@@ -14,14 +14,14 @@ import torch
 from torch import Tensor
 
 from grpo_pipeline.core.rewards import apply_failure_rule
-from grpo_pipeline.rewards.pool import (
+from grpo_pipeline.rewards.group_rewards import (
     GroupRewards,
     PendingRewards,
     RewardFailedError,
-    RewardPool,
     Subjects,
     check_groups,
 )
+from grpo_pipeline.rewards.pool import RewardPool
 from grpo_pipeline.tasks.molecules.batch import Outcomes
 from grpo_pipeline.tasks.molecules.graphs.encoding import Decoded
 from grpo_pipeline.tasks.molecules.params import MEASURED, InvalidParams, MoleculeRewardParams

@@ -21,7 +21,8 @@ from grpo_pipeline.statistics.bootstrap import (
     describe,
     few_clusters_reason,
 )
-from grpo_pipeline.statistics.metric import SHARE, UNBOUNDED, Bounds, MetricSuite, column
+from grpo_pipeline.statistics.columns import column
+from grpo_pipeline.statistics.metric import SHARE, UNBOUNDED, Bounds, MetricSuite
 from grpo_pipeline.tasks.molecules.metrics import TRAINING
 from grpo_pipeline.tasks.molecules.params import WindowParams
 

@@ -7,7 +7,7 @@ import torch
 from grpo_pipeline.core.params import AlgorithmParams
 from grpo_pipeline.core.rewards import Credit, kept_decisions
 from grpo_pipeline.core.rewards import credit_decisions as credited
-from grpo_pipeline.core.training.execution import network_precision
+from grpo_pipeline.core.training.precision import network_precision
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import Rewards, Rollouts
 from grpo_pipeline.tasks.base import Task

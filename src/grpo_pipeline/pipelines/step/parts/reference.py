@@ -3,11 +3,8 @@
 from typing import Any, TypeGuard
 
 from grpo_pipeline.core.params import AlgorithmParams
-from grpo_pipeline.core.training.execution import network_precision
-from grpo_pipeline.core.training.optim import (
-    ReferenceUpdate,
-    update_reference,
-)
+from grpo_pipeline.core.training.precision import network_precision
+from grpo_pipeline.core.training.reference import ReferenceUpdate, update_reference
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import ReferenceScores, Rollouts
 from grpo_pipeline.pipelines.step.parts.entropy_target import ends_batch

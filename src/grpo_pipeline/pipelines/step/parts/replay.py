@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from grpo_pipeline.core.params import AlgorithmParams
-from grpo_pipeline.core.training.execution import network_precision
+from grpo_pipeline.core.training.precision import network_precision
 from grpo_pipeline.core.training.replay import StoredGroup, importance_weights, merge_groups
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import Rollouts

@@ -6,10 +6,8 @@ import torch
 from torch import Tensor
 
 from grpo_pipeline.core.params import AlgorithmParams, is_on
-from grpo_pipeline.core.policy_gradient.losses import (
-    value_loss,
-)
-from grpo_pipeline.core.training.execution import network_precision
+from grpo_pipeline.core.policy_gradient.value_loss import value_loss
+from grpo_pipeline.core.training.precision import network_precision
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import Rollouts, Scores
 from grpo_pipeline.pipelines.step.denominators import denominator_of

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
-from grpo_pipeline.core.types import replicate, to_rows
+from grpo_pipeline.core.groups import replicate, to_rows
 from grpo_pipeline.tasks.dialogue.language_model.attention import (
     Prompt,
     additive_mask,

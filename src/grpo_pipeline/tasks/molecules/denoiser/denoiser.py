@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from grpo_pipeline.core.sampling.plackett_luce import tempered_logits
-from grpo_pipeline.core.training.execution import at_least_float32, exact_region
+from grpo_pipeline.core.training.precision import at_least_float32, exact_region
 from grpo_pipeline.tasks.molecules.denoiser.layers import (
     FeedForward,
     GraphLayer,

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from grpo_pipeline.core.training.execution import at_least_float32
+from grpo_pipeline.core.training.precision import at_least_float32
 from grpo_pipeline.tasks.molecules.graphs.graphs import GraphPrompts, pair_index, pair_lookup
 
 # The layout of graphs in a batch: the tensors that a layer reads and returns, and which of their rows belong together.

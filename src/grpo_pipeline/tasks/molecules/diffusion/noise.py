@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from grpo_pipeline.core.sampling.plackett_luce import gumbel_noise
 from grpo_pipeline.core.sampling.truncation import sample_categorical
-from grpo_pipeline.core.training.execution import at_least_float32
+from grpo_pipeline.core.training.precision import at_least_float32
 from grpo_pipeline.tasks.molecules.diffusion.params import NoiseParams
 from grpo_pipeline.tasks.molecules.graphs.graphs import (
     Components,

@@ -16,7 +16,7 @@ from torch import Tensor
 from grpo_pipeline.core.policy_gradient.algorithms import choose
 from grpo_pipeline.core.policy_gradient.kl import categorical_kl
 from grpo_pipeline.core.sampling.plackett_luce import entropy_of
-from grpo_pipeline.core.training.micro_batches import recomputed
+from grpo_pipeline.core.training.recomputation import recomputed
 from grpo_pipeline.tasks.molecules.denoiser.denoiser import GraphPolicy
 from grpo_pipeline.tasks.molecules.diffusion.params import EntryReduction, TrajectoryParams
 from grpo_pipeline.tasks.molecules.diffusion.trajectories import (
@@ -272,7 +272,7 @@ def backward_by_chunks(
         sum over chunks of loss(scores of the chunk, trajectories with the chunk's decisions)
 
     The gradient is that of the loss of all steps if that is a sum over decisions: its denominators must be those of all steps
-    (``core.policy_gradient.losses.policy_loss`` with ``denominator``), and its ratios those of single decisions.
+    (``core.policy_gradient.policy_loss.policy_loss`` with ``denominator``), and its ratios those of single decisions.
 
     Args:
         policy: the policy.

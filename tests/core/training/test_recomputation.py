@@ -5,7 +5,7 @@ import torch
 from graph_nodes import nodes_behind
 from torch import Tensor, nn
 
-from grpo_pipeline.core.training.micro_batches import recomputed
+from grpo_pipeline.core.training.recomputation import recomputed
 
 X = torch.linspace(-1, 1, 12).view(4, 3)
 

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from grpo_pipeline.core.backprop.terms import GradientAccumulator
-from grpo_pipeline.core.policy_gradient.losses import NonFiniteLossError
+from grpo_pipeline.core.backprop.gradient_accumulator import GradientAccumulator
+from grpo_pipeline.core.policy_gradient.hybrid_loss import NonFiniteLossError
 from grpo_pipeline.core.training.optim import NonFiniteGradientError
 
 F64 = torch.float64

@@ -9,28 +9,17 @@ from kedro.io import DataCatalog, MemoryDataset
 from kedro.pipeline import Node, Pipeline
 
 from grpo_pipeline.datasets.json_lines import JsonLinesDataset
-from grpo_pipeline.runs.areas import (
-    LOOKS_UP,
-    Area,
+from grpo_pipeline.runs.artefact_records import (
     Entry,
     ProvenanceError,
     Record,
-    area_of,
-    arguments,
-    content_path,
     finish_moves,
-    is_in_place,
-    is_keyed,
-    is_versioned,
     load_record,
-    pin,
-    place_of,
     refuse_mixture,
-    remedies,
     save_record,
-    saved_names,
-    written_areas,
 )
+from grpo_pipeline.runs.result_folders import LOOKS_UP, ResultFolder, folder_of, remedies, saved_names, written_folders
+from grpo_pipeline.runs.stored_datasets import arguments, content_path, is_in_place, is_keyed, is_versioned, pin, place_of
 
 JSON = "json.JSONDataset"
 
@@ -49,21 +38,23 @@ def dataset(path: object, **entry: object):
     ],
 )
 def test_a_dataset_belongs_to_the_folder_below_its_layer(tmp_path: Path, path: str, metadata: object, name: str) -> None:
-    area = area_of(dataset(tmp_path / path, **({} if metadata is None else {"metadata": metadata})), tmp_path)
-    assert area == Area(name, tmp_path / ".runs")
-    assert [area.lock, area.record, area.staged] == [tmp_path / f".runs/{name}.{kind}" for kind in ("lock", "json", "staged")]
+    results = folder_of(dataset(tmp_path / path, **({} if metadata is None else {"metadata": metadata})), tmp_path)
+    assert results == ResultFolder(name, tmp_path / ".runs")
+    assert [results.lock, results.record, results.staged] == [
+        tmp_path / f".runs/{name}.{kind}" for kind in ("lock", "json", "staged")
+    ]
 
 
 def test_what_lies_elsewhere_has_an_area_for_each_folder(tmp_path: Path) -> None:
     """Outside of the data, and beside the folders of a layer: two files of one folder belong together."""
     data, outside = tmp_path / "data", tmp_path / "mine"
     places = [outside / "a.json", outside / "b.json", outside / "deep/a.json", data / "03_primary/lonely.json", data / "a.json"]
-    names = [area_of(dataset(place), data).name for place in places]
+    names = [folder_of(dataset(place), data).name for place in places]
     assert names[0] == names[1]
     assert len(set(names)) == 4
     assert all(name.startswith("outside-") and len(name) == 20 for name in names)
-    assert area_of(MemoryDataset(), data) is None
-    assert area_of(stored("s3://bucket/a/b/c.json"), data) is None
+    assert folder_of(MemoryDataset(), data) is None
+    assert folder_of(stored("s3://bucket/a/b/c.json"), data) is None
 
 
 def test_a_relative_place_is_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,14 +102,16 @@ def test_locks_are_asked_for_in_one_order_and_of_outputs_alone(tmp_path: Path) -
     entries = {name: {"type": JSON, "filepath": str(tmp_path / f"03_primary/{name}/x.json")} for name in ("b", "c", "a", "read")}
     catalog = DataCatalog.from_config(entries)
     nodes = [Node(lambda x: x, "read", out, name=out) for out in ("b", "c", "a", "memory")]
-    assert [area.name for area in written_areas(Pipeline(nodes), catalog, tmp_path)] == ["a", "b", "c"]
+    assert [results.name for results in written_folders(Pipeline(nodes), catalog, tmp_path)] == ["a", "b", "c"]
 
 
 def test_another_folder_is_named_by_every_parameter_that_gives_one(tmp_path: Path) -> None:
     names = {"attention_folder": "t", "mine": "t", "dialogue_folder": "d"}
     expected = ["--params attention_folder=t_2", "--params mine=t_2"]
-    assert list(remedies(Area("t", tmp_path), names)) == list(remedies(Area("t.cache", tmp_path), names)) == expected
-    assert list(remedies(Area("outside-1", tmp_path), names)) == ["--params data=<another folder>"]
+    assert (
+        list(remedies(ResultFolder("t", tmp_path), names)) == list(remedies(ResultFolder("t.cache", tmp_path), names)) == expected
+    )
+    assert list(remedies(ResultFolder("outside-1", tmp_path), names)) == ["--params data=<another folder>"]
 
 
 def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
@@ -188,4 +181,4 @@ def test_a_node_that_looks_up_saves_nothing(tmp_path: Path) -> None:
     find = Node(lambda: False, None, "raw", name="find", tags=[LOOKS_UP])
     pipeline = Pipeline([find, Node(lambda raw: raw, "raw", "model", name="train")])
     assert saved_names(pipeline) == {"model"}
-    assert [area.name for area in written_areas(pipeline, catalog, tmp_path)] == ["u"]
+    assert [results.name for results in written_folders(pipeline, catalog, tmp_path)] == ["u"]

@@ -1,4 +1,10 @@
-"""Parameters of how a step is computed: device, precision, memory; no result changes beyond rounding (``<task>.training``)."""
+"""Choose in which precision the networks of a step compute, and what must stay in float32.
+
+Mixed precision: the weights are float32, matrix products and convolutions run in bfloat16, and what a loss is made of (logits
+of a choice, log-probabilities, entropies, values) leaves the network in float32. The rollout, the update and the reference
+enter the same context: a sample that is drawn in one precision and scored in another has a ratio other than 1 before anything
+was learned (test_sampling_in_another_precision_than_scoring_is_noticed).
+"""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -9,13 +15,6 @@ from torch import Tensor
 
 from grpo_pipeline.core.params import Float32Products
 from grpo_pipeline.core.training.state import TrainState
-
-# In which precision the networks of a step compute: one context around every call, and what must stay in float32.
-#
-# Mixed precision: the weights are float32, matrix products and convolutions run in bfloat16, and what a loss is made of (logits
-# of a choice, log-probabilities, entropies, values) leaves the network in float32. The rollout, the update and the reference
-# enter the same context: a sample that is drawn in one precision and scored in another has a ratio other than 1 before anything
-# was learned (test_sampling_in_another_precision_than_scoring_is_noticed).
 
 
 def network_precision(state: TrainState) -> AbstractContextManager[Any]:
@@ -62,46 +61,9 @@ def at_least_float32(x: Tensor) -> Tensor:
     return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
 
 
-def choose_device(wanted: str, *, path: str = "training.device") -> torch.device:
-    """Return the device of ``training.device``; ``path`` is its name in the configuration.
-
-    Raises:
-        ValueError: for a CUDA device that torch does not find.
-    """
-    found = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    device = torch.device(("cuda" if found else "cpu") if wanted == "auto" else wanted)
-    if device.type == "cuda" and (device.index or 0) >= found:
-        raise ValueError(
-            f"{path} must be a device that torch finds, got {wanted} with {found} CUDA devices; set it to cpu, which is slow for "
-            "large models, or install a torch with CUDA"
-        )
-    return device
-
-
 def set_float32_products(wanted: Float32Products) -> None:
     """Set how exactly CUDA multiplies float32 numbers, for the whole process; ``default`` changes nothing."""
     if wanted != "default":
         # Not fp32_precision: after it torch.compile fails, which asks for the older setting.
         torch.backends.cuda.matmul.allow_tf32 = wanted == "tf32"
         torch.backends.cudnn.allow_tf32 = wanted == "tf32"
-
-
-def check_compiler(device: torch.device) -> None:
-    """Compile one addition, to fail now and in one sentence where torch cannot compile.
-
-    Raises:
-        ValueError: if there is no compiler for this device.
-    """
-    try:
-        torch.compile(_add_one)(torch.zeros(2, device=device))
-    except RuntimeError as error:
-        needed = "Triton" if device.type == "cuda" else "a C++ compiler"
-        reason = str(error).strip().splitlines()[0]
-        raise ValueError(
-            f"training.compile must be none where torch cannot compile for {device.type}, got encoder ({reason}); "
-            f"install {needed}, or set it to none"
-        ) from error
-
-
-def _add_one(x: torch.Tensor) -> torch.Tensor:
-    return x + 1

@@ -1,6 +1,6 @@
 import pytest
 
-from grpo_pipeline.core.storage.files import find_complete, replacing_folder
+from grpo_pipeline.core.storage.replacement import find_complete, replacing_folder
 
 
 def fill(folder, text):

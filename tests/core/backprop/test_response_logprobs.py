@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from grpo_pipeline.core.backprop.terms import response_logprobs
+from grpo_pipeline.core.backprop.response_logprobs import response_logprobs
 
 F64 = torch.float64
 

@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from grpo_pipeline.statistics.alignment import average_folds, spread_over_folds, stratify
 from grpo_pipeline.statistics.bootstrap import cluster_weights
+from grpo_pipeline.statistics.fold_averages import average_folds, spread_over_folds, stratify
 from grpo_pipeline.tasks.attention.evaluation.metrics import METRICS
 
 
