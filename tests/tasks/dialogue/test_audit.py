@@ -6,11 +6,11 @@ from tiny_attention import shake
 from tiny_talk import make_data, make_examples, make_task
 
 from grpo_pipeline.core.rng import Stream, step_generator
-from grpo_pipeline.tasks.dialogue import audit
-from grpo_pipeline.tasks.dialogue.audit import METRICS, ROLES
-from grpo_pipeline.tasks.dialogue.batch import DialogueData
-from grpo_pipeline.tasks.dialogue.data.text_files import printable
-from grpo_pipeline.tasks.dialogue.scores import f1
+from grpo_pipeline.tasks.dialogue.data.hidden_characters import printable
+from grpo_pipeline.tasks.dialogue.dialogue_data import DialogueData
+from grpo_pipeline.tasks.dialogue.evaluation import audit
+from grpo_pipeline.tasks.dialogue.evaluation.audit import METRICS, ROLES
+from grpo_pipeline.tasks.dialogue.scores.f1 import f1
 from grpo_pipeline.tasks.dialogue.task import DialogueTask
 
 ROWS, SETS = np.arange(8), 3

@@ -11,14 +11,16 @@ from tiny_rewards import scripted
 from tiny_talk import make_data, make_task
 
 from grpo_pipeline.core.rng import Stream, step_generator
-from grpo_pipeline.tasks.dialogue import evaluation
-from grpo_pipeline.tasks.dialogue.data.text_files import printable
-from grpo_pipeline.tasks.dialogue.evaluation import MODEL_COLUMNS, Said, prediction_rows
+from grpo_pipeline.tasks.dialogue.data.hidden_characters import printable
+from grpo_pipeline.tasks.dialogue.evaluation import evaluate, validation
+from grpo_pipeline.tasks.dialogue.evaluation.evaluate import Said, prediction_rows
+from grpo_pipeline.tasks.dialogue.evaluation.metrics import REQUIRED, RULES, build_suite
+from grpo_pipeline.tasks.dialogue.evaluation.prediction_columns import MODEL_COLUMNS
+from grpo_pipeline.tasks.dialogue.evaluation.trivial_rules import TRIVIAL_RULES
 from grpo_pipeline.tasks.dialogue.language_model.sampling import greedy_replies
-from grpo_pipeline.tasks.dialogue.language_model.scoring import reference_perplexity
-from grpo_pipeline.tasks.dialogue.metrics import REQUIRED, RULES, build_suite
-from grpo_pipeline.tasks.dialogue.scores import bleu, f1
-from grpo_pipeline.tasks.dialogue.warning_signs import TRIVIAL_RULES
+from grpo_pipeline.tasks.dialogue.language_model.teacher_forcing import reference_perplexity
+from grpo_pipeline.tasks.dialogue.scores.bleu import bleu
+from grpo_pipeline.tasks.dialogue.scores.f1 import f1
 
 SEED, SETS = 3, 4
 # An untrained language model earns no overlap: a reward that differs between any two replies.
@@ -111,7 +113,7 @@ def test_scores_are_of_the_first_reply_and_rewards_of_all(policy, table, monkeyp
 
 def test_every_batch_has_noise_of_its_own(policy, monkeypatch):
     """The same prompt in two batches: with the noise of the first one it would be answered twice alike."""
-    monkeypatch.setattr(evaluation, "BATCH_PROMPTS", 1)
+    monkeypatch.setattr(evaluate, "BATCH_PROMPTS", 1)
     table = DATA.examples.table.copy()
     table.loc[[10, 11], "story_id"] = ["s1", "s9"]
     data = type(DATA)(type(DATA.examples)(table, DATA.examples.stories, "x"), DATA.prompts, DATA.references)
@@ -131,7 +133,7 @@ def drawn_by_batch(model, rows, *, stream):
 
 
 def test_an_evaluation_of_unequal_batches_has_the_rows_of_each(policy, monkeypatch):
-    monkeypatch.setattr(evaluation, "BATCH_PROMPTS", 2)
+    monkeypatch.setattr(evaluate, "BATCH_PROMPTS", 2)
     table = replace(TASK).evaluate(policy, DATA, ROWS, seed=SEED, n_samples=SETS)
     for rule, model in (("policy", policy), ("start", TASK.build_policy(SEED))):
         replies, nll, rewards = [], [], []
@@ -149,7 +151,7 @@ def test_an_evaluation_of_unequal_batches_has_the_rows_of_each(policy, monkeypat
 
 def test_a_validation_of_unequal_batches_is_the_mean_over_replies_and_tokens(policy, monkeypatch):
     """And a reply without a score of its own reward counts in no mean: that of the third prompt's first reply."""
-    monkeypatch.setattr(evaluation, "BATCH_PROMPTS", 2)
+    monkeypatch.setattr(validation, "BATCH_PROMPTS", 2)
     totals, ended, tokens, nll, references = [], [], [], 0.0, 0.0
     for batch, context, drawn in drawn_by_batch(policy, ROWS, stream=Stream.VALIDATION):
         parts, weights = TASK.reward(batch, drawn, TASK.decode(policy, context, drawn, batch))

@@ -9,17 +9,14 @@ from tiny_replies import PARTS, evaluation_params, make_examples, make_predictio
 
 from grpo_pipeline.pipelines.evaluation.nodes import compare_arms
 from grpo_pipeline.statistics.bootstrap import cluster_weights
-from grpo_pipeline.tasks.dialogue import scores
-from grpo_pipeline.tasks.dialogue.metrics import METRICS, RULES, build_suite, summary, weighted_corpus_bleu, weighted_distinct
-from grpo_pipeline.tasks.dialogue.scores import bleu_counts, corpus_bleu
-from grpo_pipeline.tasks.dialogue.warning_signs import (
-    READ_BY_PEOPLE,
-    TRIVIAL_RULES,
-    WarningBounds,
-    most_frequent_words,
-    trivial_replies,
-    trivial_warning,
-)
+from grpo_pipeline.tasks.dialogue.evaluation.metrics import METRICS, RULES, build_suite
+from grpo_pipeline.tasks.dialogue.evaluation.summary import summary
+from grpo_pipeline.tasks.dialogue.evaluation.trivial_rules import TRIVIAL_RULES, most_frequent_words, trivial_replies
+from grpo_pipeline.tasks.dialogue.evaluation.warning_signs import READ_BY_PEOPLE, WarningBounds, trivial_warning
+from grpo_pipeline.tasks.dialogue.evaluation.weighted_bleu import weighted_corpus_bleu
+from grpo_pipeline.tasks.dialogue.evaluation.weighted_distinct import weighted_distinct
+from grpo_pipeline.tasks.dialogue.scores import diversity
+from grpo_pipeline.tasks.dialogue.scores.bleu import bleu_counts, corpus_bleu
 
 PARAMS = evaluation_params(resamples=40)
 
@@ -56,7 +53,7 @@ def test_values_are_those_of_the_rows_and_what_needs_a_model_is_undefined_withou
     answers = list(make_examples()["answers"])
     assert found["bleu"]["value"] == pytest.approx(corpus_bleu(bleu_counts(list(rows["reply"]), answers)))
     for n in (1, 2):
-        assert found[f"distinct_{n}"]["value"] == scores.distinct(list(rows["reply"]), n=n)
+        assert found[f"distinct_{n}"]["value"] == diversity.distinct(list(rows["reply"]), n=n)
     # Of all tokens, and no mean of perplexities.
     rows = rows.assign(reference_nll=np.arange(len(rows)), reference_tokens=1.0 + rows.index)
     value = METRICS["perplexity"](rows, np.ones((1, len(rows))))[0]
@@ -121,8 +118,8 @@ def test_each_cluster_moves_it_as_leaving_it_out_does(n):
     generator, of_row = np.random.default_rng(3), np.repeat(np.arange(6), 3)
     replies = [" ".join(generator.choice([*"abcdefghijkl"], size=generator.integers(3, 8))) for _ in of_row]
     of_cluster = generator.multinomial(6, np.full(6, 1 / 6), size=8).astype(float)
-    whole = scores.distinct(replies, n=n)
-    without = [scores.distinct([r for r, c in zip(replies, of_row, strict=True) if c != k], n=n) for k in range(6)]
+    whole = diversity.distinct(replies, n=n)
+    without = [diversity.distinct([r for r, c in zip(replies, of_row, strict=True) if c != k], n=n) for k in range(6)]
     expected = np.clip([whole - 5 / 6 * sum((row - 1) * without) for row in of_cluster], 0, 1)
     np.testing.assert_allclose(weighted_distinct(replies, of_row, of_cluster[:, of_row], n=n), expected, rtol=1e-12)
 

@@ -8,8 +8,8 @@ from grpo_pipeline.core.params import AlgorithmParams, ExecutionParams
 from grpo_pipeline.core.storage.weights import ModelWeights
 from grpo_pipeline.core.training.execution import choose_device, set_float32_products
 from grpo_pipeline.rewards.pool import RewardPool
-from grpo_pipeline.tasks.dialogue.batch import DialogueData, tokenise_examples
 from grpo_pipeline.tasks.dialogue.data.examples import DialogueExamples
+from grpo_pipeline.tasks.dialogue.dialogue_data import DialogueData, tokenise_examples
 from grpo_pipeline.tasks.dialogue.language_model.base import LanguageModel
 from grpo_pipeline.tasks.dialogue.language_model.build import build_language_model
 from grpo_pipeline.tasks.dialogue.language_model.params import (

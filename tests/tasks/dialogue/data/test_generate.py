@@ -8,11 +8,11 @@ import pytest
 from pydantic import ValidationError
 from tiny_dialogue import persona_params
 
-from grpo_pipeline.tasks.dialogue import scores
-from grpo_pipeline.tasks.dialogue.data import generate as words
-from grpo_pipeline.tasks.dialogue.data.drafts import parse_question
-from grpo_pipeline.tasks.dialogue.data.generate import generate_rows, generate_stories
-from grpo_pipeline.tasks.dialogue.scores import f1
+from grpo_pipeline.tasks.dialogue.data.generated import vocabulary
+from grpo_pipeline.tasks.dialogue.data.generated.generate import generate_rows, generate_stories
+from grpo_pipeline.tasks.dialogue.data.question import parse_question
+from grpo_pipeline.tasks.dialogue.scores import normalisation
+from grpo_pipeline.tasks.dialogue.scores.f1 import f1
 
 
 def average(rows, reply_of):
@@ -38,7 +38,8 @@ def test_a_reply_follows_from_what_is_read_and_shares_are_those_asked_for():
     assert (len(stories), len({parse_question(row["question"])[0] for row in rows})) == (207, 200)
     for row in rows:
         persona, turns = parse_question(row["question"])
-        values = [value for name in words.VALUES for value in words.VALUES[name] if f" {value} " in f" {row['answers'][0]} "]
+        known = [value for values in vocabulary.VALUES.values() for value in values]
+        values = [value for value in known if f" {value} " in f" {row['answers'][0]} "]
         if row["needs"] == "persona":
             assert len(values) == 1
             assert values[0] in persona
@@ -46,13 +47,13 @@ def test_a_reply_follows_from_what_is_read_and_shares_are_those_asked_for():
         elif row["needs"] == "story":
             verb, colour, thing = (
                 next(w for w in options if re.search(rf"\b{w}\b", row["answers"][0]))
-                for options in (words.VERBS, words.COLOURS, words.OBJECTS)
+                for options in (vocabulary.VERBS, vocabulary.COLOURS, vocabulary.OBJECTS)
             )
             assert f"{verb} a {colour} {thing}" in stories[row["story_id"]]
-            assert not {verb, colour, thing} & set(scores.words(row["question"]))
+            assert not {verb, colour, thing} & set(normalisation.words(row["question"]))
         else:
             assert row["story_id"] == ""
-            assert not set(values) & set(scores.words(persona))
+            assert not set(values) & set(normalisation.words(persona))
     # 1200 draws: the standard deviation of a share is at most 0.0145; five of them.
     shares = {kind: np.mean([row["needs"] == kind for row in rows]) for kind in params.needs.model_dump()}
     assert shares == pytest.approx(params.needs.model_dump(), abs=0.075)
@@ -66,21 +67,22 @@ def test_a_question_is_first_answered_in_its_own_form_and_stories_differ():
     compared = 0
     for row in rows:
         asked, said = parse_question(row["question"])[1][-1], row["answers"]
-        for name, phrasings in words.QUESTIONS.items():
+        for name, phrasings in vocabulary.QUESTIONS.items():
             if row["needs"] == "persona" and asked in phrasings:
-                phrasing, forms = phrasings.index(asked), words.REPLIES[name]
-                values = words.VALUES[name]
+                phrasing, forms = phrasings.index(asked), vocabulary.REPLIES[name]
+                values = vocabulary.VALUES[name]
                 assert said[0] in [forms[phrasing].format(value) for value in values]
                 assert len(said) == 1 or said[1] in [forms[1 - phrasing].format(value) for value in values]
                 compared += 1
     assert compared > 200
-    for options in (words.VERBS, words.COLOURS, words.PLACES):
+    for options in (vocabulary.VERBS, vocabulary.COLOURS, vocabulary.PLACES):
         assert all(any(re.search(rf"\b{word}\b", story["text"]) for story in stories) for word in options)
 
 
 def test_trivial_replies_are_bad():
     rows = generate_rows(persona_params(personas=60))
-    frequent = [word for word, _ in Counter(word for row in rows for word in scores.words(row["answers"][0])).most_common(12)]
+    counts = Counter(word for row in rows for word in normalisation.words(row["answers"][0]))
+    frequent = [word for word, _ in counts.most_common(12)]
     constant = {answer for row in rows[:80] for answer in row["answers"]} | {" ".join(frequent[:n]) for n in range(1, 13)}
     trivial = [lambda row, reply=reply: reply for reply in constant]
     trivial += [lambda row: parse_question(row["question"])[1][-1], lambda row: parse_question(row["question"])[0]]

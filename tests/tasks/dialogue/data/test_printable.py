@@ -2,8 +2,8 @@ import pandas as pd
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grpo_pipeline.tasks.dialogue.data.text_files import printable
-from grpo_pipeline.tasks.dialogue.scores import words
+from grpo_pipeline.tasks.dialogue.data.hidden_characters import printable
+from grpo_pipeline.tasks.dialogue.scores.normalisation import words
 
 
 def test_control_characters_part_words_or_are_marked_and_a_table_gives_them_back(tmp_path):

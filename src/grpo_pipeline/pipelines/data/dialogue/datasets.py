@@ -12,7 +12,7 @@ from scipy.sparse import csr_array
 
 from grpo_pipeline.core.storage.files import find_complete, replacing_folder
 from grpo_pipeline.datasets.raw_file import RawFolderDataset
-from grpo_pipeline.tasks.dialogue.data.retrieval import StoryIndex
+from grpo_pipeline.tasks.dialogue.data.story_index import StoryIndex
 from grpo_pipeline.tasks.dialogue.data.text_files import DialogueFiles
 from grpo_pipeline.tasks.text_lines import TextFile
 

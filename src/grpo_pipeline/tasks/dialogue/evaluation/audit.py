@@ -10,14 +10,15 @@ from grpo_pipeline.core.rewards import combine_rewards
 from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.statistics.metric import Direction
 from grpo_pipeline.tasks.defaults import AuditPlan, Role
-from grpo_pipeline.tasks.dialogue.batch import DialogueBatch, DialogueData
-from grpo_pipeline.tasks.dialogue.data.text_files import printable
-from grpo_pipeline.tasks.dialogue.evaluation import ReplyTask
+from grpo_pipeline.tasks.dialogue.batch import DialogueBatch
+from grpo_pipeline.tasks.dialogue.data.hidden_characters import printable
+from grpo_pipeline.tasks.dialogue.dialogue_data import DialogueData
+from grpo_pipeline.tasks.dialogue.evaluation.reply_task import ReplyTask
+from grpo_pipeline.tasks.dialogue.evaluation.trivial_rules import trivial_replies
 from grpo_pipeline.tasks.dialogue.language_model.base import LanguageModel
 from grpo_pipeline.tasks.dialogue.params import RewardParams
 from grpo_pipeline.tasks.dialogue.rewards import submit_rewards
-from grpo_pipeline.tasks.dialogue.scores import score_replies
-from grpo_pipeline.tasks.dialogue.warning_signs import trivial_replies
+from grpo_pipeline.tasks.dialogue.scores.score_table import score_replies
 
 BATCH_PROMPTS = 64
 ROLES: dict[str, Role] = {
