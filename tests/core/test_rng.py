@@ -93,10 +93,10 @@ BY_THEMSELVES = {
     "tasks/dialogue/language_model/sampling.py": "draws from one choice: any seed does",
     "testing/policy.py": "named in a remedy",
     "testing/subject.py": "checks of a task, on streams that they put back",
-    "tasks/molecules/audit.py": "a seed drawn from a generator of the registry",
+    "tasks/molecules/evaluation/audit.py": "a seed drawn from a generator of the registry",
     "tasks/molecules/batch.py": "the fixed noise of validation",
     "tasks/molecules/data/generate.py": "generated data: [seed, size] and [seed, size, 1]",
-    "tasks/molecules/denoiser/denoiser.py": "initial weights, as above",
+    "tasks/molecules/denoiser/graph_policy.py": "initial weights, as above",
 }
 MAKES = re.compile(r"default_rng\(|manual_seed\(|SeedSequence\(|RandomState\(|random\.Random\(|random\.seed\(")
 

@@ -6,8 +6,9 @@ import numpy as np
 import tiny_chemist as tiny
 
 from grpo_pipeline.core.rng import Stream
-from grpo_pipeline.tasks.molecules.audit import chains, random_trees
-from grpo_pipeline.tasks.molecules.evaluation import draw_graphs, prompt_names
+from grpo_pipeline.tasks.molecules.evaluation.graph_draws import draw_graphs
+from grpo_pipeline.tasks.molecules.evaluation.graph_table import prompt_names
+from grpo_pipeline.tasks.molecules.evaluation.trivial_graphs import chains, random_trees
 from grpo_pipeline.tasks.molecules.graphs.graphs import MoleculeGraphs
 from grpo_pipeline.tasks.molecules.graphs.vocabulary import BONDS, Vocabulary
 

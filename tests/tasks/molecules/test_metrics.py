@@ -7,8 +7,9 @@ from scipy.stats import wasserstein_distance
 from grpo_pipeline.pipelines.evaluation.comparison import compare
 from grpo_pipeline.pipelines.evaluation.nodes import build_suite
 from grpo_pipeline.pipelines.params import EvaluationParams
-from grpo_pipeline.tasks.molecules.metrics import METRICS, add_training, difference_sentence, summary
-from grpo_pipeline.tasks.molecules.metrics import build_suite as build
+from grpo_pipeline.tasks.molecules.evaluation.metrics import METRICS, add_training
+from grpo_pipeline.tasks.molecules.evaluation.metrics import build_suite as build
+from grpo_pipeline.tasks.molecules.evaluation.summary import difference_sentence, summary
 
 SMILES = ["CCO", "CCO", "CCN", "", "CCC", "", "CCF", "CCN"]
 KNOWN = {"CCC"}

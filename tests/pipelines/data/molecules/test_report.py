@@ -12,8 +12,8 @@ from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.pipelines.data.molecules import figures, report
 from grpo_pipeline.pipelines.evaluation.nodes import compare_arms
 from grpo_pipeline.statistics.bootstrap import cluster_weights
+from grpo_pipeline.tasks.molecules.evaluation.metrics import build_suite
 from grpo_pipeline.tasks.molecules.graphs.drawings import best_molecules, draw_grid
-from grpo_pipeline.tasks.molecules.metrics import build_suite
 
 PARAMS, WINDOW, NAMES = evaluation_params(), reward_params().logp, ["start", "supervised", "grpo", "eager"]
 

@@ -6,14 +6,14 @@ from tiny_graphs import policy, prompts, random_entries
 from torch import nn
 from torch.nn import functional
 
-from grpo_pipeline.tasks.molecules.denoiser import layers
+from grpo_pipeline.tasks.molecules.denoiser import graph_layer, graph_layout, modulated_norm, pair_attention
 
 
 def normal(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
-@pytest.mark.parametrize("n", [1, 5, layers.FEW - 1, layers.FEW, layers.FEW + 3])
+@pytest.mark.parametrize("n", [1, 5, pair_attention.FEW - 1, pair_attention.FEW, pair_attention.FEW + 3])
 def test_weights_are_a_softmax_with_its_gradients(n: int) -> None:
     for scale, moved, tolerance in ((1, 0, 1e-12), (50, 1e4, 1e-9)):
         scores, values = scale * normal(3, n, n), normal(3, n, 4, seed=1).requires_grad_()
@@ -21,22 +21,22 @@ def test_weights_are_a_softmax_with_its_gradients(n: int) -> None:
         scores.requires_grad_()
         found, wanted = (
             (out, *torch.autograd.grad(out.square().sum(), (scores, values)))
-            for out in (layers.weighted(scores + moved, values), scores.softmax(-1) @ values)
+            for out in (pair_attention.weighted(scores + moved, values), scores.softmax(-1) @ values)
         )
         torch.testing.assert_close(found, wanted, rtol=0, atol=tolerance)
         assert not found[1][:, :, 1:2].any()
 
 
-@pytest.mark.parametrize("nodes", [5, layers.FEW + 1])
+@pytest.mark.parametrize("nodes", [5, pair_attention.FEW + 1])
 def test_every_node_reads_by_the_formula(nodes: int) -> None:
     """Node by node and head by head, one graph smaller than the frame."""
-    module = layers.PairAttention(6, 4, 3, heads=2).double()
+    module = pair_attention.PairAttention(6, 4, 3, heads=2).double()
     with torch.no_grad():
         for parameter in module.parameters():
             parameter.copy_(normal(*parameter.shape, seed=parameter.numel()))
     wanted = prompts([nodes, 3], nodes)
-    layout = layers.layout_of(wanted, torch.float64)
-    state = layers.GraphState(normal(2, nodes, 6), normal(2, nodes * (nodes - 1) // 2, 4), normal(2, 3))
+    layout = graph_layout.layout_of(wanted, torch.float64)
+    state = graph_layout.GraphState(normal(2, nodes, 6), normal(2, nodes * (nodes - 1) // 2, 4), normal(2, 3))
     out = module(state, layout)
     inputs = module.inputs(module.node_norm(state.nodes, state.whole)).view(2, nodes, 3, 2, 3)
     film = module.film(module.pair_norm(state.pairs))
@@ -56,9 +56,9 @@ def test_every_node_reads_by_the_formula(nodes: int) -> None:
 
 def test_pairs_and_the_whole_read_by_the_formula() -> None:
     """Pair by pair: the product of what is read of both ends; the whole reads means over the nodes and pairs that are there."""
-    layer, wanted = layers.GraphLayer(6, 4, 3, heads=2, expansion=2).double(), prompts([4, 2, 1], 4)
-    layout = layers.layout_of(wanted, torch.float64)
-    state = layers.GraphState(normal(3, 4, 6), normal(3, 6, 4), normal(3, 3))
+    layer, wanted = graph_layer.GraphLayer(6, 4, 3, heads=2, expansion=2).double(), prompts([4, 2, 1], 4)
+    layout = graph_layout.layout_of(wanted, torch.float64)
+    state = graph_layout.GraphState(normal(3, 4, 6), normal(3, 6, 4), normal(3, 3))
     nodes, update = layer.node_forward(layer.attention(state, layout), state.whole), layer.pair_update
     read = update.input(update.norm(nodes, state.whole))
     found = update(state.pairs, nodes, state.whole, layout)
@@ -88,17 +88,17 @@ def rows(*shape: int) -> torch.Tensor:
 def test_rows_and_gradients_are_those_of_layer_norm() -> None:
     for shape in ((2, 3, 7), (1, 1, 64), (2, 0, 5)):
         for x in (rows(*shape).requires_grad_(), rows(*shape).transpose(0, 1).requires_grad_()):
-            outs = (layers.normalised(x), functional.layer_norm(x, shape[-1:]))
+            outs = (modulated_norm.normalised(x), functional.layer_norm(x, shape[-1:]))
             found, wanted = ((out, *torch.autograd.grad(out.square().mul(out).sum(), x)) for out in outs)
             torch.testing.assert_close(found, wanted, rtol=0, atol=1e-10)
     # At the ends of a precision.
-    assert torch.equal(layers.normalised(torch.full((1, 1, 8), 5.0)), torch.zeros(1, 1, 8))
+    assert torch.equal(modulated_norm.normalised(torch.full((1, 1, 8), 5.0)), torch.zeros(1, 1, 8))
     deviations = torch.tensor([[[-1.0, 1.0, -2.0, 2.0]]])  # from 1000, float32 holds them exactly
-    assert torch.allclose(layers.normalised(deviations + 1000), functional.layer_norm(deviations, (4,)), atol=1e-6)
+    assert torch.allclose(modulated_norm.normalised(deviations + 1000), functional.layer_norm(deviations, (4,)), atol=1e-6)
     x = rows(2, 3, 8).to(torch.bfloat16)
-    assert torch.equal(layers.normalised(x), functional.layer_norm(x, (8,)))
+    assert torch.equal(modulated_norm.normalised(x), functional.layer_norm(x, (8,)))
     # The whole scales and shifts every row.
-    norm, x, whole = layers.ModulatedNorm(4, 3).double(), rows(2, 5, 4), rows(2, 3)
+    norm, x, whole = modulated_norm.ModulatedNorm(4, 3).double(), rows(2, 5, 4), rows(2, 3)
     scale, shift = (norm.film.weight @ whole.T).T.add(norm.film.bias).split(4, dim=-1)
     expected = functional.layer_norm(x, (4,)) * (1 + scale[:, None]) + shift[:, None]
     assert torch.allclose(norm(x, whole), expected, atol=1e-12)
@@ -107,12 +107,12 @@ def test_rows_and_gradients_are_those_of_layer_norm() -> None:
 def test_what_is_added_leaves_its_inputs_and_has_their_gradients() -> None:
     linear, to, x = nn.Linear(3, 4).double(), rows(2, 5, 4).requires_grad_(), rows(2, 5, 3).requires_grad_()
     before, inputs = to.detach().clone(), (to, x, *linear.parameters())
-    out = layers.added(to, linear, x)
+    out = modulated_norm.added(to, linear, x)
     assert torch.equal(to.detach(), before)
     found, wanted = ((y, *torch.autograd.grad(y.square().sum(), inputs)) for y in (out, to + linear(x)))
     torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-11)
     linear, to, x = linear.float(), to.float(), x.float()
     with torch.autocast("cpu", dtype=torch.bfloat16):  # a sum of two precisions keeps the larger one
-        out = layers.added(to, linear, x)
+        out = modulated_norm.added(to, linear, x)
     assert out.dtype == torch.float32
     assert torch.allclose(out, to + linear(x), atol=0.1)  # bfloat16 has 8 bits, sums are of size 5

@@ -22,8 +22,8 @@ from grpo_pipeline.statistics.bootstrap import (
     few_clusters_reason,
 )
 from grpo_pipeline.statistics.metric import SHARE, UNBOUNDED, Bounds, MetricSuite, column
-from grpo_pipeline.tasks.molecules.metrics import TRAINING
-from grpo_pipeline.tasks.molecules.params import WindowParams
+from grpo_pipeline.tasks.molecules.evaluation.metrics import TRAINING
+from grpo_pipeline.tasks.molecules.reward_params import WindowParams
 
 # Prediction rows of all arms of the molecule task -> what its figures read: the start, the arms, the training molecules.
 

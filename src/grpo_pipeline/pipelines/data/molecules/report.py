@@ -28,8 +28,8 @@ from grpo_pipeline.pipelines.reporting.reward_section import reward_section
 from grpo_pipeline.pipelines.reporting.tables import Cell, Table, metric_cell, value_cell
 from grpo_pipeline.statistics.metric import Metric
 from grpo_pipeline.tasks import find_task
-from grpo_pipeline.tasks.molecules.metrics import TRAINING
-from grpo_pipeline.tasks.molecules.params import MoleculeRewardParams
+from grpo_pipeline.tasks.molecules.evaluation.metrics import TRAINING
+from grpo_pipeline.tasks.molecules.reward_params import MoleculeRewardParams
 
 # Prediction rows of all arms -> drawings of molecules, before and after training. Needs RDKit.
 

@@ -1,8 +1,8 @@
 """Score and write replies with causal language models such as GPT-2 and Llama; replies continue a prompt's keys and values.
 
 The last token of a prompt is not read with the others: it is the start of every reply, the token from which the first one is
-predicted. The replies of a group look at the same keys and values of their prompt (``group_attention.py``), while they are written
-and in the graph of an update.
+predicted. The replies of a group look at the same keys and values of their prompt (``group_attention.py``), while they are
+written and in the graph of an update.
 """
 
 import torch

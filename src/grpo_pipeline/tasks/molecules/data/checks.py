@@ -16,19 +16,13 @@ from rdkit import Chem, rdBase
 from grpo_pipeline.runs.lookahead import map_ahead, usable_cores
 from grpo_pipeline.runs.progress import track
 from grpo_pipeline.tasks.molecules.data.params import MoleculeDataParams
-from grpo_pipeline.tasks.molecules.data.readers import (
-    Entry,
-    Record,
-    read_entry,
-    read_records,
-    standardise,
-)
-from grpo_pipeline.tasks.molecules.graphs.encoding import (
+from grpo_pipeline.tasks.molecules.data.readers import Entry, Record, read_entry, read_records
+from grpo_pipeline.tasks.molecules.data.standardise import standardise
+from grpo_pipeline.tasks.molecules.graphs.decoding import build_molecule, sanitise
+from grpo_pipeline.tasks.molecules.graphs.parsed_molecules import (
     ParsedMolecule,
-    build_molecule,
     check_covered,
     parse_molecule,
-    sanitise,
 )
 from grpo_pipeline.tasks.molecules.graphs.vocabulary import Vocabulary, bonds_of
 from grpo_pipeline.tasks.text_lines import RowError, TextFile, check_root, describe_refusals
