@@ -14,7 +14,7 @@ from grpo_pipeline.pipeline_registry import register_pipelines
 from grpo_pipeline.pipelines.data.molecules.nodes import generate_molecules
 from grpo_pipeline.tasks.dialogue import build
 from grpo_pipeline.tasks.dialogue.scores import bleu, rouge
-from grpo_pipeline.tasks.shared import library, require
+from grpo_pipeline.tasks.extras import library, require
 
 REFUSED = ("rouge_score", "sacrebleu", "rdkit")
 SAID = 'the library {} must be installed for this task, got no such module; run pip install -e ".[{}]"'

@@ -22,7 +22,7 @@ from grpo_pipeline.core.storage.checkpoint import (
 from grpo_pipeline.core.storage.files import CorruptFolderError, find_complete
 from grpo_pipeline.core.storage.weights import ModelWeights, load_weights, save_weights
 from grpo_pipeline.runs.areas import RUNS, Area, load_record
-from grpo_pipeline.tasks.exported import KINDS, LastModel, TrainedArms, model_name, version_of
+from grpo_pipeline.tasks.trained_arms import KINDS, LastModel, TrainedArms, model_name, version_of
 
 
 class CheckpointDataset(AbstractDataset[Checkpoint | Literal[False], Checkpoint | NoCheckpoint]):

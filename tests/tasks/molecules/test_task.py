@@ -18,7 +18,6 @@ from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.pipelines.step import update
 from grpo_pipeline.pipelines.training.nodes import build_state
 from grpo_pipeline.rewards.pool import RewardFailedError
-from grpo_pipeline.tasks.defaults import measure
 from grpo_pipeline.tasks.frames import texts_of
 from grpo_pipeline.tasks.molecules import build, molecule_data
 from grpo_pipeline.tasks.molecules.build import check_arms
@@ -30,6 +29,7 @@ from grpo_pipeline.tasks.molecules.evaluation.trivial_graphs import training_cop
 from grpo_pipeline.tasks.molecules.graphs.decoding import decode
 from grpo_pipeline.tasks.molecules.reward_params import MoleculeRewardParams
 from grpo_pipeline.tasks.molecules.task import MoleculeTask
+from grpo_pipeline.tasks.sample_rewards import measure
 
 ROWS = np.arange(4)
 REPLAY = {"capacity": 4, "max_age_steps": 2, "share": 0.5, "importance_cap": 2.0}

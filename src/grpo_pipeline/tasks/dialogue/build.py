@@ -19,7 +19,8 @@ from grpo_pipeline.tasks.dialogue.language_model.params import (
 )
 from grpo_pipeline.tasks.dialogue.params import PromptParams, RewardParams, SupervisedParams
 from grpo_pipeline.tasks.dialogue.task import DialogueTask
-from grpo_pipeline.tasks.shared import check_plain, require
+from grpo_pipeline.tasks.extras import require
+from grpo_pipeline.tasks.plain_execution import check_plain
 
 LIBRARIES = (
     "transformers",

@@ -4,7 +4,7 @@ import pandas as pd
 
 from grpo_pipeline.tasks.dialogue.exported_model import read_exported
 from grpo_pipeline.tasks.dialogue.prompt_answers import answer_request
-from grpo_pipeline.tasks.exported import Column, Serving
+from grpo_pipeline.tasks.serving import Column, Serving
 
 SERVING = Serving(
     load=read_exported,

@@ -16,8 +16,9 @@ from grpo_pipeline.core.storage.weights import ModelWeights
 from grpo_pipeline.core.training.micro_batches import PerPrompt
 from grpo_pipeline.core.types import Rollouts, Scores, replicate
 from grpo_pipeline.rewards.pool import TRIED, RewardPool, try_rewards
+from grpo_pipeline.tasks.audit_plan import AuditPlan
 from grpo_pipeline.tasks.base import BaseTask, Proposal
-from grpo_pipeline.tasks.defaults import AuditPlan
+from grpo_pipeline.tasks.cache import Cache
 from grpo_pipeline.tasks.dialogue.algorithm_checks import check_algorithm
 from grpo_pipeline.tasks.dialogue.batch import DialogueBatch, Outcomes, make_batch
 from grpo_pipeline.tasks.dialogue.dialogue_data import DialogueData
@@ -51,7 +52,6 @@ from grpo_pipeline.tasks.dialogue.parameter_groups import parameter_groups
 from grpo_pipeline.tasks.dialogue.params import PromptParams, RewardParams, SupervisedParams
 from grpo_pipeline.tasks.dialogue.reward_shares import RewardShare, gather_rewards
 from grpo_pipeline.tasks.dialogue.rewards import submit_rewards
-from grpo_pipeline.tasks.shared import Cache
 
 
 @dataclass(frozen=True)

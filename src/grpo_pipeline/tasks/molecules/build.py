@@ -16,7 +16,7 @@ from grpo_pipeline.tasks.molecules.molecule_data import MoleculeData, nodes_of
 from grpo_pipeline.tasks.molecules.params import GraphPromptParams, SamplingParams
 from grpo_pipeline.tasks.molecules.reward_params import MoleculeRewardParams
 from grpo_pipeline.tasks.molecules.task import MoleculeTask
-from grpo_pipeline.tasks.shared import check_plain
+from grpo_pipeline.tasks.plain_execution import check_plain
 
 
 def build_task(

@@ -5,9 +5,9 @@ from typing import Any
 
 import pandas as pd
 
-from grpo_pipeline.tasks.exported import Column, Serving
 from grpo_pipeline.tasks.molecules.exported_model import read_exported
 from grpo_pipeline.tasks.molecules.prompt_answers import answer_request
+from grpo_pipeline.tasks.serving import Column, Serving
 
 
 def request_columns(config: Mapping[str, Any]) -> list[Column]:

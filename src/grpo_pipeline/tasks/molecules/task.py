@@ -14,8 +14,9 @@ from grpo_pipeline.core.storage.weights import ModelWeights
 from grpo_pipeline.core.training.micro_batches import PerPrompt
 from grpo_pipeline.core.types import Rollouts, Scores, replicate
 from grpo_pipeline.rewards.pool import RewardPool
+from grpo_pipeline.tasks.audit_plan import AuditPlan
 from grpo_pipeline.tasks.base import BaseTask, Proposal
-from grpo_pipeline.tasks.defaults import AuditPlan
+from grpo_pipeline.tasks.cache import Cache
 from grpo_pipeline.tasks.molecules.algorithm_checks import check_algorithm
 from grpo_pipeline.tasks.molecules.batch import MoleculeBatch, Outcomes, make_batch, nothing_sampled
 from grpo_pipeline.tasks.molecules.denoiser.graph_policy import GraphPolicy, build_policy
@@ -57,7 +58,6 @@ from grpo_pipeline.tasks.molecules.params import GraphPromptParams, SamplingPara
 from grpo_pipeline.tasks.molecules.reward_params import MoleculeRewardParams
 from grpo_pipeline.tasks.molecules.reward_shares import RewardShare, gather_rewards
 from grpo_pipeline.tasks.molecules.rewards import submit_rewards
-from grpo_pipeline.tasks.shared import Cache
 
 
 @dataclass(frozen=True)

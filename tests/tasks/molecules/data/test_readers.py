@@ -7,7 +7,8 @@ from rdkit import Chem
 from grpo_pipeline.tasks.molecules.data.params import ColumnParams, MoleculeDataParams
 from grpo_pipeline.tasks.molecules.data.readers import read_entry, read_records
 from grpo_pipeline.tasks.molecules.data.standardise import has_stereo, standardise
-from grpo_pipeline.tasks.text_lines import RowError, TextFile
+from grpo_pipeline.tasks.row_error import RowError
+from grpo_pipeline.tasks.text_lines import TextFile
 
 
 def read(content, source, columns=None):

@@ -7,7 +7,7 @@ from tiny_molecules import SMILES, canonical, parsed, vocabulary
 from grpo_pipeline.tasks.molecules.graphs import decoding, encoding, parsed_molecules
 from grpo_pipeline.tasks.molecules.graphs.graphs import MoleculeGraphs
 from grpo_pipeline.tasks.molecules.graphs.parsed_molecules import ParsedMolecule
-from grpo_pipeline.tasks.text_lines import RowError
+from grpo_pipeline.tasks.row_error import RowError
 
 
 def test_classes_of_acetate_and_of_aromatic_rings():

@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from grpo_pipeline.core.params import TrainingParams
+from grpo_pipeline.tasks.extras import require
 from grpo_pipeline.tasks.molecules.data.examples import MoleculeExamples
 from grpo_pipeline.tasks.molecules.data.params import (
     GeneratorParams,
@@ -24,8 +25,8 @@ from grpo_pipeline.tasks.molecules.diffusion.params import (
 )
 from grpo_pipeline.tasks.molecules.params import GraphPromptParams, SamplingParams
 from grpo_pipeline.tasks.molecules.reward_params import MoleculeRewardParams
-from grpo_pipeline.tasks.shared import require
-from grpo_pipeline.tasks.text_lines import TextFile, after_refusals
+from grpo_pipeline.tasks.refusals import after_refusals
+from grpo_pipeline.tasks.text_lines import TextFile
 
 
 def generate_molecules(

@@ -5,8 +5,8 @@ from typing import Any
 import pandas as pd
 from kedro.pipeline import Node, Pipeline
 
-from grpo_pipeline.tasks.exported import TrainedArms, version_of
 from grpo_pipeline.tasks.molecules.params import PredictParams
+from grpo_pipeline.tasks.trained_arms import TrainedArms, version_of
 
 
 def draw_sizes(params: PredictParams, models: TrainedArms) -> tuple[pd.DataFrame, dict[str, Any]]:

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from grpo_pipeline.tasks.csv_records import check_width, csv_records
 from grpo_pipeline.tasks.dialogue.data.drafts import (
     Draft,
     Reading,
@@ -16,13 +17,8 @@ from grpo_pipeline.tasks.dialogue.data.hidden_characters import without_hidden
 from grpo_pipeline.tasks.dialogue.data.params import ConversationParams
 from grpo_pipeline.tasks.dialogue.data.persona_groups import persona_key
 from grpo_pipeline.tasks.dialogue.data.text_files import clean_text, lines_of
-from grpo_pipeline.tasks.text_lines import (
-    RowError,
-    TextFile,
-    check_width,
-    composed,
-    csv_records,
-)
+from grpo_pipeline.tasks.row_error import RowError
+from grpo_pipeline.tasks.text_lines import TextFile, composed
 
 REPLIES = {"both": (0, 1), "first": (0,), "second": (1,)}
 

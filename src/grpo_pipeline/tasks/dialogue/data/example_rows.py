@@ -14,11 +14,8 @@ from grpo_pipeline.tasks.dialogue.data.drafts import (
 from grpo_pipeline.tasks.dialogue.data.hidden_characters import without_hidden
 from grpo_pipeline.tasks.dialogue.data.question import parse_question
 from grpo_pipeline.tasks.dialogue.data.text_files import clean_text, parse_line, read_id, read_text
-from grpo_pipeline.tasks.text_lines import (
-    RowError,
-    TextFile,
-    numbered_lines,
-)
+from grpo_pipeline.tasks.row_error import RowError
+from grpo_pipeline.tasks.text_lines import TextFile, numbered_lines
 
 KEYS = ("question", "answers", "example_id", "persona_id", "needs", "story_id", "split")
 

@@ -13,7 +13,7 @@ from grpo_pipeline.tasks.dialogue.data.drafts import EXAMPLE_COLUMNS, SPLITS
 from grpo_pipeline.tasks.dialogue.data.params import RetrievalParams
 from grpo_pipeline.tasks.dialogue.data.retrieval import retrieve_stories
 from grpo_pipeline.tasks.dialogue.data.story_index import StoryIndex
-from grpo_pipeline.tasks.shared import Stored
+from grpo_pipeline.tasks.stored_examples import Stored
 
 
 @dataclass(frozen=True)

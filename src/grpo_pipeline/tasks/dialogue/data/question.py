@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from grpo_pipeline.tasks.dialogue.data.text_files import lines_of
-from grpo_pipeline.tasks.text_lines import RowError
+from grpo_pipeline.tasks.row_error import RowError
 
 QUESTION = "persona: {persona} context: {context}"
 PARTS = re.compile(r"\s*persona:\s*(.*?)\s*\bcontext:\s*(.*?)\s*", re.DOTALL)

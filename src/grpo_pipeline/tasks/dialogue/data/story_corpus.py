@@ -8,11 +8,8 @@ from grpo_pipeline.tasks.dialogue.data.drafts import (
 )
 from grpo_pipeline.tasks.dialogue.data.hidden_characters import without_hidden
 from grpo_pipeline.tasks.dialogue.data.text_files import parse_line, read_id, read_text
-from grpo_pipeline.tasks.text_lines import (
-    RowError,
-    TextFile,
-    numbered_lines,
-)
+from grpo_pipeline.tasks.row_error import RowError
+from grpo_pipeline.tasks.text_lines import TextFile, numbered_lines
 
 
 def read_stories(file: TextFile) -> tuple[list[Row], list[Row], int]:

@@ -9,7 +9,7 @@ import torch
 from grpo_pipeline.core.rewards import combine_rewards
 from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.statistics.metric import Direction
-from grpo_pipeline.tasks.defaults import AuditPlan, Role
+from grpo_pipeline.tasks.audit_plan import AuditPlan, Role
 from grpo_pipeline.tasks.dialogue.batch import DialogueBatch
 from grpo_pipeline.tasks.dialogue.data.hidden_characters import printable
 from grpo_pipeline.tasks.dialogue.dialogue_data import DialogueData

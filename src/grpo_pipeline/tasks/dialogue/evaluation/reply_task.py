@@ -6,10 +6,10 @@ from grpo_pipeline.core.training.micro_batches import PerPrompt
 from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.rewards.pool import RewardPool
 from grpo_pipeline.tasks.base import Task
+from grpo_pipeline.tasks.cache import Cache
 from grpo_pipeline.tasks.dialogue.language_model.base import LanguageModel
 from grpo_pipeline.tasks.dialogue.language_model.params import ReplyParams
 from grpo_pipeline.tasks.dialogue.params import RewardParams
-from grpo_pipeline.tasks.shared import Cache
 
 BATCH_PROMPTS = 64
 

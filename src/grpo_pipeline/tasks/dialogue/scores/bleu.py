@@ -15,7 +15,7 @@ from grpo_pipeline.rewards.functions import prepared_by
 from grpo_pipeline.tasks.dialogue.params import Smoothing
 from grpo_pipeline.tasks.dialogue.scores.normalisation import normalise
 from grpo_pipeline.tasks.dialogue.scores.reference_pairs import Answers, Replies, check_pairs
-from grpo_pipeline.tasks.shared import library
+from grpo_pipeline.tasks.extras import library
 
 ORDERS = 4
 BLEU_COLUMNS = (

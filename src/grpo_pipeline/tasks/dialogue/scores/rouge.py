@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from grpo_pipeline.rewards.functions import prepared_by
 from grpo_pipeline.tasks.dialogue.scores.normalisation import words
 from grpo_pipeline.tasks.dialogue.scores.reference_pairs import Answers, Replies, check_pairs
-from grpo_pipeline.tasks.shared import library
+from grpo_pipeline.tasks.extras import library
 
 ROUGE_NAMES = {"rouge_1": "rouge1", "rouge_2": "rouge2", "rouge_l": "rougeL"}
 

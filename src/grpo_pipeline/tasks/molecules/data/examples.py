@@ -13,7 +13,7 @@ from torch import Tensor
 
 from grpo_pipeline.tasks.molecules.graphs.graphs import MoleculeGraphs
 from grpo_pipeline.tasks.molecules.graphs.vocabulary import Vocabulary, read_vocabulary
-from grpo_pipeline.tasks.shared import Stored
+from grpo_pipeline.tasks.stored_examples import Stored
 
 ARRAYS = ("atoms", "charges", "bonds", "sizes")
 

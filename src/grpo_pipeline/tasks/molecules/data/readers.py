@@ -8,17 +8,10 @@ from itertools import chain
 
 from rdkit import Chem
 
+from grpo_pipeline.tasks.csv_records import check_width, csv_records
 from grpo_pipeline.tasks.molecules.data.params import ColumnParams, MoleculeDataParams
-from grpo_pipeline.tasks.text_lines import (
-    HEAD,
-    RowError,
-    TextFile,
-    check_encoding,
-    check_width,
-    composed,
-    csv_records,
-    numbered_lines,
-)
+from grpo_pipeline.tasks.row_error import RowError
+from grpo_pipeline.tasks.text_lines import HEAD, TextFile, check_encoding, composed, numbered_lines
 
 SDF_END = "$$$$"
 COUNTS = re.compile(r"V[23]000\s*$")

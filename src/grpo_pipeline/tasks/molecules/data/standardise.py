@@ -4,9 +4,7 @@ from dataclasses import dataclass
 
 from rdkit import Chem
 
-from grpo_pipeline.tasks.text_lines import (
-    RowError,
-)
+from grpo_pipeline.tasks.row_error import RowError
 
 REMEDY = "correct it or leave it out"
 

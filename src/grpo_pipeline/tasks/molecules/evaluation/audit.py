@@ -8,7 +8,7 @@ from grpo_pipeline.core.rewards import combine_rewards
 from grpo_pipeline.core.rng import Stream, numpy_generator
 from grpo_pipeline.core.types import Rewards
 from grpo_pipeline.statistics.metric import Direction
-from grpo_pipeline.tasks.defaults import AuditPlan, Role
+from grpo_pipeline.tasks.audit_plan import AuditPlan, Role
 from grpo_pipeline.tasks.molecules.batch import MoleculeBatch
 from grpo_pipeline.tasks.molecules.denoiser.graph_policy import GraphPolicy
 from grpo_pipeline.tasks.molecules.evaluation.graph_draws import draw_graphs, prompt_batches

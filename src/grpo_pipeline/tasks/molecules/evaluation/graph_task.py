@@ -8,6 +8,7 @@ from grpo_pipeline.core.training.micro_batches import PerPrompt
 from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.rewards.pool import RewardPool
 from grpo_pipeline.tasks.base import Task
+from grpo_pipeline.tasks.cache import Cache
 from grpo_pipeline.tasks.molecules.denoiser.graph_policy import GraphPolicy
 from grpo_pipeline.tasks.molecules.diffusion.noise import GraphNoise
 from grpo_pipeline.tasks.molecules.diffusion.trajectories import Trajectories
@@ -15,7 +16,6 @@ from grpo_pipeline.tasks.molecules.graphs.graph_prompts import GraphPrompts
 from grpo_pipeline.tasks.molecules.graphs.vocabulary import Vocabulary
 from grpo_pipeline.tasks.molecules.params import GraphPromptParams, SamplingParams
 from grpo_pipeline.tasks.molecules.reward_params import MoleculeRewardParams
-from grpo_pipeline.tasks.shared import Cache
 
 
 class GraphTask(Task, Protocol):

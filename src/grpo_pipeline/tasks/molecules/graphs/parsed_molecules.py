@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from rdkit import Chem
 
 from grpo_pipeline.tasks.molecules.graphs.vocabulary import BondForm, Vocabulary
-from grpo_pipeline.tasks.text_lines import RowError
+from grpo_pipeline.tasks.row_error import RowError
 
 KINDS = {
     Chem.BondType.SINGLE: "single",
