@@ -43,6 +43,7 @@ import pandas as pd
 import torch
 import yaml
 from kedro.io import DataCatalog
+from kedro.pipeline import Pipeline
 from measuring import machine
 from measuring.memory import peak_since_mark_mb, set_mark
 from measuring.spread import Spread, ratio
@@ -61,8 +62,9 @@ from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import Rewards, Rollouts
 from grpo_pipeline.datasets.checkpoint import CheckpointDataset
 from grpo_pipeline.datasets.metric_stream import MetricStreamDataset
-from grpo_pipeline.pipelines.step import collect, update
-from grpo_pipeline.pipelines.step.collect import Baseline
+from grpo_pipeline.pipelines.step import collect, recipe
+from grpo_pipeline.pipelines.step.parts import Parts
+from grpo_pipeline.pipelines.step.wire import ALGORITHM, TRAINING
 from grpo_pipeline.pipelines.training.loop import StepRunner, merge_metrics, quiet_nodes
 from grpo_pipeline.pipelines.training.nodes import build_state
 from grpo_pipeline.runs.progress import _Bar
@@ -203,10 +205,7 @@ def naive_epoch(setting: Setting, state: TrainState, rollouts: Rollouts, rewards
     """Back-propagate one update epoch: the whole model again for every sample; gradients add up in ``.grad``."""
     task, policy, group_size = setting.task, state.policy, setting.training.group_size
     batch, params = task.replicate(setting.batch, 1), setting.grpo.policy_loss
-    baseline, ones = Baseline(None), torch.ones_like(rewards.total)
-    advantages = collect.compute_advantages(
-        setting.grpo, task, batch, rewards, baseline, ones
-    ).values.float()
+    advantages = collect.compute_advantages(setting.grpo, task, batch, rewards).values.float()
     returns, names = (
         rewards.total.mean(1).float(),
         ("supervised", "kl", "value", "policy", "entropy"),
@@ -288,50 +287,28 @@ def bound_step(
 
 
 def plain_step(setting: Setting, state: TrainState) -> tuple[TrainState, dict[str, float]]:
-    """Take our step by calling the functions of the step pipeline one after the other, without Kedro."""
-    task, training, algorithm = setting.task, setting.training, setting.grpo
-    context = collect.encode_batch(task, state, setting.batch)
-    replicated = collect.replicate_batch(training, task, setting.batch)
-    sampled, temperature = collect.sample_rollouts(algorithm, training, task, state, context)
-    drawn = collect.dynamic_sampling(
-        algorithm, training, task, state, context, replicated, sampled, temperature
-    )
-    rollouts, importance = collect.replay_groups(
-        algorithm, task, state, context, drawn, collect.nothing_replayed(), temperature
-    )
-    outcomes = collect.decode_rollouts(task, state, context, rollouts, replicated)
-    measured_rewards = collect.compute_rewards(task, replicated, rollouts, outcomes)
-    reference = collect.score_reference(algorithm, task, state, replicated, rollouts, temperature)
-    rewards = collect.penalise_kl(algorithm, state, measured_rewards, rollouts, reference)
-    baseline = collect.predict_values(algorithm, task, state, context, rollouts, temperature)
-    advantages = collect.compute_advantages(
-        algorithm, task, replicated, rewards, baseline, importance
-    )
-    experience = collect.collect_experience(
-        replicated,
-        context,
-        rollouts,
-        temperature,
-        outcomes,
-        rewards,
-        advantages,
-        reference,
-        baseline,
-        drawn,
-        importance,
-    )
+    """Take our step by calling the functions of its tables one after the other, without Kedro."""
+    training, algorithm, arm = setting.training, setting.grpo, Parts.of(setting.grpo)
+    given = {"task": setting.task, ALGORITHM: algorithm, TRAINING: training, "batch": setting.batch}
+    given["replayed"] = collect.nothing_replayed()
+    experience = plain_fold(recipe.collect(arm), given | {"state": state})["experience"]
     measured = []
     for epoch in range(algorithm.update_epochs):
-        policy, diagnostics = update.policy_terms(
-            algorithm, training, task, state, experience, epoch
-        )
-        supervised = update.supervised_term(task, state, experience, epoch)
-        terms = update.mix_losses(algorithm, task, state, policy, supervised, diagnostics)
-        state, metrics = update.apply_update(
-            algorithm, training, task, state, terms, experience, epoch
-        )
-        measured.append(metrics)
+        values = given | {"experience": experience, "update_epoch": epoch, "state": state}
+        values = plain_fold(recipe.learn(arm), values)
+        values = plain_fold(recipe.move(arm), values)
+        state = values["next_state"]
+        measured.append(values["step_metrics"])
     return advance(state), merge_metrics(measured)
+
+
+def plain_fold(table: Pipeline, values: dict[str, Any]) -> dict[str, Any]:
+    """Return the values with what the functions of a table make of them."""
+    for node in table.nodes:
+        made = node.func(**{argument: values[name] for argument, name in node._inputs.items()})
+        names = node.outputs
+        values = values | dict(zip(names, made if len(names) > 1 else [made], strict=True))
+    return values
 
 
 def make_steps(setting: Setting) -> dict[str, Callable[[], Any]]:

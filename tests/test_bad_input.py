@@ -57,10 +57,10 @@ NAN_LOSS = """
 from grpo_pipeline.pipelines.step import update
 import dataclasses, torch
 original = update.mix_losses
-def poisoned(algorithm, task, state, policy_losses, supervised_losses, *rest):
+def poisoned(algorithm, task, state, supervised_losses, policy_losses=None):
     if state.step >= 3:
         supervised_losses = {{name: value * float("nan") for name, value in supervised_losses.items()}}
-    return original(algorithm, task, state, policy_losses, supervised_losses, *rest)
+    return original(algorithm, task, state, supervised_losses, policy_losses)
 update.mix_losses = poisoned
 """
 

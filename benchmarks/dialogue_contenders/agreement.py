@@ -1,6 +1,7 @@
 """Are the contenders doing the same work? The gradient that each of them computes from the same replies of our policy."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -10,8 +11,10 @@ from dialogue_contenders.turns import OURS, PLAIN, TRL
 from dialogue_contenders.with_pipeline import PipelineStep
 from dialogue_contenders.with_trl import TrlRun
 from dialogue_contenders.workload import Workload
-from grpo_pipeline.pipelines.step import collect, update
-from grpo_pipeline.pipelines.step.collect import Baseline, Experience, Resampled
+from grpo_pipeline.pipelines.step import collect, recipe, update
+from grpo_pipeline.pipelines.step.collect import Experience
+from grpo_pipeline.pipelines.step.parts import Parts
+from grpo_pipeline.pipelines.step.wire import ALGORITHM, TRAINING, fold
 
 # How far reference and old policy are from the trained weights: at the start both ratios are 1, and the KL has no gradient.
 SHIFT = 0.003
@@ -46,20 +49,10 @@ def distances(found: Mapping[str, Named]) -> dict[str, float]:
 def draw(ours: PipelineStep) -> Experience:
     """Collect one batch of experience, as the step does."""
     task, state, training, algorithm = ours.task, ours.state, ours.training, ours.algorithm
-    context = collect.encode_batch(task, state, ours.batch)
-    replicated = collect.replicate_batch(training, task, ours.batch)
-    rollouts, temperature = collect.sample_rollouts(algorithm, training, task, state, context)
-    outcomes = collect.decode_rollouts(task, state, context, rollouts, replicated)
-    rewards = collect.compute_rewards(task, replicated, rollouts, outcomes)
-    reference = collect.score_reference(algorithm, task, state, replicated, rollouts, temperature)
-    importance = torch.ones(rollouts.actions.shape[:2])
-    advantages = collect.compute_advantages(
-        algorithm, task, replicated, rewards, Baseline(None), importance
-    )
-    return collect.collect_experience(
-        replicated, context, rollouts, temperature, outcomes, rewards, advantages, reference, Baseline(None),
-        Resampled(rollouts, {}), importance,
-    )  # fmt: skip
+    given = {"task": task, ALGORITHM: algorithm, TRAINING: training, "state": state}
+    table = recipe.collect(Parts.of(algorithm)).nodes
+    experience: Experience = fold(table, given | {"batch": ours.batch})["experience"]
+    return experience
 
 
 @torch.no_grad()
@@ -74,14 +67,10 @@ def of_pipeline(ours: PipelineStep, experience: Experience) -> Named:
     """Return the gradient of our update, after the weights have moved from those of the draw."""
     state, task = ours.state, ours.task
     context = collect.encode_batch(task, state, ours.batch)
-    moved = collect.collect_experience(
-        experience.batch, context, experience.rollouts, experience.temperature, experience.outcomes, experience.rewards,
-        experience.advantages, experience.reference, experience.baseline, Resampled(experience.rollouts, {}),
-        experience.importance,
-    )  # fmt: skip
-    terms, diagnostics = update.policy_terms(ours.algorithm, ours.training, task, state, moved, 0)
+    moved = replace(experience, context=context)
+    terms, _ = update.policy_terms(ours.algorithm, ours.training, task, state, moved, 0)
     supervised = update.supervised_term(task, state, moved, 0)
-    update.mix_losses(ours.algorithm, task, state, terms, supervised, diagnostics).total.backward()
+    update.mix_losses(ours.algorithm, task, state, supervised, terms).total.backward()
     return _gradients(state.policy.model)
 
 

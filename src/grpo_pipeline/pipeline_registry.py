@@ -61,11 +61,15 @@ def use_arms(parameters: Mapping[str, Any]) -> None:
     """Let the pipelines have the arms and optional stages of these parameters; built are those that are used after it."""
     from kedro.framework.project import pipelines
 
-    from grpo_pipeline.pipelines.arms import arms_of, keeping_one
+    from grpo_pipeline.pipelines.arms import algorithms_of, arms_of, keeping_one
 
     specs = {task: find_task(task).with_stages_of(parameters.get(task)) for task in TASKS}
     chosen = {
-        task: (replace(spec, keeping_one=keeping_one(spec, parameters)), arms_of(spec, parameters))
+        task: (
+            replace(spec, keeping_one=keeping_one(spec, parameters)),
+            arms_of(spec, parameters),
+            algorithms_of(spec, parameters),
+        )
         for task, spec in specs.items()
     }
     if chosen != _chosen:
@@ -75,8 +79,8 @@ def use_arms(parameters: Mapping[str, Any]) -> None:
         pipelines.configure(__name__)
 
 
-# task -> its spec with the stages that are on, and its arms; once the parameters of a run are known
-_chosen: dict[str, tuple[TaskSpec, Mapping[str, tuple[str, ...]]]] = {}
+# task -> its spec with the stages that are on, its arms, and their algorithms; once the parameters of a run are known
+_chosen: dict[str, tuple[TaskSpec, Mapping[str, tuple[str, ...]], Mapping[str, Any]]] = {}
 
 
 def _build(task: str, name: str) -> Pipeline:

@@ -18,6 +18,7 @@ from grpo_pipeline.pipelines import gradient_flow
 from grpo_pipeline.pipelines.gradient_flow import GradientFlowError
 from grpo_pipeline.pipelines.params import GradientFlowParams
 from grpo_pipeline.pipelines.step import update
+from grpo_pipeline.pipelines.step.parts import Parts
 from grpo_pipeline.pipelines.training.loop import StepRunner, rows_of_step
 from grpo_pipeline.tasks.attention.model.sam import cell_centres
 from grpo_pipeline.tasks.attention.task import AttentionTask
@@ -81,7 +82,8 @@ def run(folder: Path, task: AttentionTask, arm: str = "grpo", *, audit: Gradient
     }  # fmt: skip
     for name, value in values.items():
         catalog[name] = MemoryDataset(value, copy_mode="assign")
-    SequentialRunner().run(gradient_flow.create_pipeline("attention", arm), catalog)
+    parts = Parts.of(values[f"params:attention.{arm}.algorithm"])
+    SequentialRunner().run(gradient_flow.create_pipeline("attention", arm, parts=parts), catalog)
 
 
 def saved(folder: Path) -> pd.DataFrame:
@@ -107,8 +109,8 @@ def test_a_sound_task_passes_with_the_norms_of_a_backward_pass_per_term(tmp_path
     for batch in batches[:3]:
         state, _ = StepRunner(task, algorithm, training)(state, batch)
     experience = attention.gather(algorithm, training, task, state, batches[3])
-    terms, diagnostics = update.policy_terms(algorithm, training, task, state, experience, 0)
-    losses = update.mix_losses(algorithm, task, state, terms, update.supervised_term(task, state, experience, 0), diagnostics)
+    terms, _ = update.policy_terms(algorithm, training, task, state, experience, 0)
+    losses = update.mix_losses(algorithm, task, state, update.supervised_term(task, state, experience, 0), terms)
     for term, loss in losses.terms.items():
         state.optimizer.zero_grad(set_to_none=True)
         loss.backward(retain_graph=True)

@@ -15,8 +15,10 @@ from grpo_pipeline.core.storage.checkpoint import snapshot
 from grpo_pipeline.core.storage.weights import save_weights
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import Rollouts
-from grpo_pipeline.pipelines.step import collect
-from grpo_pipeline.pipelines.step.collect import Experience, Resampled
+from grpo_pipeline.pipelines.step import collect, recipe
+from grpo_pipeline.pipelines.step.collect import Experience
+from grpo_pipeline.pipelines.step.parts import Parts
+from grpo_pipeline.pipelines.step.wire import ALGORITHM, fold
 from grpo_pipeline.pipelines.training.nodes import build_state, export_model
 from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionData
 from grpo_pipeline.tasks.attention.build import build_task
@@ -126,6 +128,9 @@ def gather(
     return judge(task, algorithm, state, replicated, context, change(drawn), temperature)
 
 
+DRAWING = {"replicate_batch", "encode_batch", "sample_rollouts"}
+
+
 def judge(
     task: Any,
     algorithm: AlgorithmParams,
@@ -136,18 +141,10 @@ def judge(
     temperature: float,
 ) -> Experience:
     """Turn given rollouts into experience: decode, reward, compare."""
-    outcomes = collect.decode_rollouts(task, state, context, rollouts, replicated)
-    measured = collect.compute_rewards(task, replicated, rollouts, outcomes)
-    measured = collect.credit_decisions(algorithm, task, state, context, rollouts, replicated, measured)
-    reference = collect.score_reference(algorithm, task, state, replicated, rollouts, temperature)
-    rewards = collect.penalise_kl(algorithm, state, measured, rollouts, reference)
-    baseline = collect.predict_values(algorithm, task, state, context, rollouts, temperature)
-    importance = torch.ones(rollouts.actions.shape[:2])
-    advantages = collect.compute_advantages(algorithm, task, replicated, rewards, baseline, importance)
-    return collect.collect_experience(
-        replicated, context, rollouts, temperature, outcomes, rewards, advantages, reference, baseline,
-        Resampled(rollouts, {}), importance,
-    )  # fmt: skip
+    arm = replace(Parts.of(algorithm), resamples=False, replays=False)
+    judging = [node for node in recipe.collect(arm).nodes if node.short_name.lower().replace(" ", "_") not in DRAWING]
+    given = {"task": task, ALGORITHM: algorithm, "state": state, "batch": replicated, "replicated": replicated}
+    return fold(judging, given | {"context": context, "rollouts": rollouts, "temperature": temperature})["experience"]
 
 
 def shake(module: torch.nn.Module, *, seed: int = 1, scale: float = 0.3) -> None:

@@ -51,6 +51,19 @@ def arms_of(spec: TaskSpec, parameters: Mapping[str, Any]) -> Arms:
     return {arm: tuple(name for name in section[arm] if name != ALGORITHM) for arm in section[ARMS]}
 
 
+def algorithms_of(spec: TaskSpec, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arm or stage -> its section ``algorithm``, as far as the parameters hold it."""
+    section = parameters.get(spec.name)
+    if not isinstance(section, Mapping):
+        return {}
+    names = (*spec.stages, *arms_of(spec, parameters))
+    return {
+        name: section[name].get(ALGORITHM)
+        for name in names
+        if isinstance(section.get(name), Mapping)
+    }
+
+
 def keeping_one(spec: TaskSpec, parameters: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the arms that make one model, not one of the last and one of the best weights (``training.keep``)."""
     section = parameters.get(spec.name)

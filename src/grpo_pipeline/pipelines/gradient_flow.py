@@ -28,9 +28,10 @@ from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.pipelines.params import GradientFlowParams, Term
 from grpo_pipeline.pipelines.reporting.figures import GRID, INK, VERMILLION
+from grpo_pipeline.pipelines.step import recipe
 from grpo_pipeline.pipelines.step.collect import LossTerms
-from grpo_pipeline.pipelines.step.pipeline import ALGORITHM, TRAINING
-from grpo_pipeline.pipelines.step.pipeline import create_pipeline as create_step_pipeline
+from grpo_pipeline.pipelines.step.parts import ALL, Parts
+from grpo_pipeline.pipelines.step.wire import ALGORITHM, TRAINING
 from grpo_pipeline.pipelines.training.loader import make_training_batch
 from grpo_pipeline.pipelines.training.loop import rows_of_step
 from grpo_pipeline.pipelines.training.nodes import data_of_arm
@@ -269,15 +270,17 @@ def require_flow(table: pd.DataFrame, figure: bytes) -> None:
         )
 
 
-def create_pipeline(task: str, arm: str, *, own: Collection[str] = ()) -> Pipeline:
+def create_pipeline(
+    task: str, arm: str, *, own: Collection[str] = (), parts: Parts = ALL
+) -> Pipeline:
     """Wire the audit of one arm under the namespace ``<task>.<arm>``.
 
     Reads ``<task>.task``, ``<task>.data``, ``params:<task>.training``, ``params:<task>.gradient_flow``, ``params:seed`` and
     ``params:<task>.<arm>.algorithm``; writes ``<task>.<arm>.gradient_flow`` and ``<task>.<arm>.gradient_flow_figure``. ``own``
-    names what the arm does not share, as in its training.
+    names what the arm does not share, as in its training; ``parts`` are those of its step.
     """
     return Pipeline(
-        _template(),
+        _template(parts),
         namespace=f"{task}.{arm}",
         inputs=shared_inputs(task, own),
         parameters={
@@ -289,12 +292,12 @@ def create_pipeline(task: str, arm: str, *, own: Collection[str] = ()) -> Pipeli
     )
 
 
-def _template() -> Pipeline:
+def _template(parts: Parts) -> Pipeline:
     """Wire task and data -> table, figure and summary; what goes into and out of the loop body is named ``audited_…``."""
     into, out = ("task", "state", "batch"), ("losses", "replicated", "rollouts", "outcomes")
     inner = {name: f"audited_{name}" for name in (*into, *out, "term_norms", "reward_norms")}
     body = Pipeline(
-        create_step_pipeline().to_outputs("losses"),
+        recipe.whole(parts).to_outputs("losses"),
         namespace="gradient_flow",
         inputs={name: inner[name] for name in into},
         outputs={name: inner[name] for name in out},

@@ -1,5 +1,8 @@
 """All pipelines of one task, put together from those that every task has and the data pipeline of its own."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from kedro.pipeline import Pipeline
 
 from grpo_pipeline.pipelines.arms import Arms, arms_of
@@ -14,6 +17,7 @@ from grpo_pipeline.pipelines.gradient_flow import create_pipeline as create_flow
 from grpo_pipeline.pipelines.reporting.pipeline import create_pipeline as create_reporting
 from grpo_pipeline.pipelines.reward_audit.pipeline import create_gate
 from grpo_pipeline.pipelines.reward_audit.pipeline import create_pipeline as create_reward_audit
+from grpo_pipeline.pipelines.step.parts import parts_of
 from grpo_pipeline.pipelines.training.pipeline import create_pipeline as create_arm
 from grpo_pipeline.pipelines.training.stages import create_preparation, create_stages
 from grpo_pipeline.pipelines.training.turns import with_turns
@@ -24,7 +28,9 @@ PROBE = ("probe_table", "probe_step_metrics")
 
 
 @unlike_names()
-def task_pipelines(spec: TaskSpec, own: Arms | None = None) -> dict[str, Pipeline]:
+def task_pipelines(
+    spec: TaskSpec, own: Arms | None = None, algorithms: Mapping[str, Any] | None = None
+) -> dict[str, Pipeline]:
     """Return the pipelines of one task by name: end to end under its own, every other one with its name in front.
 
     The registry lists these names (``pipeline_registry.PIPELINES``) before anything is built.
@@ -32,6 +38,7 @@ def task_pipelines(spec: TaskSpec, own: Arms | None = None) -> dict[str, Pipelin
     Args:
         spec: the task.
         own: its arms, and the sections of parameters that each has for itself; None for those of the spec.
+        algorithms: arm or stage -> its section ``algorithm``, by which its step has its parts; every part where it is not known.
 
     Raises:
         ValueError: for a node that the task wires outside of its namespace, or a preparation that makes no task.
@@ -46,10 +53,13 @@ def task_pipelines(spec: TaskSpec, own: Arms | None = None) -> dict[str, Pipelin
                 f"node {node.name} must be in a namespace of task {task}, got {node.namespace}; "
                 f'give it namespace="{task}.data", so that its name is no other task\'s'
             )
-    prepare = built + create_stages(spec, own)
+    parts = {name: parts_of((algorithms or {}).get(name)) for name in (*spec.stages, *arms)}
+    prepare = built + create_stages(spec, own, parts)
     audit = create_reward_audit(task)
     both = {arm: arm not in spec.keeping_one for arm in arms}
-    arm_pipelines = (create_arm(task, arm, own=own[arm], keeps_both=both[arm]) for arm in arms)
+    arm_pipelines = (
+        create_arm(task, arm, own=own[arm], keeps_both=both[arm], parts=parts[arm]) for arm in arms
+    )
     train = sum(arm_pipelines, start=prepare) + audit
     trained = (*spec.stages, *arms)
     places = [f"{task}.{part}" for part in trained]
@@ -73,7 +83,8 @@ def task_pipelines(spec: TaskSpec, own: Arms | None = None) -> dict[str, Pipelin
             *(f"{task}.{arm}.{out}" for arm in arms for out in PROBE)
         ),
         "gradient_flow": sum(
-            (create_flow(task, arm, own=own[arm]) for arm in arms), start=data + prepare
+            (create_flow(task, arm, own=own[arm], parts=parts[arm]) for arm in arms),
+            start=data + prepare,
         ),
         "reward_audit": data + prepare + audit,
         "compare": data + create_compare(task),

@@ -15,6 +15,7 @@ from grpo_pipeline.core.rewards import combine_rewards
 from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.core.types import ReferenceScores, Rollouts, Scores
 from grpo_pipeline.pipelines.step import accumulate, collect, update
+from grpo_pipeline.pipelines.step.parts import Parts
 from grpo_pipeline.pipelines.training.loop import StepRunner
 
 F64 = torch.float64
@@ -126,20 +127,22 @@ def test_scores_of_components_are_added_by_their_weights_with_the_deviation_that
     """Of (0, 1) and (1, 0) the deviation is 1/sqrt(2), of the population 1/2: scores of -+1/sqrt(2), -+1, 1 and 3 times."""
     parts = {"up": torch.tensor([[0.0, 1.0]], dtype=F64), "down": torch.tensor([[1.0, 0.0]], dtype=F64)}
     rewards = combine_rewards(parts, {"up": 1.0, "down": 3.0})
-    task, once = SimpleNamespace(prompt_weights=lambda batch: None), torch.ones(1, 2)
+    task = SimpleNamespace(prompt_weights=lambda batch: None)
     for std, first in (("sample", 2**-0.5), ("population", 1.0)):
         algorithm = algorithm_params(advantage={"method": "per_reward", "std": std, "eps": 0.0})
-        found = collect.compute_advantages(algorithm, task, None, rewards, collect.Baseline(None), once).values
+        found = collect.compute_advantages(algorithm, task, None, rewards).values
         # -1 s + 3 s and its opposite, whitened over the batch: one deviation on either side.
         assert found.tolist() == [[pytest.approx(first), pytest.approx(-first)]]
 
 
+def bundled(**values: Any) -> collect.Experience:
+    names = ("context", "rollouts", "temperature", "outcomes", "rewards", "advantages")
+    return collect.collect_experience(batch="prompts", replicated="replicated", **dict.fromkeys(names) | values)
+
+
 def test_what_is_encoded_again_are_the_prompts_and_not_their_samples() -> None:
-    nothing = (None,) * 8
-    given = collect.collect_experience("replicated", *nothing, collect.Resampled(None, {"reward/retries": 2.0}), torch.ones(1))
-    assert (given.batch, given.prompts, given.resampling) == ("replicated", "replicated", {"reward/retries": 2.0})
-    given = collect.collect_experience("replicated", *nothing, collect.Resampled(None, {}), torch.ones(1), "prompts")
-    assert (given.batch, given.prompts) == ("replicated", "prompts")
+    given = bundled(resampling={"reward/retries": 2.0})
+    assert (given.batch, given.prompts, given.resampling) == ("replicated", "prompts", {"reward/retries": 2.0})
 
 
 def test_a_micro_batch_decodes_its_samples_from_features_of_its_own() -> None:
@@ -152,9 +155,9 @@ def test_a_micro_batch_decodes_its_samples_from_features_of_its_own() -> None:
 
     policy = torch.nn.Linear(1, 1)
     state = SimpleNamespace(policy=policy, precision="float32")
-    given = collect.collect_experience(
-        "replicated", "stale", "drawn", 1.0, *(None,) * 5, collect.Resampled(None, {}), torch.ones(1), "prompts"
-    )
+    whole = bundled(context="stale", rollouts="drawn", temperature=1.0)
+    assert accumulate.attach_micro_batch(Decoding(), state, whole, 0) is whole  # it has its graph from the rollout
+    given = replace(whole, share=collect.StepShare(0, torch.ones(1), None, None))
     found = accumulate.attach_micro_batch(Decoding(), state, given, 0)
     context = ("encoded", "prompts")
     assert found.context == context
@@ -192,9 +195,9 @@ def test_values_of_the_rollout_are_kept_where_a_baseline_or_a_clip_reads_them(ba
     batch = task.make_batch(None, np.arange(3))
     context = task.encode(state.policy, batch)
     drawn = task.sample(state.policy, context, 2, temperature=0.8, proposal="policy", generator=torch.Generator())
-    found = collect.predict_values(algorithm, task, state, context, drawn, 0.8).values
-    assert (found is None) == (baseline == "group" and clip is None)
-    assert found is None or torch.equal(found, (context.features @ state.policy.value).detach())
+    assert Parts.of(algorithm).reads_values == (baseline == "value" or clip is not None)
+    found = collect.predict_values(task, state, context, drawn, 0.8)
+    assert torch.equal(found, (context.features @ state.policy.value).detach())
 
 
 def test_the_context_of_micro_batches_is_that_of_the_batch_without_a_graph() -> None:

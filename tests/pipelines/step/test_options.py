@@ -31,6 +31,7 @@ from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.pipelines.step import collect, update
+from grpo_pipeline.pipelines.step.parts import Parts
 from grpo_pipeline.pipelines.training.loop import StepRunner
 from grpo_pipeline.tasks.attention.task import AttentionTask
 
@@ -68,9 +69,9 @@ def test_weight_zero_leaves_the_graph_and_the_control_has_no_policy_term() -> No
     algorithm = algorithm_params(**PURE | {"entropy_weight": constant(0.0)}, policy_weight=constant(0.5))
     state = moved(algorithm)
     experience = experience_of(algorithm, state)
-    terms, diagnostics = update.policy_terms(algorithm, training_params(), TASK, state, experience, 0)
+    terms, _ = update.policy_terms(algorithm, training_params(), TASK, state, experience, 0)
     supervised = update.supervised_term(TASK, state, experience, 0)
-    losses = update.mix_losses(algorithm, TASK, state, terms, supervised, diagnostics)
+    losses = update.mix_losses(algorithm, TASK, state, supervised, terms)
     torch.testing.assert_close(losses.total, 0.5 * terms["policy"])
     assert losses.weights == {"supervised": 0.0, "policy": 0.5, "entropy": 0.0, "value": 0.0}
     groups = TASK.parameter_groups(state.policy)
@@ -78,7 +79,8 @@ def test_weight_zero_leaves_the_graph_and_the_control_has_no_policy_term() -> No
     assert torch.autograd.grad(losses.total, silent, allow_unused=True) == (None,) * len(silent)
     control = algorithm_params("supervised")
     experience = experience_of(control, state)
-    assert update.policy_terms(control, training_params(), TASK, state, experience, 0) == ({}, {})
+    assert not Parts.of(control).learns
+    assert update.mix_losses(control, TASK, state, supervised).terms == supervised
     assert experience.reference.log_probs_full is None
 
 
@@ -110,9 +112,9 @@ def test_under_per_reward_the_kl_is_subtracted_from_the_advantage_and_is_not_div
     torch.testing.assert_close(experience.advantages.values, expected, atol=1e-6, rtol=0)
     assert float((experience.advantages.values - without.advantages.values).abs().max()) > 0.05
     parts = {"first": torch.tensor([[0.0, 1.0, 2.0, 4.0]]), "second": torch.tensor([[math.nan, 2.0, 1.0, 0.0]])}
-    rewards, baseline, once = combine_rewards(parts, dict.fromkeys(parts, 1.0)), collect.Baseline(None), torch.ones(1, 4)
+    rewards = combine_rewards(parts, dict.fromkeys(parts, 1.0))
     given = [replace(rewards, kl_penalty=torch.tensor([[kl, 0.0, 0.0, 0.0]])) for kl in (0.0, 1.0)]
-    one, other = (collect.compute_advantages(paid, TASK, None, each, baseline, once).values for each in given)
+    one, other = (collect.compute_advantages(paid, TASK, None, each).values for each in given)
     torch.testing.assert_close(other - one, torch.tensor([[-0.75, 0.25, 0.25, 0.25]], dtype=torch.float64))
 
 
@@ -159,19 +161,19 @@ def test_tied_groups_are_drawn_again_with_noise_of_their_own_and_the_others_are_
     context, replicated = task.encode(state.policy, batch), task.replicate(batch, 4)
     sampled, temperature = collect.sample_rollouts(algorithm, training, task, state, context)
     given = algorithm, training, task, state, context, replicated, sampled, temperature
-    drawn, retries = collect.dynamic_sampling(*given), len(seeds)
-    again = collect.dynamic_sampling(*given)
+    (drawn, report), retries = collect.dynamic_sampling(*given), len(seeds)
+    again, _ = collect.dynamic_sampling(*given)
     attempts = [step_generator(4, 3, attempt, stream=Stream.RETRIES).initial_seed() for attempt in range(1, retries)]
     assert seeds == [step_generator(4, 3, stream=Stream.ROLLOUTS).initial_seed(), *attempts, *attempts]
-    before, after = ((r.actions[..., 0] == 5).sum(1) for r in (sampled, drawn.rollouts))
+    before, after = ((r.actions[..., 0] == 5).sum(1) for r in (sampled, drawn))
     was_tied = (before == 0) | (before == 4)
     assert int(was_tied.sum()) >= 2
     assert not bool(((after == 0) | (after == 4)).any())
-    assert torch.equal(drawn.rollouts.actions[~was_tied], sampled.actions[~was_tied])
-    assert drawn.report["reward/ties_before_retries"] == pytest.approx(float(was_tied.double().mean()))
-    assert torch.equal(again.rollouts.actions, drawn.rollouts.actions)  # a function of (seed, step, attempt)
-    logprobs = task.score(state.policy, context, drawn.rollouts, temperature=temperature).logprobs.detach()
-    torch.testing.assert_close(logprobs, drawn.rollouts.logprobs, atol=1e-6, rtol=0)
+    assert torch.equal(drawn.actions[~was_tied], sampled.actions[~was_tied])
+    assert report["reward/ties_before_retries"] == pytest.approx(float(was_tied.double().mean()))
+    assert torch.equal(again.actions, drawn.actions)  # a function of (seed, step, attempt)
+    logprobs = task.score(state.policy, context, drawn, temperature=temperature).logprobs.detach()
+    torch.testing.assert_close(logprobs, drawn.logprobs, atol=1e-6, rtol=0)
 
 
 def rising(scale: float, *, lost: bool = False) -> Callable[[Rollouts], Tensor]:

@@ -12,7 +12,7 @@ from grpo_pipeline.core.rewards import combine_rewards
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import Credits
 from grpo_pipeline.pipelines.step import update
-from grpo_pipeline.pipelines.step.collect import LossTerms
+from grpo_pipeline.pipelines.step.collect import Report
 
 F64, NAN = torch.float64, math.nan
 HIT = torch.tensor([[1.0, 3.0, NAN], [2.0, 2.0, 2.0]], dtype=F64)
@@ -79,17 +79,14 @@ def test_each_term_has_the_weight_of_its_schedule(steered: float | None, weights
     algorithm = algorithm_params(**WEIGHTS)
     state = SimpleNamespace(step=2, total_steps=5, coefficients={} if steered is None else {update.ENTROPY: steered})
     supervised = {"supervised": torch.tensor(0.1)}
-    found = update.mix_losses(algorithm, SimpleNamespace(name="t"), state, dict(TERMS), supervised, {"x": 1})
+    found = update.mix_losses(algorithm, SimpleNamespace(name="t"), state, supervised, dict(TERMS))
     assert found.weights == pytest.approx(weights)
     assert float(found.total) == pytest.approx(sum(weights[name] * float(term) for name, term in (TERMS | supervised).items()))
-    assert found.diagnostics == {"x": 1}
 
 
 def test_what_is_minimised_is_the_negative_of_the_entropy_that_is_reported() -> None:
-    losses = LossTerms(
-        {"entropy": torch.tensor(-1.5), "kl": torch.tensor(0.25)}, {"entropy": 0.1, "kl": 0.2}, torch.tensor(0.0), {}
-    )
-    found = update._policy_state(losses)
+    report = Report({"entropy": torch.tensor(-1.5), "kl": torch.tensor(0.25)}, {"entropy": 0.1, "kl": 0.2}, None, {})
+    found = update._policy_state(report)
     assert found == {
         "policy/entropy": torch.tensor(1.5),
         "kl/reference": torch.tensor(0.25),
@@ -113,7 +110,7 @@ def test_the_reference_moves_with_the_last_update_of_every_second_batch(step: in
     for module, value in ((policy, 3.0), (reference, 1.0)):
         torch.nn.init.constant_(module.weight, value)
     state = SimpleNamespace(step=step, total_steps=9, policy=policy, reference=reference, coefficients={})
-    assert update._after_update(algorithm, state, None, epoch) is state
+    assert update.move_reference(algorithm, state, epoch) is state
     assert reference.weight.item() == (2.0 if moves else 1.0)
 
 
@@ -126,7 +123,7 @@ def test_the_weight_of_the_entropy_is_steered_within_its_bounds(wanted: float, c
     target = {"target": wanted, "learning_rate": 0.5, "minimum": 0.05, "maximum": 0.3}
     algorithm = algorithm_params(update_epochs=2, entropy_target=target, kl_weight=0.0)
     state = TrainState(torch.nn.Linear(1, 1), None, None, step=1, epoch=0, generator_seed=0, coefficients={"other": 1.0})
-    losses = LossTerms({"entropy": torch.tensor(-1.0)}, {"entropy": 0.1}, torch.tensor(0.0), {})
-    assert update._after_update(algorithm, state, losses, 0) is state  # not before the last update of a batch
-    found = update._after_update(algorithm, state, losses, 1)
+    report = Report({"entropy": torch.tensor(-1.0)}, {"entropy": 0.1}, None, {})
+    assert update.steer_entropy(algorithm, state, report, 0) is state  # not before the last update of a batch
+    found = update.steer_entropy(algorithm, state, report, 1)
     assert found.coefficients == {"other": 1.0, update.ENTROPY: pytest.approx(coefficient)}

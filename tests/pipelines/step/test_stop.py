@@ -68,7 +68,9 @@ def test_what_stands_after_a_stop_has_no_influence(decoder: str):
     assert set(clean.rewards.components) == {"class", "heatmap", "diversity", "activation", "boundary", "points"}
     assert all(torch.equal(part, noisy.rewards.components[name]) for name, part in clean.rewards.components.items())
     assert torch.equal(clean.advantages.values, noisy.advantages.values)
-    statistics = [update.policy_terms(algorithm_params(), training_params(), task, state, e, 0)[1] for e in (clean, noisy)]
+    algorithm, training = algorithm_params(), training_params()
+    scored = [(update.policy_terms(algorithm, training, task, state, e, 0)[1], e) for e in (clean, noisy)]
+    statistics = [update.diagnose(algorithm, algorithm.policy_loss, *one) for one in scored]
     assert statistics[0] == pytest.approx(statistics[1], nan_ok=True, abs=0)
     a, b = (gradients(task, state, e) for e in (clean, noisy))
     assert [name for name in a if not torch.equal(a[name], b[name])] == []

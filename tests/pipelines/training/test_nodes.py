@@ -21,6 +21,7 @@ from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.core.storage.checkpoint import Checkpoint, NoCheckpoint
 from grpo_pipeline.core.types import Advantages, Rewards
 from grpo_pipeline.datasets.checkpoint import CheckpointDataset
+from grpo_pipeline.pipelines.step.parts import Parts
 from grpo_pipeline.pipelines.training import nodes
 from grpo_pipeline.pipelines.training.pipeline import create_pipeline
 from grpo_pipeline.tasks.attention.task import AttentionTask
@@ -291,7 +292,8 @@ def test_rows_of_credited_decisions_say_what_each_has_contributed():
 
 def test_the_probe_moves_a_copy_and_training_starts_from_the_untouched_weights(tmp_path: Path):
     """The catalogue holds values by reference, and the checkpoint on disk under two names."""
-    arm, path, prefix = create_pipeline("attention", "grpo"), str(tmp_path / "checkpoint"), "attention.grpo"
+    arm = create_pipeline("attention", "grpo", parts=Parts.of(algorithm_params()))
+    path, prefix = str(tmp_path / "checkpoint"), "attention.grpo"
     values: dict[str, Any] = {
         "attention.task": TASK, "attention.data": DATA, f"params:{prefix}.algorithm": algorithm_params(),
         "params:attention.training": short(), "params:seed": SEED, "params:resume": "never", "params:executor": SERIAL,

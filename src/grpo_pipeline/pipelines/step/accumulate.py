@@ -7,19 +7,14 @@ The gradients add up to that of the whole batch, because no loss is divided by a
 Peak memory follows the micro-batch: its graph is gone before the next one begins.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import torch
 from torch import Generator, Tensor
 
-from grpo_pipeline.core.diagnostics.statistics import (
-    Gradient,
-    add_gradients,
-    report_gradients,
-    term_gradients,
-)
+from grpo_pipeline.core.diagnostics.statistics import add_gradients
 from grpo_pipeline.core.params import AlgorithmParams, PolicyLossParams, TrainingParams
 from grpo_pipeline.core.policy_gradient.denominators import (
     StepDenominators,
@@ -35,22 +30,10 @@ from grpo_pipeline.core.training.micro_batches import (
     join_prompts,
     take_prompts,
 )
-from grpo_pipeline.core.training.optim import accumulate, clear_gradients, step
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import ReferenceScores, Rollouts, Scores
-from grpo_pipeline.pipelines.step import update
-from grpo_pipeline.pipelines.step.collect import Experience, LossTerms, StepShare, scores_kl
+from grpo_pipeline.pipelines.step.collect import Experience, Report, StepShare, scores_kl
 from grpo_pipeline.tasks.base import Proposal, Task
-
-
-@dataclass(frozen=True)
-class MicroBatchReport:
-    """Results of one micro-batch: its share of each term, detached; the scores; at report steps the gradients of its terms."""
-
-    terms: Mapping[str, Tensor]
-    weights: Mapping[str, float]
-    scores: Scores | None
-    gradients: Mapping[str, Gradient]
 
 
 def cut_experience(
@@ -58,9 +41,11 @@ def cut_experience(
 ) -> tuple[Experience, ...]:
     """Cut the experience of a batch into micro-batches that know the denominators of the whole step.
 
-    Advantages, importance weights and values at rollout time are those of the whole batch.
+    Advantages, importance weights and values at rollout time are those of the whole batch. Without micro-batches the batch is
+    one piece, and each term is divided by what it counts itself.
     """
-    size = training.micro_batch_size or len(experience.rollouts.actions)
+    if (size := training.micro_batch_size) is None:
+        return (experience,)
     places = bounds(len(experience.rollouts.actions), size)
     undecoded = replace(experience, outcomes=None, resampling={})
     micro_batches = [take_prompts(undecoded, *place) for place in places]
@@ -91,8 +76,11 @@ def cut_experience(
 def attach_micro_batch(
     task: Task, state: TrainState, micro_batch: Experience, update_epoch: int
 ) -> Experience:
-    """Encode and decode the micro-batch with a graph, in the first update epoch; later ones need no decoding."""
-    if update_epoch > 0:
+    """Encode and decode the micro-batch with a graph, in the first update epoch; later ones need no decoding.
+
+    A whole batch has its graph from the rollout.
+    """
+    if update_epoch > 0 or micro_batch.share is None:
         return micro_batch
     with network_precision(state):
         context = task.encode(state.policy, micro_batch.prompts)
@@ -100,81 +88,18 @@ def attach_micro_batch(
     return replace(micro_batch, context=context, outcomes=outcomes)
 
 
-def micro_batch_terms(
-    algorithm: AlgorithmParams,
-    training: TrainingParams,
-    task: Task,
-    state: TrainState,
-    experience: Experience,
-    update_epoch: int,
-) -> tuple[dict[str, Tensor], tuple[Scores, ...]]:
-    """Return the policy, KL, entropy and value terms of a micro-batch, and its scores without graph (none for the control)."""
-    if algorithm.policy_loss is None:
-        return {}, ()
-    scores = update.score_actions(algorithm, training, task, state, experience, update_epoch)
-    found: dict[str, Any] = {
-        name: None if x is None else x.detach() for name, x in vars(scores).items()
+def join(reports: Sequence[Report]) -> Report:
+    """Return what the pieces of an update have done together; each holds its share of a term, so that their sum is the term."""
+    if len(reports) == 1:
+        return reports[0]
+    terms = {
+        name: torch.stack([report.terms[name] for report in reports]).sum()
+        for name in reports[0].terms
     }
-    return update.loss_terms(algorithm, algorithm.policy_loss, scores, experience), (
-        replace(scores, **found),
-    )
-
-
-def mix_micro_batch(
-    algorithm: AlgorithmParams,
-    task: Task,
-    state: TrainState,
-    policy: dict[str, Tensor],
-    supervised: dict[str, Tensor],
-) -> LossTerms:
-    """Weigh the terms of a micro-batch as ``update.mix_losses`` does."""
-    return update.mix_losses(algorithm, task, state, policy, supervised, {})
-
-
-def accumulate_gradient(
-    algorithm: AlgorithmParams,
-    training: TrainingParams,
-    task: Task,
-    state: TrainState,
-    losses: LossTerms,
-    scores: tuple[Scores, ...],
-    experience: Experience,
-    update_epoch: int,
-) -> MicroBatchReport:
-    """Back-propagate a micro-batch into ``.grad``; the first one of a step begins anew. No weight changes."""
-    if experience.share is None or experience.share.number == 0:
-        clear_gradients(state)
-    gradients: Mapping[str, Gradient] = {}
-    if update.is_report_step(state.step, training) and update_epoch == 0:
-        gradients = term_gradients(
-            losses.terms, losses.weights, task.parameter_groups(state.policy)
-        )
-    accumulate(state, losses.total)
-    terms = {name: term.detach() for name, term in losses.terms.items()}
-    return MicroBatchReport(terms, losses.weights, scores[0] if scores else None, gradients)
-
-
-def apply_accumulated(
-    algorithm: AlgorithmParams,
-    training: TrainingParams,
-    task: Task,
-    state: TrainState,
-    experience: Experience,
-    reports: tuple[MicroBatchReport, ...],
-    update_epoch: int,
-) -> tuple[TrainState, dict[str, Tensor | float]]:
-    """Take one optimiser step on the gradients of all micro-batches and report what ``update.apply_update`` reports."""
-    losses = _whole_losses(algorithm, experience, reports)
-    metrics: dict[str, Tensor | float] = dict(losses.diagnostics)
-    if update.is_report_step(state.step, training) and update_epoch == 0:
-        summed = add_gradients([report.gradients for report in reports])
-        metrics |= report_gradients(
-            summed, task.parameter_groups(state.policy)
-        ) | update.silent_rewards(experience)
-    norms = step(state, **update.step_options(training, state))
-    return update.finish_update(
-        algorithm, state, losses, experience, {**metrics, **norms}, update_epoch
-    )
+    scored = [report.scores for report in reports if report.scores is not None]
+    scores = cast(Scores, join_prompts(scored)) if scored else None
+    gradients = add_gradients([report.gradients for report in reports])
+    return Report(terms, reports[0].weights, scores, gradients)
 
 
 def _count(
@@ -195,26 +120,6 @@ def _count_kl(params: PolicyLossParams, micro_batch: Experience) -> Tensor:
     is_valid, longest = micro_batch.rollouts.is_valid, params.max_decisions
     return count_kl(
         is_valid, ratio_level=params.ratio_level, reduction=params.reduction, max_decisions=longest
-    )
-
-
-def _whole_losses(
-    algorithm: AlgorithmParams, experience: Experience, reports: tuple[MicroBatchReport, ...]
-) -> LossTerms:
-    # Each micro-batch holds its share of a term, so that their sum is the term of the whole batch.
-    terms = {
-        name: torch.stack([report.terms[name] for report in reports]).sum()
-        for name in reports[0].terms
-    }
-    diagnostics: dict[str, Any] = {}
-    scored = [report.scores for report in reports if report.scores is not None]
-    if algorithm.policy_loss is not None and scored:
-        diagnostics = update.diagnose(
-            algorithm, algorithm.policy_loss, join_prompts(scored), experience
-        )
-    # The total is 0, because nothing reads it: the micro-batches are back-propagated already.
-    return LossTerms(
-        terms=terms, weights=reports[0].weights, total=torch.zeros(()), diagnostics=diagnostics
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any, TypeGuard, cast
 import torch
 from torch import Tensor
 
+from grpo_pipeline.core.diagnostics.statistics import Gradient
 from grpo_pipeline.core.params import AdvantageParams, AlgorithmParams, TrainingParams
 from grpo_pipeline.core.policy_gradient import advantages as advantage_functions
 from grpo_pipeline.core.policy_gradient.denominators import StepDenominators
@@ -22,18 +23,10 @@ from grpo_pipeline.core.schedules import value_at
 from grpo_pipeline.core.training.execution import network_precision
 from grpo_pipeline.core.training.replay import StoredGroup, importance_weights, merge_groups
 from grpo_pipeline.core.training.state import TrainState
-from grpo_pipeline.core.types import Advantages, Credits, ReferenceScores, Rewards, Rollouts
+from grpo_pipeline.core.types import Advantages, Credits, ReferenceScores, Rewards, Rollouts, Scores
 from grpo_pipeline.tasks.base import ScoresKl, Task
 
 # Data that the collect half of a step hands to the update half.
-
-
-@dataclass(frozen=True)
-class Resampled:
-    """Fresh rollouts, and what drawing tied groups again has cost (empty where that is off)."""
-
-    rollouts: Rollouts
-    report: Mapping[str, float]
 
 
 @dataclass(frozen=True)
@@ -42,13 +35,6 @@ class Replayed:
 
     groups: tuple[StoredGroup, ...]
     positions: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Baseline:
-    """Values [P] at the time of the rollout, or None where nothing reads them (Kedro stores no bare None)."""
-
-    values: Tensor | None
 
 
 @dataclass(frozen=True)
@@ -80,11 +66,11 @@ class Experience:
         outcomes: what the samples led to, attached to the decoders' graph.
         rewards: named parts and their weighted total.
         advantages: [P, G], or [P, G, L] of credited decisions, detached, importance weights included.
-        reference: what the reference policy says, where a KL is paid.
         temperature: the one that sampled; the update scores at the same.
-        baseline: the values at the time of the rollout, where they are read.
-        importance: [P, G], 1 for fresh groups.
-        resampling: what drawing tied groups again has cost.
+        reference: what the reference policy says, where a KL is paid.
+        values: [P], at the time of the rollout, where they are read.
+        importance: [P, G], 1 for fresh groups, of an arm that replays stored ones.
+        resampling: what drawing tied groups again has cost, of an arm that does.
         share: of a micro-batch in its step; None for a whole batch.
     """
 
@@ -94,13 +80,30 @@ class Experience:
     outcomes: Any
     rewards: Rewards
     advantages: Advantages
-    reference: ReferenceScores
     temperature: float
-    baseline: Baseline
-    importance: Tensor
+    prompts: Any
+    reference: ReferenceScores = field(default_factory=ReferenceScores)
+    values: Tensor | None = None
+    importance: Tensor | None = None
     resampling: Mapping[str, float] = field(default_factory=dict)
     share: StepShare | None = None
-    prompts: Any = None
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a piece of an update has done, without a graph: its share of each term, the scores, gradients of single terms.
+
+    Attributes:
+        terms: name -> scalar.
+        weights: name -> weight at this step.
+        scores: of the piece's samples; None of an arm that learns from none.
+        gradients: of the terms, at steps that report them.
+    """
+
+    terms: Mapping[str, Tensor]
+    weights: Mapping[str, float]
+    scores: Scores | None
+    gradients: Mapping[str, Gradient]
 
 
 @dataclass(frozen=True)
@@ -110,7 +113,6 @@ class LossTerms:
     terms: Mapping[str, Tensor]
     weights: Mapping[str, float]
     total: Tensor
-    diagnostics: Mapping[str, Tensor | float]
 
 
 def encode_batch(task: Task, state: TrainState, batch: Any) -> Any:
@@ -143,22 +145,22 @@ def dynamic_sampling(
     state: TrainState,
     context: Any,
     replicated: Any,
-    sampled: Rollouts,
+    rollouts: Rollouts,
     temperature: float,
-) -> Resampled:
-    """Draw groups whose samples all earn the same again, a bounded number of times; ``dynamic_sampling`` turns it on."""
-    if algorithm.dynamic_sampling is None:
-        return Resampled(sampled, {})
-    detached = task.detach(context)
+) -> tuple[Rollouts, Mapping[str, float]]:
+    """Draw groups whose samples all earn the same again, a bounded number of times; returns what that has cost, too."""
+    assert algorithm.dynamic_sampling is not None
+    sampled, detached = rollouts, task.detach(context)
 
     # The signal of a group lies in what its advantages are computed from: the total, the components or the credits.
-    def measure(rollouts: Rollouts) -> Tensor:
+    def measure(drawn: Rollouts) -> Tensor:
         with torch.no_grad():
-            outcomes = decode_rollouts(task, state, detached, rollouts, replicated)
-            rewards = compute_rewards(task, replicated, rollouts, outcomes)
-            rewards = credit_decisions(
-                algorithm, task, state, detached, rollouts, replicated, rewards
-            )
+            outcomes = decode_rollouts(task, state, detached, drawn, replicated)
+            rewards = compute_rewards(task, replicated, drawn, outcomes)
+            if algorithm.credits_decisions:
+                rewards = credit_decisions(
+                    algorithm, task, state, detached, drawn, replicated, rewards
+                )
         # Decisions may differ in what they contributed where the sets tie.
         if rewards.credits is not None:
             # One row for each prompt, [P, G * L], so that a difference in any decision counts.
@@ -172,23 +174,20 @@ def dynamic_sampling(
         )
 
     def draw(attempt: int) -> tuple[Rollouts, Tensor]:
-        rollouts = _sample(
+        drawn = _sample(
             algorithm, training, task, state, context, temperature=temperature, attempt=attempt
         )
-        return rollouts, measure(rollouts)
+        return drawn, measure(drawn)
 
     retries, tolerance = algorithm.dynamic_sampling.max_retries, algorithm.advantage.tie_tolerance
-    rollouts, _, report = resample_tied(
+    changed, _, report = resample_tied(
         sampled, measure(sampled), draw=draw, max_retries=retries, tie_tolerance=tolerance
     )
     groups = sampled.actions.shape[0]
-    return Resampled(
-        rollouts,
-        {
-            "reward/ties_before_retries": report.tied_before / groups,
-            "reward/retries": float(report.attempts),
-        },
-    )
+    return changed, {
+        "reward/ties_before_retries": report.tied_before / groups,
+        "reward/retries": float(report.attempts),
+    }
 
 
 def nothing_replayed() -> Replayed:
@@ -201,7 +200,7 @@ def replay_groups(
     task: Task,
     state: TrainState,
     context: Any,
-    resampled: Resampled,
+    rollouts: Rollouts,
     replayed: Replayed,
     temperature: float,
 ) -> tuple[Rollouts, Tensor]:
@@ -210,11 +209,11 @@ def replay_groups(
     The ratio of the update is taken to the policy at the start of this step, so that it is 1 there for stored groups, too; the
     step from the policy that drew them is the importance weight, [P, G], which is exactly 1 for fresh groups.
     """
-    fresh = resampled.rollouts
-    importance = torch.ones(fresh.actions.shape[:2], device=fresh.logprobs.device)  # [P, G]
-    if not replayed.positions or algorithm.replay is None:
-        return fresh, importance
-    merged = merge_groups(fresh, replayed.groups, replayed.positions)
+    assert algorithm.replay is not None
+    importance = torch.ones(rollouts.actions.shape[:2], device=rollouts.logprobs.device)  # [P, G]
+    if not replayed.positions:
+        return rollouts, importance
+    merged = merge_groups(rollouts, replayed.groups, replayed.positions)
     with torch.no_grad(), network_precision(state):
         proximal = task.score(
             state.policy, task.detach(context), merged, temperature=temperature
@@ -254,13 +253,11 @@ def credit_decisions(
     context: Any,
     rollouts: Rollouts,
     replicated: Any,
-    measured: Rewards,
+    rewards: Rewards,
 ) -> Rewards:
-    """Say what each decision has contributed, where the arm asks for it, in the precision of the step."""
+    """Say what each decision has contributed, in the precision of the step."""
     with network_precision(state):
-        return credit_samples(
-            algorithm, task, state.policy, context, rollouts, replicated, measured
-        )
+        return credit_samples(algorithm, task, state.policy, context, rollouts, replicated, rewards)
 
 
 @torch.no_grad()
@@ -274,8 +271,6 @@ def credit_samples(
     measured: Rewards,
 ) -> Rewards:
     """Return the rewards with what each decision has contributed: all parts of the samples are measured in one call."""
-    if not algorithm.credits_decisions:
-        return measured
     credit = cast(Credit, algorithm.advantage.credit)
     # kept: [M, L], the decisions that each of the M = L sub-samples keeps; of_subsets: [P, G, M], their rewards.
     kept = kept_decisions(credit, rollouts.actions.shape[2], device=rollouts.actions.device)
@@ -291,12 +286,8 @@ def score_reference(
     rollouts: Rollouts,
     temperature: float,
 ) -> ReferenceScores:
-    """Return what the reference policy says about the samples; empty when the arm pays no KL, or the update computes it."""
-    if (
-        not algorithm.pays_kl
-        or state.reference is None
-        or (algorithm.pays_exact_kl and scores_kl(task))
-    ):
+    """Return what the reference policy says about the samples; empty where the update computes an exact KL itself."""
+    if state.reference is None or (algorithm.pays_exact_kl and scores_kl(task)):
         return ReferenceScores()
     with network_precision(state):
         return task.score_reference(state.reference, batch, rollouts, temperature=temperature)
@@ -305,36 +296,37 @@ def score_reference(
 def penalise_kl(
     algorithm: AlgorithmParams,
     state: TrainState,
-    measured: Rewards,
+    rewards: Rewards,
     rollouts: Rollouts,
     reference: ReferenceScores,
 ) -> Rewards:
-    """Lower each sample's reward by its KL to the reference, where the KL is placed in the reward."""
-    if algorithm.kl_placement != "reward" or reference.logprobs is None:
-        return measured
+    """Lower each sample's reward by its KL to the reference."""
+    if reference.logprobs is None:
+        return rewards
     estimator = cast(RewardEstimator, algorithm.kl_estimator)
     estimate = kl_in_reward(
         rollouts.logprobs, reference.logprobs, rollouts.is_valid, estimator=estimator
     )  # [P, G, L]
     weight = value_at(algorithm.kl_weight, state.step, state.total_steps)
-    return subtract_kl(measured, estimate, rollouts.is_valid, weight=weight)
+    return subtract_kl(rewards, estimate, rollouts.is_valid, weight=weight)
 
 
 def predict_values(
-    algorithm: AlgorithmParams,
-    task: Task,
-    state: TrainState,
-    context: Any,
-    rollouts: Rollouts,
-    temperature: float,
-) -> Baseline:
-    """Return the values at the time of the rollout, where a baseline or a clipped value loss reads them."""
-    if algorithm.advantage.baseline != "value" and algorithm.value_clip is None:
-        return Baseline(None)
+    task: Task, state: TrainState, context: Any, rollouts: Rollouts, temperature: float
+) -> Tensor:
+    """Return the values [P] at the time of the rollout, which a baseline or a clipped value loss reads.
+
+    Raises:
+        ValueError: for a policy that predicts none.
+    """
     with torch.no_grad(), network_precision(state):
-        return Baseline(
-            task.score(state.policy, task.detach(context), rollouts, temperature=temperature).values
+        scores = task.score(state.policy, task.detach(context), rollouts, temperature=temperature)
+    if scores.values is None:
+        raise ValueError(
+            "advantage.baseline must be group and value_clip null for a policy without a value head, got one that reads values; "
+            "change them, or give the policy a value head"
         )
+    return scores.values
 
 
 def compute_advantages(
@@ -342,8 +334,8 @@ def compute_advantages(
     task: Task,
     replicated: Any,
     rewards: Rewards,
-    baseline: Baseline,
-    importance: Tensor,
+    values: Tensor | None = None,
+    importance: Tensor | None = None,
 ) -> Advantages:
     """Compare each sample, or decision, with its own group, or with the predicted value of its prompt; then weigh the prompts.
 
@@ -364,14 +356,13 @@ def compute_advantages(
     elif rewards.credits is not None:
         advantages = _compare_decisions(params, rewards.credits)
     else:
-        values = baseline.values if params.baseline == "value" else None
         advantages = advantage_functions.compute_advantages(
             rewards.total,
             method=params.method,
             std=params.std,
             eps=params.eps,
             tie_tolerance=params.tie_tolerance,
-            values=values,
+            values=values if params.baseline == "value" else None,
         )
     if params.top_k_ratio < 1:
         advantages = advantage_functions.keep_top(
@@ -381,40 +372,16 @@ def compute_advantages(
     weights = task.prompt_weights(replicated)
     if weights is not None:
         advantages = advantage_functions.apply_prompt_weights(advantages, weights)
+    if importance is None:
+        return advantages
     # [P, G], or [P, G, L] of decisions.
     weighed = advantages.values * advantage_functions.along(importance.double(), advantages.values)
     return replace(advantages, values=weighed)
 
 
-def collect_experience(
-    replicated: Any,
-    context: Any,
-    rollouts: Rollouts,
-    temperature: float,
-    outcomes: Any,
-    rewards: Rewards,
-    advantages: Advantages,
-    reference: ReferenceScores,
-    baseline: Baseline,
-    resampled: Resampled,
-    importance: Tensor,
-    batch: Any = None,
-) -> Experience:
-    """Bundle what the update epochs replay; without the batch as it was made, the replicated one is encoded again."""
-    return Experience(
-        batch=replicated,
-        context=context,
-        rollouts=rollouts,
-        outcomes=outcomes,
-        rewards=rewards,
-        advantages=advantages,
-        reference=reference,
-        temperature=temperature,
-        baseline=baseline,
-        resampling=resampled.report,
-        importance=importance,
-        prompts=replicated if batch is None else batch,
-    )
+def collect_experience(*, batch: Any, replicated: Any, **values: Any) -> Experience:
+    """Bundle what the update epochs replay: the fields of ``Experience``, as far as the arm has them."""
+    return Experience(batch=replicated, prompts=batch, **values)
 
 
 def _compare_components(params: AdvantageParams, rewards: Rewards, *, whiten: bool) -> Advantages:

@@ -7,7 +7,12 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from grpo_pipeline.core.diagnostics.statistics import gradient_report, ratio_statistics
+from grpo_pipeline.core.diagnostics.statistics import (
+    Gradient,
+    ratio_statistics,
+    report_gradients,
+    term_gradients,
+)
 from grpo_pipeline.core.params import AlgorithmParams, PolicyLossParams, TrainingParams, is_on
 from grpo_pipeline.core.policy_gradient.algorithms import Algorithm
 from grpo_pipeline.core.policy_gradient.entropy import AdaptiveEntropy
@@ -39,7 +44,7 @@ from grpo_pipeline.core.training.optim import (
 from grpo_pipeline.core.training.optim import step as step_optimizer
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import Credits, Scores
-from grpo_pipeline.pipelines.step.collect import Experience, LossTerms, scores_kl
+from grpo_pipeline.pipelines.step.collect import Experience, LossTerms, Report, scores_kl
 from grpo_pipeline.tasks.base import Task
 
 ENTROPY = "entropy_weight"
@@ -59,19 +64,19 @@ def policy_terms(
     state: TrainState,
     experience: Experience,
     update_epoch: int,
-) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Score the stored actions and return the policy, KL, entropy and value terms with their diagnostics.
+) -> tuple[dict[str, Tensor], Scores]:
+    """Score the stored actions; returns the policy, KL, entropy and value terms, and the scores without their graph.
 
     The first epoch back-propagates into the encoder; later ones reuse its features (``encoder_refresh: once``) or encode
     again (``every_epoch``).
     """
-    params = algorithm.policy_loss
-    if params is None:
-        return {}, {}
+    assert algorithm.policy_loss is not None
     scores = score_actions(algorithm, training, task, state, experience, update_epoch)
-    return loss_terms(algorithm, params, scores, experience), diagnose(
-        algorithm, params, scores, experience
-    )
+    detached: dict[str, Any] = {
+        name: None if x is None else x.detach() for name, x in vars(scores).items()
+    }
+    terms = loss_terms(algorithm, algorithm.policy_loss, scores, experience)
+    return terms, replace(scores, **detached)
 
 
 def score_actions(
@@ -124,15 +129,14 @@ def mix_losses(
     algorithm: AlgorithmParams,
     task: Task,
     state: TrainState,
-    policy: dict[str, Tensor],
-    supervised: dict[str, Tensor],
-    diagnostics: dict[str, Any],
+    supervised_losses: dict[str, Tensor],
+    policy_losses: dict[str, Tensor] | None = None,
 ) -> LossTerms:
     """Weigh the terms by this step's schedule; a term that is not finite stops the run here.
 
     Where every weight is 0, as at the end of schedules that fall to 0, the total is 0 with a gradient of 0.
     """
-    terms = supervised | policy
+    terms = supervised_losses | (policy_losses or {})
     check_finite(terms, step=state.step, task=task.name)
     schedules = {
         "supervised": algorithm.supervised_weight,
@@ -152,7 +156,30 @@ def mix_losses(
         if is_over
         else hybrid_loss(terms, weights)
     )
-    return LossTerms(terms=terms, weights=weights, total=total, diagnostics=diagnostics)
+    return LossTerms(terms=terms, weights=weights, total=total)
+
+
+def add_gradient(
+    training: TrainingParams,
+    task: Task,
+    state: TrainState,
+    losses: LossTerms,
+    experience: Experience,
+    update_epoch: int,
+    scores: Scores | None = None,
+) -> Report:
+    """Back-propagate the losses of a piece into ``.grad``; the first piece of an update begins anew. No weight changes."""
+    if experience.share is None or experience.share.number == 0:
+        clear_gradients(state)
+    gradients: Mapping[str, Gradient] = {}
+    # The gradients of single terms need the graph, which the backward pass below frees.
+    if is_report_step(state.step, training) and update_epoch == 0:
+        gradients = term_gradients(
+            losses.terms, losses.weights, task.parameter_groups(state.policy)
+        )
+    accumulate(state, losses.total)
+    terms = {name: term.detach() for name, term in losses.terms.items()}
+    return Report(terms, losses.weights, scores, gradients)
 
 
 def apply_update(
@@ -160,22 +187,60 @@ def apply_update(
     training: TrainingParams,
     task: Task,
     state: TrainState,
-    losses: LossTerms,
+    report: Report,
     experience: Experience,
     update_epoch: int,
 ) -> tuple[TrainState, dict[str, Tensor | float]]:
-    """Take one optimiser step and report what was measured on the way; the last epoch moves the reference on, too."""
-    metrics: dict[str, Tensor | float] = dict(losses.diagnostics)
-    # The gradients of single terms need the graph, which the backward pass below frees.
+    """Take one optimiser step on the gradients of all pieces, and report what was measured on the way."""
+    metrics: dict[str, Tensor | float] = {}
+    if report.scores is not None and algorithm.policy_loss is not None:
+        metrics |= diagnose(algorithm, algorithm.policy_loss, report.scores, experience)
     if is_report_step(state.step, training) and update_epoch == 0:
-        metrics |= gradient_report(
-            losses.terms, losses.weights, task.parameter_groups(state.policy)
-        )
+        metrics |= report_gradients(report.gradients, task.parameter_groups(state.policy))
         metrics |= silent_rewards(experience)
-    clear_gradients(state)
-    accumulate(state, losses.total)
-    norms = step_optimizer(state, **step_options(training, state))
-    return finish_update(algorithm, state, losses, experience, {**metrics, **norms}, update_epoch)
+    metrics |= step_optimizer(state, **step_options(training, state))
+    metrics |= {
+        f"{name}/loss": report.terms[name]
+        for name in ("policy", "value", "supervised")
+        if name in report.terms
+    }
+    metrics |= _policy_state(report)
+    return state, metrics | (_reward_metrics(experience) if update_epoch == 0 else {})
+
+
+def move_reference(
+    algorithm: AlgorithmParams, next_state: TrainState, update_epoch: int
+) -> TrainState:
+    """Move the reference in its own rhythm: it follows batches, so that only the last update epoch of one moves it."""
+    rule = ReferenceUpdate(
+        algorithm.reference.update, algorithm.reference.every_steps, algorithm.reference.decay
+    )
+    if next_state.reference is not None and _is_last(algorithm, update_epoch):
+        update_reference(next_state.reference, next_state.policy, rule, next_state.step + 1)
+    return next_state
+
+
+def steer_entropy(
+    algorithm: AlgorithmParams, next_state: TrainState, report: Report, update_epoch: int
+) -> TrainState:
+    """Move the entropy coefficient towards its target; it follows batches, too."""
+    target = algorithm.entropy_target
+    assert target is not None
+    if not _is_last(algorithm, update_epoch):
+        return next_state
+    steering = AdaptiveEntropy(
+        target=target.target,
+        learning_rate=target.learning_rate,
+        minimum=target.minimum,
+        maximum=target.maximum,
+    )
+    # The term is -H, the controller wants H.
+    moved = steering.step(report.weights["entropy"], -float(report.terms["entropy"]))
+    return replace(next_state, coefficients={**next_state.coefficients, ENTROPY: moved})
+
+
+def _is_last(algorithm: AlgorithmParams, update_epoch: int) -> bool:
+    return update_epoch == algorithm.update_epochs - 1
 
 
 def step_options(training: TrainingParams, state: TrainState) -> dict[str, Any]:
@@ -187,26 +252,6 @@ def step_options(training: TrainingParams, state: TrainState) -> dict[str, Any]:
         "clip": params.clip,
         "learning_rate_scale": scale,
     }
-
-
-def finish_update(
-    algorithm: AlgorithmParams,
-    state: TrainState,
-    losses: LossTerms,
-    experience: Experience,
-    metrics: dict[str, Tensor | float],
-    update_epoch: int,
-) -> tuple[TrainState, dict[str, Tensor | float]]:
-    """Add what the losses and the rewards say to the metrics of an update, and move on what follows the weights."""
-    metrics |= {
-        f"{name}/loss": losses.terms[name].detach()
-        for name in ("policy", "value", "supervised")
-        if name in losses.terms
-    }
-    metrics |= _policy_state(losses)
-    if update_epoch == 0:
-        metrics |= _reward_metrics(experience)
-    return _after_update(algorithm, state, losses, update_epoch), metrics
 
 
 def _surrogate(
@@ -296,7 +341,7 @@ def _value_term(
                 "value_weight must be 0 for a policy without a value head, got a positive one; set it to 0"
             )
         return {}
-    old = experience.baseline.values if algorithm.value_clip is not None else None
+    old = experience.values if algorithm.value_clip is not None else None
     returns, counted = _returns(scores, experience), _denominator(experience, "value")
     return {
         "value": value_loss(scores.values, returns, old, algorithm.value_clip, denominator=counted)
@@ -360,32 +405,6 @@ def diagnose(
     return found
 
 
-def _after_update(
-    algorithm: AlgorithmParams, state: TrainState, losses: LossTerms, update_epoch: int
-) -> TrainState:
-    """Move what follows the weights: the reference in its own rhythm, the entropy coefficient towards its target."""
-    # Both follow batches and not update epochs: only the last epoch of a batch moves them.
-    if update_epoch < algorithm.update_epochs - 1:
-        return state
-    rule = ReferenceUpdate(
-        algorithm.reference.update, algorithm.reference.every_steps, algorithm.reference.decay
-    )
-    if state.reference is not None:
-        update_reference(state.reference, state.policy, rule, state.step + 1)
-    if algorithm.entropy_target is None:
-        return state
-    target = algorithm.entropy_target
-    steering = AdaptiveEntropy(
-        target=target.target,
-        learning_rate=target.learning_rate,
-        minimum=target.minimum,
-        maximum=target.maximum,
-    )
-    # The term is -H, the controller wants H.
-    moved = steering.step(losses.weights["entropy"], -float(losses.terms["entropy"].detach()))
-    return replace(state, coefficients={**state.coefficients, ENTROPY: moved})
-
-
 def _context_of_epoch(
     task: Task,
     state: TrainState,
@@ -405,14 +424,14 @@ def is_report_step(step: int, training: TrainingParams) -> bool:
     return step % training.gradient_report_every_steps == training.gradient_report_every_steps - 1
 
 
-def _policy_state(losses: LossTerms) -> dict[str, Tensor | float]:
+def _policy_state(report: Report) -> dict[str, Tensor | float]:
     named = {"policy/entropy": ("entropy", -1.0), "kl/reference": ("kl", 1.0)}
     found: dict[str, Tensor | float] = {
-        metric: sign * losses.terms[name].detach()
+        metric: sign * report.terms[name]
         for metric, (name, sign) in named.items()
-        if name in losses.terms
+        if name in report.terms
     }
-    return found | {f"weight/{name}": weight for name, weight in losses.weights.items()}
+    return found | {f"weight/{name}": weight for name, weight in report.weights.items()}
 
 
 def silent_rewards(experience: Experience) -> dict[str, float]:

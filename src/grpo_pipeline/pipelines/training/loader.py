@@ -67,7 +67,7 @@ def remember(
 
 def replay_metrics(step: int, experience: Experience, replayed: Replayed) -> dict[str, float]:
     """Return how many groups were replayed and how far the policy had moved from them; empty without any."""
-    if not replayed.positions:
+    if not replayed.positions or experience.importance is None:
         return {}
     weights = experience.importance[list(replayed.positions)]
     return {

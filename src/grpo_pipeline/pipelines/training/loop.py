@@ -15,7 +15,6 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from kedro.pipeline.node import Node
 from torch import Tensor
 
 from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
@@ -23,15 +22,16 @@ from grpo_pipeline.core.rng import Stream, numpy_generator
 from grpo_pipeline.core.training.optim import advance
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import Rollouts
-from grpo_pipeline.pipelines.step.accumulate import InMicroBatches
-from grpo_pipeline.pipelines.step.collect import Experience, Replayed, nothing_replayed
-from grpo_pipeline.pipelines.step.pipeline import (
-    ALGORITHM,
-    TRAINING,
-    create_accumulating_pipelines,
-    create_collect_pipeline,
-    create_update_pipeline,
+from grpo_pipeline.pipelines.step import recipe
+from grpo_pipeline.pipelines.step.accumulate import (
+    InMicroBatches,
+    attach_micro_batch,
+    cut_experience,
+    join,
 )
+from grpo_pipeline.pipelines.step.collect import Experience, Replayed, nothing_replayed
+from grpo_pipeline.pipelines.step.parts import Parts
+from grpo_pipeline.pipelines.step.wire import ALGORITHM, TRAINING, fold
 from grpo_pipeline.rewards.workers import LATE
 from grpo_pipeline.tasks.base import Task
 
@@ -50,13 +50,15 @@ class StepResult:
 
 
 class StepRunner:
-    """The loop body with its constant inputs bound; call it once per batch."""
+    """The step of an arm with its constant inputs bound; call it once per batch."""
 
     def __init__(self, task: Task, algorithm: AlgorithmParams, training: TrainingParams) -> None:
-        self._constants: dict[str, Any] = {"task": task, ALGORITHM: algorithm, TRAINING: training}
-        self._collect, self._update, self._cut, self._part, self._apply = _loop_nodes()
-        self._algorithm, self._training = algorithm, training
-        self._size = training.micro_batch_size
+        """Lay the tables of the arm's step (``step/recipe.py``) out as nodes."""
+        arm = Parts.of(algorithm)
+        self._collect, self._learn, self._move = (
+            table(arm).nodes for table in (recipe.collect, recipe.learn, recipe.move)
+        )
+        self._task, self._algorithm, self._training = task, algorithm, training
 
     def __call__(self, state: TrainState, batch: Any) -> tuple[TrainState, Metrics]:
         """Collect experience from one batch and update ``update_epochs`` times; returns the next state and its metrics."""
@@ -66,24 +68,26 @@ class StepRunner:
     def run(self, state: TrainState, batch: Any, replayed: Replayed) -> StepResult:
         """Do the same with stored groups at some places of the batch, and return the experience, too."""
         start, late = time.perf_counter(), LATE.total
-        values: dict[str, Any] = self._constants | {
-            "state": state,
-            "batch": batch,
-            "replayed": replayed,
-        }
-        self._gather(values)
-        measured = []
-        for update_epoch in range(self._algorithm.update_epochs):
-            values["update_epoch"] = update_epoch
-            self._improve(values)
-            values["state"] = values["next_state"]
-            measured.append(values["step_metrics"])
+        algorithm, training, task = self._algorithm, self._training, self._task
+        size = training.micro_batch_size
+        constants = {ALGORITHM: algorithm, TRAINING: training, "batch": batch, "replayed": replayed}
+        reader = task if size is None else cast(Task, InMicroBatches(task, size))
+        collected = fold(self._collect, {**constants, "state": state, "task": reader})
+        experience: Experience = collected["experience"]
+        pieces, measured = cut_experience(algorithm, training, task, experience), []
+        for update_epoch in range(algorithm.update_epochs):
+            values = {**constants, "task": task, "state": state, "update_epoch": update_epoch}
+            reports = []
+            for piece in pieces:  # the graph of one is gone before the next one begins
+                piece = attach_micro_batch(task, state, piece, update_epoch)
+                reports.append(fold(self._learn, values | {"experience": piece})["report"])
+            moved = fold(self._move, values | {"experience": experience, "report": join(reports)})
+            state = moved["next_state"]
+            measured.append(moved["step_metrics"])
             if update_epoch == 0:
-                check_first_ratio(
-                    measured[0], self._algorithm, self._training, values["task"], step=state.step
-                )
-        cost = count_cost(self._algorithm, values["rollouts"], values["resampled"].report)
-        prompts, group_size = values["rollouts"].actions.shape[:2]
+                check_first_ratio(measured[0], algorithm, training, task, step=state.step)
+        cost = count_cost(algorithm, experience.rollouts, experience.resampling)
+        prompts, group_size = experience.rollouts.actions.shape[:2]
         # An arm that draws nothing reads each prompt once.
         read = prompts * (group_size if cost["samples"] else 1)
         seconds = time.perf_counter() - start
@@ -91,37 +95,11 @@ class StepRunner:
             **cost,
             "step_seconds": seconds,
             "samples_per_second": read / seconds,
-            "peak_memory_mb": _peak_memory_mb(values["rollouts"].actions.device),
+            "peak_memory_mb": _peak_memory_mb(experience.rollouts.actions.device),
         }
         if LATE.total > late:
             metrics["reward/late_calls"] = float(LATE.total - late)
-        return StepResult(advance(values["state"]), metrics, values["experience"])
-
-    def _gather(self, values: dict[str, Any]) -> None:
-        """Run the collect half; with micro-batches, the same nodes on a task that works in parts, and then the cut."""
-        if self._size is None:
-            _run(self._collect, values)
-            return
-        task = values["task"]
-        values["task"] = cast(Task, InMicroBatches(task, self._size))
-        _run(self._collect, values)
-        values["task"] = task
-        _run(self._cut, values)
-
-    def _improve(self, values: dict[str, Any]) -> None:
-        """Run one update epoch: on the whole batch, or part by part."""
-        if self._size is None:
-            _run(self._update, values)
-            return
-        reports = []
-        for micro_batch in values["micro_batches"]:
-            # A dictionary of its own: with it goes the part's graph before the next one begins.
-            inner = values | {"micro_batch": micro_batch}
-            _run(self._part, inner)
-            reports.append(inner["micro_batch_report"])
-            del inner
-        values["micro_batch_reports"] = tuple(reports)
-        _run(self._apply, values)
+        return StepResult(advance(state), metrics, experience)
 
 
 def count_cost(
@@ -251,16 +229,6 @@ def quiet_nodes() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def _loop_nodes() -> tuple[list[Node], ...]:
-    """Return the nodes of the loop body in their order; they hold nothing of a run."""
-    pipelines = (
-        create_collect_pipeline(),
-        create_update_pipeline(),
-        *create_accumulating_pipelines(),
-    )
-    return tuple(pipeline.nodes for pipeline in pipelines)
-
-
 def steps_per_epoch(n_rows: int, batch_size: int) -> int:
     """Return the number of whole batches in one pass, at least one; the rest of a shuffled pass is left out."""
     return max(1, n_rows // batch_size)
@@ -297,11 +265,6 @@ def to_floats(metrics: Mapping[str, Tensor | float]) -> Metrics:
     return {name: float(value) for name, value in metrics.items() if name not in tensors} | dict(
         zip(tensors, numbers, strict=True)
     )
-
-
-def _run(nodes: Sequence[Node], values: dict[str, Any]) -> None:
-    for node in nodes:
-        values |= node.run({name: values[name] for name in node.inputs})
 
 
 def _peak_memory_mb(device: torch.device) -> float:

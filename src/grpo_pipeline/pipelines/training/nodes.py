@@ -22,7 +22,6 @@ from grpo_pipeline.core.training.replay import ReplayBuffer
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import Advantages, Rewards, Rollouts
 from grpo_pipeline.pipelines.step.collect import (
-    Baseline,
     compute_advantages,
     compute_rewards,
     credit_samples,
@@ -96,9 +95,9 @@ def shown_samples(
     rewards = compute_rewards(
         task, replicated, sampled, task.decode(policy, context, sampled, replicated)
     )
-    rewards = credit_samples(algorithm, task, policy, context, sampled, replicated, rewards)
-    once = torch.ones_like(rewards.total)
-    advantages = compute_advantages(algorithm, task, replicated, rewards, Baseline(None), once)
+    if algorithm.credits_decisions:
+        rewards = credit_samples(algorithm, task, policy, context, sampled, replicated, rewards)
+    advantages = compute_advantages(algorithm, task, replicated, rewards)
     return add_rewards(task.tabulate(data, batch, sampled), rewards, advantages)
 
 

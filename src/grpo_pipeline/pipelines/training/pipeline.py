@@ -12,13 +12,19 @@ from typing import Any
 from kedro.pipeline import Node, Pipeline
 from kedro.pipeline.preview_contract import ImagePreview
 
-from grpo_pipeline.pipelines.step.pipeline import ALGORITHM, TRAINING
-from grpo_pipeline.pipelines.step.pipeline import create_pipeline as create_step_pipeline
+from grpo_pipeline.pipelines.step import recipe
+from grpo_pipeline.pipelines.step.parts import ALL, Parts
+from grpo_pipeline.pipelines.step.wire import ALGORITHM, TRAINING
 from grpo_pipeline.pipelines.training import at_once, nodes
 
 
 def create_pipeline(
-    task: str, arm: str, *, own: Collection[str] = (), keeps_both: bool = True
+    task: str,
+    arm: str,
+    *,
+    own: Collection[str] = (),
+    keeps_both: bool = True,
+    parts: Parts = ALL,
 ) -> Pipeline:
     """Wire one arm under the namespace ``<task>.<arm>``.
 
@@ -29,6 +35,7 @@ def create_pipeline(
         task: prefix of the catalogue names.
         arm: its name.
         own: sections of parameters that it has for itself: ``training``, its loop; with any other, ``<task>.<arm>.task``.
+        parts: of its step.
         keeps_both: whether the best weights become a model of their own beside the last ones (``training.keep``).
     """
     sections = {
@@ -49,7 +56,7 @@ def create_pipeline(
         namespace="export",
     )
     return Pipeline(
-        _start()
+        _start(parts)
         + _training_of_arm({**sections, "task": task})
         + _export()
         + Pipeline([predict, develop, *([best] if keeps_both else [])]),
@@ -75,7 +82,7 @@ def shared_training(task: str, own: Collection[str]) -> dict[str, str]:
     return {} if "training" in own else {TRAINING: f"params:{task}.training"}
 
 
-def create_stage(task: str, stage: str) -> Pipeline:
+def create_stage(task: str, stage: str, *, parts: Parts = ALL) -> Pipeline:
     """Wire a stage that comes before the arms, under the namespace ``<task>.<stage>``: build -> probe -> train -> export.
 
     Not its own: the dataset ``<task>.data``, ``params:seed`` and ``params:resume``. Its own: ``<task>.<stage>.task``,
@@ -87,7 +94,7 @@ def create_stage(task: str, stage: str) -> Pipeline:
         "task": task,
     }
     return Pipeline(
-        _start() + _training_of_stage(sections) + _export(),
+        _start(parts) + _training_of_stage(sections) + _export(),
         namespace=f"{task}.{stage}",
         inputs={"data": f"{task}.data"},
         parameters={"params:seed": "params:seed", "params:resume": "params:resume"},
@@ -153,7 +160,7 @@ def _training_of_stage(sections: Mapping[str, str]) -> Pipeline:
     )
 
 
-def _start() -> Pipeline:
+def _start(parts: Parts) -> Pipeline:
     """Wire task and data -> the start of a training, and its first step, which is made once before it."""
     start = [
         Node(
@@ -186,7 +193,7 @@ def _start() -> Pipeline:
         ),
     ]
     probe = Pipeline(
-        create_step_pipeline(),
+        recipe.whole(parts),
         namespace="probe",
         inputs={"task": "task", "state": "probe_state", "batch": "probe_batch"},
         outputs={

@@ -1,5 +1,6 @@
 """Stages that come before the arms, for every task: checked, trained one after the other, and what the arms begin with."""
 
+from collections.abc import Mapping
 from functools import wraps
 from typing import Any
 
@@ -10,6 +11,7 @@ from grpo_pipeline.core.storage.weights import ModelWeights
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.pipelines.arms import Arms
 from grpo_pipeline.pipelines.experiments.trials.arms import validate
+from grpo_pipeline.pipelines.step.parts import Parts
 from grpo_pipeline.pipelines.training.loader import make_training_batch
 from grpo_pipeline.pipelines.training.loop import StepRunner, quiet_nodes, rows_of_step
 from grpo_pipeline.pipelines.training.nodes import build_state, data_of_arm
@@ -75,7 +77,7 @@ def create_preparation(spec: TaskSpec, stages: tuple[str, ...]) -> Pipeline:
     return Pipeline(built, outputs={wanted: f"{spec.name}.untrained_task"}) if stages else built
 
 
-def create_stages(spec: TaskSpec, arms: Arms) -> Pipeline:
+def create_stages(spec: TaskSpec, arms: Arms, parts: Mapping[str, Parts]) -> Pipeline:
     """Wire ``<task>.untrained_task`` and ``<task>.data`` -> ``<task>.task``, and ``<task>.<arm>.task`` of an arm with its own."""
     task, nodes = spec.name, []
     own = {arm: [name for name in arms[arm] if name != "training"] for arm in arms}
@@ -100,7 +102,9 @@ def create_stages(spec: TaskSpec, arms: Arms) -> Pipeline:
         for arm in (*spec.stages, *arms)
         for name in ("algorithm", *own.get(arm, ()))
     }
-    stages = sum((create_stage(task, stage) for stage in spec.stages), start=Pipeline([]))
+    stages = sum(
+        (create_stage(task, stage, parts=parts[stage]) for stage in spec.stages), start=Pipeline([])
+    )
     first = spec.stages[0]
 
     @wraps(check_arms)  # a function, so that Kedro-Viz shows its code

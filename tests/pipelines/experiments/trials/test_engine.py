@@ -15,6 +15,7 @@ from grpo_pipeline.pipelines.experiments.trials import engine, executor
 from grpo_pipeline.pipelines.experiments.trials.engine import run_trials, trial_digest
 from grpo_pipeline.pipelines.experiments.trials.records import CompareError, Trial
 from grpo_pipeline.pipelines.experiments.trials.setups import find_setup
+from grpo_pipeline.pipelines.step.parts import Parts
 from grpo_pipeline.pipelines.training.pipeline import create_pipeline
 from grpo_pipeline.tasks.attention import build
 from grpo_pipeline.tasks.attention.model.classifiers import fit_baselines
@@ -57,7 +58,7 @@ def ordinary_predictions(arm, *, seed):
         "params:seed": seed, "params:resume": "never", "params:executor": SERIAL, f"params:{name}.algorithm": arm.algorithm,
         f"{name}.resume_from": NoCheckpoint("none"),
     }  # fmt: skip
-    return run_in_memory(create_pipeline("attention", arm.name), given).load(f"{name}.predictions")
+    return run_in_memory(create_pipeline("attention", arm.name, parts=Parts.of(arm.algorithm)), given).load(f"{name}.predictions")
 
 
 def test_a_cell_is_what_an_ordinary_run_of_its_arm_gives_and_its_record_says_so(whole):

@@ -1,0 +1,66 @@
+"""What an arm's step has beside what every step has."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from grpo_pipeline.core.params import AlgorithmParams
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Which parts a step has; what it does not have is no node of it.
+
+    Attributes:
+        resamples: groups whose samples all earn the same are drawn again.
+        replays: stored groups stand at some places of a batch.
+        credits: each decision is told what it has contributed.
+        reads_reference: a reference policy scores the samples.
+        pays_kl: the KL to it is paid in the reward.
+        reads_values: values at the time of the rollout are read.
+        learns: the policy learns from the samples.
+        moves_reference: the reference follows the policy.
+        steers_entropy: the weight of the entropy follows a target.
+    """
+
+    resamples: bool
+    replays: bool
+    credits: bool
+    reads_reference: bool
+    pays_kl: bool
+    reads_values: bool
+    learns: bool
+    moves_reference: bool
+    steers_entropy: bool
+
+    @classmethod
+    def of(cls, algorithm: AlgorithmParams) -> "Parts":
+        """Return the parts that an arm's parameters ask for."""
+        return cls(
+            resamples=algorithm.dynamic_sampling is not None,
+            replays=algorithm.replay is not None,
+            credits=algorithm.credits_decisions,
+            reads_reference=algorithm.pays_kl,
+            pays_kl=algorithm.pays_kl and algorithm.kl_placement == "reward",
+            reads_values=algorithm.advantage.baseline == "value"
+            or algorithm.value_clip is not None,
+            learns=algorithm.policy_loss is not None,
+            moves_reference=algorithm.pays_kl and algorithm.reference.update != "frozen",
+            steers_entropy=algorithm.entropy_target is not None,
+        )
+
+
+# Of an arm whose parameters are not known, or wrong: the graph then shows every part there is.
+ALL = Parts(*[True] * 9)
+
+
+def parts_of(algorithm: Mapping[str, Any] | None) -> Parts:
+    """Return the parts that a section ``algorithm`` asks for; what is wrong with it is said by the run that reads it."""
+    if algorithm is None:
+        return ALL
+    try:
+        return Parts.of(AlgorithmParams.model_validate(algorithm))
+    except ValidationError:
+        return ALL
