@@ -10,7 +10,8 @@ from kedro.io import DatasetError
 
 from grpo_pipeline.datasets.examples import ExamplesDataset
 from grpo_pipeline.datasets.json_lines import JsonLinesDataset
-from grpo_pipeline.pipelines.data.dialogue.datasets import DialogueFolderDataset, StoryIndexDataset
+from grpo_pipeline.pipelines.data.dialogue.folder_dataset import DialogueFolderDataset
+from grpo_pipeline.pipelines.data.dialogue.story_index_dataset import StoryIndexDataset
 from grpo_pipeline.tasks.dialogue.data.examples import DialogueExamples, content_digest
 from grpo_pipeline.tasks.dialogue.data.params import RetrievalParams
 from grpo_pipeline.tasks.dialogue.data.story_index import StoryIndex, index_stories

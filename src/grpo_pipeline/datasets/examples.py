@@ -106,7 +106,7 @@ class ExamplesDataset(AbstractDataset[Any, Any]):
 
     Args:
         filepath: the folder.
-        holds: ``module:class`` of the examples; its ``stored`` and ``restored`` say what is kept (``tasks.stored_examples.Stored``).
+        holds: ``module:class`` of the examples; its ``stored`` and ``restored`` say what is kept (``Stored``).
         metadata: for Kedro-Viz.
     """
 
