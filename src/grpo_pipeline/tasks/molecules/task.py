@@ -20,7 +20,6 @@ from grpo_pipeline.tasks.cache import Cache
 from grpo_pipeline.tasks.molecules.algorithm_checks import check_algorithm
 from grpo_pipeline.tasks.molecules.batch import MoleculeBatch, Outcomes, make_batch, nothing_sampled
 from grpo_pipeline.tasks.molecules.denoiser.graph_policy import GraphPolicy, build_policy
-from grpo_pipeline.tasks.molecules.denoiser.x0_loss import x0_counts, x0_loss
 from grpo_pipeline.tasks.molecules.diffusion.noise import GraphNoise
 from grpo_pipeline.tasks.molecules.diffusion.params import (
     DenoiserParams,
@@ -41,6 +40,7 @@ from grpo_pipeline.tasks.molecules.diffusion.trajectories import (
     graphs_at,
 )
 from grpo_pipeline.tasks.molecules.diffusion.trajectory_sampling import sample_trajectories
+from grpo_pipeline.tasks.molecules.diffusion.x0_loss import x0_counts, x0_loss
 from grpo_pipeline.tasks.molecules.evaluation import audit
 from grpo_pipeline.tasks.molecules.evaluation.evaluate import evaluate
 from grpo_pipeline.tasks.molecules.evaluation.graph_table import tabulate
