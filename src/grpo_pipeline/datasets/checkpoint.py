@@ -24,7 +24,7 @@ from grpo_pipeline.core.storage.tensor_folder import CorruptFolderError
 from grpo_pipeline.core.storage.weights import ModelWeights, load_weights, save_weights
 from grpo_pipeline.runs.artefact_records import load_record
 from grpo_pipeline.runs.result_folders import RUNS, ResultFolder
-from grpo_pipeline.tasks.exported import KINDS, LastModel, TrainedArms, model_name, version_of
+from grpo_pipeline.tasks.trained_arms import KINDS, LastModel, TrainedArms, model_name, version_of
 
 
 class CheckpointDataset(AbstractDataset[Checkpoint | Literal[False], Checkpoint | NoCheckpoint]):

@@ -23,7 +23,8 @@ from grpo_pipeline.runs.config_loader import ReplacingConfigLoader
 from grpo_pipeline.session import sigterm_raises
 from grpo_pipeline.settings import CONFIG_LOADER_ARGS
 from grpo_pipeline.tasks import TASKS
-from grpo_pipeline.tasks.exported import TrainedArms, serving_of
+from grpo_pipeline.tasks.serving import serving_of
+from grpo_pipeline.tasks.trained_arms import TrainedArms
 from grpo_pipeline.tracking.experiment import HIDDEN
 from grpo_pipeline.tracking.served import save_served
 from grpo_pipeline.tracking.store import (

@@ -27,7 +27,7 @@ from grpo_pipeline.pipelines.training import loader, nodes, stages
 from grpo_pipeline.pipelines.training.loop import Film, StepRunner, merge_metrics, quiet_nodes, to_floats
 from grpo_pipeline.pipelines.training.resuming import run_parameters
 from grpo_pipeline.rewards.second_calls import LATE
-from grpo_pipeline.tasks.exported import TrainedArms
+from grpo_pipeline.tasks.trained_arms import TrainedArms
 
 BLANK = Checkpoint(policy={}, optimizer={}, reference=None, rng={}, progress={})
 TRAIN, VAL, TEST = np.arange(100, 123), np.arange(40, 60), np.arange(200, 333)  # 23, 20 and 133 rows

@@ -25,7 +25,7 @@ from grpo_pipeline.pipelines.step.arm_parts import Parts
 from grpo_pipeline.pipelines.training import nodes
 from grpo_pipeline.pipelines.training.pipeline import create_pipeline
 from grpo_pipeline.tasks.attention.task import AttentionTask
-from grpo_pipeline.tasks.dialogue.scores import f1
+from grpo_pipeline.tasks.dialogue.scores.f1 import f1
 from grpo_pipeline.tasks.familiarity import Familiarity
 
 TASK, DATA, NOTHING, SEED = make_task(), make_data(), NoCheckpoint("nowhere"), 3

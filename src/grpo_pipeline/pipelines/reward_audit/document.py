@@ -20,7 +20,7 @@ from grpo_pipeline.statistics.bootstrap import (
     paired_difference,
 )
 from grpo_pipeline.statistics.weighted import divide
-from grpo_pipeline.tasks.defaults import AuditPlan
+from grpo_pipeline.tasks.audit_plan import AuditPlan
 
 # Measure how a reward differs between the samples of one example (advantages see no more), and which component causes it.
 

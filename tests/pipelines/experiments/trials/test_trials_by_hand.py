@@ -65,7 +65,7 @@ def test_the_code_of_a_trial_is_all_that_trains_and_the_versions(monkeypatch: py
             "pipelines/training",
             "tasks/base.py",
             "tasks/folds.py",
-            "tasks/shared.py",
+            "tasks/stored_examples.py",
         ),
         *("pipelines/experiments/trials/setup.py", "pipelines/experiments/trials/setups.py"),
     }

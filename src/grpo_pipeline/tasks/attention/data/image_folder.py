@@ -35,12 +35,8 @@ from grpo_pipeline.tasks.attention.data.planes import (
     split_values,
     take_plane,
 )
-from grpo_pipeline.tasks.text_lines import (
-    HEAD,
-    broken_record,
-    check_table,
-    composed,
-)
+from grpo_pipeline.tasks.csv_records import broken_record
+from grpo_pipeline.tasks.text_lines import HEAD, check_table, composed
 
 PIXEL_FORMATS = ("PNG", "JPEG", "BMP", "TIFF", "GIF")
 OTHER_FORMATS = "NIfTI (.nii, .nii.gz), DICOM (.dcm), MetaImage (.mha, .mhd) or HDF5 (.h5, .hdf5)"

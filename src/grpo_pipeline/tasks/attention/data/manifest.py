@@ -56,7 +56,7 @@ from grpo_pipeline.tasks.attention.data.row_checks import (
 )
 from grpo_pipeline.tasks.attention.data.splits import SHOWN, named_splits, read_split_row
 from grpo_pipeline.tasks.attention.data.statements import describe_statements
-from grpo_pipeline.tasks.text_lines import after_refusals, describe_refusals
+from grpo_pipeline.tasks.refusals import after_refusals, describe_refusals
 
 logger = logging.getLogger(__name__)
 CORE_FACTS = ("patient_id", "center", "label", "involvement", "grade_group", "split")
