@@ -52,12 +52,14 @@ from grpo_pipeline.tasks.attention.losses import (
 )
 from grpo_pipeline.tasks.attention.model.baselines import blob_prior
 from grpo_pipeline.tasks.attention.model.decoders import PointDecoder, penalty
+from grpo_pipeline.tasks.attention.model.encoder.encoder_input import GreyBatch
 from grpo_pipeline.tasks.attention.model.encoder.outline_pretraining import (
     OutlineTask,
     begin_with_pretraining,
 )
-from grpo_pipeline.tasks.attention.model.encoder.pretrained import GreyBatch, fingerprint_of
-from grpo_pipeline.tasks.attention.model.model import AttentionModel, prepare_model, proposal_logits
+from grpo_pipeline.tasks.attention.model.encoder.pretrained import fingerprint_of
+from grpo_pipeline.tasks.attention.model.encoder_execution import prepare_model
+from grpo_pipeline.tasks.attention.model.model import AttentionModel
 from grpo_pipeline.tasks.attention.model.point_sets import (
     SetLogits,
     chosen_points,
@@ -68,6 +70,7 @@ from grpo_pipeline.tasks.attention.model.point_sets import (
     score_sets,
     set_entropy,
 )
+from grpo_pipeline.tasks.attention.model.proposals import proposal_logits
 from grpo_pipeline.tasks.attention.model.sam import cell_centres
 from grpo_pipeline.tasks.attention.params import (
     ModelParams,

@@ -9,7 +9,7 @@ from tiny_attention import make_data, make_task
 from grpo_pipeline.tasks.attention.batch import outlined_share
 from grpo_pipeline.tasks.attention.evaluation.evaluate import evaluate
 from grpo_pipeline.tasks.attention.evaluation.summary import outline_sentences
-from grpo_pipeline.tasks.attention.model.segmentation import highest_cells, pointing_hit
+from grpo_pipeline.tasks.attention.model.heatmap_pointing import highest_cells, pointing_hit
 
 
 def test_highest_cells_and_pointing_game_against_a_loop() -> None:

@@ -16,7 +16,8 @@ from grpo_pipeline.tasks.attention.evaluation import point_rules
 from grpo_pipeline.tasks.attention.evaluation.frames import turn_about
 from grpo_pipeline.tasks.attention.evaluation.metrics import METRICS
 from grpo_pipeline.tasks.attention.evaluation.point_rules import as_rollouts, points_of_others
-from grpo_pipeline.tasks.attention.model.baselines import RULES, lesion_distances, mean_distance
+from grpo_pipeline.tasks.attention.model.baselines import RULES
+from grpo_pipeline.tasks.attention.model.lesion_distances import lesion_distances, mean_distance
 from grpo_pipeline.tasks.attention.model.model import AttentionModel
 from grpo_pipeline.tasks.attention.task import AttentionTask
 

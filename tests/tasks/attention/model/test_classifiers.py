@@ -14,17 +14,10 @@ from grpo_pipeline.pipelines.params import EvaluationParams
 from grpo_pipeline.tasks.attention.batch import AttentionData, learned_outlines
 from grpo_pipeline.tasks.attention.data.examples import Examples
 from grpo_pipeline.tasks.attention.evaluation.metrics import REQUIRED
-from grpo_pipeline.tasks.attention.model import classifiers
-from grpo_pipeline.tasks.attention.model.classifiers import (
-    NAMES,
-    OutlineNetwork,
-    apply_network,
-    describe_picture,
-    draw_outlines,
-    fit_baselines,
-    train_network,
-    train_outlines,
-)
+from grpo_pipeline.tasks.attention.model import classifiers, outline_network
+from grpo_pipeline.tasks.attention.model.classifiers import NAMES, describe_picture, fit_baselines
+from grpo_pipeline.tasks.attention.model.outline_network import OutlineNetwork, draw_outlines, train_outlines
+from grpo_pipeline.tasks.attention.model.whole_image_network import apply_network, train_network
 
 SIDE, N = 64, 96
 
@@ -186,8 +179,8 @@ def test_the_weights_of_the_epoch_that_draws_validation_lesions_best_are_kept(mo
         seen.append({name: value.clone() for name, value in net.state_dict().items()})
         return np.zeros(2), torch.zeros(2, SIDE, SIDE)
 
-    monkeypatch.setattr(classifiers, "draw_outlines", drawn)
-    monkeypatch.setattr(classifiers, "overlap", lambda mask, outline: (torch.full((2, 1), next(told)), None))
+    monkeypatch.setattr(outline_network, "draw_outlines", drawn)
+    monkeypatch.setattr(outline_network, "overlap", lambda mask, outline: (torch.full((2, 1), next(told)), None))
     net = train_outlines(examples, rows[:4], np.ones(4, bool), seed=0, epochs=3)
     assert all(torch.equal(value, seen[1][name]) for name, value in net.state_dict().items())
     assert not torch.equal(seen[1]["drawn.weight"], seen[2]["drawn.weight"])
@@ -205,9 +198,9 @@ def test_outlines_are_mirrored_with_their_images(monkeypatch: pytest.MonkeyPatch
     """Lesions are dark: inside its mask every image that the network reads is darker than outside."""
     examples, read, drawn = made("square"), [], []
     rows = np.flatnonzero(examples.lesion.any((1, 2)))[:16]
-    forward, loss = OutlineNetwork.forward, classifiers.outline_loss
+    forward, loss = OutlineNetwork.forward, outline_network.outline_loss
     monkeypatch.setattr(OutlineNetwork, "forward", lambda net, images: read.append(images) or forward(net, images))
-    monkeypatch.setattr(classifiers, "outline_loss", lambda pixels, masks: drawn.append(masks) or loss(pixels, masks))
+    monkeypatch.setattr(outline_network, "outline_loss", lambda pixels, masks: drawn.append(masks) or loss(pixels, masks))
     train_outlines(examples, rows, np.ones(16, bool), seed=0, epochs=2)
     images, masks = torch.cat(read)[:, 0], torch.cat(drawn).bool()
     assert len(images) == len(masks) == 32

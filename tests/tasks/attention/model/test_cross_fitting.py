@@ -27,8 +27,8 @@ from grpo_pipeline.tasks.attention.model.field_statistics import (
     describe_region,
     width,
 )
+from grpo_pipeline.tasks.attention.model.mask_reading import describe_shape, mask_parts, read_at_points, seeded_masks
 from grpo_pipeline.tasks.attention.model.sam import cell_centres
-from grpo_pipeline.tasks.attention.model.segmentation import describe_shape, mask_parts, read_at_points, seeded_masks
 
 WIDTH = width()
 FOLDED = {"class_decoder": "statistics", "reads_region": True, "decoder_folds": 3, "glimpse_pool": "mean"}

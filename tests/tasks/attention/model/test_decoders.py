@@ -7,7 +7,8 @@ from tiny_attention import model_params
 from torch import Tensor
 from torch.nn import functional as F
 
-from grpo_pipeline.tasks.attention.model.decoders import FilterBank, GlimpseDecoder, GlobalDecoder, crop_patches, pool_evidence
+from grpo_pipeline.tasks.attention.model.decoders import GlimpseDecoder, GlobalDecoder, crop_patches, pool_evidence
+from grpo_pipeline.tasks.attention.model.filter_bank import FilterBank
 
 SIDE = 24
 

@@ -24,7 +24,8 @@ from transformers.models.sam.modeling_sam import SamVisionLayer
 from grpo_pipeline.core.params import TrainingParams
 from grpo_pipeline.tasks.attention import build
 from grpo_pipeline.tasks.attention.batch import Outcomes
-from grpo_pipeline.tasks.attention.model.model import AttentionModel, checkpoint_layers
+from grpo_pipeline.tasks.attention.model.encoder_execution import checkpoint_layers
+from grpo_pipeline.tasks.attention.model.model import AttentionModel
 from grpo_pipeline.tasks.attention.params import RewardParams, SupervisedParams
 from grpo_pipeline.tasks.attention.task import AttentionTask
 

@@ -6,7 +6,9 @@ from torch import Tensor
 
 from grpo_pipeline.core.sampling.plackett_luce import log_policy
 from grpo_pipeline.pipelines.training.loop import StepRunner
-from grpo_pipeline.tasks.attention.model.policy_head import PolicyNetwork, StopHead, pool_cells
+from grpo_pipeline.tasks.attention.model.cell_pooling import pool_cells
+from grpo_pipeline.tasks.attention.model.policy_head import PolicyNetwork
+from grpo_pipeline.tasks.attention.model.stop_head import StopHead
 
 
 def inputs() -> tuple[Tensor, Tensor]:

@@ -34,20 +34,16 @@ from grpo_pipeline.tasks.attention.batch import outlined_share, shown_outlines
 from grpo_pipeline.tasks.attention.data.examples import Examples
 from grpo_pipeline.tasks.attention.evaluation import evaluate
 from grpo_pipeline.tasks.attention.evaluation.point_rules import as_rollouts
-from grpo_pipeline.tasks.attention.model.segmentation import (
+from grpo_pipeline.tasks.attention.model.mask_agreement import clicks_to, hausdorff95, overlap, resize_masks
+from grpo_pipeline.tasks.attention.model.mask_reading import (
     MASK_PARTS,
     SHAPE,
-    PixelFeatures,
-    clicks_to,
     describe_shape,
-    hausdorff95,
     mask_parts,
-    nearness,
-    overlap,
     read_at_points,
-    resize_masks,
     seeded_masks,
 )
+from grpo_pipeline.tasks.attention.model.segmentation import PixelFeatures, nearness
 from grpo_pipeline.tasks.attention.task import AttentionTask
 
 ROWS = np.arange(N_TRAIN)

@@ -29,12 +29,8 @@ from grpo_pipeline.tasks.attention.evaluation.point_rules import (
     knows_lesions,
 )
 from grpo_pipeline.tasks.attention.losses import has_bag
-from grpo_pipeline.tasks.attention.model.baselines import (
-    ORACLE,
-    lesion_distances,
-    lesion_share,
-    mean_distance,
-)
+from grpo_pipeline.tasks.attention.model.baselines import ORACLE, lesion_share
+from grpo_pipeline.tasks.attention.model.lesion_distances import lesion_distances, mean_distance
 from grpo_pipeline.tasks.attention.model.model import AttentionModel
 from grpo_pipeline.tasks.attention.params import RewardParams
 from grpo_pipeline.tasks.audit_plan import AuditPlan, Role

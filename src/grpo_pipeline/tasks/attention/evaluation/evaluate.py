@@ -36,7 +36,7 @@ from grpo_pipeline.tasks.attention.evaluation.point_rules import (
     lesion_frequency,
     points_of_others,
 )
-from grpo_pipeline.tasks.attention.model import segmentation
+from grpo_pipeline.tasks.attention.model import heatmap_pointing, mask_agreement
 from grpo_pipeline.tasks.attention.model.baselines import (
     CONSTANT,
     HEATMAP,
@@ -46,12 +46,11 @@ from grpo_pipeline.tasks.attention.model.baselines import (
     blob_map,
     highest_points,
     lesion_coverage,
-    lesion_distances,
     lesion_share,
-    mean_distance,
     points_used,
 )
 from grpo_pipeline.tasks.attention.model.class_scores import class_probs
+from grpo_pipeline.tasks.attention.model.lesion_distances import lesion_distances, mean_distance
 from grpo_pipeline.tasks.attention.model.model import AttentionModel
 
 logger = logging.getLogger(__name__)
@@ -184,12 +183,12 @@ def validate(
             if proposal == "policy":
                 probs.append(outcomes.class_logits.sigmoid().mean(1).double().cpu().numpy())  # [P]
             if proposal == "policy" and outcomes.segmentation_logits is not None:
-                masks = segmentation.resize_masks(
+                masks = mask_agreement.resize_masks(
                     outcomes.segmentation_logits, data.examples.image_size
                 )
                 outlines = data.examples.lesion[batch.rows.cpu().numpy()]
                 outline = torch.as_tensor(np.ascontiguousarray(outlines), device=masks.device)
-                dice, _ = segmentation.overlap(masks, outline)
+                dice, _ = mask_agreement.overlap(masks, outline)
                 totals["dice"].append(dice.mean(1).cpu().numpy())
             if proposal == "policy" and task.model.stop is not None:
                 totals["points_used"].append(points_used(rollouts.actions, lesion.shape[1]))
@@ -235,8 +234,8 @@ def _rows(
         rule=rule,
         prob=probs[:, read].mean(1).cpu().numpy(),
         heatmap_prob=outcomes.bag_probs[:, 0].cpu().numpy(),
-        heatmap_top=segmentation.highest_cells(heatmap, context.cells).cpu().numpy(),
-        pointing_hit=segmentation.pointing_hit(heatmap, context.cells, lesion),
+        heatmap_top=heatmap_pointing.highest_cells(heatmap, context.cells).cpu().numpy(),
+        pointing_hit=heatmap_pointing.pointing_hit(heatmap, context.cells, lesion),
         prob_std=probs.std(1, correction=0).cpu().numpy(),
         reward=_weigh(parts, weights).mean(1).cpu().numpy(),
         reward_class=parts["class"].mean(1).cpu().numpy(),
@@ -271,17 +270,17 @@ def _masks(
     def drawn(cells: Tensor) -> Tensor:
         logits = task.decode(policy, context, as_rollouts(cells), batch).segmentation_logits
         assert logits is not None  # the task segments
-        return segmentation.resize_masks(logits, examples.image_size)  # bool [P, E, S, S]
+        return mask_agreement.resize_masks(logits, examples.image_size)  # bool [P, E, S, S]
 
     masks = drawn(actions)
-    dice, union = segmentation.overlap(masks, outline)
+    dice, union = mask_agreement.overlap(masks, outline)
     first, units = masks[:, 0].cpu().numpy(), np.full((len(rows), 2), np.nan)
     if set(MODEL_SPACING_COLUMNS) <= set(examples.table.columns):
         units = examples.table[list(MODEL_SPACING_COLUMNS)].to_numpy(np.float64)[rows]
     pairs = [(mask, truth) for mask, truth in zip(first, outlines, strict=True)]
-    pixels = [segmentation.hausdorff95(*pair) for pair in pairs]
+    pixels = [mask_agreement.hausdorff95(*pair) for pair in pairs]
     millimetres = [
-        segmentation.hausdorff95(*pair, (unit[0], unit[1])) if np.isfinite(unit).all() else np.nan
+        mask_agreement.hausdorff95(*pair, (unit[0], unit[1])) if np.isfinite(unit).all() else np.nan
         for pair, unit in zip(pairs, units, strict=True)
     ]
     found = {
@@ -291,12 +290,14 @@ def _masks(
         "hausdorff95_mm": np.array(millimetres),
     }
     k = actions.shape[2]
-    one_by_one = [segmentation.overlap(drawn(actions[:, :1, :n]), outline)[0] for n in range(1, k)]
+    one_by_one = [
+        mask_agreement.overlap(drawn(actions[:, :1, :n]), outline)[0] for n in range(1, k)
+    ]
     if k:
         in_order = torch.cat([*one_by_one, dice[:, :1]], dim=1)  # [P, k], after 1 .. k points
     for quality in QUALITIES:
         name = f"clicks_to_{round(100 * quality)}"
-        clicks = segmentation.clicks_to(in_order, quality).cpu().numpy() if k else np.nan
+        clicks = mask_agreement.clicks_to(in_order, quality).cpu().numpy() if k else np.nan
         found[name] = np.broadcast_to(clicks, len(rows))
     return found
 

@@ -2,17 +2,13 @@
 
 import copy
 from collections.abc import Callable, Mapping
-from functools import partial
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint
 from transformers import SamModel
-from transformers.modeling_layers import GradientCheckpointingLayer
 
-from grpo_pipeline.core.params import ExecutionParams
 from grpo_pipeline.core.training.precision import at_least_float32, exact_region
 from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionContext
 from grpo_pipeline.tasks.attention.clinical import (
@@ -22,38 +18,42 @@ from grpo_pipeline.tasks.attention.clinical import (
     check_clinical,
 )
 from grpo_pipeline.tasks.attention.data.params import Classes
-from grpo_pipeline.tasks.attention.model.baselines import oracle_logits
 from grpo_pipeline.tasks.attention.model.class_scores import n_outputs
 from grpo_pipeline.tasks.attention.model.decoders import (
-    FilterBank,
     GlimpseDecoder,
     GlobalDecoder,
     PointDecoder,
     StatisticsDecoder,
 )
+from grpo_pipeline.tasks.attention.model.encoder.encoder_input import encoder_input
 from grpo_pipeline.tasks.attention.model.encoder.encoder_tuning import tune_encoder
-from grpo_pipeline.tasks.attention.model.encoder.pretrained import (
-    build_net,
-    encoder_input,
-    load_net,
-)
+from grpo_pipeline.tasks.attention.model.encoder.pretrained import build_net, load_net
 from grpo_pipeline.tasks.attention.model.field_statistics import (
     describe_fields,
     describe_region,
     field_radii,
     width,
 )
+from grpo_pipeline.tasks.attention.model.filter_bank import FilterBank
 from grpo_pipeline.tasks.attention.model.point_sets import SetLogits
-from grpo_pipeline.tasks.attention.model.policy_head import PolicyNetwork, StopHead
+from grpo_pipeline.tasks.attention.model.policy_head import PolicyNetwork
 from grpo_pipeline.tasks.attention.model.sam import Decoded, Sam, cell_centres
 from grpo_pipeline.tasks.attention.model.segmentation import PixelFeatures
 from grpo_pipeline.tasks.attention.model.set_decoder import SetDecoder
+from grpo_pipeline.tasks.attention.model.stop_head import StopHead
 from grpo_pipeline.tasks.attention.params import CheckpointParams, ModelParams
 
 # Of a cell of the heatmap: what a policy all but rules out is not infinitely far from what it considers.
 LEAST_LOG_CHANCE = -30.0
+
 # A real encoder compares every cell with every other: 4 images of 64 x 64 cells at once, where no graph is kept.
 CELLS_AT_ONCE = 4 * 64 * 64
+
+DECODERS: dict[str, type[PointDecoder | GlobalDecoder]] = {
+    "glimpse": GlimpseDecoder,
+    "statistics": StatisticsDecoder,
+    "global": GlobalDecoder,
+}
 
 
 class AttentionModel(SetDecoder):
@@ -319,82 +319,3 @@ class AttentionModel(SetDecoder):
         return field_radii(
             self.field_mm, batch.spacing, size=size, grid=self.sam.grid, fields=self.field_cells
         )
-
-
-DECODERS: dict[str, type[PointDecoder | GlobalDecoder]] = {
-    "glimpse": GlimpseDecoder,
-    "statistics": StatisticsDecoder,
-    "global": GlobalDecoder,
-}
-
-
-# How the image encoder is executed: memory format, activation checkpointing, compilation; no weight is added or renamed.
-
-
-def prepare_model(model: AttentionModel, execution: ExecutionParams) -> AttentionModel:
-    """Set up a model, already on its device, as the parameters say; returns the same model.
-
-    Args:
-        model: changed in place.
-        execution: ``memory_format``, ``activation_checkpointing`` and ``compile``.
-    """
-    if execution.memory_format == "channels_last":
-        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    for encoder in encoders_of(model):
-        if execution.activation_checkpointing == "encoder":
-            checkpoint_layers(encoder)
-        if execution.compile == "encoder":
-            encoder.compile()
-    return model
-
-
-def encoders_of(model: AttentionModel) -> list[nn.Module]:
-    """Return the image encoder, and the policy's own where it has one."""
-    own = [] if model.policy_encoder is None else [model.policy_encoder]
-    return [model.sam.net.vision_encoder, *own]
-
-
-def checkpoint_layers(encoder: nn.Module) -> int:
-    """Make every layer of the encoder keep its input alone, and compute itself again in the backward pass; returns their number.
-
-    The second computation enters the same precision and random state as the first (``torch.utils.checkpoint``, not reentrant),
-    so that gradients are those without it.
-    """
-    layers: list[Any] = [
-        layer for layer in encoder.modules() if isinstance(layer, GradientCheckpointingLayer)
-    ]
-    for layer in layers:
-        layer.gradient_checkpointing = True
-        layer._gradient_checkpointing_func = partial(checkpoint, use_reentrant=False)
-    return len(layers)
-
-
-# Where the point sets of a training arm come from: the policy's map, or a fixed proposal that the policy is held against.
-
-
-def proposal_logits(
-    policy: AttentionModel,
-    context: AttentionContext,
-    proposal: Literal["policy", "uniform", "oracle"],
-) -> SetLogits:
-    """Return the logits that points are drawn from.
-
-    ``policy``: the policy's attention map, and its stop head where it has one; the others always draw k points. ``uniform``:
-    0 everywhere; ``oracle``: 50 nats more inside the lesion, so that the points lie there while it has cells left, and
-    uniform in the region where a core has no known lesion.
-
-    Raises:
-        ValueError: for ``oracle`` on a batch that does not hold the lesion.
-    """
-    if proposal == "policy":
-        return policy.propose(context)[0]
-    if proposal == "uniform":
-        zeros = torch.zeros(
-            context.cells.shape, dtype=context.features.dtype, device=context.cells.device
-        )
-        return SetLogits(at_least_float32(zeros))
-    if context.lesion_cells is None:
-        raise ValueError(
-            "the batch must hold the lesion for proposal: oracle, got one without; make it from task.with_oracle(data)"
-        )
-    return SetLogits(oracle_logits(context.lesion_cells, context.cells))

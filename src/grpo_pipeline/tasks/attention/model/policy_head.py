@@ -8,84 +8,9 @@ them, the texture of each cell.
 import torch
 from torch import Tensor, nn
 
-from grpo_pipeline.core.sampling.plackett_luce import log_policy
 from grpo_pipeline.core.training.precision import at_least_float32, exact_region
+from grpo_pipeline.tasks.attention.model.cell_pooling import pool_cells
 from grpo_pipeline.tasks.attention.params import PolicyReads, ValuePool
-
-# When to stop placing points: one number per image and number of points so far.
-
-# Log odds of a stop before training: P(stop) = 0.12, so that an untrained policy keeps nearly all points and still tries.
-INITIAL_LOG_ODDS = -2.0
-
-
-class StopHead(nn.Module):
-    """Map features [P, C, h, w] and texture [P, T, h, w] to log odds of stopping [P, S], one for each decision that may stop.
-
-    Reads mean and maximum of every channel over the cells of the region. The last layer starts at zero weights: an untrained
-    policy stops everywhere with the same probability.
-    """
-
-    def __init__(self, channels: int, hidden_channels: int, decisions: int) -> None:
-        super().__init__()
-        self.trunk = nn.Sequential(
-            nn.LayerNorm(2 * channels), nn.Linear(2 * channels, hidden_channels), nn.ReLU()
-        )
-        self.log_odds = nn.Linear(hidden_channels, decisions)
-        nn.init.zeros_(self.log_odds.weight)
-        nn.init.constant_(self.log_odds.bias, INITIAL_LOG_ODDS)
-
-    def forward(self, features: Tensor, texture: Tensor, cells: Tensor) -> Tensor:
-        """Return the log odds [P, S].
-
-        Args:
-            features: [P, C, h, w].
-            texture: [P, T, h, w].
-            cells: bool [P, V], True inside the region; at least one per row.
-        """
-        values = torch.cat([features, texture], dim=1).flatten(2)
-        is_inside = cells.unsqueeze(1)
-        mean = (values * is_inside).sum(dim=-1) / is_inside.sum(dim=-1)
-        highest = values.masked_fill(~is_inside, -torch.inf).amax(dim=-1)
-        return at_least_float32(self.log_odds(self.trunk(torch.cat([mean, highest], dim=1))))
-
-
-# How a map over cells becomes one vector per image, for the value head.
-#
-# The value is the expected reward of an image. The reward depends on points inside the region alone, while the mean over all
-# cells also averages what lies outside of it.
-
-
-def pool_cells(features: Tensor, logits: Tensor, cells: Tensor | None, pool: ValuePool) -> Tensor:
-    """Pool a map over its cells.
-
-    ``image``: mean over all cells. ``region``: mean and maximum over the cells of the region. ``attention``: mean over the
-    cells of the region, weighted by the policy's map, through which no gradient flows.
-
-    Args:
-        features: [P, C, h, w].
-        logits: attention logits [P, h*w].
-        cells: bool [P, h*w], True inside the region, somewhere in every row; None will do for ``image``.
-        pool: which of them.
-
-    Returns:
-        [P, C], or [P, 2C] with ``region``: the means, then the maxima.
-
-    Raises:
-        ValueError: if the cells are needed and None.
-    """
-    if pool == "image":
-        return features.mean(dim=(2, 3))
-    if cells is None:
-        raise ValueError(
-            f"the cells of the region must be given for value_pool '{pool}', got None; pass the context's cells"
-        )
-    flat = features.flatten(2)  # [P, C, V]
-    if pool == "attention":
-        weights = log_policy(logits.detach(), cells).exp()
-        return torch.einsum("pcv,pv->pc", flat, weights)
-    is_inside = cells.unsqueeze(1)
-    mean = flat.masked_fill(~is_inside, 0.0).sum(2) / is_inside.sum(2)
-    return torch.cat([mean, flat.masked_fill(~is_inside, -torch.inf).amax(2)], dim=1)
 
 
 class PolicyNetwork(nn.Module):

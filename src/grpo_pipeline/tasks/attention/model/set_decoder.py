@@ -16,13 +16,11 @@ from grpo_pipeline.tasks.attention.model.decoders import (
     judging_heads,
     learning_heads,
 )
-from grpo_pipeline.tasks.attention.model.policy_head import PolicyNetwork, StopHead
+from grpo_pipeline.tasks.attention.model.mask_reading import read_at_points, seeded_masks
+from grpo_pipeline.tasks.attention.model.policy_head import PolicyNetwork
 from grpo_pipeline.tasks.attention.model.sam import Boxes, Decoded, Sam
-from grpo_pipeline.tasks.attention.model.segmentation import (
-    PixelFeatures,
-    read_at_points,
-    seeded_masks,
-)
+from grpo_pipeline.tasks.attention.model.segmentation import PixelFeatures
+from grpo_pipeline.tasks.attention.model.stop_head import StopHead
 
 
 @dataclass(frozen=True)

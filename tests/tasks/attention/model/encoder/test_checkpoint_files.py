@@ -9,17 +9,9 @@ from safetensors.torch import load_file, save_file
 from sam_oracle import fixture, tiny_weights, write_tiny  # the original's weights, and a file of them
 from transformers import SamConfig, SamModel
 
-from grpo_pipeline.tasks.attention.model.encoder.checkpoint_files import (
-    BASIS,
-    TIED_BASIS,
-    Shapes,
-    digest_of,
-    infer_config,
-    listed,
-    read_config,
-    read_weights,
-    rename_original,
-)
+from grpo_pipeline.tasks.attention.model.encoder.checkpoint_files import digest_of, read_config, read_weights
+from grpo_pipeline.tasks.attention.model.encoder.inferred_config import Shapes, infer_config
+from grpo_pipeline.tasks.attention.model.encoder.weight_names import BASIS, TIED_BASIS, listed, rename_original
 from grpo_pipeline.tasks.attention.params import CheckpointParams
 
 

@@ -2,7 +2,7 @@ import pytest
 import torch
 from tiny_attention import make_batch, make_task
 
-from grpo_pipeline.tasks.attention.model.encoder.pretrained import GreyBatch, check_channels, encoder_input
+from grpo_pipeline.tasks.attention.model.encoder.encoder_input import GreyBatch, check_channels, encoder_input
 from grpo_pipeline.tasks.attention.params import CheckpointParams
 
 

@@ -28,7 +28,8 @@ from transformers import SamModel
 from grpo_pipeline.core.storage.weights import weights_of
 from grpo_pipeline.datasets.checkpoint import ModelDataset
 from grpo_pipeline.pipelines.training.loop import StepRunner
-from grpo_pipeline.tasks.attention.model.encoder.encoder_tuning import add_lora, merge_lora, tune_encoder
+from grpo_pipeline.tasks.attention.model.encoder.encoder_tuning import tune_encoder
+from grpo_pipeline.tasks.attention.model.encoder.low_rank_updates import add_lora, merge_lora
 from grpo_pipeline.tasks.attention.model.model import AttentionModel
 from grpo_pipeline.tasks.attention.model.sam import Sam
 

@@ -28,7 +28,9 @@ from grpo_pipeline.tasks.attention.build import FeatureSet, encode_examples
 from grpo_pipeline.tasks.attention.data.params import AugmentationParams
 from grpo_pipeline.tasks.attention.model import model as model_module
 from grpo_pipeline.tasks.attention.model.encoder.checkpoint_files import read_weights
-from grpo_pipeline.tasks.attention.model.encoder.pretrained import adopt_checkpoint, encoder_input, fit_positions, load_net
+from grpo_pipeline.tasks.attention.model.encoder.encoder_input import encoder_input
+from grpo_pipeline.tasks.attention.model.encoder.position_embeddings import fit_positions
+from grpo_pipeline.tasks.attention.model.encoder.pretrained import adopt_checkpoint, load_net
 from grpo_pipeline.tasks.attention.model.model import AttentionModel
 from grpo_pipeline.tasks.attention.model.sam import Sam
 from grpo_pipeline.tasks.attention.params import ModelParams

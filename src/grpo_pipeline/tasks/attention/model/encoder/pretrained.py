@@ -5,91 +5,21 @@ sizes into the parameters before anything is built, so that grid, policy and dec
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 from transformers import SamConfig, SamModel
 
-from grpo_pipeline.tasks.attention.batch import AttentionBatch
 from grpo_pipeline.tasks.attention.model.encoder.checkpoint_files import (
     digest_of,
-    listed,
     read_config,
     read_weights,
 )
+from grpo_pipeline.tasks.attention.model.encoder.encoder_input import check_channels
+from grpo_pipeline.tasks.attention.model.encoder.position_embeddings import fit_positions
+from grpo_pipeline.tasks.attention.model.encoder.weight_names import listed
 from grpo_pipeline.tasks.attention.params import CheckpointParams, ModelParams
-
-# Position embeddings of SAM's image encoder, moved to another grid.
-#
-# Two kinds, both learned at one grid (64 x 64 cells for 1024 pixels): an absolute one per cell, and, in every attention layer,
-# one per signed distance between two rows and two columns. Window layers look no further than their window, whatever the size
-# of the image: theirs stay.
-
-
-def resize_absolute(embedding: Tensor, grid: int) -> Tensor:
-    """Interpolate one vector per cell, bicubic over cell centres.
-
-    Source: Dosovitskiy et al. 2021, arXiv 2010.11929, section 3.2; bicubic as in public vision transformers.
-
-    Args:
-        embedding: [1, h, w, C].
-        grid: side of the new grid, in cells.
-
-    Returns:
-        [1, grid, grid, C]; the same tensor where the grid is the same.
-    """
-    if embedding.shape[1:3] == (grid, grid):
-        return embedding
-    planes = F.interpolate(
-        embedding.permute(0, 3, 1, 2), size=(grid, grid), mode="bicubic", align_corners=False
-    )
-    return planes.permute(0, 2, 3, 1).contiguous()
-
-
-def resize_relative(embedding: Tensor, grid: int) -> Tensor:
-    """Interpolate one vector per signed distance, linearly, as segment-anything does each time it runs.
-
-    Source: Li et al. 2022, "Exploring plain vision transformer backbones for object detection", arXiv 2203.16527; the
-    interpolation is that of ``segment_anything``'s ``get_rel_pos``.
-
-    Args:
-        embedding: [2 * side - 1, C], distances from -(side - 1) to side - 1.
-        grid: side of the new grid, in cells.
-
-    Returns:
-        [2 * grid - 1, C]; the same tensor where the length is the same.
-    """
-    length = 2 * grid - 1
-    if len(embedding) == length:
-        return embedding
-    return F.interpolate(embedding.T[None], size=length, mode="linear", align_corners=False)[
-        0
-    ].T.contiguous()
-
-
-def fit_positions(
-    weights: dict[str, Tensor], *, grid: int, global_layers: tuple[int, ...]
-) -> dict[str, Tensor]:
-    """Return the weights with the position embeddings of a ``grid`` x ``grid`` encoder.
-
-    Args:
-        weights: by the names of ``SamModel``.
-        grid: side of the encoder's grid, in cells.
-        global_layers: numbers of the layers that attend over the whole grid.
-    """
-    fitted = dict(weights)
-    absolute = "vision_encoder.pos_embed"
-    relative = [
-        f"vision_encoder.layers.{i}.attn.rel_pos_{axis}" for i in global_layers for axis in "hw"
-    ]
-    if absolute in fitted:
-        fitted[absolute] = resize_absolute(fitted[absolute], grid)
-    for name in filter(fitted.__contains__, relative):
-        fitted[name] = resize_relative(fitted[name], grid)
-    return fitted
 
 
 def adopt_checkpoint(params: ModelParams, image_size: int) -> ModelParams:
@@ -233,68 +163,3 @@ def _sizes(config: Any) -> dict[str, int]:
         "decoder_layers": decoder.num_hidden_layers,
         "decoder_heads": decoder.num_attention_heads,
     }
-
-
-# Convert grey images to the form that the weights of a checkpoint were trained on.
-
-# Of the red, green and blue channel of the 0 to 255 images SAM was trained on (segment_anything/build_sam.py).
-SAM_MEAN = (123.675, 116.28, 103.53)
-SAM_STD = (58.395, 57.12, 57.375)
-
-
-@dataclass(frozen=True, kw_only=True)
-class GreyBatch(AttentionBatch):
-    """A batch that keeps the grey levels as stored, 0 to 255: uint8 [P, S, S]."""
-
-    grey: Tensor
-
-
-def check_channels(checkpoint: CheckpointParams, channels: int) -> None:
-    """Refuse an encoder that cannot read these images.
-
-    Raises:
-        ValueError: if the encoder reads neither one nor three channels, or its normalisation has another number.
-    """
-    if channels not in (1, 3):
-        raise ValueError(
-            f"checkpoint {checkpoint.path} must read images of 1 or 3 channels, got {channels}; "
-            "choose weights for grey or RGB images"
-        )
-    if checkpoint.normalisation == "sam" and channels != 3:
-        raise ValueError(
-            f"attention.model.checkpoint.normalisation must be 'medsam' or 'none' for {checkpoint.path}, which reads 1 channel, "
-            "got 'sam', whose statistics are those of RGB images; change it"
-        )
-
-
-def encoder_input(normalisation: str, batch: AttentionBatch, *, channels: int) -> Tensor:
-    """Return the encoder's input, [P, channels, S, S]; grey is repeated.
-
-    Args:
-        normalisation: ``sam``: (level - mean_c) / std_c of its RGB images; ``medsam``: stretched per image from 0 (its
-            darkest pixel) to 1 (its brightest), 0 where there is one level; ``none``: the standardised images, as a SAM
-            trained here sees them.
-        batch: with grey levels, unless the normalisation is ``none``.
-        channels: of the encoder.
-
-    Raises:
-        ValueError: if grey levels are needed and missing.
-    """
-    if normalisation == "none":
-        return batch.images.expand(-1, channels, -1, -1)
-    if not isinstance(batch, GreyBatch):
-        raise ValueError(
-            f"the batch must hold grey levels for the normalisation '{normalisation}', got {type(batch).__name__}; "
-            "make it with AttentionTask.make_batch"
-        )
-    levels = batch.grey.to(torch.float32)[:, None]  # [P, 1, S, S]
-    if normalisation == "sam":
-        mean, std = (
-            torch.tensor(values, device=levels.device)[:, None, None]
-            for values in (SAM_MEAN, SAM_STD)
-        )
-        values = (levels - mean) / std  # [P, 3, S, S]
-    else:
-        low, high = levels.amin((2, 3), keepdim=True), levels.amax((2, 3), keepdim=True)
-        values = (levels - low) / (high - low).clamp(min=1e-8)  # [P, 1, S, S]
-    return values.expand(-1, channels, -1, -1)
