@@ -72,10 +72,11 @@ from grpo_pipeline.pipelines.training.loop import StepRunner, merge_metrics, qui
 from grpo_pipeline.pipelines.training.nodes import build_state
 from grpo_pipeline.runs.progress import _Bar
 from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionContext, AttentionData
-from grpo_pipeline.tasks.attention.build import FeatureSet, build_task, encode_examples
+from grpo_pipeline.tasks.attention.build import build_task
 from grpo_pipeline.tasks.attention.data.examples import Examples
 from grpo_pipeline.tasks.attention.data.phantom.generate import generate_cores
-from grpo_pipeline.tasks.attention.data.phantom.patients import PhantomParams
+from grpo_pipeline.tasks.attention.data.phantom.params import PhantomParams
+from grpo_pipeline.tasks.attention.frozen_features import FeatureSet, encode_examples
 from grpo_pipeline.tasks.attention.params import ModelParams, RewardParams, SupervisedParams
 from grpo_pipeline.tasks.attention.task import AttentionTask
 from grpo_pipeline.tracking.runs import Runs

@@ -23,7 +23,7 @@ from sklearn.preprocessing import StandardScaler
 
 from grpo_pipeline.tasks.attention.data.phantom import shapes
 from grpo_pipeline.tasks.attention.data.phantom.generate import PhantomCore, generate_cores
-from grpo_pipeline.tasks.attention.data.phantom.patients import PhantomParams
+from grpo_pipeline.tasks.attention.data.phantom.params import PhantomParams
 
 LAGS = ((0, 1), (0, 2), (0, 3), (0, 4), (1, 0), (2, 0), (3, 0), (4, 0), (1, 1), (2, 2))
 

@@ -347,7 +347,7 @@ def test_the_traceback_is_there_for_the_asking_and_a_notebook_gets_the_error_its
 
 
 def test_a_library_that_the_user_must_install_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    from grpo_pipeline.tasks.attention.data.image_formats import library
+    from grpo_pipeline.tasks.attention.data.formats.volume_checks import library
 
     monkeypatch.setitem(sys.modules, "h5py", None)
     with pytest.raises(ModuleNotFoundError) as ours:

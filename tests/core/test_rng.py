@@ -86,7 +86,7 @@ BY_THEMSELVES = {
     "tasks/attention/model/encoder/outline_pretraining.py": "initial weights, as above; else always the same points",
     "tasks/attention/model/whole_image_network.py": "initial weights and dropout, torch's global stream in a fork",
     "tasks/attention/model/outline_network.py": "initial weights and dropout, as above",
-    "tasks/attention/augmentation.py": "noise on the device, its seed drawn from the batch's generator",
+    "tasks/attention/grey_changes.py": "noise on the device, its seed drawn from the batch's generator",
     "tasks/dialogue/data/generated/exchanges.py": "generated data: [seed, 3, persona, number]",
     "tasks/dialogue/data/generated/personas.py": "generated data: [seed, 0] and [seed, 1, number]",
     "tasks/dialogue/data/generated/stories.py": "generated data: [seed, 2, cell]",

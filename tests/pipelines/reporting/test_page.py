@@ -24,7 +24,7 @@ from told_answers import unmarked
 from grpo_pipeline import pipelines
 from grpo_pipeline.core.params import AlgorithmParams
 from grpo_pipeline.datasets.figure import SVG
-from grpo_pipeline.pipelines.data.attention.report import outline_sentence, plot_roc, proposal_of, render_report
+from grpo_pipeline.pipelines.data.attention.report_nodes import outline_sentence, plot_roc, proposal_of, render_report
 from grpo_pipeline.pipelines.data.dialogue.report import plot_scores_by_need, render_replies
 from grpo_pipeline.pipelines.data.molecules.report import draw_molecules, measure_window, render_molecules
 from grpo_pipeline.pipelines.evaluation.nodes import compare_arms, state_answer

@@ -12,7 +12,7 @@ from torch import Tensor
 from grpo_pipeline.core.storage.checkpoint import NoCheckpoint
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import Rollouts
-from grpo_pipeline.pipelines.data.attention.prediction import draw_overlay
+from grpo_pipeline.pipelines.data.attention.image_overlay import draw_overlay
 from grpo_pipeline.pipelines.step import policy_metrics, policy_terms, supervised_term
 from grpo_pipeline.pipelines.step.experience import Experience
 from grpo_pipeline.pipelines.training import nodes

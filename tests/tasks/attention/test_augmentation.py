@@ -22,11 +22,14 @@ from tiny_attention import (
 from torch import Generator, Tensor
 
 from grpo_pipeline.core.rng import Stream, step_generator
-from grpo_pipeline.tasks.attention.augmentation import Moves, augment, draw_moves, move, recolour
-from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionData, Pixels, read_pixels, region_cells
+from grpo_pipeline.tasks.attention.affine_moves import Moves, draw_moves, move
+from grpo_pipeline.tasks.attention.augmentation import augment
+from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionData, region_cells
 from grpo_pipeline.tasks.attention.build import build_task
 from grpo_pipeline.tasks.attention.data.params import AugmentationParams
+from grpo_pipeline.tasks.attention.grey_changes import recolour
 from grpo_pipeline.tasks.attention.params import RewardParams, SupervisedParams
+from grpo_pipeline.tasks.attention.stored_pixels import Pixels, read_pixels
 from grpo_pipeline.tasks.attention.task import AttentionTask
 
 ROWS = np.array([1, 2, 3, 5])

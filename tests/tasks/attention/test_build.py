@@ -7,8 +7,9 @@ import torch
 from tiny_attention import make_batch, make_clinical_examples, make_data, make_examples, make_task, shake
 
 from grpo_pipeline.tasks.attention.batch import AttentionData, patient_folds, shown_outlines
-from grpo_pipeline.tasks.attention.build import FeatureSet, encode_examples, join_features, stream_features
+from grpo_pipeline.tasks.attention.build import join_features
 from grpo_pipeline.tasks.attention.evaluation.point_rules import lesion_frequency
+from grpo_pipeline.tasks.attention.frozen_features import FeatureSet, encode_examples, stream_features
 from grpo_pipeline.tasks.attention.losses import proportion_bce
 from grpo_pipeline.tasks.attention.model.model import AttentionModel
 
@@ -83,7 +84,7 @@ def test_chunks_are_the_features_in_order_and_leave_gradients_on(monkeypatch):
     task, examples = make_task(encoder="frozen"), make_examples()
     policy = task.build_policy(0)
     whole = encode_examples(task, policy, examples, EMPTY)
-    monkeypatch.setattr("grpo_pipeline.tasks.attention.build.BATCH_SIZE", 4)
+    monkeypatch.setattr("grpo_pipeline.tasks.attention.frozen_features.BATCH_SIZE", 4)
     starts, parts = [], []
     for chunk in stream_features(task, policy, examples, EMPTY):
         assert torch.is_grad_enabled()

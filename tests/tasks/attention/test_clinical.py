@@ -12,14 +12,8 @@ from torch import Tensor
 from grpo_pipeline.core.storage.weights import weights_of
 from grpo_pipeline.datasets.checkpoint import ModelDataset
 from grpo_pipeline.tasks.attention.batch import AttentionBatch, Outcomes, make_batch
-from grpo_pipeline.tasks.attention.clinical import (
-    ClinicalPrompt,
-    ClinicalReadOut,
-    ClinicalStatistics,
-    describe_columns,
-    drop_values,
-    fit_statistics,
-)
+from grpo_pipeline.tasks.attention.clinical import ClinicalStatistics, describe_columns, drop_values, fit_statistics
+from grpo_pipeline.tasks.attention.clinical_prompts import ClinicalPrompt, ClinicalReadOut
 from grpo_pipeline.tasks.attention.model.model import AttentionModel
 from grpo_pipeline.tasks.attention.task import AttentionTask
 

@@ -12,31 +12,21 @@ from torch.distributions import Bernoulli
 from torch.nn import functional as F
 
 from grpo_pipeline.core.types import Rollouts
-from grpo_pipeline.tasks.attention.batch import (
-    AttentionBatch,
-    AttentionContext,
-    Outcomes,
-    best_samples,
-    last_samples,
-    take_samples,
-)
+from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionContext, Outcomes
+from grpo_pipeline.tasks.attention.label_losses import label_loss, symmetric_cross_entropy
 from grpo_pipeline.tasks.attention.losses import (
-    heatmap_entropy,
     heatmap_outline_loss,
-    label_loss,
     location_loss,
-    mean_in_bag,
-    multiple_instance_loss,
-    needle_cross_entropy,
     outline_loss,
     proportion_bce,
     supervised_counts,
     supervised_loss,
-    symmetric_cross_entropy,
 )
 from grpo_pipeline.tasks.attention.model.model import AttentionModel
+from grpo_pipeline.tasks.attention.needle_losses import heatmap_entropy, mean_in_bag, multiple_instance_loss, needle_cross_entropy
 from grpo_pipeline.tasks.attention.params import SupervisedParams, SymmetricParams
 from grpo_pipeline.tasks.attention.rewards import reward_components
+from grpo_pipeline.tasks.attention.sample_choice import best_samples, last_samples, take_samples
 from grpo_pipeline.tasks.attention.task import AttentionTask
 
 LOGIT_3 = math.log(3.0)  # p = 3/4

@@ -8,7 +8,8 @@ from tiny_attention import make_batch, make_task, shake
 from torch import Tensor
 
 from grpo_pipeline.core.types import Rollouts
-from grpo_pipeline.tasks.attention.rewards import activation, boundary, distance_to_edge, diversity, mask_dice
+from grpo_pipeline.tasks.attention.edge_distance import distance_to_edge
+from grpo_pipeline.tasks.attention.rewards import activation, boundary, diversity, mask_dice
 
 ALL = {"diversity_weight": 0.5, "activation_weight": 0.25, "boundary_weight": 2.0}
 NAMES = ("diversity", "activation", "boundary")

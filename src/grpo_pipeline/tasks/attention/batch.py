@@ -1,10 +1,9 @@
 """Data of the training loop: a batch of biopsy cores, their encoding, and the outcomes of the sampled point sets."""
 
 import math
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from hashlib import sha256
-from typing import Any
 from zlib import crc32
 
 import numpy as np
@@ -16,57 +15,7 @@ from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.tasks.attention.data.examples import Examples
 from grpo_pipeline.tasks.attention.data.params import MODEL_SPACING_COLUMNS
 from grpo_pipeline.tasks.attention.params import SupervisedParams
-
-# The arrays of a batch as they are stored, before anything is derived from them.
-
-
-@dataclass(frozen=True)
-class Pixels:
-    """Images and masks of P cores: images uint8, region, bag and lesion bool, [P, S, S] each.
-
-    ``lesion`` is None but for an arm whose points are drawn in it; ``outline`` is the same mask of the cores whose outline is
-    shown to the losses, and empty for the others; None where none is shown.
-    """
-
-    images: Tensor
-    region: Tensor
-    bag: Tensor
-    lesion: Tensor | None
-    outline: Tensor | None = None
-
-
-def read_pixels(
-    examples: Examples,
-    rows: np.ndarray,
-    *,
-    device: torch.device,
-    with_lesion: bool,
-    shown: np.ndarray | None = None,
-) -> Pixels:
-    """Read the arrays of these rows and bring them to ``device``; of the outlines those where ``shown``, bool [P]."""
-    outline = None
-    if shown is not None:  # an outline that is not shown is not even read
-        masks = np.zeros((len(rows), *examples.lesion.shape[1:]), dtype=bool)
-        masks[shown] = examples.lesion[rows[shown]]
-        outline = to_tensor(masks, np.arange(len(rows)), device)
-    return Pixels(
-        images=to_tensor(examples.images, rows, device),
-        region=to_tensor(examples.region, rows, device),
-        bag=to_tensor(examples.bag, rows, device),
-        lesion=to_tensor(examples.lesion, rows, device) if with_lesion else None,
-        outline=outline,
-    )
-
-
-def to_tensor(array: np.ndarray, rows: np.ndarray, device: torch.device) -> Tensor:
-    """Return these rows of an array on ``device``."""
-    # A map's rows are copied into memory of their own, which is writable; page-locked, it moves while the GPU computes.
-    host = torch.from_numpy(np.ascontiguousarray(array[rows]))
-    return (
-        host.pin_memory().to(device, non_blocking=True)
-        if device.type == "cuda"
-        else host.to(device)
-    )
+from grpo_pipeline.tasks.attention.stored_pixels import Pixels, read_pixels, to_tensor
 
 
 @dataclass(frozen=True)
@@ -353,47 +302,3 @@ def show_lesion(data: AttentionData) -> AttentionData:
             "outlines in attention.data.columns.lesion_mask, or use proposal: uniform"
         )
     return replace(data, shows_lesion=True)
-
-
-# Which of the G samples of a core the decoders learn from.
-#
-# The choice is an index: no gradient flows through it, and what is chosen keeps its own graph.
-
-
-def best_samples(total: Tensor) -> Tensor:
-    """Return the number of the sample with the highest reward of each group, the first of equals: [P, G] -> int64 [P].
-
-    A sample that was not scored (NaN) is never chosen where another one was.
-    """
-    return total.detach().nan_to_num(nan=-torch.inf).argmax(dim=1)
-
-
-def last_samples(label: Tensor) -> Tensor:
-    """Return the number of the last sample of each group, [P, G] -> int64 [P]."""
-    return torch.full((len(label),), label.shape[1] - 1, device=label.device)
-
-
-def take_samples(
-    batch: AttentionBatch, outcomes: Outcomes, chosen: Tensor
-) -> tuple[AttentionBatch, Outcomes]:
-    """Return targets and outcomes of one sample per core, as groups of one.
-
-    Args:
-        batch: targets replicated to [P, G].
-        outcomes: of the same samples; its rollouts are taken along.
-        chosen: int64 [P], 0 .. G-1.
-    """
-    taken = {field.name: _take(getattr(outcomes, field.name), chosen) for field in fields(outcomes)}
-    return replace(batch, label=batch.label[:, :1], involvement=batch.involvement[:, :1]), Outcomes(
-        **taken
-    )
-
-
-def _take(value: Any, chosen: Tensor) -> Any:
-    if isinstance(value, Rollouts):
-        return Rollouts(
-            *(_take(part, chosen) for part in (value.actions, value.logprobs, value.is_valid))
-        )
-    if isinstance(value, Tensor):
-        return value[torch.arange(len(chosen), device=chosen.device), chosen][:, None]
-    return value

@@ -1,8 +1,6 @@
 """Build the attention task from parameters and examples, and refuse what could not be trained."""
 
-import hashlib
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -11,7 +9,6 @@ from grpo_pipeline.core.params import ExecutionParams
 from grpo_pipeline.core.training.compilation import check_compiler
 from grpo_pipeline.core.training.device import choose_device
 from grpo_pipeline.core.training.precision import set_float32_products
-from grpo_pipeline.runs.progress import track
 from grpo_pipeline.tasks.attention.batch import (
     AttentionData,
     model_spacings,
@@ -21,10 +18,10 @@ from grpo_pipeline.tasks.attention.batch import (
 from grpo_pipeline.tasks.attention.clinical import ClinicalStatistics, fit_statistics
 from grpo_pipeline.tasks.attention.data.examples import Examples
 from grpo_pipeline.tasks.attention.data.params import AugmentationParams, DataParams
-from grpo_pipeline.tasks.attention.data.splits import SHOWN
+from grpo_pipeline.tasks.attention.data.splits_file import SHOWN
+from grpo_pipeline.tasks.attention.frozen_features import FeatureSet
 from grpo_pipeline.tasks.attention.model.class_scores import n_outputs
 from grpo_pipeline.tasks.attention.model.encoder.pretrained import adopt_checkpoint
-from grpo_pipeline.tasks.attention.model.model import AttentionModel
 from grpo_pipeline.tasks.attention.params import (
     FIELD_CELLS,
     ModelParams,
@@ -34,102 +31,8 @@ from grpo_pipeline.tasks.attention.params import (
 )
 from grpo_pipeline.tasks.attention.task import AttentionTask
 
-# Features of a frozen encoder: computed once for the whole data set, and known by what they were computed from.
-
-BATCH_SIZE = 64
-
-
-@dataclass(frozen=True)
-class FeatureSet:
-    """Features [n, C, h, w] of the examples, or None with a trainable encoder; ``key`` names weights, data and precision."""
-
-    key: str
-    values: np.ndarray | None
-
-
-@dataclass(frozen=True)
-class FeatureChunk:
-    """Features [m, C, h, w] of consecutive examples, the first being row ``start`` of ``total``."""
-
-    key: str
-    start: int
-    total: int
-    values: np.ndarray
-
-    @property
-    def is_last(self) -> bool:
-        """Whether these are the last ones."""
-        return self.start + len(self.values) == self.total
-
-
-def encode_examples(
-    task: AttentionTask, policy: AttentionModel, examples: Examples, cached: FeatureSet
-) -> FeatureSet:
-    """Return what ``stream_features`` yields, in memory."""
-    parts = list(stream_features(task, policy, examples, cached))
-    if isinstance(parts[0], FeatureSet):
-        return parts[0]
-    return FeatureSet(
-        key=parts[0].key,
-        values=np.concatenate([part.values for part in parts if part.values is not None]),
-    )
-
-
-def stream_features(
-    task: AttentionTask, policy: AttentionModel, examples: Examples, cached: FeatureSet
-) -> Iterator[FeatureSet | FeatureChunk]:
-    """Yield the cached features where weights and data are the same, else encode every example once, chunk by chunk.
-
-    Args:
-        task: the task; only with ``encoder: frozen`` is there something to keep.
-        policy: holds the frozen encoder.
-        examples: the data set.
-        cached: of an earlier run; any key.
-
-    Raises:
-        ValueError: if a feature is too large for ``attention.model.feature_dtype``.
-    """
-    if task.model.encoder != "frozen":
-        yield FeatureSet(key="", values=None)
-        return
-    key, n = _key(policy, examples, task.model.feature_dtype), len(examples.table)
-    if cached.key == key:
-        yield cached
-        return
-    data = AttentionData(examples, None)
-    for start in track(range(0, n, BATCH_SIZE), "encode images"):
-        values = _encode(task, policy, data, np.arange(start, min(start + BATCH_SIZE, n)))
-        yield FeatureChunk(key, start, n, values)
-
-
-@torch.no_grad()
-def _encode(
-    task: AttentionTask, policy: AttentionModel, data: AttentionData, rows: np.ndarray
-) -> np.ndarray:
-    exact = policy.encode(task.make_batch(data, rows)).cpu().numpy()
-    with np.errstate(over="ignore"):
-        stored = exact.astype(task.model.feature_dtype, copy=False)
-    if np.isinf(stored).any() and not np.isinf(exact).any():
-        raise ValueError(
-            f"attention.model.feature_dtype must hold every feature, got one of {np.abs(exact).max():g} for "
-            f"{task.model.feature_dtype}; use float32"
-        )
-    return np.asarray(stored)
-
-
-def _key(policy: AttentionModel, examples: Examples, dtype: str) -> str:
-    digest = hashlib.sha256(examples.digest.encode())
-    if dtype != "float32":
-        digest.update(dtype.encode())
-    if policy.checkpoint is not None:
-        digest.update(policy.checkpoint.normalisation.encode())
-    for name, tensor in sorted(policy.sam.net.vision_encoder.state_dict().items()):
-        digest.update(name.encode())
-        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
-    return digest.hexdigest()
-
-
 CHECKED_AT_ONCE = 64
+
 # Of what a heatmap's losses ask for on average: data of one class do not put its level at infinity.
 LEAST_SHARE = 0.01
 

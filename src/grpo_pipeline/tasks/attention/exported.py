@@ -25,7 +25,8 @@ from grpo_pipeline.tasks.attention.data.params import (
     SPACING_COLUMN,
     Classes,
 )
-from grpo_pipeline.tasks.attention.data.planes import Plane, UnreadableFileError, split_values
+from grpo_pipeline.tasks.attention.data.planes import Plane, split_values
+from grpo_pipeline.tasks.attention.data.unreadable_file import UnreadableFileError
 from grpo_pipeline.tasks.attention.inference.manifest import (
     PATHS,
     CoreReading,

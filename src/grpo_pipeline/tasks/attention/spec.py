@@ -1,7 +1,7 @@
 """Spec of the attention task: arms, metrics and words."""
 
 from grpo_pipeline.tasks.attention.data.params import AugmentationParams, DataParams, SplitParams
-from grpo_pipeline.tasks.attention.data.phantom.patients import PhantomParams
+from grpo_pipeline.tasks.attention.data.phantom.params import PhantomParams
 from grpo_pipeline.tasks.attention.inference.params import PredictParams
 from grpo_pipeline.tasks.attention.params import (
     ModelParams,
@@ -68,7 +68,7 @@ SPEC = TaskSpec(
             "exchanged": "The arm's own choices for another example: only what depends on the example is better than they are.",
         },
     ),
-    pictures="grpo_pipeline.pipelines.data.attention.image_sheet:draw_frames",
+    pictures="grpo_pipeline.pipelines.data.attention.training_animation:draw_frames",
     outputs={
         "heatmap": "heatmap",
         "prompted_mask": "prompted mask",

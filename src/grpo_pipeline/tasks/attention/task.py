@@ -24,13 +24,9 @@ from grpo_pipeline.tasks.attention.batch import (
     AttentionContext,
     AttentionData,
     Outcomes,
-    best_samples,
-    last_samples,
     make_batch,
-    read_pixels,
     show_lesion,
     shown_outlines,
-    take_samples,
 )
 from grpo_pipeline.tasks.attention.clinical import ClinicalStatistics, drop_values, fit_statistics
 from grpo_pipeline.tasks.attention.data.params import (
@@ -41,7 +37,7 @@ from grpo_pipeline.tasks.attention.data.params import (
 )
 from grpo_pipeline.tasks.attention.evaluation import audit, evaluate, showcase
 from grpo_pipeline.tasks.attention.inference import appearance
-from grpo_pipeline.tasks.attention.inference.calibration import calibrate
+from grpo_pipeline.tasks.attention.inference.calibration_fit import calibrate
 from grpo_pipeline.tasks.attention.losses import (
     has_bag,
     has_outline,
@@ -78,10 +74,9 @@ from grpo_pipeline.tasks.attention.params import (
     SupervisedParams,
     check_sections,
 )
-from grpo_pipeline.tasks.attention.rewards import (
-    point_reward_components,
-    reward_components,
-)
+from grpo_pipeline.tasks.attention.rewards import point_reward_components, reward_components
+from grpo_pipeline.tasks.attention.sample_choice import best_samples, last_samples, take_samples
+from grpo_pipeline.tasks.attention.stored_pixels import read_pixels
 from grpo_pipeline.tasks.audit_plan import AuditPlan
 from grpo_pipeline.tasks.base import BaseTask, Proposal
 from grpo_pipeline.tasks.familiarity import Familiarity

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from PIL import Image
 
-from grpo_pipeline.tasks.attention.data.examples import build_examples
+from grpo_pipeline.tasks.attention.data.example_building import build_examples
 from grpo_pipeline.tasks.attention.data.image_folder import ImageFolder, read_manifest
 from grpo_pipeline.tasks.attention.data.manifest import check_manifest
 from grpo_pipeline.tasks.attention.data.params import DataParams, SplitParams

@@ -11,10 +11,13 @@ from matplotlib.contour import ContourSet
 from PIL import Image
 from sklearn.metrics import roc_curve
 
+from grpo_pipeline.pipelines.data.attention.core_sheet import draw_sheet
 from grpo_pipeline.pipelines.data.attention.image_folder import HeatmapFiles, HeatmapsDataset
-from grpo_pipeline.pipelines.data.attention.image_sheet import image_sheet, still_of, times_uniform, training_animation
-from grpo_pipeline.pipelines.data.attention.prediction import draw_overlay, draw_sheet, shrink
-from grpo_pipeline.pipelines.data.attention.report import LEVELS, plot_roc
+from grpo_pipeline.pipelines.data.attention.image_overlay import draw_overlay, shrink
+from grpo_pipeline.pipelines.data.attention.image_sheet import image_sheet
+from grpo_pipeline.pipelines.data.attention.report_nodes import plot_roc
+from grpo_pipeline.pipelines.data.attention.roc_curves import LEVELS
+from grpo_pipeline.pipelines.data.attention.training_animation import still_of, times_uniform, training_animation
 
 
 def test_the_roc_curve_is_the_best_sensitivity_at_each_specificity_inside_its_band(params, arms):

@@ -12,8 +12,8 @@ from safetensors.numpy import load_file
 
 from grpo_pipeline.pipelines.data.attention.features import FeaturesDataset
 from grpo_pipeline.pipelines.data.attention.image_folder import ImageFolderDataset
-from grpo_pipeline.tasks.attention.build import FeatureChunk, FeatureSet
 from grpo_pipeline.tasks.attention.data.image_folder import ImageChunk
+from grpo_pipeline.tasks.attention.frozen_features import FeatureChunk, FeatureSet
 
 VALUES = np.arange(24, dtype=np.float32).reshape(2, 3, 2, 2)
 
@@ -59,7 +59,7 @@ def test_a_set_is_replaced_as_a_whole_and_not_written_again(tmp_path: Path, monk
     def fail(*_: object, **__: object) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr("grpo_pipeline.pipelines.data.attention.features.os.fsync", fail)
+    monkeypatch.setattr("grpo_pipeline.pipelines.data.attention.feature_file.os.fsync", fail)
     with pytest.raises(DatasetError, match="disk full"):
         dataset.save(FeatureSet("other", VALUES))
     assert dataset.load().key == "new"

@@ -17,7 +17,7 @@ from grpo_pipeline.pipelines.experiments.trials.records import CompareError, Tri
 from grpo_pipeline.pipelines.experiments.trials.setups import find_setup
 from grpo_pipeline.pipelines.step.arm_parts import Parts
 from grpo_pipeline.pipelines.training.pipeline import create_pipeline
-from grpo_pipeline.tasks.attention import build
+from grpo_pipeline.tasks.attention import frozen_features
 from grpo_pipeline.tasks.attention.model.classifiers import fit_baselines
 
 
@@ -157,8 +157,8 @@ def test_ctrl_c_and_sigterm_stop_at_once_and_all_cells_failing_is_an_error(monke
 
 
 def test_features_of_a_frozen_encoder_are_handed_on(monkeypatch):
-    encoded, encode = [], build._encode
-    monkeypatch.setattr(build, "_encode", lambda *args: encoded.append(len(args[-1])) or encode(*args))
+    encoded, encode = [], frozen_features._encode
+    monkeypatch.setattr(frozen_features, "_encode", lambda *args: encoded.append(len(args[-1])) or encode(*args))
     frozen = {"base": "grpo", "set": SHORT | {"model": {"encoder": "frozen"}}}
     store = Memory()
     run(tiny_plan(seeds=(0,), grpo=frozen, again=frozen), tiny_bench(), store)

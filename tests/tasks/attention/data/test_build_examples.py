@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from grpo_pipeline.runs.lookahead import THREAD_NAME
-from grpo_pipeline.tasks.attention.data.examples import ARRAYS, Examples, build_examples, content_digest, stream_examples
+from grpo_pipeline.tasks.attention.data.example_building import build_examples, stream_examples
+from grpo_pipeline.tasks.attention.data.examples import ARRAYS, Examples, content_digest
 from grpo_pipeline.tasks.attention.data.manifest import check_manifest
 from grpo_pipeline.tasks.attention.data.params import Classes
 
@@ -88,7 +89,7 @@ def test_every_part_but_the_order_counts_in_the_digest_which_is_that_of_all_byte
 def test_chunks_are_the_whole_in_order_and_a_file_that_changed_is_named_with_its_line(
     data_set, data_params, monkeypatch, workers
 ):
-    monkeypatch.setattr("grpo_pipeline.tasks.attention.data.examples.CHUNK_BYTES", 5 * 4 * 32 * 32)
+    monkeypatch.setattr("grpo_pipeline.tasks.attention.data.example_building.CHUNK_BYTES", 5 * 4 * 32 * 32)
     params, raw = data_params(workers=workers), data_set.open()
     whole, imputation = build(data_set, params)
     checked, _, _ = check_manifest(raw, OWN, params)

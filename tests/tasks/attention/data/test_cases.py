@@ -9,8 +9,9 @@ import pandas as pd
 import pytest
 from case_folders import FRAMES, HEIGHT, WIDTH, save, write_cases, write_info
 
-from grpo_pipeline.tasks.attention.data.cases import list_cases, picture_names
-from grpo_pipeline.tasks.attention.data.examples import build_examples, stream_examples
+from grpo_pipeline.tasks.attention.data.case_folders import list_cases
+from grpo_pipeline.tasks.attention.data.core_frames import picture_names
+from grpo_pipeline.tasks.attention.data.example_building import build_examples, stream_examples
 from grpo_pipeline.tasks.attention.data.manifest import check_manifest, parse_checked
 from grpo_pipeline.tasks.attention.data.params import SplitParams
 from grpo_pipeline.tasks.attention.data.splits import split_cores

@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_pipeline.tasks.attention.data.grey import Frame, heatmap_volume, is_nifti, resize_image
+from grpo_pipeline.tasks.attention.data.formats.nifti_heatmap import heatmap_volume, is_nifti
+from grpo_pipeline.tasks.attention.data.grey import resize_image
 from grpo_pipeline.tasks.attention.data.image_folder import ImageFolder
+from grpo_pipeline.tasks.attention.data.square_frame import Frame
 
 SIDES = st.integers(20, 400)
 

@@ -4,16 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_pipeline.tasks.attention.data.grey import (
-    fitted_size,
-    model_spacing,
-    pad_to_square,
-    resize_image,
-    resize_mask,
-    to_grey8,
-    with_model_spacing,
-)
+from grpo_pipeline.tasks.attention.data.grey import fitted_size, pad_to_square, resize_image, resize_mask, to_grey8
 from grpo_pipeline.tasks.attention.data.image_folder import UnreadableFileError
+from grpo_pipeline.tasks.attention.data.model_spacing import model_spacing, with_model_spacing
 
 
 def test_range_follows_the_type_and_minmax_stretches_each_image():

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from tiny import CONF, merge
 
-from grpo_pipeline.tasks.attention.data.examples import build_examples
+from grpo_pipeline.tasks.attention.data.example_building import build_examples
 from grpo_pipeline.tasks.attention.data.image_folder import ImageFolder, UnreadableFileError, read_manifest
 from grpo_pipeline.tasks.attention.data.manifest import check_manifest
 from grpo_pipeline.tasks.attention.data.params import DataParams, SplitParams

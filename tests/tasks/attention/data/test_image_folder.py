@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from grpo_pipeline.tasks.attention.data import image_folder
-from grpo_pipeline.tasks.attention.data.image_folder import ImageFolder, UnreadableFileError, file_names, read_manifest
+from grpo_pipeline.tasks.attention.data.file_naming import file_names
+from grpo_pipeline.tasks.attention.data.image_folder import ImageFolder, UnreadableFileError, read_manifest
 from grpo_pipeline.tasks.attention.data.planes import with_values
 from grpo_pipeline.tasks.csv_records import csv_records
 from grpo_pipeline.tasks.text_lines import TextFile

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from grpo_pipeline.tasks.attention.data.examples import build_examples
+from grpo_pipeline.tasks.attention.data.example_building import build_examples
 from grpo_pipeline.tasks.attention.data.file_checks import file_stem
 from grpo_pipeline.tasks.attention.data.image_folder import UnreadableFileError
 from grpo_pipeline.tasks.attention.data.manifest import check_manifest

@@ -9,14 +9,9 @@ from scipy.optimize import minimize
 from scipy.special import expit, logit
 from tiny_attention import make_data, make_examples, make_task
 
-from grpo_pipeline.tasks.attention.inference.calibration import (
-    POINT_SETS,
-    Calibration,
-    calibrate,
-    combine_logits,
-    fit_calibration,
-    prediction_logits,
-)
+from grpo_pipeline.tasks.attention.inference.calibration import Calibration
+from grpo_pipeline.tasks.attention.inference.calibration_fit import POINT_SETS, calibrate, fit_calibration, prediction_logits
+from grpo_pipeline.tasks.attention.inference.set_logits import combine_logits
 
 
 def draw(n: int, *, slope: float, intercept: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

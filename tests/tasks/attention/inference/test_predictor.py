@@ -14,8 +14,8 @@ from grpo_pipeline.core.groups import replicate
 from grpo_pipeline.core.storage.weights import weights_of
 from grpo_pipeline.pipelines.data.attention.prediction import spacing_notes
 from grpo_pipeline.tasks.attention.batch import AttentionData
-from grpo_pipeline.tasks.attention.data.grey import Frame
 from grpo_pipeline.tasks.attention.data.params import Classes
+from grpo_pipeline.tasks.attention.data.square_frame import Frame
 from grpo_pipeline.tasks.attention.evaluation.point_rules import as_rollouts
 from grpo_pipeline.tasks.attention.exported import answer_columns, answer_row
 from grpo_pipeline.tasks.attention.inference.appearance import FEATURES, look, pooled_features

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from grpo_pipeline.tasks.attention.batch import AttentionData
 from grpo_pipeline.tasks.attention.data.params import Classes
 from grpo_pipeline.tasks.attention.evaluation.metrics import build_suite
-from grpo_pipeline.tasks.attention.losses import label_loss, symmetric_cross_entropy
+from grpo_pipeline.tasks.attention.label_losses import label_loss, symmetric_cross_entropy
 from grpo_pipeline.tasks.attention.model.class_scores import GradeHead, class_head, class_loss, class_nll, class_probs
 from grpo_pipeline.tasks.attention.model.decoders import GlimpseDecoder, StatisticsDecoder, penalty
 from grpo_pipeline.tasks.attention.model.field_statistics import REGION_WIDTH, width

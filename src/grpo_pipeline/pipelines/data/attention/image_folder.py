@@ -16,7 +16,7 @@ from PIL import Image
 
 from grpo_pipeline.core.storage.replacement import find_complete, replacing_folder
 from grpo_pipeline.datasets.origin import where_to_get
-from grpo_pipeline.tasks.attention.data.cases import list_cases
+from grpo_pipeline.tasks.attention.data.case_folders import list_cases
 from grpo_pipeline.tasks.attention.data.image_folder import ImageChunk, ImageFolder, read_manifest
 
 

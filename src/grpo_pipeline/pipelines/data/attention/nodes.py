@@ -10,23 +10,18 @@ import pandas as pd
 
 from grpo_pipeline.core.params import TrainingParams
 from grpo_pipeline.runs.progress import track
-from grpo_pipeline.tasks.attention import build
+from grpo_pipeline.tasks.attention import build, frozen_features
 from grpo_pipeline.tasks.attention.batch import AttentionData
-from grpo_pipeline.tasks.attention.build import FeatureChunk, FeatureSet
 from grpo_pipeline.tasks.attention.clinical import Description
-from grpo_pipeline.tasks.attention.data import examples as model_input
-from grpo_pipeline.tasks.attention.data import manifest
+from grpo_pipeline.tasks.attention.data import example_building, manifest
 from grpo_pipeline.tasks.attention.data import splits as splitting
 from grpo_pipeline.tasks.attention.data.examples import ExampleChunk, Examples
 from grpo_pipeline.tasks.attention.data.image_folder import ImageChunk, ImageFolder
 from grpo_pipeline.tasks.attention.data.params import AugmentationParams, DataParams, SplitParams
-from grpo_pipeline.tasks.attention.data.phantom.generate import (
-    count_cores,
-    empty_chunk,
-    generate_cores,
-    phantom_chunks,
-)
-from grpo_pipeline.tasks.attention.data.phantom.patients import PhantomParams
+from grpo_pipeline.tasks.attention.data.phantom.chunks import empty_chunk, phantom_chunks
+from grpo_pipeline.tasks.attention.data.phantom.generate import count_cores, generate_cores
+from grpo_pipeline.tasks.attention.data.phantom.params import PhantomParams
+from grpo_pipeline.tasks.attention.frozen_features import FeatureChunk, FeatureSet
 from grpo_pipeline.tasks.attention.params import ModelParams, RewardParams, SupervisedParams
 from grpo_pipeline.tasks.attention.task import AttentionTask
 from grpo_pipeline.tasks.refusals import after_refusals
@@ -86,8 +81,8 @@ def split_cores(
 def build_examples(
     data: DataParams, raw: ImageFolder, checked: pd.DataFrame, splits: splitting.Splits
 ) -> Iterator[tuple[ExampleChunk, Description]]:
-    """Yield the model input chunk by chunk; see ``tasks.attention.data.examples.stream_examples``."""
-    yield from model_input.stream_examples(raw, checked, splits, data)
+    """Yield the model input chunk by chunk; see ``tasks.attention.data.example_building.stream_examples``."""
+    yield from example_building.stream_examples(raw, checked, splits, data)
 
 
 def build_task(
@@ -108,7 +103,7 @@ def encode_examples(
     seed: int, task: AttentionTask, examples: Examples, cached: FeatureSet
 ) -> Iterator[FeatureSet | FeatureChunk]:
     """Encode the data set once, chunk by chunk, when the encoder is frozen; found again by the key of weights and data."""
-    yield from build.stream_features(task, task.build_policy(seed), examples, cached)
+    yield from frozen_features.stream_features(task, task.build_policy(seed), examples, cached)
 
 
 def join_features(examples: Examples, encoded: FeatureSet) -> AttentionData:

@@ -17,7 +17,7 @@ from grpo_pipeline.pipelines.data.attention.nodes import (
     without_features,
 )
 from grpo_pipeline.pipelines.experiments.trials.setup import TaskSetup
-from grpo_pipeline.tasks.attention.build import FeatureSet
+from grpo_pipeline.tasks.attention.frozen_features import FeatureSet
 
 
 def create_pipeline() -> Pipeline:

@@ -1,25 +1,23 @@
 """Prediction of the attention task: a trained arm and a manifest without labels -> scores, points and heatmaps, core by core."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from kedro.pipeline import Node, Pipeline
-from matplotlib import colormaps
 from matplotlib.figure import Figure
-from PIL import Image, ImageColor, ImageDraw
 
+from grpo_pipeline.pipelines.data.attention.core_sheet import SHEET_CORES, draw_sheet
 from grpo_pipeline.pipelines.data.attention.image_folder import HeatmapFiles
-from grpo_pipeline.pipelines.data.attention.image_sheet import HEATMAP, HEATMAP_OPACITY
-from grpo_pipeline.pipelines.reporting.figures import VERMILLION
+from grpo_pipeline.pipelines.data.attention.image_overlay import draw_overlay, shrink
 from grpo_pipeline.runs.progress import track
-from grpo_pipeline.tasks.attention.data.cases import picture_names
-from grpo_pipeline.tasks.attention.data.grey import heatmap_volume, is_nifti
-from grpo_pipeline.tasks.attention.data.image_folder import ImageFolder, file_names
+from grpo_pipeline.tasks.attention.data.core_frames import picture_names
+from grpo_pipeline.tasks.attention.data.file_naming import file_names
+from grpo_pipeline.tasks.attention.data.formats.nifti_heatmap import heatmap_volume, is_nifti
+from grpo_pipeline.tasks.attention.data.image_folder import ImageFolder
 from grpo_pipeline.tasks.attention.data.params import (
-    FRAME_COLUMN,
     SPACING_COLUMN,
     DataParams,
     Preprocessing,
@@ -43,100 +41,6 @@ from grpo_pipeline.tasks.attention.inference.score_tables import (
 )
 from grpo_pipeline.tasks.familiarity import FALSE_ALARMS
 from grpo_pipeline.tasks.trained_arms import TrainedArms, version_of
-
-# Draw a heatmap and points over an image, pixel by pixel of that image.
-
-THUMBNAIL = 320
-COLOURS = np.round(255 * colormaps[HEATMAP](np.arange(256))[:, :3]).astype(np.float32)
-
-
-def draw_overlay(image: np.ndarray, heatmap: np.ndarray | None, points: np.ndarray) -> np.ndarray:
-    """Return the picture, uint8 [H, W, 3]; the opacity of the heatmap is its probability, as on the report's page.
-
-    Args:
-        image: grey levels, uint8 [H, W].
-        heatmap: probability, float [H, W]; None shows the image as it is.
-        points: (x, y) in pixels, [k, 2]; frame of ``tasks/attention/data/grey.py``. NaN is no point.
-    """
-    chance = np.zeros(image.shape) if heatmap is None else np.clip(heatmap, 0, 1)
-    opacity = (HEATMAP_OPACITY * chance)[..., None].astype(np.float32)
-    colours = COLOURS[np.round(255 * chance).astype(np.uint8)]
-    blended = (1 - opacity) * image[..., None].astype(np.float32) + opacity * colours
-    picture = Image.fromarray(np.round(blended).astype(np.uint8))
-    draw_points(picture, points[~np.isnan(points).any(axis=1)])
-    return np.asarray(picture)
-
-
-def draw_points(picture: Image.Image, points: np.ndarray) -> None:
-    """Draw points as filled circles with a white edge, as large as the picture makes readable."""
-    radius = max(2.0, min(picture.size) / 60)
-    canvas = ImageDraw.Draw(picture)
-    # Pillow's pixel (c, r) has its centre at (c, r), ours at (c + 0.5, r + 0.5).
-    for x, y in np.asarray(points, np.float64) - 0.5:
-        box = (x - radius, y - radius, x + radius, y + radius)
-        canvas.ellipse(box, fill=ImageColor.getrgb(VERMILLION), outline=(255, 255, 255))
-
-
-def shrink(picture: np.ndarray) -> np.ndarray:
-    """Return a picture whose longer side has at most 320 pixels."""
-    small = Image.fromarray(picture)
-    small.thumbnail((THUMBNAIL, THUMBNAIL))
-    return np.asarray(small)
-
-
-# The first cores on one page.
-
-COLUMNS, NAME_LENGTH = 4, 28
-
-
-def draw_sheet(rows: Sequence[dict[str, Any]], pictures: Sequence[np.ndarray]) -> Figure:
-    """Draw one panel per picture with the name and the score of its core.
-
-    Args:
-        rows: of the scores, in the order of the pictures; there may be more of them.
-        pictures: uint8 [h, w, 3], at least one.
-    """
-    columns = min(COLUMNS, len(pictures))
-    lines = -(-len(pictures) // columns)
-    figure = Figure(figsize=(3.0 * columns, 3.3 * lines + 0.6), layout="constrained")
-    grid = figure.subplots(lines, columns, squeeze=False).ravel()
-    for axes in grid:
-        axes.set_axis_off()
-    for axes, row, picture in zip(grid, rows, pictures, strict=False):
-        axes.imshow(picture, interpolation="nearest")
-        axes.set_title(
-            f"{short(picture_name(row))}\n{score_text(row)}",
-            fontsize=9,
-            color=VERMILLION if row["outside"] else "black",
-        )
-    figure.suptitle(
-        f"The first {len(pictures)} of {len(rows)} cores: heatmap and points", fontsize=12
-    )
-    return figure
-
-
-def picture_name(row: dict[str, Any]) -> str:
-    """Return the core's name, with that of the frame where it has several."""
-    return f"{row['core_id']} / {row[FRAME_COLUMN]}" if FRAME_COLUMN in row else str(row["core_id"])
-
-
-def score_text(row: dict[str, Any]) -> str:
-    """Return the score of a core, the calibrated one beside it where there is one, and whether the image is outside."""
-    if np.isnan(row["prob"]):
-        return "no score: outside the training images"
-    text = f"P(cancer) = {row['prob']:.2f}"
-    if not np.isnan(row["prob_calibrated"]):
-        text += f", calibrated {row['prob_calibrated']:.2f}"
-    return f"{text}\noutside the training images" if row["outside"] else text
-
-
-def short(name: str) -> str:
-    """Return a name that fits above a panel, with no character that the text layout reads as a formula."""
-    cut = name if len(name) <= NAME_LENGTH else f"{name[: NAME_LENGTH - 1]}…"
-    return cut.replace("$", r"\$")
-
-
-SHEET_CORES = 12
 
 
 @dataclass

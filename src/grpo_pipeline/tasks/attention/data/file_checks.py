@@ -23,13 +23,13 @@ from grpo_pipeline.tasks.attention.data.planes import (
     FEW_VALUES,
     SEVERAL_FILES,
     Plane,
-    UnreadableFileError,
     split_address,
     split_key,
     with_address,
     with_values,
 )
 from grpo_pipeline.tasks.attention.data.statements import WARNINGS
+from grpo_pipeline.tasks.attention.data.unreadable_file import UnreadableFileError
 from grpo_pipeline.tasks.text_lines import composed
 
 logger = logging.getLogger(__name__)

@@ -1,15 +1,13 @@
 """A data set on disk: a manifest CSV and the image files that it names, read one at a time."""
 
 import csv
-import hashlib
 import io
 import os
-import re
 import struct
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from threading import Lock
 from typing import Any
 
@@ -17,17 +15,13 @@ import numpy as np
 import pandas as pd
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from grpo_pipeline.runs.lookahead import map_ahead, usable_cores
-from grpo_pipeline.tasks.attention.data.image_formats import metaimage_data, read_npy, read_stack
-from grpo_pipeline.tasks.attention.data.params import PATHS, DataParams
+from grpo_pipeline.tasks.attention.data.image_formats import read_npy, read_stack
 from grpo_pipeline.tasks.attention.data.planes import (
     HDF5_SUFFIXES,
     SEVERAL_FILES,
     Plane,
-    UnreadableFileError,
     check_finite,
     check_numbers,
-    describe,
     is_volume_format,
     mask_inside,
     split_address,
@@ -35,15 +29,24 @@ from grpo_pipeline.tasks.attention.data.planes import (
     split_values,
     take_plane,
 )
+from grpo_pipeline.tasks.attention.data.unreadable_file import UnreadableFileError, describe
 from grpo_pipeline.tasks.csv_records import broken_record
 from grpo_pipeline.tasks.text_lines import HEAD, check_table, composed
 
 PIXEL_FORMATS = ("PNG", "JPEG", "BMP", "TIFF", "GIF")
+
 OTHER_FORMATS = "NIfTI (.nii, .nii.gz), DICOM (.dcm), MetaImage (.mha, .mhd) or HDF5 (.h5, .hdf5)"
+
 SEVERAL_FRAMES = ("TIFF", "GIF", "PNG")
+
 MAX_PIXELS = 64_000_000
+
 RANGE_16 = 65_535
+
 OPENING = Lock()
+
+ORIENTATION, PHOTOMETRIC, WHITE_IS_ZERO = 0x0112, 262, 0
+"""Tags of EXIF and TIFF, and the value of one."""
 
 
 @dataclass(frozen=True)
@@ -263,10 +266,6 @@ def read_pixels(path: Path, relpath: str, *, as_mask: bool) -> tuple[np.ndarray,
     return array, statements
 
 
-ORIENTATION, PHOTOMETRIC, WHITE_IS_ZERO = 0x0112, 262, 0
-"""Tags of EXIF and TIFF, and the value of one."""
-
-
 def read_picture(path: Path, relpath: str, *, as_mask: bool) -> tuple[np.ndarray, tuple[str, ...]]:
     """Read a picture file as grey levels, uint8 or uint16 [H, W], turned as its EXIF orientation says.
 
@@ -360,79 +359,3 @@ def other_kind(content: bytes) -> str:
     if content[:4] == b"RIFF" and content[8:12] == b"WEBP":
         return "a WebP file; convert it to PNG"
     return "a file of another kind; convert it"
-
-
-# Names of files made from names that a user chose.
-
-PLAIN = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,78}[A-Za-z0-9_-])?")
-DEVICES = {
-    "con",
-    "prn",
-    "aux",
-    "nul",
-    *(f"{port}{i}" for port in ("com", "lpt") for i in range(10)),
-}
-
-
-def file_names(texts: Sequence[str]) -> list[str]:
-    """Return one file name without ending per text, the same for the same text, different for different ones.
-
-    A text of letters, digits, -, _ and inner full stops stays as it is. In any other, and in one that a file system which ignores
-    case would confuse with another or takes for a device, every other character becomes _ and the first 10 digits of its SHA-256
-    follow.
-    """
-    spellings: dict[str, set[str]] = {}
-    for text in texts:
-        spellings.setdefault(text.casefold(), set()).add(text)
-    return [file_name(text, is_free=len(spellings[text.casefold()]) == 1) for text in texts]
-
-
-def file_name(text: str, *, is_free: bool) -> str:
-    """Return the file name of one text; ``is_free`` says that no other differs from it by case alone."""
-    if is_free and PLAIN.fullmatch(text) and text.casefold().partition(".")[0] not in DEVICES:
-        return text
-    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:10]
-    # A leading - would be taken for an option by programs that are given the file.
-    kept = re.sub(r"^-|[^A-Za-z0-9_-]", "_", text)[:60]
-    return f"{kept or '_'}-{digest}"
-
-
-def manifest_digest(raw: ImageFolder) -> str:
-    """Return the SHA-256 of the manifest, or of the JSON files of all cases in their order, hexadecimal."""
-    if not raw.cases:
-        return file_digest(raw.manifest_path)
-    digest, name = hashlib.sha256(), raw.manifest_path.name
-    for case in raw.cases:
-        path = raw.root / case / name
-        digest.update(f"{case}\0{file_digest(path) if path.is_file() else ''}\n".encode())
-    return digest.hexdigest()
-
-
-def file_digest(path: Path) -> str:
-    """Return the SHA-256 of a file, hexadecimal; a file of any size."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def files_digest(raw: ImageFolder, checked: pd.DataFrame, params: DataParams) -> str:
-    """Return the SHA-256 of all files that the usable rows name, with their names, in sorted order."""
-    names = {path for column in PATHS for path in checked[column] if path}
-    # The file alone, without the plane, the key and the values that a path may name.
-    files = {file for name in names for file in name.split(SEVERAL_FILES)}
-    names = {split_key(split_address(split_values(name)[0])[0])[0] for name in files}
-    names |= {
-        str(PurePosixPath(name).with_name(metaimage_data(resolve_below(raw.root, name), name).name))
-        for name in names
-        if name.lower().endswith(".mhd")
-    }
-    ordered, workers = sorted(names), params.workers or usable_cores()
-    digests = map_ahead(
-        lambda name: file_digest(resolve_below(raw.root, name)),
-        ordered,
-        workers=workers,
-        ahead=4 * workers,
-    )
-    digest = hashlib.sha256()
-    for name, found in zip(ordered, digests, strict=True):
-        digest.update(f"{name}\0{found}\n".encode())
-    return digest.hexdigest()

@@ -13,7 +13,9 @@ import pandas as pd
 
 from grpo_pipeline.runs.lookahead import map_ahead, usable_cores
 from grpo_pipeline.runs.progress import track
-from grpo_pipeline.tasks.attention.data.cases import core_rows, open_rows
+from grpo_pipeline.tasks.attention.data.cases import open_rows
+from grpo_pipeline.tasks.attention.data.core_checks import core_reasons
+from grpo_pipeline.tasks.attention.data.core_frames import core_rows
 from grpo_pipeline.tasks.attention.data.file_checks import (
     CheckedMasks,
     Row,
@@ -27,11 +29,8 @@ from grpo_pipeline.tasks.attention.data.file_checks import (
     warn_of_statements,
     warn_of_unnamed,
 )
-from grpo_pipeline.tasks.attention.data.image_folder import (
-    ImageFolder,
-    files_digest,
-    manifest_digest,
-)
+from grpo_pipeline.tasks.attention.data.file_digests import files_digest, manifest_digest
+from grpo_pipeline.tasks.attention.data.image_folder import ImageFolder
 from grpo_pipeline.tasks.attention.data.params import (
     BETWEEN_FINDINGS,
     CANONICAL_COLUMNS,
@@ -50,11 +49,10 @@ from grpo_pipeline.tasks.attention.data.params import (
 from grpo_pipeline.tasks.attention.data.planes import split_address, split_values
 from grpo_pipeline.tasks.attention.data.row_checks import (
     check_columns,
-    core_reasons,
     duplicate_reasons,
     split_reasons,
 )
-from grpo_pipeline.tasks.attention.data.splits import SHOWN, named_splits, read_split_row
+from grpo_pipeline.tasks.attention.data.splits_file import SHOWN, named_splits, read_split_row
 from grpo_pipeline.tasks.attention.data.statements import describe_statements
 from grpo_pipeline.tasks.refusals import after_refusals, describe_refusals
 

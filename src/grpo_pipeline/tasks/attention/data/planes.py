@@ -14,31 +14,25 @@ import numpy as np
 
 from grpo_pipeline.tasks.attention.data.params import VolumeParams
 from grpo_pipeline.tasks.attention.data.places import Place
-
-# The error of a file that cannot be used.
-
-
-class UnreadableFileError(ValueError):
-    """A file cannot be used; the message is one sentence that names the path below the data root."""
-
-
-def describe(error: BaseException) -> str:
-    """Return the message of an error on one line."""
-    return " ".join(str(error).split()) or type(error).__name__
-
+from grpo_pipeline.tasks.attention.data.unreadable_file import UnreadableFileError
 
 VOLUME_SUFFIXES = (".nii", ".nii.gz", ".dcm", ".mha", ".mhd")
+
 HDF5_SUFFIXES = (".h5", ".hdf5")
+
 KEYED = re.compile(r"(.+\.(?:h5|hdf5))::(.+)", re.IGNORECASE)
+
 ADDRESS = re.compile(
     r"(.+)#axis=([012]),take=(?:(middle|max_projection|mean_projection)|index,index=(\d+))"
 )
 
-
 VALUES = re.compile(r"(.+)#values=([^#;]+)")
+
 SEVERAL_FILES = ";"
+
 FEW_VALUES = 16
 """A mask with more values than this beside 0 is a smeared one: compressed with loss, or drawn with soft edges."""
+
 EDGE, PICTURE = 1 / 8, 0.1
 """A picture holds at least this share of grey levels further than ``EDGE`` from 0 and from its highest; soft edges hold fewer."""
 
@@ -102,7 +96,7 @@ def split_key(path: str) -> tuple[str, str]:
 def with_address(path: str, volume: VolumeParams | None) -> str:
     """Return the path with the plane that the parameter asks for; a picture, or a path that has its own, stays as it is.
 
-    Frames have theirs already, each in a row of its own (``cases.expand_frames``).
+    Frames have theirs already, each in a row of its own (``cine_files.expand_frames``).
     """
     if volume is None or volume.take == "frames" or not may_hold_slices(path):
         return path

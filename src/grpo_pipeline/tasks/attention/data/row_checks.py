@@ -1,14 +1,13 @@
 """Read the text of a row into canonical columns, and say which rows contradict each other."""
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from operator import or_
 from typing import Any
 
 import pandas as pd
 
-from grpo_pipeline.tasks.attention.data.cases import SHOWN
 from grpo_pipeline.tasks.attention.data.file_checks import (
     RowError,
     addressed,
@@ -19,20 +18,21 @@ from grpo_pipeline.tasks.attention.data.params import (
     BETWEEN_FINDINGS,
     FRAME_COLUMN,
     READER_COLUMN,
-    SIZE_COLUMN,
     ColumnParams,
     DataParams,
     LabelParams,
-    Preprocessing,
     canonical_value,
 )
 
 TRUTH = {"true": 1.0, "false": 0.0}
+
 UNKNOWN = frozenset({"", "nan", "na", "n/a", "null", "none", "?"})
+
 SPLIT_NAMES = {
     "train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val", "dev": "val", "test": "test",
     "testing": "test",
 }  # fmt: skip
+
 SIGNIFICANT_GRADE = 2
 """Grade group from which on prostate cancer is called clinically significant (ISUP 2014)."""
 
@@ -335,64 +335,3 @@ def split_reasons(rows: Sequence[Mapping[str, Any]]) -> dict[int, str]:
         for row in rows
         if row["patient_id"] in shared
     }
-
-
-# Rows that belong together.
-
-
-def core_reasons(
-    rows: Sequence[Mapping[str, Any]],
-    facts: Collection[str],
-    preprocessing: Preprocessing,
-    *,
-    section: str,
-) -> dict[int, str]:
-    """Return line -> reason for all rows of a core that has a frame twice, facts that differ, or frames of several sizes."""
-    cores: dict[str, list[Mapping[str, Any]]] = {}
-    for row in rows:
-        cores.setdefault(row["core_id"], []).append(row)
-    reasons: dict[int, str] = {}
-    for core_id, own in cores.items():
-        if (reason := core_fault(core_id, own, facts, preprocessing, section=section)) is not None:
-            reasons |= dict.fromkeys((row["row"] for row in own), reason)
-    return reasons
-
-
-def core_fault(
-    core_id: str,
-    rows: Sequence[Mapping[str, Any]],
-    facts: Collection[str],
-    preprocessing: Preprocessing,
-    *,
-    section: str,
-) -> str | None:
-    """Return why the rows cannot be frames of one core, None where they can."""
-    seen: dict[str, int] = {}
-    for row in rows:
-        if row[FRAME_COLUMN] in seen:
-            lines = [seen[row[FRAME_COLUMN]], row["row"]]
-            return (
-                f"frame {row[FRAME_COLUMN]!r} of core {core_id!r} must be there once, got it in rows {lines}; name the frames "
-                f"apart ({section}.columns.frame)"
-            )
-        seen[row[FRAME_COLUMN]] = row["row"]
-    for fact in facts:
-        # Unknown numbers are equal to each other.
-        found = sorted({"unknown" if row[fact] != row[fact] else str(row[fact]) for row in rows})
-        if len(found) > 1:
-            return (
-                f"core {core_id!r} must have one {fact} in all its frames, got {', '.join(found[:SHOWN])}; correct its rows, or "
-                "give them core ids of their own"
-            )
-    sizes = {row[SIZE_COLUMN]: row for row in reversed(rows)}
-    if len(sizes) > 1 and preprocessing.frame_sizes == "one":
-        got = " and ".join(
-            f"{width} x {height} ({row['image']!r})"
-            for size, row in reversed(list(sizes.items())[-2:])
-            for height, width in (size.split(),)
-        )
-        return (
-            f"frames of core {core_id!r} must have one size, got {got}; crop them alike, or set "
-            "attention.data.frame_sizes: any"
-        )
-    return None

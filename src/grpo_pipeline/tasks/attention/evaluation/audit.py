@@ -20,7 +20,7 @@ from grpo_pipeline.tasks.attention.batch import (
     AttentionData,
     Outcomes,
 )
-from grpo_pipeline.tasks.attention.data.cases import picture_names
+from grpo_pipeline.tasks.attention.data.core_frames import picture_names
 from grpo_pipeline.tasks.attention.evaluation.point_rules import (
     PointTask,
     as_rollouts,

@@ -10,7 +10,7 @@ from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.core.sampling.plackett_luce import log_policy
 from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionData
-from grpo_pipeline.tasks.attention.data.cases import picture_names
+from grpo_pipeline.tasks.attention.data.core_frames import picture_names
 from grpo_pipeline.tasks.attention.evaluation.point_rules import PointTask
 from grpo_pipeline.tasks.attention.model.baselines import point_coordinates
 from grpo_pipeline.tasks.attention.model.model import AttentionModel

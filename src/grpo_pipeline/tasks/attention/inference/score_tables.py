@@ -8,8 +8,9 @@ import pandas as pd
 from scipy.special import expit, logit
 
 from grpo_pipeline.tasks.attention.data.params import FRAME_COLUMN, AggregateParams, Classes
-from grpo_pipeline.tasks.attention.inference.calibration import Calibration, combine_logits
+from grpo_pipeline.tasks.attention.inference.calibration import Calibration
 from grpo_pipeline.tasks.attention.inference.predictor import CorePrediction
+from grpo_pipeline.tasks.attention.inference.set_logits import combine_logits
 
 SCORE_COLUMNS = (
     "core_id", "patient_id", "prob", "prob_calibrated", "prob_std", "involvement", "outside", "outside_why", "distance",

@@ -21,11 +21,7 @@ import pandas as pd
 import torch
 from torch.nn import functional as F
 
-from grpo_pipeline.tasks.attention.batch import (
-    AttentionData,
-    learned_outlines,
-    region_cells,
-)
+from grpo_pipeline.tasks.attention.batch import AttentionData, learned_outlines, region_cells
 from grpo_pipeline.tasks.attention.data.examples import Examples
 from grpo_pipeline.tasks.attention.evaluation.frames import FACTS, fact_columns, rule_columns
 from grpo_pipeline.tasks.attention.evaluation.metrics import REQUIRED

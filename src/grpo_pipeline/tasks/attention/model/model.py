@@ -11,10 +11,10 @@ from transformers import SamModel
 
 from grpo_pipeline.core.training.precision import at_least_float32, exact_region
 from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionContext
-from grpo_pipeline.tasks.attention.clinical import (
+from grpo_pipeline.tasks.attention.clinical import ClinicalStatistics
+from grpo_pipeline.tasks.attention.clinical_prompts import (
     ClinicalPrompt,
     ClinicalReadOut,
-    ClinicalStatistics,
     check_clinical,
 )
 from grpo_pipeline.tasks.attention.data.params import Classes

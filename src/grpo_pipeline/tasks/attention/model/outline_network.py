@@ -7,9 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from grpo_pipeline.tasks.attention.batch import (
-    standardise,
-)
+from grpo_pipeline.tasks.attention.batch import standardise
 from grpo_pipeline.tasks.attention.data.examples import Examples
 from grpo_pipeline.tasks.attention.losses import outline_loss
 from grpo_pipeline.tasks.attention.model.mask_agreement import overlap

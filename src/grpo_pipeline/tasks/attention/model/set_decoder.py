@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from grpo_pipeline.core.training.precision import at_least_float32, exact_region
 from grpo_pipeline.tasks.attention.batch import Outcomes
-from grpo_pipeline.tasks.attention.clinical import ClinicalPrompt, ClinicalReadOut
+from grpo_pipeline.tasks.attention.clinical_prompts import ClinicalPrompt, ClinicalReadOut
 from grpo_pipeline.tasks.attention.model.decoders import (
     GlobalDecoder,
     PointDecoder,

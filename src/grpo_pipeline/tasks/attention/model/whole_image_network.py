@@ -9,9 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from grpo_pipeline.core.rng import Stream, numpy_generator
-from grpo_pipeline.tasks.attention.batch import (
-    standardise,
-)
+from grpo_pipeline.tasks.attention.batch import standardise
 from grpo_pipeline.tasks.attention.data.examples import Examples
 
 EPOCHS, BATCH_SIZE, LEARNING_RATE, WEIGHT_DECAY = 30, 16, 1e-3, 1e-2

@@ -6,17 +6,9 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from grpo_pipeline.tasks.attention.data.phantom import generate
-from grpo_pipeline.tasks.attention.data.phantom.generate import (
-    COLUMNS,
-    core_files,
-    count_cores,
-    draw_echo,
-    draw_scanner,
-    empty_chunk,
-    generate_cores,
-    phantom_chunks,
-)
-from grpo_pipeline.tasks.attention.data.phantom.patients import PhantomParams
+from grpo_pipeline.tasks.attention.data.phantom.chunks import core_files, empty_chunk, phantom_chunks
+from grpo_pipeline.tasks.attention.data.phantom.generate import COLUMNS, count_cores, draw_echo, draw_scanner, generate_cores
+from grpo_pipeline.tasks.attention.data.phantom.params import PhantomParams
 
 ROOT = Path(__file__).resolve().parents[5]
 SMALL = PhantomParams(patients=30, image_size=64)

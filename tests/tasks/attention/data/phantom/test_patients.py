@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from grpo_pipeline.tasks.attention.data.phantom.patients import PhantomParams, draw_grades, draw_patient
+from grpo_pipeline.tasks.attention.data.phantom.params import PhantomParams
+from grpo_pipeline.tasks.attention.data.phantom.patients import draw_grades, draw_patient
 
 PARAMS = PhantomParams(missing_share=0.0)
 

@@ -8,13 +8,10 @@ from grpo_pipeline.tasks.attention.data.phantom.shapes import (
     draw_lesion,
     draw_needle,
     draw_shadow,
-    log_compress,
     needle_mask,
     pixel_grid,
-    scatterer_power,
-    smooth,
-    tissue,
 )
+from grpo_pipeline.tasks.attention.data.phantom.speckle import log_compress, scatterer_power, smooth, tissue
 
 NO_WOBBLE = np.zeros((0, 2))
 

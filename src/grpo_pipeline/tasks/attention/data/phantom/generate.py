@@ -4,19 +4,17 @@ How this differs from a simulator: scatterers are not tracked in three dimension
 speckle field whose density and grain change inside the lesion, multiplied by slow gains and log-compressed.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
 
 import numpy as np
-import pandas as pd
 from numpy.random import Generator, SeedSequence, default_rng
 from scipy.special import expit
 
-from grpo_pipeline.tasks.attention.data.image_folder import ImageChunk
 from grpo_pipeline.tasks.attention.data.phantom import shapes
-from grpo_pipeline.tasks.attention.data.phantom.patients import Patient, PhantomParams, draw_patient
-from grpo_pipeline.tasks.attention.data.phantom.shapes import decibels, log_compress, tissue
+from grpo_pipeline.tasks.attention.data.phantom.params import PhantomParams
+from grpo_pipeline.tasks.attention.data.phantom.patients import Patient, draw_patient
+from grpo_pipeline.tasks.attention.data.phantom.speckle import decibels, log_compress, tissue
 
 COLUMNS = (
     "core_id", "patient_id", "center", "image", "region_mask", "bag_mask", "lesion_mask", "label", "involvement", "grade_group",
@@ -201,36 +199,3 @@ def manifest_row(
         patient.age, patient.psa, patient.psa_density, patient.family_history,
     )  # fmt: skip
     return dict(zip(COLUMNS, values, strict=True))
-
-
-# Turn generated cores into chunks of an image folder, so that generated and real data take one path.
-
-
-def phantom_chunks(cores: Iterable[PhantomCore], *, chunk_size: int) -> Iterator[ImageChunk]:
-    """Yield chunks of at most ``chunk_size`` cores; the last one is marked, which takes one chunk of look-ahead."""
-    remaining = iter(cores)
-    chunk, is_first = list(islice(remaining, chunk_size)), True
-    while chunk:
-        following = list(islice(remaining, chunk_size))
-        rows = pd.DataFrame([core.row for core in chunk], columns=list(COLUMNS))
-        files = {path: array for core in chunk for path, array in core_files(core).items()}
-        yield ImageChunk(files, rows, is_first=is_first, is_last=not following, source="phantom")
-        chunk, is_first = following, False
-
-
-def core_files(core: PhantomCore) -> dict[str, np.ndarray]:
-    """Return path -> array of one core; a benign core has no lesion file."""
-    arrays = {
-        "image": core.image,
-        "region_mask": core.region,
-        "bag_mask": core.needle,
-        "lesion_mask": core.lesion,
-    }
-    return {str(core.row[column]): array for column, array in arrays.items() if core.row[column]}
-
-
-def empty_chunk() -> ImageChunk:
-    """Return the chunk that writes nothing: the data are a user's own."""
-    return ImageChunk(
-        {}, pd.DataFrame(columns=list(COLUMNS)), is_first=True, is_last=True, source="manifest"
-    )

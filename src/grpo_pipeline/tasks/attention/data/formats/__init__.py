@@ -1,0 +1,1 @@
+"""Readers of single file formats of medical images, and what they share."""

@@ -1,0 +1,40 @@
+"""Turn generated cores into chunks of an image folder, so that generated and real data take one path."""
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+
+import numpy as np
+import pandas as pd
+
+from grpo_pipeline.tasks.attention.data.image_folder import ImageChunk
+from grpo_pipeline.tasks.attention.data.phantom.generate import COLUMNS, PhantomCore
+
+
+def phantom_chunks(cores: Iterable[PhantomCore], *, chunk_size: int) -> Iterator[ImageChunk]:
+    """Yield chunks of at most ``chunk_size`` cores; the last one is marked, which takes one chunk of look-ahead."""
+    remaining = iter(cores)
+    chunk, is_first = list(islice(remaining, chunk_size)), True
+    while chunk:
+        following = list(islice(remaining, chunk_size))
+        rows = pd.DataFrame([core.row for core in chunk], columns=list(COLUMNS))
+        files = {path: array for core in chunk for path, array in core_files(core).items()}
+        yield ImageChunk(files, rows, is_first=is_first, is_last=not following, source="phantom")
+        chunk, is_first = following, False
+
+
+def core_files(core: PhantomCore) -> dict[str, np.ndarray]:
+    """Return path -> array of one core; a benign core has no lesion file."""
+    arrays = {
+        "image": core.image,
+        "region_mask": core.region,
+        "bag_mask": core.needle,
+        "lesion_mask": core.lesion,
+    }
+    return {str(core.row[column]): array for column, array in arrays.items() if core.row[column]}
+
+
+def empty_chunk() -> ImageChunk:
+    """Return the chunk that writes nothing: the data are a user's own."""
+    return ImageChunk(
+        {}, pd.DataFrame(columns=list(COLUMNS)), is_first=True, is_last=True, source="manifest"
+    )
