@@ -25,9 +25,10 @@ from grpo_pipeline.core.policy_gradient.algorithms import CLIPPED
 from grpo_pipeline.core.schedules import Schedule
 from grpo_pipeline.pipelines.step import recipe
 from grpo_pipeline.pipelines.training import loop as fold_module
-from grpo_pipeline.pipelines.training.loader import plan_batch, remember
-from grpo_pipeline.pipelines.training.loop import StepRunner, quiet_nodes, rows_of_step
-from grpo_pipeline.pipelines.training.nodes import build_state
+from grpo_pipeline.pipelines.training.loop import StepRunner, quiet_nodes
+from grpo_pipeline.pipelines.training.order import rows_of_step
+from grpo_pipeline.pipelines.training.replayed_batches import plan_batch, remember
+from grpo_pipeline.pipelines.training.start import build_state
 
 TASK, STEPS = TinyChoices(), 3
 TIMES = ("step_seconds", "samples_per_second", "peak_memory_mb")
