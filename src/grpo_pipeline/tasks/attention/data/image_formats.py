@@ -3,8 +3,6 @@
 Canonical orientation of NIfTI and MetaImage volumes is LPS, array axes (slice, row, column): slices run to the head, rows to the
 back, columns to the patient's left, so that an axial slice is seen as radiologists see it. An oblique volume is turned to the
 nearest axes, never resampled. DICOM frames stay as they are stored.
-Sources: NIfTI-1 standard, orientation methods 2 and 3; DICOM PS3.3, C.7.6.3 (image pixel), C.11.1 (modality LUT), C.8.5.5
-(ultrasound regions).
 """
 
 from pathlib import Path

@@ -14,7 +14,11 @@ import pandas as pd
 from grpo_pipeline.runs.lookahead import map_ahead, usable_cores
 from grpo_pipeline.runs.progress import track
 from grpo_pipeline.tasks.attention.data.cases import open_rows
-from grpo_pipeline.tasks.attention.data.core_checks import core_reasons
+from grpo_pipeline.tasks.attention.data.contradictions import (
+    core_reasons,
+    duplicate_reasons,
+    split_reasons,
+)
 from grpo_pipeline.tasks.attention.data.core_frames import core_rows
 from grpo_pipeline.tasks.attention.data.file_checks import (
     CheckedMasks,
@@ -47,11 +51,7 @@ from grpo_pipeline.tasks.attention.data.params import (
     canonical_value,
 )
 from grpo_pipeline.tasks.attention.data.planes import split_address, split_values
-from grpo_pipeline.tasks.attention.data.row_checks import (
-    check_columns,
-    duplicate_reasons,
-    split_reasons,
-)
+from grpo_pipeline.tasks.attention.data.row_checks import check_columns
 from grpo_pipeline.tasks.attention.data.splits_file import SHOWN, named_splits, read_split_row
 from grpo_pipeline.tasks.attention.data.statements import describe_statements
 from grpo_pipeline.tasks.refusals import after_refusals, describe_refusals

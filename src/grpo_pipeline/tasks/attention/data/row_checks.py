@@ -1,10 +1,9 @@
-"""Read the text of a row into canonical columns, and say which rows contradict each other."""
+"""Read the text of a row into canonical columns."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from functools import reduce
 from operator import or_
-from typing import Any
 
 import pandas as pd
 
@@ -301,37 +300,3 @@ def read_split(cells: Mapping[str, str], column: str | None) -> str:
             f"column {column!r} must be train, val or test, got {cells[column]!r}; correct the row or map no split column"
         )
     return name
-
-
-def duplicate_reasons(
-    rows: Iterable[Mapping[str, Any]], *, section: str = "attention.data"
-) -> dict[int, str]:
-    """Return line -> reason for every row whose core id occurs more than once: none of them can be trusted."""
-    lines: dict[str, list[int]] = {}
-    for row in rows:
-        lines.setdefault(row["core_id"], []).append(row["row"])
-    remedy = (
-        f"rename them, map {section}.columns.core_id to a column of unique names, or map {section}.columns.frame where they are "
-        "pictures of one core"
-    )
-    return {
-        line: f"core id {core_id!r} must be unique, got it in lines {found}; {remedy}"
-        for core_id, found in lines.items()
-        if len(found) > 1
-        for line in found
-    }
-
-
-def split_reasons(rows: Sequence[Mapping[str, Any]]) -> dict[int, str]:
-    """Return line -> reason for every row of a patient that the manifest puts in two splits."""
-    splits: dict[str, set[str]] = {}
-    for row in rows:
-        splits.setdefault(row["patient_id"], set()).add(row["split"])
-    shared = {patient: sorted(names) for patient, names in splits.items() if len(names) > 1}
-    return {
-        row[
-            "row"
-        ]: f"patient {row['patient_id']!r} must be in one split, got {shared[row['patient_id']]}; move all its rows to one"
-        for row in rows
-        if row["patient_id"] in shared
-    }

@@ -11,7 +11,7 @@ import torch
 
 from grpo_pipeline.tasks.attention.batch import region_cells
 from grpo_pipeline.tasks.attention.data.cases import open_rows
-from grpo_pipeline.tasks.attention.data.core_checks import core_reasons
+from grpo_pipeline.tasks.attention.data.contradictions import core_reasons, duplicate_reasons
 from grpo_pipeline.tasks.attention.data.file_checks import (
     RowError,
     addressed,
@@ -35,7 +35,7 @@ from grpo_pipeline.tasks.attention.data.params import (
     SPACING_COLUMN,
     ModelPreprocessing,
 )
-from grpo_pipeline.tasks.attention.data.row_checks import duplicate_reasons, read_number, required
+from grpo_pipeline.tasks.attention.data.row_checks import read_number, required
 from grpo_pipeline.tasks.attention.inference.params import (
     PredictColumns,
     PredictFolders,

@@ -1,4 +1,7 @@
-"""Read DICOM files as slices, as they are stored."""
+"""Read DICOM files as slices, as they are stored.
+
+Source: DICOM PS3.3, C.7.6.3 (image pixel), C.11.1 (modality LUT), C.8.5.5 (ultrasound regions).
+"""
 
 import importlib
 from pathlib import Path

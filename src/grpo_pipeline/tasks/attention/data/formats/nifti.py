@@ -1,4 +1,7 @@
-"""Read NIfTI volumes as slices in LPS orientation."""
+"""Read NIfTI volumes as slices in LPS orientation.
+
+Source: NIfTI-1 standard, orientation methods 2 and 3.
+"""
 
 import gzip
 import math
