@@ -32,7 +32,7 @@ from grpo_pipeline.pipelines.step.accumulate import (
 from grpo_pipeline.pipelines.step.collect import Experience, Replayed, nothing_replayed
 from grpo_pipeline.pipelines.step.parts import Parts
 from grpo_pipeline.pipelines.step.wire import ALGORITHM, TRAINING, fold
-from grpo_pipeline.rewards.workers import LATE
+from grpo_pipeline.rewards.second_calls import LATE
 from grpo_pipeline.tasks.base import Task
 
 Metrics = dict[str, float]
