@@ -56,9 +56,9 @@ from grpo_pipeline.pipelines.experiments.trials.arms import (
     ArmParams,
     resolve_arm,
 )
+from grpo_pipeline.pipelines.experiments.trials.preparation import open_trial
 from grpo_pipeline.pipelines.experiments.trials.records import Trial
-from grpo_pipeline.pipelines.experiments.trials.setup import open_trial
-from grpo_pipeline.pipelines.experiments.trials.setups import find_setup
+from grpo_pipeline.pipelines.experiments.trials.task_lookup import find_setup
 from grpo_pipeline.pipelines.training.loader import make_training_batch
 from grpo_pipeline.pipelines.training.loop import StepRunner, quiet_nodes, rows_of_step
 from grpo_pipeline.pipelines.training.nodes import build_state

@@ -14,7 +14,7 @@ from grpo_pipeline.core.storage.checkpoint import NoCheckpoint
 from grpo_pipeline.pipelines.experiments.trials import engine, executor
 from grpo_pipeline.pipelines.experiments.trials.engine import run_trials, trial_digest
 from grpo_pipeline.pipelines.experiments.trials.records import CompareError, Trial
-from grpo_pipeline.pipelines.experiments.trials.setups import find_setup
+from grpo_pipeline.pipelines.experiments.trials.task_lookup import find_preparation
 from grpo_pipeline.pipelines.step.parts import Parts
 from grpo_pipeline.pipelines.training.pipeline import create_pipeline
 from grpo_pipeline.tasks.attention import build
@@ -122,10 +122,10 @@ def test_a_cell_that_raises_stops_no_other_and_is_tried_again(whole, monkeypatch
     monkeypatch.setenv("GRPO_PROGRESS", "lines")
     store, train = Memory(dict(whole.records)), executor.train_trial
 
-    def broken(setup, arm, opened, *, seed, split):
+    def broken(preparation, arm, opened, *, seed, split):
         if seed == 1:
             raise ValueError("loss must be finite,\n got nan")
-        return train(setup, arm, opened, seed=seed, split=split)
+        return train(preparation, arm, opened, seed=seed, split=split)
 
     monkeypatch.setattr(executor, "train_trial", broken)
     plan = tiny_plan(seeds=(0, 1, 2))
@@ -146,7 +146,7 @@ def test_a_cell_that_raises_stops_no_other_and_is_tried_again(whole, monkeypatch
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, RuntimeError])
 def test_ctrl_c_and_sigterm_stop_at_once_and_all_cells_failing_is_an_error(monkeypatch, error):
-    def stopped(setup, arm, opened, *, seed, split):
+    def stopped(preparation, arm, opened, *, seed, split):
         raise error
 
     monkeypatch.setattr(executor, "train_trial", stopped)
@@ -167,7 +167,7 @@ def test_features_of_a_frozen_encoder_are_handed_on(monkeypatch):
 
 
 PACKAGE = Path(grpo_pipeline.__file__).parent
-KIT, EXAMPLES = find_setup("attention"), make_examples()
+KIT, EXAMPLES = find_preparation("attention"), make_examples()
 SPLIT = dict(zip(EXAMPLES.table["core_id"], EXAMPLES.table["split"], strict=True))
 
 

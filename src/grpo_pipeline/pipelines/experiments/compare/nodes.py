@@ -20,7 +20,7 @@ from grpo_pipeline.pipelines.experiments.trials.records import (
     TrialRecord,
     plan_grid,
 )
-from grpo_pipeline.pipelines.experiments.trials.setups import find_setup
+from grpo_pipeline.pipelines.experiments.trials.task_lookup import find_preparation
 from grpo_pipeline.pipelines.params import EvaluationParams
 from grpo_pipeline.pipelines.reporting.page import Page, configuration_text, plain, render
 from grpo_pipeline.runs.executor import ExecutorParams
@@ -42,8 +42,10 @@ def arrange_trials(
     """
     task = evaluation.task
     check_names(params, build_suite(task, evaluation.metric_options), task=task)
-    arms = resolve_arms(params, plain(parameters)[task], task=task, models=find_setup(task).models)
-    check_reward(params, arms, task=task, section=find_setup(task).reward_section)
+    arms = resolve_arms(
+        params, plain(parameters)[task], task=task, models=find_preparation(task).models
+    )
+    check_reward(params, arms, task=task, section=find_preparation(task).reward_section)
     return plan_grid(task, arms, params.seeds)
 
 
@@ -92,7 +94,7 @@ def train_trial(
     suite = build_suite(evaluation.task, evaluation.metric_options)
     score = partial(score_rows, suite=suite, cluster=evaluation.cluster)
     bench = Bench(
-        find_setup(evaluation.task),
+        find_preparation(evaluation.task),
         examples,
         score,
         split=params.split,

@@ -24,7 +24,7 @@ from grpo_pipeline.pipelines.experiments.cross_validation.document import build_
 from grpo_pipeline.pipelines.experiments.cross_validation.out_of_fold import OutOfFold, collect
 from grpo_pipeline.pipelines.experiments.trials.engine import Bench, run_trials
 from grpo_pipeline.pipelines.experiments.trials.records import StoredTrials, TrialRecord
-from grpo_pipeline.pipelines.experiments.trials.setups import find_setup
+from grpo_pipeline.pipelines.experiments.trials.task_lookup import find_preparation
 from grpo_pipeline.pipelines.params import CrossValidationParams, EvaluationParams
 from grpo_pipeline.pipelines.reporting.page import Page, configuration_text, plain, render
 from grpo_pipeline.runs.executor import ExecutorParams
@@ -49,7 +49,7 @@ def arrange_arms(
     task = evaluation.task
     check_metrics(params, suite_of(evaluation), task=task)
     settings = resolve_settings(
-        params, plain(parameters)[task], task=task, models=find_setup(task).models
+        params, plain(parameters)[task], task=task, models=find_preparation(task).models
     )
     check_reward(params, settings, task=task, section=find_task(task).reward_section)
     return settings
@@ -259,7 +259,7 @@ def bench(
         cluster=evaluation.cluster,
     )
     return Bench(
-        find_setup(evaluation.task),
+        find_preparation(evaluation.task),
         examples,
         score,
         keeps_weights=params.keep == "weights",

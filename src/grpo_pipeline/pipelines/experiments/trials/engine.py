@@ -23,6 +23,12 @@ from grpo_pipeline.pipelines.experiments.trials.executor import (
     failure,
     one_by_one,
 )
+from grpo_pipeline.pipelines.experiments.trials.preparation import (
+    TaskPreparation,
+    data_of,
+    examples_of,
+    open_task,
+)
 from grpo_pipeline.pipelines.experiments.trials.records import (
     CompareError,
     Plan,
@@ -30,12 +36,6 @@ from grpo_pipeline.pipelines.experiments.trials.records import (
     Trial,
     TrialHeader,
     TrialRecord,
-)
-from grpo_pipeline.pipelines.experiments.trials.setup import (
-    TaskSetup,
-    data_of,
-    examples_of,
-    open_task,
 )
 from grpo_pipeline.pipelines.training.resuming import run_digest
 from grpo_pipeline.runs.code_version import digest_of_sources
@@ -48,20 +48,29 @@ from grpo_pipeline.tasks import TASKS, find_task
 # Code that only reads finished trials (evaluation, reporting, tracking) does not count: a new figure trains nothing anew.
 DECIDING = (
     *("core", "rewards", "statistics", "pipelines/step", "pipelines/training"),
-    *("pipelines/experiments/trials/setup.py", "pipelines/experiments/trials/setups.py"),
+    *(
+        "pipelines/experiments/trials/preparation.py",
+        "pipelines/experiments/trials/stage_training.py",
+    ),
+    *(
+        "pipelines/experiments/trials/task_lookup.py",
+        "pipelines/experiments/trials/trial_training.py",
+    ),
 )
 
 
 def trial_digest(
-    setup: TaskSetup, arm: ResolvedArm, trial: Trial, examples: Any, *, split: str
+    preparation: TaskPreparation, arm: ResolvedArm, trial: Trial, examples: Any, *, split: str
 ) -> str:
     """Return the digest of one trial; two trials with the same one have the same result (on one machine)."""
-    there = examples_of(setup, trial, examples)
-    task = open_task(setup, arm, there)
-    run = run_digest(arm.algorithm, arm.training, task, data_of(setup, arm, there), seed=trial.seed)
+    there = examples_of(preparation, trial, examples)
+    task = open_task(preparation, arm, there)
+    run = run_digest(
+        arm.algorithm, arm.training, task, data_of(preparation, arm, there), seed=trial.seed
+    )
     parameters = json.dumps({"scored": split, **arm.parameters}, sort_keys=True)
     return hashlib.sha256(
-        "\n".join([run, parameters, arm.description.rule, source_digest(setup.task)]).encode()
+        "\n".join([run, parameters, arm.description.rule, source_digest(preparation.task)]).encode()
     ).hexdigest()
 
 
@@ -90,7 +99,7 @@ class Bench:
     """Everything that a trial is trained with.
 
     Attributes:
-        setup: the task.
+        preparation: the task.
         examples: its data, with the split that is used where a trial has none of its own.
         score: the metrics that are written beside a trial's rows.
         split: the split whose rows are scored.
@@ -98,7 +107,7 @@ class Bench:
         executor: where the trials are trained; None trains them one by one in this process.
     """
 
-    setup: TaskSetup
+    preparation: TaskPreparation
     examples: Any
     score: Score
     split: str = "test"
@@ -124,7 +133,7 @@ def run_trials(
     """
     digests = {
         trial.key: trial_digest(
-            bench.setup, plan.arms[trial.arm], trial, bench.examples, split=bench.split
+            bench.preparation, plan.arms[trial.arm], trial, bench.examples, split=bench.split
         )
         for trial in plan.trials
     }
@@ -142,11 +151,11 @@ def run_trials(
     ]
     devices = [plan.arms[one.trial.arm].training.device for one in to_do]
     workers = min(bench.executor.count(devices) if bench.executor else 1, len(to_do))
-    place = Place(bench.setup, bench.examples, bench.split, bench.keeps_weights)
+    place = Place(bench.preparation, bench.examples, bench.split, bench.keeps_weights)
     failed: list[TrialHeader] = []
     weights = {one.trial.key: 1.0 for one in to_do}
     with closing(
-        Several(f"{bench.setup.task}: {len(to_do)} trials", weights, at_once=max(workers, 1))
+        Several(f"{bench.preparation.task}: {len(to_do)} trials", weights, at_once=max(workers, 1))
     ) as shown:
         if bench.executor is not None and workers > 1:
             outcomes = at_once(to_do, place, shown, params=bench.executor, workers=workers)
@@ -166,7 +175,7 @@ def record_of(given: Assignment, outcome: Outcome, bench: Bench, *, digest: str)
     """Return the record of a trial, of a failure too, with its metrics."""
     header = TrialHeader(
         key=given.trial.key,
-        task=bench.setup.task,
+        task=bench.preparation.task,
         arm=given.trial.arm,
         seed=given.trial.seed,
         fold=given.trial.fold,
