@@ -50,15 +50,11 @@ from grpo_pipeline.core.rng import step_generator
 from grpo_pipeline.core.storage.snapshot import restore, snapshot
 from grpo_pipeline.core.training.precision import network_precision
 from grpo_pipeline.core.training.state import TrainState
-from grpo_pipeline.pipelines.experiments.trials.arms import (
-    ALGORITHM,
-    TRAINING,
-    ArmParams,
-    resolve_arm,
-)
+from grpo_pipeline.pipelines.experiments.trials.arms import ALGORITHM, TRAINING, resolve_arm
 from grpo_pipeline.pipelines.experiments.trials.preparation import open_trial
 from grpo_pipeline.pipelines.experiments.trials.records import Trial
 from grpo_pipeline.pipelines.experiments.trials.task_lookup import find_setup
+from grpo_pipeline.pipelines.experiments.trials.trial_params import ArmParams
 from grpo_pipeline.pipelines.training.loader import make_training_batch
 from grpo_pipeline.pipelines.training.loop import StepRunner, quiet_nodes, rows_of_step
 from grpo_pipeline.pipelines.training.nodes import build_state

@@ -11,10 +11,11 @@ from kedro.pipeline import Pipeline
 from kedro.runner import SequentialRunner
 from tiny_attention import CONF, make_examples, section
 
-from grpo_pipeline.pipelines.experiments.trials.arms import CompareParams, ResolvedArm, resolve_arms
+from grpo_pipeline.pipelines.experiments.trials.arms import ResolvedArm, resolve_arms
 from grpo_pipeline.pipelines.experiments.trials.engine import Bench
 from grpo_pipeline.pipelines.experiments.trials.records import Plan, TrialHeader, TrialRecord, plan_grid
 from grpo_pipeline.pipelines.experiments.trials.task_lookup import find_preparation
+from grpo_pipeline.pipelines.experiments.trials.trial_params import CompareParams
 
 SECTIONS = ("supervised", "grpo", "training", "model", "reward", "supervised_loss")
 SHORT = {"training": {"epochs": 1, "validation_samples": 2}, "algorithm": {"update_epochs": 1}}

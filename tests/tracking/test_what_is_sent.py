@@ -13,7 +13,7 @@ from kedro.pipeline import Node
 from grpo_pipeline.pipelines.experiments.trials.records import TrialHeader, TrialRecord
 from grpo_pipeline.runs.process import process_tags
 from grpo_pipeline.runs.run_identity import begin_run
-from grpo_pipeline.tracking import arm_runs, experiment, frame_pictures, runs, tracker
+from grpo_pipeline.tracking import arm_runs, experiment, frame_pictures, runs, tracker, writer
 from grpo_pipeline.tracking.experiment import HIDDEN, end_stale_runs, is_refusal, log_metrics, log_tags
 from grpo_pipeline.tracking.frame_pictures import draw_frames
 from grpo_pipeline.tracking.mlflow_config import MlflowConfig
@@ -55,7 +55,7 @@ def points(client: Noted) -> list[tuple[str, str, float, int, int]]:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (runs, experiment, tracker):
+    for module in (runs, tracker, writer):
         monkeypatch.setattr(module.time, "time", lambda: NOW)
 
 

@@ -61,7 +61,7 @@ def test_a_refused_entry_is_skipped_and_announced_three_times(writer, lost):
     messages = []
     handler = logging.Handler()
     handler.emit = lambda record: messages.append(record.getMessage())
-    logger = logging.getLogger("grpo_pipeline.tracking.experiment")
+    logger = logging.getLogger("grpo_pipeline.tracking.writer")
     logger.addHandler(handler)
     try:
         for _ in range(5):

@@ -10,7 +10,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from grpo_pipeline.pipelines.reporting import tables
+from grpo_pipeline.pipelines.reporting import markdown, tables
 from grpo_pipeline.statistics.answer import Answer
 from grpo_pipeline.tasks import find_task
 from grpo_pipeline.tracking.addresses import redact
@@ -64,12 +64,12 @@ def table_parts(table: tables.Table) -> Iterator[Table | Text]:
         for place in places:
             drawn.add_column(Text(table.heads[place]), justify="right" if place else "left")
         for row in table.rows:
-            drawn.add_row(*(Text(tables.cell_text(row[place])) for place in places))
+            drawn.add_row(*(Text(markdown.cell_text(row[place])) for place in places))
         yield drawn
     empty: dict[str, dict[str, None]] = {}  # reason -> rows, each once
     for first, *others in table.rows:
         for cell in others:
-            if cell.note and not tables.holds_interval(cell):
+            if cell.note and not markdown.holds_interval(cell):
                 empty.setdefault(cell.note, {})[first.text] = None
     for reason, names in empty.items():
         every = len(names) == len(table.rows) > 1

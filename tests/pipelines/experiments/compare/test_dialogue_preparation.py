@@ -14,10 +14,10 @@ from grpo_pipeline.core.storage.checkpoint import NoCheckpoint
 from grpo_pipeline.pipelines.data.dialogue.pipeline import SECTIONS
 from grpo_pipeline.pipelines.experiments.compare import nodes
 from grpo_pipeline.pipelines.experiments.trials import stage_training
-from grpo_pipeline.pipelines.experiments.trials.arms import CompareParams
-from grpo_pipeline.pipelines.experiments.trials.engine import trial_digest
+from grpo_pipeline.pipelines.experiments.trials.digest import trial_digest
 from grpo_pipeline.pipelines.experiments.trials.records import Trial
 from grpo_pipeline.pipelines.experiments.trials.task_lookup import find_preparation
+from grpo_pipeline.pipelines.experiments.trials.trial_params import CompareParams
 from grpo_pipeline.pipelines.params import EvaluationParams
 from grpo_pipeline.pipelines.training.pipeline import create_pipeline as create_arm
 from grpo_pipeline.pipelines.training.stages import create_preparation, create_stages

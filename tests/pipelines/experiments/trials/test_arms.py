@@ -2,8 +2,9 @@ import pytest
 from pydantic import ValidationError
 from tiny_grid import tiny_parameters
 
-from grpo_pipeline.pipelines.experiments.trials.arms import CompareParams, resolve_arms
+from grpo_pipeline.pipelines.experiments.trials.arms import resolve_arms
 from grpo_pipeline.pipelines.experiments.trials.task_lookup import find_preparation
+from grpo_pipeline.pipelines.experiments.trials.trial_params import CompareParams
 
 BASE = {"grpo": {"base": "grpo"}, "supervised": {"base": "supervised"}}
 GOOD = {

@@ -11,8 +11,9 @@ from tiny_grid import SHORT, Memory, resolve_tiny, run_in_memory, tiny_bench, ti
 
 import grpo_pipeline
 from grpo_pipeline.core.storage.checkpoint import NoCheckpoint
-from grpo_pipeline.pipelines.experiments.trials import engine, executor
-from grpo_pipeline.pipelines.experiments.trials.engine import run_trials, trial_digest
+from grpo_pipeline.pipelines.experiments.trials import digest, executor
+from grpo_pipeline.pipelines.experiments.trials.digest import trial_digest
+from grpo_pipeline.pipelines.experiments.trials.engine import run_trials
 from grpo_pipeline.pipelines.experiments.trials.records import CompareError, Trial
 from grpo_pipeline.pipelines.experiments.trials.task_lookup import find_preparation
 from grpo_pipeline.pipelines.step.parts import Parts
@@ -201,11 +202,11 @@ def test_the_digest_reads_shared_code_and_the_tasks_own_folder_alone(monkeypatch
         return salt
 
     with monkeypatch.context() as patch:
-        patch.setattr(engine, "digest_of_sources", recorded)
-        engine.source_digest.__wrapped__("attention")
+        patch.setattr(digest, "digest_of_sources", recorded)
+        digest.source_digest.__wrapped__("attention")
     found = {str(path.relative_to(PACKAGE)) for path in read}
     assert {"core/types.py", "tasks/base.py", "tasks/attention/task.py", "pipelines/data/attention/nodes.py"} <= found
     assert not [name for name in found if "molecules" in name or "dialogue" in name]
     assert not [name for name in found if name.startswith(("pipelines/reporting", "pipelines/evaluation", "tracking"))]
-    monkeypatch.setattr(engine, "source_digest", lambda task: f"other code of {task}")
+    monkeypatch.setattr(digest, "source_digest", lambda task: f"other code of {task}")
     assert of() != before

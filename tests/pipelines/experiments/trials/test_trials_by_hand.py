@@ -8,18 +8,18 @@ import torch
 from tiny_attention import algorithm_params, training_params
 
 from grpo_pipeline.core.storage.checkpoint import Checkpoint
+from grpo_pipeline.pipelines.experiments.trials import digest as digest_module
 from grpo_pipeline.pipelines.experiments.trials import (
-    engine,
     executor,
     preparation,
     stage_training,
     trial_training,
 )
-from grpo_pipeline.pipelines.experiments.trials.arms import StageParams
 from grpo_pipeline.pipelines.experiments.trials.engine import Bench, record_of, shortened
 from grpo_pipeline.pipelines.experiments.trials.executor import Assignment, Place, reason_of
 from grpo_pipeline.pipelines.experiments.trials.records import Trial
 from grpo_pipeline.pipelines.experiments.trials.stage_training import InitialWeights
+from grpo_pipeline.pipelines.experiments.trials.trial_params import StageParams
 
 
 def arm(*, rule: str = "policy", **parameters: Any) -> Any:
@@ -35,12 +35,12 @@ def digest(monkeypatch: pytest.MonkeyPatch) -> Any:
     def of(
         one: Any, *, seed: int = 0, examples: str = "e", run: str = "r", source: str = "s", split: Any = None, scored: str = "val"
     ) -> str:
-        monkeypatch.setattr(engine, "examples_of", lambda preparation, trial, given: f"{given} {trial.split}")
-        monkeypatch.setattr(engine, "open_task", lambda preparation, arm, there: f"task of {there}")
-        monkeypatch.setattr(engine, "data_of", lambda preparation, arm, there: f"data of {there}")
-        monkeypatch.setattr(engine, "run_digest", lambda *given, seed: f"{run} {given} {seed}")
-        monkeypatch.setattr(engine, "source_digest", lambda task: f"{source} of {task}")
-        return engine.trial_digest(SimpleNamespace(task="t"), one, Trial("a", seed, split=split), examples, split=scored)
+        monkeypatch.setattr(digest_module, "examples_of", lambda preparation, trial, given: f"{given} {trial.split}")
+        monkeypatch.setattr(digest_module, "open_task", lambda preparation, arm, there: f"task of {there}")
+        monkeypatch.setattr(digest_module, "data_of", lambda preparation, arm, there: f"data of {there}")
+        monkeypatch.setattr(digest_module, "run_digest", lambda *given, seed: f"{run} {given} {seed}")
+        monkeypatch.setattr(digest_module, "source_digest", lambda task: f"{source} of {task}")
+        return digest_module.trial_digest(SimpleNamespace(task="t"), one, Trial("a", seed, split=split), examples, split=scored)
 
     return of
 
@@ -59,9 +59,9 @@ def test_the_code_of_a_trial_is_all_that_trains_and_the_versions(monkeypatch: py
     """Every folder by name; another version of this package or of torch is other code."""
     asked: list[tuple[str, ...]] = []
     monkeypatch.setattr(
-        engine, "digest_of_sources", lambda package, names, salt="": asked.append((salt, *names)) or f"{salt} {names}"
+        digest_module, "digest_of_sources", lambda package, names, salt="": asked.append((salt, *names)) or f"{salt} {names}"
     )
-    first = engine.source_digest.__wrapped__("attention")
+    first = digest_module.source_digest.__wrapped__("attention")
     _, *shared = asked[0]
     expected = {
         *(
@@ -80,10 +80,10 @@ def test_the_code_of_a_trial_is_all_that_trains_and_the_versions(monkeypatch: py
     assert expected <= set(shared)
     assert {names for _, *own in asked[1:] for names in own} == {"attention"}  # tasks/attention and pipelines/data/attention
     assert len(asked) == 3
-    for module, name in ((engine.grpo_pipeline, "__version__"), (torch, "__version__")):
+    for module, name in ((digest_module.grpo_pipeline, "__version__"), (torch, "__version__")):
         with monkeypatch.context() as patch:
             patch.setattr(module, name, "99.0")
-            assert engine.source_digest.__wrapped__("attention") != first
+            assert digest_module.source_digest.__wrapped__("attention") != first
 
 
 class Known:

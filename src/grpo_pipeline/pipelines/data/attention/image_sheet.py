@@ -12,13 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patheffects import withStroke
 
-from grpo_pipeline.pipelines.reporting.figures import (
-    BLUE,
-    GREEN,
-    SKY,
-    VERMILLION,
-    YELLOW,
-)
+from grpo_pipeline.pipelines.reporting.figures import BLUE, GREEN, SKY, VERMILLION, YELLOW
 from grpo_pipeline.tasks.attention.data.cases import picture_names
 from grpo_pipeline.tasks.attention.data.examples import Examples
 

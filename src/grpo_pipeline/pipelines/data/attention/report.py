@@ -15,7 +15,7 @@ from grpo_pipeline.pipelines.data.attention.image_sheet import (
     still_of,
     training_animation,
 )
-from grpo_pipeline.pipelines.evaluation.nodes import build_suite
+from grpo_pipeline.pipelines.evaluation.suite import build_suite
 from grpo_pipeline.pipelines.params import EvaluationParams
 from grpo_pipeline.pipelines.reporting import tables
 from grpo_pipeline.pipelines.reporting.data_section import data_parts

@@ -11,7 +11,7 @@ from kedro.pipeline import Node
 from matplotlib.figure import Figure
 
 from grpo_pipeline.pipelines.evaluation.comparison import estimate
-from grpo_pipeline.pipelines.evaluation.nodes import build_suite
+from grpo_pipeline.pipelines.evaluation.suite import build_suite
 from grpo_pipeline.pipelines.params import EvaluationParams
 from grpo_pipeline.pipelines.reporting import tables
 from grpo_pipeline.pipelines.reporting.data_section import data_parts

@@ -8,19 +8,18 @@ from typing import Any, Literal
 import pandas as pd
 from matplotlib.figure import Figure
 
-from grpo_pipeline.pipelines.evaluation.nodes import build_suite
+from grpo_pipeline.pipelines.evaluation.suite import build_suite
 from grpo_pipeline.pipelines.experiments.compare.nodes import score_rows
-from grpo_pipeline.pipelines.experiments.cross_validation import choice, tables
-from grpo_pipeline.pipelines.experiments.cross_validation.choice import (
-    Choice,
+from grpo_pipeline.pipelines.experiments.cross_validation import choice, forests, tables
+from grpo_pipeline.pipelines.experiments.cross_validation.candidates import (
     Settings,
     check_metrics,
     check_reward,
-    inner_plan,
-    outer_plan,
     resolve_settings,
 )
+from grpo_pipeline.pipelines.experiments.cross_validation.choice import Choice
 from grpo_pipeline.pipelines.experiments.cross_validation.document import build_document
+from grpo_pipeline.pipelines.experiments.cross_validation.fold_plan import inner_plan, outer_plan
 from grpo_pipeline.pipelines.experiments.cross_validation.out_of_fold import OutOfFold, collect
 from grpo_pipeline.pipelines.experiments.trials.engine import Bench, run_trials
 from grpo_pipeline.pipelines.experiments.trials.records import StoredTrials, TrialRecord
@@ -207,7 +206,7 @@ def write_summary(evaluation: EvaluationParams, result: Document) -> str:
 
 def draw_folds(evaluation: EvaluationParams, result: Document) -> dict[str, Figure]:
     """Draw each primary metric of every arm, with each fold."""
-    return tables.draw(result, metrics_of(evaluation, result))
+    return forests.draw(result, metrics_of(evaluation, result))
 
 
 def render_page(

@@ -9,8 +9,8 @@ from kedro.pipeline import Node, Pipeline
 from grpo_pipeline.core.agreement import digest_of
 from grpo_pipeline.core.params import AlgorithmParams
 from grpo_pipeline.core.storage.weights import ModelWeights
-from grpo_pipeline.pipelines.experiments.trials.arms import StageParams
 from grpo_pipeline.pipelines.experiments.trials.preparation import TaskPreparation
+from grpo_pipeline.pipelines.experiments.trials.trial_params import StageParams
 from grpo_pipeline.pipelines.experiments.trials.trial_training import train_weights
 from grpo_pipeline.tasks.base import Task
 
