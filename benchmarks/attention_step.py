@@ -64,11 +64,13 @@ from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import Rewards, Rollouts
 from grpo_pipeline.datasets.checkpoint import CheckpointDataset
 from grpo_pipeline.datasets.metric_stream import MetricStreamDataset
-from grpo_pipeline.pipelines.step import collect, recipe
-from grpo_pipeline.pipelines.step.parts import Parts
+from grpo_pipeline.pipelines.step import advantages, recipe
+from grpo_pipeline.pipelines.step.arm_parts import Parts
+from grpo_pipeline.pipelines.step.parts import replay
 from grpo_pipeline.pipelines.step.wire import ALGORITHM, TRAINING
-from grpo_pipeline.pipelines.training.loop import StepRunner, merge_metrics, quiet_nodes
-from grpo_pipeline.pipelines.training.nodes import build_state
+from grpo_pipeline.pipelines.training.loop import StepRunner, quiet_nodes
+from grpo_pipeline.pipelines.training.start import build_state
+from grpo_pipeline.pipelines.training.step_metrics import merge_metrics
 from grpo_pipeline.runs.progress import _Bar
 from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionContext, AttentionData
 from grpo_pipeline.tasks.attention.build import FeatureSet, build_task, encode_examples
@@ -207,7 +209,7 @@ def naive_epoch(setting: Setting, state: TrainState, rollouts: Rollouts, rewards
     """Back-propagate one update epoch: the whole model again for every sample; gradients add up in ``.grad``."""
     task, policy, group_size = setting.task, state.policy, setting.training.group_size
     batch, params = task.replicate(setting.batch, 1), setting.grpo.policy_loss
-    advantages = collect.compute_advantages(setting.grpo, task, batch, rewards).values.float()
+    compared = advantages.compute_advantages(setting.grpo, task, batch, rewards).values.float()
     returns, names = (
         rewards.total.mean(1).float(),
         ("supervised", "kl", "value", "policy", "entropy"),
@@ -231,7 +233,7 @@ def naive_epoch(setting: Setting, state: TrainState, rollouts: Rollouts, rewards
         terms = {
             "supervised": task.supervised_loss(policy, context, batch, outcomes),
             "policy": policy_loss(
-                scores.logprobs, one.logprobs, advantages[:, g : g + 1], one.is_valid,
+                scores.logprobs, one.logprobs, compared[:, g : g + 1], one.is_valid,
                 algorithm="grpo", clip_low=params.clip_low, clip_high=params.clip_high,
                 ratio_level=params.ratio_level, reduction=params.reduction,
             ),
@@ -292,7 +294,7 @@ def plain_step(setting: Setting, state: TrainState) -> tuple[TrainState, dict[st
     """Take our step by calling the functions of its tables one after the other, without Kedro."""
     training, algorithm, arm = setting.training, setting.grpo, Parts.of(setting.grpo)
     given = {"task": setting.task, ALGORITHM: algorithm, TRAINING: training, "batch": setting.batch}
-    given["replayed"] = collect.nothing_replayed()
+    given["replayed"] = replay.nothing_replayed()
     experience = plain_fold(recipe.collect(arm), given | {"state": state})["experience"]
     measured = []
     for epoch in range(algorithm.update_epochs):

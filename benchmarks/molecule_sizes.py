@@ -29,9 +29,8 @@ from molecule_contenders.workload import TINY, configured_network, read_size
 from torch import Tensor
 
 from grpo_pipeline.runs.freed_memory import keep_freed_memory
-from grpo_pipeline.tasks.molecules.denoiser.denoiser import GraphPolicy, build_policy
-from grpo_pipeline.tasks.molecules.diffusion import trajectories
-from grpo_pipeline.tasks.molecules.diffusion.noise import uniform_limit
+from grpo_pipeline.tasks.molecules.denoiser.graph_policy import GraphPolicy, build_policy
+from grpo_pipeline.tasks.molecules.diffusion import size_groups
 from grpo_pipeline.tasks.molecules.diffusion.params import (
     DenoiserParams,
     NoiseParams,
@@ -40,7 +39,9 @@ from grpo_pipeline.tasks.molecules.diffusion.params import (
 from grpo_pipeline.tasks.molecules.diffusion.step_scores import score_steps
 from grpo_pipeline.tasks.molecules.diffusion.trajectories import choose_decisions
 from grpo_pipeline.tasks.molecules.diffusion.trajectory_sampling import sample_trajectories
-from grpo_pipeline.tasks.molecules.graphs.graphs import Components, GraphPrompts, make_prompts
+from grpo_pipeline.tasks.molecules.diffusion.transition import uniform_limit
+from grpo_pipeline.tasks.molecules.graphs.components import Components
+from grpo_pipeline.tasks.molecules.graphs.graph_prompts import GraphPrompts, make_prompts
 
 CLASSES = Components(9, 3, 4)
 NOISE = NoiseParams(
@@ -70,12 +71,12 @@ def draw_sizes(args: argparse.Namespace) -> GraphPrompts:
 @contextmanager
 def cutting(cost: int) -> Iterator[None]:
     """Cut as if a group cost this much."""
-    before = trajectories.CUT_COSTS["cpu"]
-    trajectories.CUT_COSTS["cpu"] = cost
+    before = size_groups.CUT_COSTS["cpu"]
+    size_groups.CUT_COSTS["cpu"] = cost
     try:
         yield
     finally:
-        trajectories.CUT_COSTS["cpu"] = before
+        size_groups.CUT_COSTS["cpu"] = before
 
 
 def make_steps(
@@ -107,7 +108,7 @@ def make_steps(
         with cutting(cost):
             return step()
 
-    usual = trajectories.CUT_COSTS["cpu"]
+    usual = size_groups.CUT_COSTS["cpu"]
     distance = float((as_groups(update, NEVER) - as_groups(update, usual)).abs().max())
     if not distance < 1e-3:
         raise RuntimeError(
@@ -138,7 +139,7 @@ def make_report(args: argparse.Namespace) -> dict[str, Any]:
     )
     found = take_turns(make_steps(policy, prompts, args), args.repeats)
     cpu = {name: [turn.cpu for turn in turns] for name, turns in found.items()}
-    groups = trajectories.size_groups(prompts, args.group_size)
+    groups = size_groups.size_groups(prompts, args.group_size)
     return {
         "machine": about,
         "network": args.sizes_of_network,

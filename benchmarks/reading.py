@@ -65,7 +65,7 @@ def write_molecules(folder: Path, rows: int) -> None:
 
 def check_dialogues(folder: Path) -> Callable[[], int]:
     """Return the check, its modules loaded."""
-    from grpo_pipeline.pipelines.data.dialogue.datasets import DialogueFolderDataset
+    from grpo_pipeline.pipelines.data.dialogue.folder_dataset import DialogueFolderDataset
     from grpo_pipeline.tasks.dialogue.data.checks import check_dialogues
     from grpo_pipeline.tasks.dialogue.data.params import DialogueDataParams
 

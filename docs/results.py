@@ -32,7 +32,7 @@ from grpo_pipeline.runs.run_config_loader import RunConfigLoader  # noqa: E402
 from grpo_pipeline.settings import CONFIG_LOADER_ARGS  # noqa: E402
 from grpo_pipeline.statistics.metric import UNBOUNDED, Bounds  # noqa: E402
 from grpo_pipeline.statistics.over_seeds import over_seeds  # noqa: E402
-from grpo_pipeline.statistics.seed_interval import METHOD
+from grpo_pipeline.statistics.seed_interval import METHOD  # noqa: E402
 
 SEEDED = {  # beside `seed`: what draws the data of a seed
     "attention": ("attention.phantom.seed", "attention.split.seed"),

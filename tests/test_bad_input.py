@@ -55,14 +55,14 @@ main()
 """
 DISK_FULL = "checkpoint.write_tensors = after(1, checkpoint.write_tensors, full)"
 NAN_LOSS = """
-from grpo_pipeline.pipelines.step import update
+from grpo_pipeline.pipelines.step import mixing
 import dataclasses, torch
-original = update.mix_losses
+original = mixing.mix_losses
 def poisoned(algorithm, task, state, supervised_losses, policy_losses=None):
     if state.step >= 3:
         supervised_losses = {{name: value * float("nan") for name, value in supervised_losses.items()}}
     return original(algorithm, task, state, supervised_losses, policy_losses)
-update.mix_losses = poisoned
+mixing.mix_losses = poisoned
 """
 
 

@@ -25,7 +25,7 @@ from tiny_attention import export
 from tiny_predictor import make_weights
 
 from grpo_pipeline.core.storage.weights import save_weights
-from grpo_pipeline.tasks.dialogue.exported import write_reply
+from grpo_pipeline.tasks.dialogue.prompt_answers import write_reply
 from grpo_pipeline.tasks.exported import load_exported
 
 FOLDER = "attention_smoke"

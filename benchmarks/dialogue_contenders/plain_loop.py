@@ -22,7 +22,7 @@ from dialogue_contenders.workload import (
     Workload,
     reward,
 )
-from grpo_pipeline.tasks.dialogue.language_model.tokens import ByteTokenizer
+from grpo_pipeline.tasks.dialogue.language_model.byte_tokenizer import ByteTokenizer
 
 
 class PlainLoop:

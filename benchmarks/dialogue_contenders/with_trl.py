@@ -22,7 +22,7 @@ from dialogue_contenders.workload import (
     Workload,
     reward,
 )
-from grpo_pipeline.tasks.dialogue.language_model.tokens import EOS, OFFSET, PAD, UNKNOWN
+from grpo_pipeline.tasks.dialogue.language_model.byte_tokenizer import EOS, OFFSET, PAD, UNKNOWN
 
 INSTALL = 'pip install -c constraints.txt -e ".[oracles]"'
 

@@ -10,16 +10,16 @@ from pathlib import Path
 
 import torch
 
-from grpo_pipeline.tasks.dialogue.data.generate import (
-    PersonaParams,
-    generate_rows,
-    generate_stories,
-)
-from grpo_pipeline.tasks.dialogue.language_model.base import LanguageModel, prompt_texts, story_text
+from grpo_pipeline.tasks.dialogue.data.generated.generate import generate_rows, generate_stories
+from grpo_pipeline.tasks.dialogue.data.generated.params import PersonaParams
+from grpo_pipeline.tasks.dialogue.language_model.base import LanguageModel
 from grpo_pipeline.tasks.dialogue.language_model.build import build_language_model
+from grpo_pipeline.tasks.dialogue.language_model.byte_tokenizer import OFFSET, ByteTokenizer
 from grpo_pipeline.tasks.dialogue.language_model.params import NewModelParams
-from grpo_pipeline.tasks.dialogue.language_model.tokens import OFFSET, ByteTokenizer
-from grpo_pipeline.tasks.dialogue.scores import bleu, f1, rouge_l
+from grpo_pipeline.tasks.dialogue.language_model.prompt_text import prompt_texts, story_text
+from grpo_pipeline.tasks.dialogue.scores.bleu import bleu
+from grpo_pipeline.tasks.dialogue.scores.f1 import f1
+from grpo_pipeline.tasks.dialogue.scores.rouge import rouge_l
 
 PERSONAS = {
     "personas": 40,

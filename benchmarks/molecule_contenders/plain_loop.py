@@ -7,8 +7,9 @@ as the formulas of discrete diffusion are written; the update keeps the graph of
 import torch
 from torch import Tensor
 
-from grpo_pipeline.tasks.molecules.diffusion.noise import Transition
-from grpo_pipeline.tasks.molecules.graphs.graphs import Components, make_prompts
+from grpo_pipeline.tasks.molecules.diffusion.transition import Transition
+from grpo_pipeline.tasks.molecules.graphs.components import Components
+from grpo_pipeline.tasks.molecules.graphs.graph_prompts import make_prompts
 from molecule_contenders.workload import Workload
 
 

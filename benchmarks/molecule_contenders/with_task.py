@@ -3,11 +3,8 @@
 import torch
 from torch import Tensor
 
-from grpo_pipeline.tasks.molecules.diffusion.step_scores import (
-    StepScores,
-    backward_by_chunks,
-    score_steps,
-)
+from grpo_pipeline.tasks.molecules.diffusion.chunked_backward import backward_by_chunks
+from grpo_pipeline.tasks.molecules.diffusion.step_scores import StepScores, score_steps
 from grpo_pipeline.tasks.molecules.diffusion.trajectories import Trajectories
 from grpo_pipeline.tasks.molecules.diffusion.trajectory_sampling import sample_trajectories
 from molecule_contenders.plain_loop import loss_of

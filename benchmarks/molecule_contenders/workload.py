@@ -9,15 +9,16 @@ import torch
 import yaml
 from torch import Tensor
 
-from grpo_pipeline.tasks.molecules.denoiser.denoiser import GraphPolicy, build_policy
-from grpo_pipeline.tasks.molecules.diffusion.noise import marginal_limit
+from grpo_pipeline.tasks.molecules.denoiser.graph_policy import GraphPolicy, build_policy
 from grpo_pipeline.tasks.molecules.diffusion.params import (
     DenoiserParams,
     NoiseParams,
     TrajectoryParams,
 )
 from grpo_pipeline.tasks.molecules.diffusion.trajectories import Trajectories
-from grpo_pipeline.tasks.molecules.graphs.graphs import Components, GraphPrompts, make_prompts
+from grpo_pipeline.tasks.molecules.diffusion.transition import marginal_limit
+from grpo_pipeline.tasks.molecules.graphs.components import Components
+from grpo_pipeline.tasks.molecules.graphs.graph_prompts import GraphPrompts, make_prompts
 
 # C, N, O, F; charges 0, -1, +1; no bond, single, double, triple: how often, roughly, in small molecules.
 COUNTS = Components((70, 14, 14, 2), (96, 2, 2), (75, 20, 4, 1))

@@ -6,7 +6,8 @@ import pytest
 import torch
 from benchmark_scripts import load_benchmark
 
-from grpo_pipeline.tasks.molecules.graphs.graphs import Components, make_prompts
+from grpo_pipeline.tasks.molecules.graphs.components import Components
+from grpo_pipeline.tasks.molecules.graphs.graph_prompts import make_prompts
 
 bench = load_benchmark("molecules")
 

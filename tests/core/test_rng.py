@@ -86,15 +86,17 @@ BY_THEMSELVES = {
     "tasks/attention/model/encoder/outline_pretraining.py": "initial weights, as above; else always the same points",
     "tasks/attention/model/classifiers.py": "initial weights and dropout of a baseline, torch's global stream in a fork",
     "tasks/attention/augmentation.py": "noise on the device, its seed drawn from the batch's generator",
-    "tasks/dialogue/data/generate.py": "data: [seed, 3, persona, number], [seed, 0], [seed, 1, number], [seed, 2, cell]",
+    "tasks/dialogue/data/generated/exchanges.py": "generated data: [seed, 3, persona, number]",
+    "tasks/dialogue/data/generated/personas.py": "generated data: [seed, 0] and [seed, 1, number]",
+    "tasks/dialogue/data/generated/stories.py": "generated data: [seed, 2, cell]",
     "tasks/dialogue/language_model/build.py": "initial weights, as above",
     "tasks/dialogue/language_model/sampling.py": "draws from one choice: any seed does",
     "testing/policy.py": "named in a remedy",
     "testing/subject.py": "checks of a task, on streams that they put back",
-    "tasks/molecules/audit.py": "a seed drawn from a generator of the registry",
+    "tasks/molecules/evaluation/audit.py": "a seed drawn from a generator of the registry",
     "tasks/molecules/batch.py": "the fixed noise of validation",
     "tasks/molecules/data/generate.py": "generated data: [seed, size] and [seed, size, 1]",
-    "tasks/molecules/denoiser/denoiser.py": "initial weights, as above",
+    "tasks/molecules/denoiser/graph_policy.py": "initial weights, as above",
 }
 MAKES = re.compile(r"default_rng\(|manual_seed\(|SeedSequence\(|RandomState\(|random\.Random\(|random\.seed\(")
 

@@ -11,11 +11,13 @@ from rdkit import Chem
 from grpo_pipeline.pipelines.params import EvaluationParams
 from grpo_pipeline.tasks.molecules.data.generate import enumerate_molecules
 from grpo_pipeline.tasks.molecules.data.params import GeneratorParams
-from grpo_pipeline.tasks.molecules.graphs.encoding import decode, encode, parse_molecule
+from grpo_pipeline.tasks.molecules.graphs.decoding import decode
+from grpo_pipeline.tasks.molecules.graphs.encoding import encode
 from grpo_pipeline.tasks.molecules.graphs.graphs import MoleculeGraphs
 from grpo_pipeline.tasks.molecules.graphs.molecule_table import tabulate_molecules
+from grpo_pipeline.tasks.molecules.graphs.parsed_molecules import parse_molecule
 from grpo_pipeline.tasks.molecules.graphs.vocabulary import BONDS, Vocabulary
-from grpo_pipeline.tasks.molecules.params import MoleculeRewardParams
+from grpo_pipeline.tasks.molecules.reward_params import MoleculeRewardParams
 
 ARMS = ("supervised", "grpo", "eager")
 VOCABULARY = Vocabulary(("C", "N", "O", "F"), (0,), BONDS, 6)

@@ -7,7 +7,7 @@ import pandas as pd
 
 from grpo_pipeline.pipelines.reward_audit.document import RewardDocument
 from grpo_pipeline.pipelines.reward_audit.samples import PolicySamples, read_samples
-from grpo_pipeline.tasks.defaults import AuditPlan
+from grpo_pipeline.tasks.audit_plan import AuditPlan
 
 PLAN = AuditPlan(
     example="name",

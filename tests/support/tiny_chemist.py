@@ -8,16 +8,18 @@ from tiny import Sections, constant, merge
 from torch import Tensor
 
 from grpo_pipeline.core.training.micro_batches import take_prompts
-from grpo_pipeline.tasks.molecules.batch import MoleculeBatch, MoleculeData, attach_conditions
+from grpo_pipeline.tasks.molecules.batch import MoleculeBatch
 from grpo_pipeline.tasks.molecules.build import build_task
 from grpo_pipeline.tasks.molecules.data.build_examples import build_examples
 from grpo_pipeline.tasks.molecules.data.examples import MoleculeExamples
 from grpo_pipeline.tasks.molecules.diffusion.params import DenoiserParams, Diffusion, NoiseParams, TrajectoryParams, X0LossParams
 from grpo_pipeline.tasks.molecules.diffusion.trajectories import Trajectories
-from grpo_pipeline.tasks.molecules.graphs.graphs import Components
+from grpo_pipeline.tasks.molecules.graphs.components import Components
 from grpo_pipeline.tasks.molecules.graphs.properties import tabulate_properties
 from grpo_pipeline.tasks.molecules.graphs.vocabulary import BONDS
-from grpo_pipeline.tasks.molecules.params import GraphPromptParams, MoleculeRewardParams, SamplingParams
+from grpo_pipeline.tasks.molecules.molecule_data import MoleculeData, attach_conditions
+from grpo_pipeline.tasks.molecules.params import GraphPromptParams, SamplingParams
+from grpo_pipeline.tasks.molecules.reward_params import MoleculeRewardParams
 from grpo_pipeline.tasks.molecules.task import MoleculeTask
 
 SPLITS = {"train": ["CC", "CO", "CN", "C=C", "CCO", "C#C", "CCN", "CC=O"], "val": ["C=O", "C#N"], "test": ["CCC", "C=N", "CCCO"]}

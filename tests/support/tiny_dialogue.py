@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from grpo_pipeline.tasks.dialogue.data.generate import NeedShares, PersonaParams
+from grpo_pipeline.tasks.dialogue.data.generated.params import NeedShares, PersonaParams
 from grpo_pipeline.tasks.dialogue.data.params import ConversationParams, DialogueDataParams, RetrievalParams
 from grpo_pipeline.tasks.dialogue.data.text_files import DialogueFiles
 from grpo_pipeline.tasks.text_lines import TextFile

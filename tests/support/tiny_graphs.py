@@ -3,12 +3,16 @@
 import torch
 from torch import Tensor
 
-from grpo_pipeline.tasks.molecules.denoiser.denoiser import GraphPolicy, build_policy
-from grpo_pipeline.tasks.molecules.diffusion.noise import GraphNoise, marginal_limit
+from grpo_pipeline.tasks.molecules.denoiser.graph_policy import GraphPolicy, build_policy
+from grpo_pipeline.tasks.molecules.diffusion.noise import GraphNoise
 from grpo_pipeline.tasks.molecules.diffusion.params import DenoiserParams, NoiseParams, TrajectoryParams
 from grpo_pipeline.tasks.molecules.diffusion.trajectories import Trajectories
 from grpo_pipeline.tasks.molecules.diffusion.trajectory_sampling import sample_trajectories
-from grpo_pipeline.tasks.molecules.graphs.graphs import Components, GraphPrompts, MoleculeGraphs, graphs_of, make_prompts
+from grpo_pipeline.tasks.molecules.diffusion.transition import marginal_limit
+from grpo_pipeline.tasks.molecules.graphs.components import Components
+from grpo_pipeline.tasks.molecules.graphs.graph_entries import graphs_of
+from grpo_pipeline.tasks.molecules.graphs.graph_prompts import GraphPrompts, make_prompts
+from grpo_pipeline.tasks.molecules.graphs.graphs import MoleculeGraphs
 
 CLASSES = Components(3, 2, 4)
 

@@ -2,7 +2,7 @@
 
 from rdkit import Chem
 
-from grpo_pipeline.tasks.molecules.graphs.encoding import ParsedMolecule, parse_molecule
+from grpo_pipeline.tasks.molecules.graphs.parsed_molecules import ParsedMolecule, parse_molecule
 from grpo_pipeline.tasks.molecules.graphs.vocabulary import BondForm, Vocabulary, bonds_of
 
 SMILES = (

@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 
 from grpo_pipeline.pipelines.params import EvaluationParams
-from grpo_pipeline.tasks.dialogue.scores import score_replies
-from grpo_pipeline.tasks.dialogue.warning_signs import trivial_replies
+from grpo_pipeline.tasks.dialogue.evaluation.trivial_rules import trivial_replies
+from grpo_pipeline.tasks.dialogue.scores.score_table import score_replies
 
 NOUNS = ("dog", "cat", "boat", "train", "garden", "bread", "letter", "river", "bell", "lamp", "coat", "piano")
 VERBS = ("lost", "found", "sold", "made", "broke", "kept")

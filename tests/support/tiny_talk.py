@@ -5,10 +5,10 @@ from typing import Any
 import pandas as pd
 from tiny import Sections, constant, merge
 
-from grpo_pipeline.tasks.dialogue.batch import DialogueData
 from grpo_pipeline.tasks.dialogue.build import build_task, tokenise
 from grpo_pipeline.tasks.dialogue.data.drafts import EXAMPLE_COLUMNS
 from grpo_pipeline.tasks.dialogue.data.examples import DialogueExamples, content_digest
+from grpo_pipeline.tasks.dialogue.dialogue_data import DialogueData
 from grpo_pipeline.tasks.dialogue.language_model.params import FolderModelParams, NewModelParams, ReplyParams
 from grpo_pipeline.tasks.dialogue.params import PromptParams, RewardParams, SupervisedParams
 from grpo_pipeline.tasks.dialogue.task import DialogueTask

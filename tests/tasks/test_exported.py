@@ -18,10 +18,12 @@ from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.core.storage.weights import ModelWeights, save_weights
 from grpo_pipeline.pipelines.data.molecules.prediction import draw_sizes
 from grpo_pipeline.tasks.attention.data.params import ModelPreprocessing
-from grpo_pipeline.tasks.exported import TrainedArms, load_exported, version_of
-from grpo_pipeline.tasks.molecules import exported
-from grpo_pipeline.tasks.molecules.exported import answer, answer_request, draw_molecules
+from grpo_pipeline.tasks.exported import load_exported
+from grpo_pipeline.tasks.molecules import prompt_answers
+from grpo_pipeline.tasks.molecules.exported_model import draw_molecules
 from grpo_pipeline.tasks.molecules.params import PredictParams
+from grpo_pipeline.tasks.molecules.prompt_answers import answer, answer_request
+from grpo_pipeline.tasks.trained_arms import TrainedArms, version_of
 
 
 @pytest.mark.parametrize("prompt", [{}, {"conditions": ["logp", "qed"]}], ids=["sizes", "properties"])
@@ -100,9 +102,9 @@ def test_a_size_that_cannot_be_drawn_is_named(tmp_path: Path, table: dict[str, A
 def test_a_request_of_exactly_as_many_molecules_as_allowed_is_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     export(tmp_path / "model", tiny_chemist, tiny_chemist.make_task(), tiny_chemist.make_data())
     model, asked = load_exported(tmp_path / "model"), pd.DataFrame({"size": [2, 3], "count": [3, 1]})
-    monkeypatch.setattr(exported, "MOST_MOLECULES", 4)
+    monkeypatch.setattr(prompt_answers, "MOST_MOLECULES", 4)
     assert len(answer_request(model, asked, seed=0)) == 4
-    monkeypatch.setattr(exported, "MOST_MOLECULES", 3)
+    monkeypatch.setattr(prompt_answers, "MOST_MOLECULES", 3)
     with pytest.raises(ValueError, match="a request must ask for at most 3 molecules, got 4; send several"):
         answer_request(model, asked, seed=0)
 

@@ -12,8 +12,9 @@ from packaging.requirements import Requirement
 from grpo_pipeline.errors import sentence
 from grpo_pipeline.pipeline_registry import register_pipelines
 from grpo_pipeline.pipelines.data.molecules.nodes import generate_molecules
-from grpo_pipeline.tasks.dialogue import build, scores
-from grpo_pipeline.tasks.shared import library, require
+from grpo_pipeline.tasks.dialogue import build
+from grpo_pipeline.tasks.dialogue.scores import bleu, rouge
+from grpo_pipeline.tasks.extras import library, require
 
 REFUSED = ("rouge_score", "sacrebleu", "rdkit")
 SAID = 'the library {} must be installed for this task, got no such module; run pip install -e ".[{}]"'
@@ -51,14 +52,14 @@ def test_the_registry_opens_without_them_and_a_task_says_what_to_install(root: P
     [
         ("rdkit", "molecules", lambda: generate_molecules(None, None)),
         ("sacrebleu", "dialogue", lambda: build.build_task(*[None] * 5)),
-        ("rouge_score", "dialogue", lambda: scores.rouge(["a"], [["a"]])),
-        ("sacrebleu", "dialogue", lambda: scores.bleu_counts(["a"], [["a"]])),
+        ("rouge_score", "dialogue", lambda: rouge.rouge(["a"], [["a"]])),
+        ("sacrebleu", "dialogue", lambda: bleu.bleu_counts(["a"], [["a"]])),
     ],
 )
 def test_what_needs_a_library_says_how_to_get_it(name, extra, use, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, name, None)
-    scores._sacrebleu.cache_clear()
-    scores._rouge_score.cache_clear()
+    bleu._sacrebleu.cache_clear()
+    rouge._rouge_score.cache_clear()
     with pytest.raises(ModuleNotFoundError) as error:
         use()
     assert sentence(error.value) == SAID.format(name, extra)

@@ -9,7 +9,7 @@ from torch import nn
 
 from grpo_pipeline.core.storage.weights import save_weights, weights_of
 from grpo_pipeline.tasks import BUILT_IN
-from grpo_pipeline.tasks.exported import serving_of
+from grpo_pipeline.tasks.serving import serving_of
 from grpo_pipeline.tracking import __main__ as command
 from grpo_pipeline.tracking import store_page
 from grpo_pipeline.tracking.__main__ import parse_arguments

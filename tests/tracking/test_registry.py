@@ -18,7 +18,8 @@ from tiny import tiny
 from grpo_pipeline.core.storage.weights import load_weights, save_weights
 from grpo_pipeline.datasets.trained_arms import TrainedArmsDataset
 from grpo_pipeline.tasks.attention.data.params import ModelPreprocessing
-from grpo_pipeline.tasks.exported import TrainedArms, serving_of, version_of
+from grpo_pipeline.tasks.serving import serving_of
+from grpo_pipeline.tasks.trained_arms import TrainedArms, version_of
 from grpo_pipeline.tracking.registry import CHAMPION, crown, register
 from grpo_pipeline.tracking.runs import PARENT, Runs
 from grpo_pipeline.tracking.served import Kept, described, registered_name

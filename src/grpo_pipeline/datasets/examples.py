@@ -15,7 +15,7 @@ from kedro_datasets._typing import TablePreview
 
 from grpo_pipeline.core.storage.replacement import find_complete, replacing_folder
 from grpo_pipeline.datasets.json_lines import read_table, write_table
-from grpo_pipeline.tasks.shared import Stored
+from grpo_pipeline.tasks.stored_examples import Stored
 
 META = "meta.json"
 
@@ -106,7 +106,7 @@ class ExamplesDataset(AbstractDataset[Any, Any]):
 
     Args:
         filepath: the folder.
-        holds: ``module:class`` of the examples; its ``stored`` and ``restored`` say what is kept (``tasks.shared.Stored``).
+        holds: ``module:class`` of the examples; its ``stored`` and ``restored`` say what is kept (``Stored``).
         metadata: for Kedro-Viz.
     """
 

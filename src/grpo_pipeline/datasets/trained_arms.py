@@ -12,7 +12,7 @@ from kedro_datasets._typing import JSONPreview
 
 from grpo_pipeline.runs.artefact_records import load_record
 from grpo_pipeline.runs.result_folders import RUNS, ResultFolder
-from grpo_pipeline.tasks.exported import KINDS, LastModel, TrainedArms, model_name, version_of
+from grpo_pipeline.tasks.trained_arms import KINDS, LastModel, TrainedArms, model_name, version_of
 
 
 class TrainedArmsDataset(AbstractDataset[Any, TrainedArms]):

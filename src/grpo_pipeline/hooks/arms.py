@@ -1,11 +1,8 @@
 """End the processes that train arms with the run."""
 
-from typing import TYPE_CHECKING
+import sys
 
 from kedro.framework.hooks import hook_impl
-
-if TYPE_CHECKING:
-    pass
 
 
 class ArmHooks:
@@ -31,6 +28,8 @@ class ArmHooks:
         self._close()
 
     def _close(self) -> None:
-        from grpo_pipeline.pipelines.training.at_once import OF_RUN
-
-        OF_RUN.close()
+        at_once = sys.modules.get(
+            "grpo_pipeline.pipelines.training.at_once"
+        )  # a run that trains nothing does without torch
+        if at_once is not None:
+            at_once.OF_RUN.close()

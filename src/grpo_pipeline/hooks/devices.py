@@ -1,15 +1,12 @@
 """Refuse a run on a device that is not there."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kedro.framework.hooks import hook_impl
 from kedro.pipeline import Pipeline
 
 from grpo_pipeline.runs.devices import check_devices
-
-if TYPE_CHECKING:
-    pass
 
 
 class DeviceHooks:

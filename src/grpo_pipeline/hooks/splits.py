@@ -1,15 +1,12 @@
 """Say which splits the prepared data have, before anything is trained on them."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kedro.framework.hooks import hook_impl
 
 from grpo_pipeline.runs.progress import say
 from grpo_pipeline.tasks import TASKS, find_task
-
-if TYPE_CHECKING:
-    pass
 
 
 class DataHooks:

@@ -4,16 +4,13 @@ What draws tables is imported when a run begins: the command line opens without 
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kedro.framework.hooks import hook_impl
 from kedro.io import DataCatalog
 from rich.console import Console
 
 from grpo_pipeline.hooks.tracking import MlflowHooks
-
-if TYPE_CHECKING:
-    pass
 
 COLUMNS = 120  # of a log file, which has no width of its own
 

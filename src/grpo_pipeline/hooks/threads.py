@@ -1,14 +1,11 @@
 """Fix how many threads compute, before anything does."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kedro.framework.hooks import hook_impl
 
 from grpo_pipeline.runs.threads import compute_in
-
-if TYPE_CHECKING:
-    pass
 
 
 class ThreadHooks:

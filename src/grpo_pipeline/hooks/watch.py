@@ -1,14 +1,11 @@
 """Warn while training runs about what does nothing."""
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kedro.framework.hooks import hook_impl
 
 from grpo_pipeline.runs.dead_coefficients import DeadCoefficients
-
-if TYPE_CHECKING:
-    pass
 
 
 class WatchHooks:

@@ -22,8 +22,14 @@ from grpo_pipeline.core.params import AlgorithmParams
 from grpo_pipeline.core.storage.weights import ModelWeights
 from grpo_pipeline.core.training.micro_batches import count_prompts
 from grpo_pipeline.core.types import ReferenceScores, Rollouts, Scores
-from grpo_pipeline.tasks import defaults
-from grpo_pipeline.tasks.defaults import AuditPlan
+from grpo_pipeline.tasks import (
+    sample_rewards,
+    sample_table,
+    start_audit,
+    task_fields,
+    task_fingerprint,
+)
+from grpo_pipeline.tasks.audit_plan import AuditPlan
 from grpo_pipeline.tasks.familiarity import Familiarity
 
 Proposal = Literal["policy", "uniform", "none", "oracle"]
@@ -415,13 +421,13 @@ class BaseTask(ABC):
 
     def tabulate(self, data: Any, batch: Any, rollouts: Rollouts) -> pd.DataFrame:
         """Return row number, actions and log-probability of every sample."""
-        return defaults.tabulate_samples(batch, rollouts)
+        return sample_table.tabulate_samples(batch, rollouts)
 
     def validate(
         self, policy: Any, data: Any, rows: np.ndarray, *, seed: int, n_samples: int
     ) -> dict[str, float]:
         """Return the mean reward of sampled groups, and that of each part."""
-        return defaults.mean_reward(self, policy, data, rows, seed=seed, n_samples=n_samples)
+        return sample_rewards.mean_reward(self, policy, data, rows, seed=seed, n_samples=n_samples)
 
     def showcase(
         self, policy: Any, data: Any, rows: np.ndarray, *, seed: int
@@ -438,13 +444,13 @@ class BaseTask(ABC):
     @property
     def audit_plan(self) -> AuditPlan:
         """Compare the start with samples that know nothing of their example."""
-        return defaults.plan_audit(self.reward_weights)
+        return start_audit.plan_audit(self.reward_weights)
 
     def audit(
         self, policy: Any, data: Any, rows: np.ndarray, *, seed: int, n_samples: int
     ) -> pd.DataFrame:
         """Score the start's samples, one sample for all examples, and samples of the example beside."""
-        return defaults.audit_start(self, policy, data, rows, seed=seed, n_samples=n_samples)
+        return start_audit.audit_start(self, policy, data, rows, seed=seed, n_samples=n_samples)
 
     def calibrate(self, policy: Any, data: Any, rows: np.ndarray, *, seed: int) -> dict[str, Any]:
         """Return why there is nothing to fit."""
@@ -454,13 +460,13 @@ class BaseTask(ABC):
         """Return the sections of the parameters that the task holds."""
         sections = {
             name: section.model_dump(mode="json")
-            for name, section in defaults.sections_of(self).items()
+            for name, section in task_fields.sections_of(self).items()
         }
         return {"task": self.name} | sections
 
     def fingerprint(self, data: Any, *, draws: bool = True) -> dict[str, Any]:
         """Return the sections of the parameters, the start and the content of the data."""
-        return defaults.fingerprint_of(self, data, draws=draws)
+        return task_fingerprint.fingerprint_of(self, data, draws=draws)
 
     def check_data(self, data: Any) -> None:
         """Accept all data."""
@@ -468,7 +474,7 @@ class BaseTask(ABC):
 
     def with_sections(self, sections: Mapping[str, Any], *, path: str) -> Self:
         """Return the task with other sections of parameters in the fields of the same names."""
-        changed: Self = defaults.changed_sections(self, sections, path=path)
+        changed: Self = task_fields.changed_sections(self, sections, path=path)
         return changed
 
     def open_stage(self, stage: str) -> Any:
@@ -477,7 +483,7 @@ class BaseTask(ABC):
 
     def begin_with(self, start: ModelWeights) -> Any:
         """Return the task with these weights as ``start``, which ``build_policy`` loads."""
-        return defaults.begun_with(self, start)
+        return task_fields.begun_with(self, start)
 
 
 @runtime_checkable

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.rewards.group_rewards import RewardFailedError
-from grpo_pipeline.tasks.defaults import measure
+from grpo_pipeline.tasks.sample_rewards import measure
 
 WIDTH = 512  # bytes of a text that are kept
 

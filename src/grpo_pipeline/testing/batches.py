@@ -10,7 +10,7 @@ from torch import Tensor
 
 from grpo_pipeline.core.groups import replicate
 from grpo_pipeline.core.training.micro_batches import PerPrompt
-from grpo_pipeline.tasks.defaults import digest_of_data
+from grpo_pipeline.tasks.task_fingerprint import digest_of_data
 from grpo_pipeline.testing.subject import Subject, first_difference, tensors_in
 
 SPLITS = ("train", "val", "test")

@@ -9,7 +9,7 @@ import torch
 from pydantic import BaseModel
 from torch import Tensor, nn
 
-from grpo_pipeline.tasks.defaults import sections_of
+from grpo_pipeline.tasks.task_fields import sections_of
 from grpo_pipeline.testing.subject import Subject, tensors_in
 
 

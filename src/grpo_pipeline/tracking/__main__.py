@@ -12,7 +12,7 @@ from pathlib import Path
 from kedro.utils import find_kedro_project
 
 from grpo_pipeline.tasks import TASKS
-from grpo_pipeline.tasks.exported import serving_of
+from grpo_pipeline.tasks.serving import serving_of
 from grpo_pipeline.tracking.export import export
 from grpo_pipeline.tracking.store_page import open_store
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from grpo_pipeline.datasets.trained_arms import recorded_arms
 from grpo_pipeline.runs.config_loader import ReplacingConfigLoader
 from grpo_pipeline.settings import CONFIG_LOADER_ARGS
-from grpo_pipeline.tasks.exported import TrainedArms
+from grpo_pipeline.tasks.trained_arms import TrainedArms
 from grpo_pipeline.tracking.served import save_served
 
 

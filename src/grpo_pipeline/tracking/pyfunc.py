@@ -21,7 +21,7 @@ from mlflow.pyfunc.model import PythonModel  # noqa: E402
 
 from grpo_pipeline.core.storage.tensor_folder import read_header  # noqa: E402
 from grpo_pipeline.core.storage.weights import HEADER  # noqa: E402
-from grpo_pipeline.tasks.exported import Serving, serving_of  # noqa: E402
+from grpo_pipeline.tasks.serving import Serving, serving_of  # noqa: E402
 
 
 class ServedModel(PythonModel):

@@ -6,11 +6,9 @@ from typing import Any
 
 import pandas as pd
 
-from grpo_pipeline.tracking.summary import cell_text
+from grpo_pipeline.tracking.summary import COLUMNS, cell_text
 
 Document = Mapping[str, Any]
-
-COLUMNS = 120
 
 
 def reward_audit_text(document: Document, *, is_brief: bool = False) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 
 from grpo_pipeline.core.storage.tensor_folder import read_header
 from grpo_pipeline.core.storage.weights import HEADER
-from grpo_pipeline.tasks.exported import Column, Serving, serving_of
+from grpo_pipeline.tasks.serving import Column, Serving, serving_of
 
 PACKAGE = Path(__file__).resolve().parents[1]
 CODE = Path(__file__).with_name("pyfunc.py")

@@ -11,7 +11,7 @@ import pytest
 from kedro.io import DataCatalog, DatasetError
 from PIL import Image
 
-from grpo_pipeline.tasks.molecules.graphs.encoding import decode
+from grpo_pipeline.tasks.molecules.graphs.decoding import decode
 
 Run = Callable[..., DataCatalog]
 

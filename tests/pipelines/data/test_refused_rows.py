@@ -12,7 +12,8 @@ from grpo_pipeline.tasks.dialogue.data.params import DialogueSplitParams
 from grpo_pipeline.tasks.dialogue.data.text_files import DialogueFiles
 from grpo_pipeline.tasks.molecules.data.params import MoleculeDataParams, MoleculeSplitParams
 from grpo_pipeline.tasks.params import SplitFractions
-from grpo_pipeline.tasks.text_lines import TextFile, after_refusals, describe_refusals
+from grpo_pipeline.tasks.refusals import after_refusals, describe_refusals
+from grpo_pipeline.tasks.text_lines import TextFile
 
 FRACTIONS = SplitFractions(train=0.6, val=0.2, test=0.2)
 

@@ -18,7 +18,7 @@ from grpo_pipeline.statistics.over_seeds import describe_seeds, over_seeds
 from grpo_pipeline.statistics.seed_interval import mean_of_seeds
 from grpo_pipeline.tasks.attention.evaluation.class_metrics import class_metrics, finding_metrics
 from grpo_pipeline.tasks.attention.evaluation.metrics import mask_metrics, reader_metrics
-from grpo_pipeline.tasks.molecules.metrics import add_training
+from grpo_pipeline.tasks.molecules.evaluation.metrics import add_training
 
 FACTS = {"outlined_share"}  # no sample of cores
 

@@ -13,7 +13,7 @@ from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.core.storage.weights import ModelWeights, save_weights
 from grpo_pipeline.pipelines.evaluation.nodes import sample_split
 from grpo_pipeline.pipelines.params import SamplingParams
-from grpo_pipeline.tasks.exported import TrainedArms
+from grpo_pipeline.tasks.trained_arms import TrainedArms
 
 TASKS = ("attention", "dialogue", "molecules")
 PARAMS = SamplingParams(arm="grpo", split="val", samples=3, temperature=0.7, seed=4)

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 import tiny_talk as tiny
 
-from grpo_pipeline.tasks.dialogue.batch import tokenise_examples
-from grpo_pipeline.tasks.dialogue.language_model.tokens import EOS, ByteTokenizer
+from grpo_pipeline.tasks.dialogue.dialogue_data import tokenise_examples
+from grpo_pipeline.tasks.dialogue.language_model.byte_tokenizer import EOS, ByteTokenizer
 from grpo_pipeline.tasks.dialogue.params import PromptParams
 
 BYTES = ByteTokenizer()

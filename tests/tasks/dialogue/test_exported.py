@@ -18,20 +18,15 @@ from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokeni
 
 from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.core.storage.weights import load_weights, save_weights
-from grpo_pipeline.tasks.dialogue import exported as exported_models
-from grpo_pipeline.tasks.dialogue.exported import (
-    FOLDER,
-    answer,
-    answer_request,
-    plain_model,
-    read_exported,
-    write_reply,
-)
-from grpo_pipeline.tasks.dialogue.language_model.base import prompt_texts, story_text
+from grpo_pipeline.tasks.dialogue import prompt_answers
+from grpo_pipeline.tasks.dialogue.exported_model import read_exported
+from grpo_pipeline.tasks.dialogue.huggingface_folder import FOLDER, plain_model
 from grpo_pipeline.tasks.dialogue.language_model.build import build_language_model
 from grpo_pipeline.tasks.dialogue.language_model.params import FolderModelParams
+from grpo_pipeline.tasks.dialogue.language_model.prompt_text import prompt_texts, story_text
 from grpo_pipeline.tasks.dialogue.language_model.sampling import greedy_replies, sample_replies
 from grpo_pipeline.tasks.dialogue.language_model.tokens import decode_rows, encode_texts
+from grpo_pipeline.tasks.dialogue.prompt_answers import answer, answer_request, write_reply
 
 POSITIONS = {"t5": None, "gpt2": 400, "llama": 400}
 LORA = {"rank": 2, "alpha": 3.0}
@@ -194,8 +189,8 @@ def test_a_request_of_exactly_as_many_rows_and_samples_as_allowed_is_answered(
 ) -> None:
     exported(tmp_path / "model", {})
     model, table = read_exported(tmp_path / "model"), pd.DataFrame({"question": ["persona: i context: hello"] * 3})
-    monkeypatch.setattr(exported_models, "MOST_ROWS", 2)
-    monkeypatch.setattr(exported_models, "MOST_SAMPLES", 2)
+    monkeypatch.setattr(prompt_answers, "MOST_ROWS", 2)
+    monkeypatch.setattr(prompt_answers, "MOST_SAMPLES", 2)
     assert len(answer_request(model, table[:2], samples=2, seed=0)) == 2
     for rows, samples in ((3, 2), (2, 3)):
         with pytest.raises(ValueError, match=f"at most 2 rows and 2 samples, got {rows} and {samples}; send several"):

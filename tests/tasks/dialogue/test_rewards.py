@@ -8,8 +8,10 @@ from grpo_pipeline.rewards.functions import check_measure
 from grpo_pipeline.rewards.pool import RewardPool
 from grpo_pipeline.tasks.dialogue.batch import Outcomes
 from grpo_pipeline.tasks.dialogue.params import RewardParams
-from grpo_pipeline.tasks.dialogue.rewards import RewardFailedError, RewardShare, gather_rewards, submit_rewards
-from grpo_pipeline.tasks.dialogue.scores import bleu, score_replies
+from grpo_pipeline.tasks.dialogue.reward_shares import RewardShare, gather_rewards
+from grpo_pipeline.tasks.dialogue.rewards import RewardFailedError, submit_rewards
+from grpo_pipeline.tasks.dialogue.scores.bleu import bleu
+from grpo_pipeline.tasks.dialogue.scores.score_table import score_replies
 
 REPLIES = [["I like the cats!", "dogs", "raise me"], ["", "good morning", "good Morning!"]]
 ANSWERS = [["i like cats", "i like dogs"], ["good evening"]]

@@ -12,12 +12,12 @@ from scipy.stats import chisquare
 from tiny_graphs import generator, policy, prompts, trajectory_params
 from torch import Tensor
 
-from grpo_pipeline.tasks.molecules.denoiser.denoiser import GraphPolicy
-from grpo_pipeline.tasks.molecules.diffusion.noise import Transition
+from grpo_pipeline.tasks.molecules.denoiser.graph_policy import GraphPolicy
 from grpo_pipeline.tasks.molecules.diffusion.step_scores import score_steps
 from grpo_pipeline.tasks.molecules.diffusion.trajectories import Trajectories
 from grpo_pipeline.tasks.molecules.diffusion.trajectory_sampling import sample_trajectories
-from grpo_pipeline.tasks.molecules.graphs.graphs import Components
+from grpo_pipeline.tasks.molecules.diffusion.transition import Transition
+from grpo_pipeline.tasks.molecules.graphs.components import Components
 
 CASES = [(Components(2, 1, 2), 2), (Components(2, 1, 2), 3), (Components(2, 2, 2), 2)]
 Graph = tuple[int, ...]  # atom 0, atom 1, charge 0, charge 1, bond

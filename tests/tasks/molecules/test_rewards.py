@@ -14,11 +14,13 @@ from grpo_pipeline.core.training.micro_batches import PerPrompt
 from grpo_pipeline.rewards.functions import check_measure
 from grpo_pipeline.rewards.group_rewards import RewardFailedError
 from grpo_pipeline.rewards.pool import RewardPool
-from grpo_pipeline.tasks.molecules import rewards
+from grpo_pipeline.tasks.molecules import reward_shares, rewards
 from grpo_pipeline.tasks.molecules.batch import Outcomes
-from grpo_pipeline.tasks.molecules.graphs.encoding import ParsedMolecule, decode_parsed
-from grpo_pipeline.tasks.molecules.params import MoleculeRewardParams
-from grpo_pipeline.tasks.molecules.rewards import RewardShare, gather_rewards, submit_rewards, unique_in_group
+from grpo_pipeline.tasks.molecules.graphs.decoding import decode_parsed
+from grpo_pipeline.tasks.molecules.graphs.parsed_molecules import ParsedMolecule
+from grpo_pipeline.tasks.molecules.reward_params import MoleculeRewardParams
+from grpo_pipeline.tasks.molecules.reward_shares import RewardShare, gather_rewards
+from grpo_pipeline.tasks.molecules.rewards import submit_rewards, unique_in_group
 
 BROKEN = decode_parsed(ParsedMolecule(("C", "O", "O"), (0,) * 3, ((0, 1, "triple"),)))
 APART = decode_parsed(ParsedMolecule(("C", "O"), (0,) * 2, ()))
@@ -135,6 +137,7 @@ def test_parts_are_built_in_and_own_and_one_without_a_weight_is_not_computed(mon
     assert not params.measures
     for function in ("novelty", "unique_in_group", "unique_in_batch"):
         monkeypatch.setattr(rewards, function, lambda *args: pytest.fail("it was computed"))
+    monkeypatch.setattr(reward_shares, "unique_in_batch", lambda *args: pytest.fail("it was computed"))
     found = measure(params, [ROWS[0][:1]])
     assert {name: part.tolist() for name, part in found.components.items()} == {"validity": [[1.0]]}
 

@@ -15,21 +15,21 @@ from grpo_pipeline.core.rng import Stream, numpy_generator, step_generator
 from grpo_pipeline.core.storage.weights import ModelWeights
 from grpo_pipeline.core.training.micro_batches import join_prompts
 from grpo_pipeline.core.training.state import TrainState
-from grpo_pipeline.pipelines.step import update
-from grpo_pipeline.pipelines.training.nodes import build_state
+from grpo_pipeline.pipelines.step import policy_terms
+from grpo_pipeline.pipelines.training.start import build_state
 from grpo_pipeline.rewards.group_rewards import RewardFailedError
-from grpo_pipeline.tasks.defaults import measure
 from grpo_pipeline.tasks.frames import texts_of
-from grpo_pipeline.tasks.molecules import batch as batches
-from grpo_pipeline.tasks.molecules import build, evaluation
-from grpo_pipeline.tasks.molecules.audit import training_copies
+from grpo_pipeline.tasks.molecules import build, molecule_data
 from grpo_pipeline.tasks.molecules.build import check_arms
 from grpo_pipeline.tasks.molecules.data.examples import with_table
-from grpo_pipeline.tasks.molecules.diffusion import trajectories
+from grpo_pipeline.tasks.molecules.diffusion import size_groups, trajectories
 from grpo_pipeline.tasks.molecules.diffusion.step_scores import score_steps
-from grpo_pipeline.tasks.molecules.graphs.encoding import decode
-from grpo_pipeline.tasks.molecules.params import MoleculeRewardParams
+from grpo_pipeline.tasks.molecules.evaluation import evaluate, graph_draws, graph_table, validation
+from grpo_pipeline.tasks.molecules.evaluation.trivial_graphs import training_copies
+from grpo_pipeline.tasks.molecules.graphs.decoding import decode
+from grpo_pipeline.tasks.molecules.reward_params import MoleculeRewardParams
 from grpo_pipeline.tasks.molecules.task import MoleculeTask
+from grpo_pipeline.tasks.sample_rewards import measure
 
 ROWS = np.arange(4)
 REPLAY = {"capacity": 4, "max_age_steps": 2, "share": 0.5, "importance_cap": 2.0}
@@ -50,7 +50,7 @@ def test_the_kl_of_an_update_is_the_mean_over_decisions(chunk: int | None, estim
     experience = tiny_attention.gather(algorithm, training, task, state, batch)
     drawn, temperature = experience.rollouts, experience.temperature
     assert (experience.reference.logprobs is None) == (estimator == "exact")  # asked while the update scores, or before
-    terms, _ = update.policy_terms(algorithm, training, task, state, experience, 0)
+    terms, _ = policy_terms.policy_terms(algorithm, training, task, state, experience, 0)
     asked = {"params": task.trajectory, "temperature": temperature}
     with torch.no_grad():
         scores = score_steps(state.policy, drawn, reference=state.reference, **asked)
@@ -65,7 +65,7 @@ def test_the_supervised_loss_of_groups_of_similar_size_is_that_of_the_batch(monk
     policy, batch, found = task.build_policy(0), task.make_batch(tiny.make_data(), np.arange(13)), []
     assert len(set(batch.prompts.sizes.tolist())) > 1
     for cut_cost in (0, 10**9):
-        monkeypatch.setitem(trajectories.CUT_COSTS, "cpu", cut_cost)
+        monkeypatch.setitem(size_groups.CUT_COSTS, "cpu", cut_cost)
         loss = task.supervised_loss(policy, batch.prompts, batch, None)
         found.append((loss, *torch.autograd.grad(loss, list(policy.parameters()))))
     torch.testing.assert_close(*found, rtol=1e-4, atol=1e-6)
@@ -110,7 +110,7 @@ def test_of_many_training_molecules_so_many_are_drawn_to_compare_with(monkeypatc
     data = tiny.make_data()
     trained_on = data.examples.table["smiles"].iloc[data.examples.rows("train")].tolist()
     assert data.training_rows["smiles"].tolist() == trained_on
-    monkeypatch.setattr(batches, "COMPARED_WITH", 2)
+    monkeypatch.setattr(molecule_data, "COMPARED_WITH", 2)
     first, second = (tiny.make_data().training_rows for _ in range(2))
     assert len(first) == 2 < len(trained_on)
     assert set(first["smiles"]) <= set(trained_on)
@@ -221,15 +221,15 @@ def test_copies_of_the_audit_are_training_molecules_of_the_nearest_size() -> Non
 
 def test_validation_counts_different_molecules_among_the_valid_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     task, data, smiles = tiny.make_task(sampling={"graphs_at_once": 16}), tiny.make_data(), []  # a batch per prompt
-    draw = evaluation.draw_graphs
+    draw = graph_draws.draw_graphs
 
-    def watched(*args: Any, **named: Any) -> evaluation.SampledGraphs:
+    def watched(*args: Any, **named: Any) -> graph_draws.SampledGraphs:
         drawn = draw(*args, **named)
         assert len(drawn.molecules) == 1  # 16 graphs at once
         smiles.extend(molecule.smiles for group in drawn.molecules for molecule in group)
         return drawn
 
-    monkeypatch.setattr(evaluation, "draw_graphs", watched)
+    monkeypatch.setattr(validation, "draw_graphs", watched)
     found = task.validate(task.build_policy(0), data, task.rows(data, "val"), seed=0, n_samples=16)
     valid = [text for text in smiles if text]
     assert 0 < len(set(valid)) < len(valid) < len(smiles) == 2 * 16
@@ -248,14 +248,14 @@ def test_a_validation_of_unequal_batches_is_the_mean_over_its_prompts() -> None:
     policy, rows, losses, rewards = start(task).policy, np.array([4, 8, 9]), [], []
     for number, part in enumerate((rows[:2], rows[2:])):
         batch = task.make_batch(data, part)
-        drawn = evaluation.draw_graphs(task, policy, batch, 4, seed=7, number=number, stream=Stream.VALIDATION)
+        drawn = graph_draws.draw_graphs(task, policy, batch, 4, seed=7, number=number, stream=Stream.VALIDATION)
         rewards += drawn.rewards.total.flatten().tolist()
         losses += [float(task.supervised_loss(policy, batch.prompts, batch, None).detach())] * len(part)
     assert losses[0] != losses[2]
     found = task.validate(policy, data, rows, seed=7, n_samples=4)
     assert found["x0/loss"] == pytest.approx(sum(losses) / 3, rel=1e-6)
     assert 0 < np.isnan(rewards).sum() < 12
-    drawn = evaluation.draw_graphs(task, policy, batch, 4, seed=7, number=0, stream=Stream.VALIDATION)
+    drawn = graph_draws.draw_graphs(task, policy, batch, 4, seed=7, number=0, stream=Stream.VALIDATION)
     assert np.nansum(rewards[8:]) != pytest.approx(float(drawn.rewards.total.nansum()))  # noise of the first batch tells
     assert found["reward/mean"] == pytest.approx(np.nanmean(rewards), rel=1e-12)
 
@@ -273,11 +273,11 @@ def test_an_evaluation_draws_each_batch_with_noise_of_its_own_and_its_start() ->
             at_once = 8 // n_samples
             for number in range(-(-5 // at_once)):
                 batch = task.make_batch(data, rows[number * at_once :][:at_once])
-                drawn = evaluation.draw_graphs(task, model, batch, n_samples, seed=seed, number=number, stream=Stream.EVALUATION)
+                drawn = graph_draws.draw_graphs(task, model, batch, n_samples, seed=seed, number=number, stream=Stream.EVALUATION)
                 smiles += [one.smiles for group in drawn.molecules for one in group]
             assert found.loc[found["rule"] == rule, "smiles"].tolist() == smiles
             asked = found.loc[found["rule"] == rule, "prompt_id"]
-            assert asked.tolist() == np.repeat(evaluation.prompt_names(rows), n_samples).tolist()
+            assert asked.tolist() == np.repeat(graph_table.prompt_names(rows), n_samples).tolist()
 
 
 def test_graphs_of_an_evaluation_are_drawn_at_its_temperature_with_noise_of_their_batch() -> None:
@@ -286,7 +286,7 @@ def test_graphs_of_an_evaluation_are_drawn_at_its_temperature_with_noise_of_thei
     policy, batch = start(task).policy, task.make_batch(tiny.make_data(), ROWS)
     found = []
     for number in (0, 1):
-        drawn = evaluation.draw_graphs(task, policy, batch, 4, seed=2, number=number, stream=Stream.EVALUATION)
+        drawn = graph_draws.draw_graphs(task, policy, batch, 4, seed=2, number=number, stream=Stream.EVALUATION)
         generator = step_generator(2, number, stream=Stream.EVALUATION)
         expected = task.sample(policy, batch.prompts, 4, temperature=3.0, proposal="policy", generator=generator)
         assert torch.equal(drawn.graphs.atoms, trajectories.graphs_at(expected, 0).atoms)
@@ -309,8 +309,8 @@ def test_rows_of_audits_and_evaluations_hold_what_their_own_molecule_earned_and_
     task = tiny.make_task(rewards=LETTERS)
     rows_of = [0, 4, 12]  # 2, 3 and 4 atoms
     policy, batch = start(task).policy, task.make_batch(tiny.make_data(), np.array(rows_of))
-    sampled = evaluation.draw_graphs(task, policy, batch, 16, seed=2, number=0, stream=Stream.EVALUATION)
-    rows = evaluation.sample_rows(task, batch, sampled)
+    sampled = graph_draws.draw_graphs(task, policy, batch, 16, seed=2, number=0, stream=Stream.EVALUATION)
+    rows = evaluate.sample_rows(task, batch, sampled)
     smiles = [molecule.smiles for group in sampled.molecules for molecule in group]
     assert rows["smiles"].tolist() == smiles
     assert rows["sample_id"].tolist() == [f"p{row:05d}-{sample:03d}" for row in rows_of for sample in range(16)]
@@ -363,7 +363,7 @@ def test_molecules_in_no_split_are_known_to_nobody_and_scale_nothing() -> None:
     left_out = with_table(
         data.examples, table.assign(split=["" if row in (1, 9) else split for row, split in enumerate(table["split"])])
     )
-    found = batches.attach_conditions(left_out, tiny.prompt_params(conditions=["logp"]))
+    found = molecule_data.attach_conditions(left_out, tiny.prompt_params(conditions=["logp"]))
     train = np.array([0, 2, 3, 4, 5, 6, 7])
     logp, smiles = table["logp"].to_numpy(), table["smiles"].tolist()
     assert [left_out.rows(split).tolist() for split in ("train", "val", "test")] == [train.tolist(), [8], [10, 11, 12]]

@@ -21,7 +21,7 @@ from grpo_pipeline.statistics.answer import Answer
 from grpo_pipeline.statistics.sameness import measure_sameness, sameness_sentences
 from grpo_pipeline.tasks import find_task
 from grpo_pipeline.tasks.base import Task
-from grpo_pipeline.tasks.exported import TrainedArms, version_of
+from grpo_pipeline.tasks.trained_arms import TrainedArms, version_of
 
 TRAINING, SHOWN, INSTEAD = "__training", "__shown", "__instead"
 

@@ -15,7 +15,7 @@ from grpo_pipeline.statistics.bootstrap import (
     describe,
     paired_difference,
 )
-from grpo_pipeline.tasks.defaults import AuditPlan
+from grpo_pipeline.tasks.audit_plan import AuditPlan
 
 Entry = dict[str, Any]
 

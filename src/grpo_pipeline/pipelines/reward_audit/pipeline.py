@@ -20,7 +20,7 @@ from grpo_pipeline.pipelines.reward_audit.policy_table import policy_table
 from grpo_pipeline.pipelines.reward_audit.reward_figure import Document, reward_figure
 from grpo_pipeline.pipelines.reward_audit.samples import read_samples
 from grpo_pipeline.pipelines.reward_audit.warnings import find_no_ceiling, find_warnings
-from grpo_pipeline.pipelines.training.stages import train_steps
+from grpo_pipeline.pipelines.training.short_training import train_steps
 from grpo_pipeline.tasks.base import Task
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from grpo_pipeline.tasks.defaults import AuditPlan
+from grpo_pipeline.tasks.audit_plan import AuditPlan
 
 Floats = NDArray[np.float64]
 COMPONENT_PREFIX = "reward_"

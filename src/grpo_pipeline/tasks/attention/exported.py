@@ -40,7 +40,7 @@ from grpo_pipeline.tasks.attention.inference.predictor import (
     build_predictor,
 )
 from grpo_pipeline.tasks.attention.model.class_scores import class_columns
-from grpo_pipeline.tasks.exported import Column, Serving
+from grpo_pipeline.tasks.serving import Column, Serving
 
 COLUMNS = PredictColumns(
     image="image", core_id=None, patient_id=None, region_mask="region_mask", bag_mask="bag_mask"

@@ -79,8 +79,8 @@ from grpo_pipeline.tasks.attention.rewards import (
     point_reward_components,
     reward_components,
 )
+from grpo_pipeline.tasks.audit_plan import AuditPlan
 from grpo_pipeline.tasks.base import BaseTask, Proposal
-from grpo_pipeline.tasks.defaults import AuditPlan
 from grpo_pipeline.tasks.familiarity import Familiarity
 
 REFERENCE_BATCH = 64

@@ -9,8 +9,8 @@ from grpo_pipeline.core.storage.weights import ModelWeights
 from grpo_pipeline.core.training.device import choose_device
 from grpo_pipeline.core.training.precision import set_float32_products
 from grpo_pipeline.rewards.pool import RewardPool
-from grpo_pipeline.tasks.dialogue.batch import DialogueData, tokenise_examples
 from grpo_pipeline.tasks.dialogue.data.examples import DialogueExamples
+from grpo_pipeline.tasks.dialogue.dialogue_data import DialogueData, tokenise_examples
 from grpo_pipeline.tasks.dialogue.language_model.base import LanguageModel
 from grpo_pipeline.tasks.dialogue.language_model.build import build_language_model
 from grpo_pipeline.tasks.dialogue.language_model.params import (
@@ -20,7 +20,8 @@ from grpo_pipeline.tasks.dialogue.language_model.params import (
 )
 from grpo_pipeline.tasks.dialogue.params import PromptParams, RewardParams, SupervisedParams
 from grpo_pipeline.tasks.dialogue.task import DialogueTask
-from grpo_pipeline.tasks.shared import check_plain, require
+from grpo_pipeline.tasks.extras import require
+from grpo_pipeline.tasks.plain_execution import check_plain
 
 LIBRARIES = (
     "transformers",

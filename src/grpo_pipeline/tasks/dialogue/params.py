@@ -65,9 +65,9 @@ class SupervisedParams(BaseModel):
 
 
 BUILT_IN = {
-    "f1": "grpo_pipeline.tasks.dialogue.scores:f1",
-    "rouge_l": "grpo_pipeline.tasks.dialogue.scores:rouge_l",
-    "bleu": "grpo_pipeline.tasks.dialogue.scores:bleu",
+    "f1": "grpo_pipeline.tasks.dialogue.scores.f1:f1",
+    "rouge_l": "grpo_pipeline.tasks.dialogue.scores.rouge:rouge_l",
+    "bleu": "grpo_pipeline.tasks.dialogue.scores.bleu:bleu",
 }
 
 

@@ -1,14 +1,10 @@
 """Compute rewards of groups of sampled replies: components [P, G], each by its own function.
 
-What differs from public versions: the F1 that is optimised is the F1 that is reported (``scores.py``), and a reward that fails
+What differs from public versions: the F1 that is optimised is the F1 that is reported (``scores/f1.py``), and a reward that fails
 is never a 0: it is left out, pays a stated penalty or stops the run, and is counted with its cause.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
-
-import torch
-from torch import Tensor
 
 from grpo_pipeline.rewards.functions import Measure
 from grpo_pipeline.rewards.group_rewards import (
@@ -19,7 +15,6 @@ from grpo_pipeline.rewards.group_rewards import (
     check_groups,
 )
 from grpo_pipeline.rewards.pool import RewardPool
-from grpo_pipeline.tasks.dialogue.batch import Outcomes
 from grpo_pipeline.tasks.dialogue.params import RewardParams
 
 __all__ = ["PendingRewards", "ReplyRewards", "RewardFailedError", "submit_rewards"]
@@ -77,48 +72,3 @@ def submit_rewards(
         futures=futures,
         subjects=Subjects(replies, noun="reply"),
     )
-
-
-# Put the rewards of a batch together from those that were measured with it.
-
-
-class RewardShare(NamedTuple):
-    """The rewards of one prompt's replies: a row of those that are being measured together."""
-
-    pending: PendingRewards
-    place: int
-
-
-def gather_rewards(
-    params: RewardParams, outcomes: Outcomes, *, shape: tuple[int, ...]
-) -> dict[str, Tensor]:
-    """Wait for the rewards of P prompts and return the parts, float64 [P, G].
-
-    Where nothing was written there is nothing to measure: every part is NaN (not scored), never the score of an empty reply.
-
-    Raises:
-        RewardFailedError: if a part failed under the rule ``stop``, or a weighted part could not be measured for any reply: a
-            reward that always fails would train nothing without a word.
-    """
-    if not outcomes.rewards:
-        return {
-            name: torch.full(shape, torch.nan, dtype=torch.float64)
-            for name in params.component_weights
-        }
-    results = {id(share.pending): share.pending.result() for share in outcomes.rewards}
-    shares = [(results[id(share.pending)], share.place) for share in outcomes.rewards]
-    _refuse_without_any(list(results.values()))
-    return {
-        name: torch.stack([result.components[name][place] for result, place in shares])
-        for name in params.component_weights
-    }
-
-
-def _refuse_without_any(results: list[ReplyRewards]) -> None:
-    for name, weight in results[0].weights.items():
-        if weight and all(bool(result.is_failed[name].all()) for result in results):
-            cause = next(result.causes[name] for result in results if name in result.causes)
-            raise RewardFailedError(
-                f"reward {name!r} must score at least one reply of a batch, got no value from {cause}; correct the function, or "
-                "set its weight to 0"
-            )

@@ -1,6 +1,6 @@
 """Spec of the dialogue task: arms, warm start, metrics and words."""
 
-from grpo_pipeline.tasks.dialogue.data.generate import PersonaParams
+from grpo_pipeline.tasks.dialogue.data.generated.params import PersonaParams
 from grpo_pipeline.tasks.dialogue.data.params import (
     DialogueDataParams,
     DialogueSplitParams,
@@ -22,7 +22,7 @@ SPEC = TaskSpec(
     classes="needs",
     one_of_each="grpo_pipeline.tasks.dialogue.data.examples:question_and_answer",
     with_table="grpo_pipeline.tasks.dialogue.data.examples:with_table",
-    metrics="grpo_pipeline.tasks.dialogue.metrics:build_suite",
+    metrics="grpo_pipeline.tasks.dialogue.evaluation.metrics:build_suite",
     curves={
         "reference/perplexity": "Perplexity of the references",
         "reply/tokens": "Tokens in a reply",

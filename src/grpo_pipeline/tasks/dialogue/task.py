@@ -1,6 +1,5 @@
 """The dialogue task: a language model writes G replies to a persona, context and stories; rewards compare them with answers."""
 
-import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -12,167 +11,49 @@ import pandas as pd
 import torch
 from torch import Generator, Tensor, nn
 
-from grpo_pipeline.core.agreement import decisive
 from grpo_pipeline.core.groups import replicate
-from grpo_pipeline.core.params import AlgorithmParams, is_on
-from grpo_pipeline.core.storage.weights import ModelWeights, digest_of_tensors
+from grpo_pipeline.core.params import AlgorithmParams
+from grpo_pipeline.core.storage.weights import ModelWeights
 from grpo_pipeline.core.training.micro_batches import PerPrompt
 from grpo_pipeline.core.types import Rollouts, Scores
 from grpo_pipeline.rewards.pool import RewardPool
 from grpo_pipeline.rewards.rehearsal import TRIED, try_rewards
+from grpo_pipeline.tasks.audit_plan import AuditPlan
 from grpo_pipeline.tasks.base import BaseTask, Proposal
-from grpo_pipeline.tasks.defaults import AuditPlan
-from grpo_pipeline.tasks.dialogue import audit
-from grpo_pipeline.tasks.dialogue.batch import (
-    DialogueBatch,
-    DialogueData,
-    Outcomes,
-    make_batch,
-)
-from grpo_pipeline.tasks.dialogue.evaluation import (
-    evaluate,
-    showcase,
-    tabulate,
-    training_frame,
-    validate,
-)
-from grpo_pipeline.tasks.dialogue.exported import FOLDER, write_huggingface
-from grpo_pipeline.tasks.dialogue.language_model.base import (
-    Encoded,
-    LanguageModel,
-    ModelKind,
-    detached,
-)
+from grpo_pipeline.tasks.cache import Cache
+from grpo_pipeline.tasks.dialogue.algorithm_checks import check_algorithm
+from grpo_pipeline.tasks.dialogue.batch import DialogueBatch, Outcomes, make_batch
+from grpo_pipeline.tasks.dialogue.dialogue_data import DialogueData
+from grpo_pipeline.tasks.dialogue.evaluation import audit
+from grpo_pipeline.tasks.dialogue.evaluation.evaluate import evaluate
+from grpo_pipeline.tasks.dialogue.evaluation.reply_table import tabulate
+from grpo_pipeline.tasks.dialogue.evaluation.showcase import showcase, training_frame
+from grpo_pipeline.tasks.dialogue.evaluation.validation import validate
+from grpo_pipeline.tasks.dialogue.fingerprint import fingerprint
+from grpo_pipeline.tasks.dialogue.huggingface_folder import FOLDER, write_huggingface
+from grpo_pipeline.tasks.dialogue.language_model.base import Encoded, LanguageModel, detached
 from grpo_pipeline.tasks.dialogue.language_model.build import build_language_model
 from grpo_pipeline.tasks.dialogue.language_model.params import (
     FolderModelParams,
     NewModelParams,
     ReplyParams,
 )
-from grpo_pipeline.tasks.dialogue.language_model.sampling import (
+from grpo_pipeline.tasks.dialogue.language_model.prompt_text import ModelKind
+from grpo_pipeline.tasks.dialogue.language_model.reply_rollouts import (
     ReplyRollouts,
     nothing_written,
-    sample_replies,
 )
-from grpo_pipeline.tasks.dialogue.language_model.scoring import (
+from grpo_pipeline.tasks.dialogue.language_model.sampling import sample_replies
+from grpo_pipeline.tasks.dialogue.language_model.scoring import score_replies
+from grpo_pipeline.tasks.dialogue.language_model.teacher_forcing import (
     reference_logprobs,
     reference_loss,
-    score_replies,
 )
 from grpo_pipeline.tasks.dialogue.language_model.tokens import Tokenizer, decode_rows
+from grpo_pipeline.tasks.dialogue.parameter_groups import parameter_groups
 from grpo_pipeline.tasks.dialogue.params import PromptParams, RewardParams, SupervisedParams
-from grpo_pipeline.tasks.dialogue.rewards import RewardShare, gather_rewards, submit_rewards
-from grpo_pipeline.tasks.shared import Cache
-
-# Refuse settings that an arm of the dialogue task cannot train with; checked when its parameters are read.
-
-
-def check_algorithm(algorithm: AlgorithmParams) -> None:
-    """Refuse what readers cannot do.
-
-    Raises:
-        ValueError: for another proposal than policy or none, a value baseline or head, or the exact KL.
-    """
-    if algorithm.proposal not in ("policy", "none"):
-        raise ValueError(
-            f"proposal must be policy or none for the dialogue task, got {algorithm.proposal}; replies of random tokens teach "
-            "nothing, and the truth is in the supervised loss already: use none for the control"
-        )
-    if algorithm.advantage.baseline == "value" or is_on(algorithm.value_weight):
-        raise ValueError(
-            "value_weight must be 0 and advantage.baseline group for the dialogue task, got a value term; "
-            "a language model has no value head: use name = grpo"
-        )
-    if algorithm.pays_kl and algorithm.kl_placement == "loss" and algorithm.kl_estimator == "exact":
-        raise ValueError(
-            "kl_estimator must be k2, k3 or ratio_k3 for the dialogue task, got exact; the distributions of all tokens of all "
-            "replies are never held at once"
-        )
-
-
-# The components of a language model, by the names that learning rates and gradient norms have.
-
-
-def parameter_groups(language_model: LanguageModel) -> dict[str, list[nn.Parameter]]:
-    """Return the trainable parameters of each component, each parameter once; a component without any is left out.
-
-    ``embeddings`` holds those of tokens and positions and the head (T5, GPT-2 and ByT5 tie some of them), ``encoder`` and
-    ``decoder`` the layers; a causal language model has no encoder. Low-rank updates belong to the layers that they change.
-    """
-    model = language_model.model
-    ends = [
-        model.get_input_embeddings(),
-        model.get_output_embeddings(),
-        # GPT-2's table of positions; T5 and Llama have none.
-        *(part for name, part in model.named_modules() if name.endswith("transformer.wpe")),
-    ]
-    modules = {
-        "embeddings": ends,
-        "encoder": ([language_model.model.encoder] if language_model.kind == "seq2seq" else []),
-        "decoder": [model],
-    }
-    taken: set[int] = set()
-    groups: dict[str, list[nn.Parameter]] = {}
-    for name, parts in modules.items():
-        own = {id(p): p for part in parts for p in part.parameters() if id(p) not in taken}
-        taken |= own.keys()
-        groups[name] = [p for p in own.values() if p.requires_grad]
-    return {name: parameters for name, parameters in groups.items() if parameters}
-
-
-# Digest the content of a model folder: a run may be resumed after the folder was moved, but not with another model.
-
-CHUNK = 2**20
-SUFFIXES = (".json", ".safetensors", ".model", ".txt")
-
-
-def digest_of_folder(path: str) -> str:
-    """Return the SHA-256 of names and contents of the files that a model and its tokenizer are read from."""
-    digest = hashlib.sha256()
-    for file in sorted(
-        entry for entry in Path(path).iterdir() if entry.suffix in SUFFIXES and entry.is_file()
-    ):
-        digest.update(f"{file.name}\0{file.stat().st_size}\0".encode())
-        with file.open("rb") as stream:
-            while part := stream.read(CHUNK):
-                digest.update(part)
-    return digest.hexdigest()
-
-
-# List the settings on which a checkpoint of the dialogue task and the run that resumes it must agree.
-
-
-def fingerprint(task: "DialogueTask", data: DialogueData, *, draws: bool = True) -> dict[str, Any]:
-    """Return model, objective, start and data, as JSON-able values.
-
-    Left out: where a folder lies, and what only says how it is executed. Where no replies are drawn, neither their rewards nor
-    their distribution decide anything: of ``replies`` only the length stays, to which reference replies are cut.
-    """
-    shared = {
-        "language_model": _describe_language_model(task.language_model),
-        "prompt": decisive(task.prompt),
-        "supervised_loss": decisive(task.supervised),
-        "examples": data.examples.digest,
-        "start": None if task.start is None else digest_of_tensors(task.start.tensors),
-    }
-    if not draws:
-        return shared | {"replies": {"max_tokens": task.replies.max_tokens}}
-    return shared | {
-        "replies": decisive(task.replies),
-        "rewards": decisive(task.rewards),
-        "reward_functions": {
-            name: measure.digest for name, measure in task.rewards.measures.items()
-        },
-    }
-
-
-def _describe_language_model(params: NewModelParams | FolderModelParams) -> dict[str, Any]:
-    """Return the language model as the parameters name it: source, lora, and the section that the source chooses."""
-    chosen = decisive(params, without=["source", "lora", "path"])
-    if isinstance(params, FolderModelParams):
-        chosen["content"] = digest_of_folder(params.path)
-    lora = None if params.lora is None else decisive(params.lora)
-    return {"source": params.source, "lora": lora, params.source: chosen}
+from grpo_pipeline.tasks.dialogue.reward_shares import RewardShare, gather_rewards
+from grpo_pipeline.tasks.dialogue.rewards import submit_rewards
 
 
 @dataclass(frozen=True)

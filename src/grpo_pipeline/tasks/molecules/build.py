@@ -9,17 +9,16 @@ from grpo_pipeline.core.training.device import choose_device
 from grpo_pipeline.core.training.precision import set_float32_products
 from grpo_pipeline.rewards.pool import RewardPool
 from grpo_pipeline.rewards.rehearsal import TRIED, try_rewards
-from grpo_pipeline.tasks.molecules.batch import MoleculeData, nodes_of, target_texts
+from grpo_pipeline.tasks.molecules.algorithm_checks import check_algorithm
+from grpo_pipeline.tasks.molecules.batch import target_texts
 from grpo_pipeline.tasks.molecules.diffusion.noise import GraphNoise, limits_of
 from grpo_pipeline.tasks.molecules.diffusion.params import Diffusion, TrajectoryParams, check_steps
-from grpo_pipeline.tasks.molecules.graphs.graphs import Components
-from grpo_pipeline.tasks.molecules.params import (
-    GraphPromptParams,
-    MoleculeRewardParams,
-    SamplingParams,
-)
-from grpo_pipeline.tasks.molecules.task import MoleculeTask, check_algorithm
-from grpo_pipeline.tasks.shared import check_plain
+from grpo_pipeline.tasks.molecules.graphs.components import Components
+from grpo_pipeline.tasks.molecules.molecule_data import MoleculeData, nodes_of
+from grpo_pipeline.tasks.molecules.params import GraphPromptParams, SamplingParams
+from grpo_pipeline.tasks.molecules.reward_params import MoleculeRewardParams
+from grpo_pipeline.tasks.molecules.task import MoleculeTask
+from grpo_pipeline.tasks.plain_execution import check_plain
 
 
 def build_task(

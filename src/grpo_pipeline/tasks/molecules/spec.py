@@ -11,12 +11,8 @@ from grpo_pipeline.tasks.molecules.diffusion.params import (
     TrajectoryParams,
     X0LossParams,
 )
-from grpo_pipeline.tasks.molecules.params import (
-    GraphPromptParams,
-    MoleculeRewardParams,
-    PredictParams,
-    SamplingParams,
-)
+from grpo_pipeline.tasks.molecules.params import GraphPromptParams, PredictParams, SamplingParams
+from grpo_pipeline.tasks.molecules.reward_params import MoleculeRewardParams
 from grpo_pipeline.tasks.spec import TaskSpec, Wording
 
 SPEC = TaskSpec(
@@ -29,7 +25,7 @@ SPEC = TaskSpec(
     classes="atoms",
     one_of_each="grpo_pipeline.tasks.molecules.graphs.drawings:draw_examples",
     with_table="grpo_pipeline.tasks.molecules.data.examples:with_table",
-    metrics="grpo_pipeline.tasks.molecules.metrics:build_suite",
+    metrics="grpo_pipeline.tasks.molecules.evaluation.metrics:build_suite",
     curves={
         "reward/validity/mean": "Valid graphs",
         "reward/logp/mean": "Reward, logP component",

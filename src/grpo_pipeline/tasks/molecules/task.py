@@ -9,29 +9,18 @@ import pandas as pd
 import torch
 from torch import Generator, Tensor, nn
 
-from grpo_pipeline.core.agreement import decisive
 from grpo_pipeline.core.groups import replicate
-from grpo_pipeline.core.params import AlgorithmParams, is_on
-from grpo_pipeline.core.storage.weights import ModelWeights, digest_of_tensors
+from grpo_pipeline.core.params import AlgorithmParams
+from grpo_pipeline.core.storage.weights import ModelWeights
 from grpo_pipeline.core.training.micro_batches import PerPrompt
 from grpo_pipeline.core.types import Rollouts, Scores
 from grpo_pipeline.rewards.pool import RewardPool
+from grpo_pipeline.tasks.audit_plan import AuditPlan
 from grpo_pipeline.tasks.base import BaseTask, Proposal
-from grpo_pipeline.tasks.defaults import AuditPlan
-from grpo_pipeline.tasks.molecules import audit
-from grpo_pipeline.tasks.molecules.batch import (
-    MoleculeBatch,
-    MoleculeData,
-    Outcomes,
-    make_batch,
-    nothing_sampled,
-)
-from grpo_pipeline.tasks.molecules.denoiser.denoiser import (
-    GraphPolicy,
-    build_policy,
-    x0_counts,
-    x0_loss,
-)
+from grpo_pipeline.tasks.cache import Cache
+from grpo_pipeline.tasks.molecules.algorithm_checks import check_algorithm
+from grpo_pipeline.tasks.molecules.batch import MoleculeBatch, Outcomes, make_batch, nothing_sampled
+from grpo_pipeline.tasks.molecules.denoiser.graph_policy import GraphPolicy, build_policy
 from grpo_pipeline.tasks.molecules.diffusion.noise import GraphNoise
 from grpo_pipeline.tasks.molecules.diffusion.params import (
     DenoiserParams,
@@ -40,138 +29,36 @@ from grpo_pipeline.tasks.molecules.diffusion.params import (
     X0LossParams,
     check_steps,
 )
+from grpo_pipeline.tasks.molecules.diffusion.size_groups import (
+    cut_entries,
+    cut_prompts,
+    size_groups,
+)
 from grpo_pipeline.tasks.molecules.diffusion.step_scores import rescored, score_steps
 from grpo_pipeline.tasks.molecules.diffusion.trajectories import (
     Trajectories,
     choose_decisions,
-    cut_entries,
-    cut_prompts,
     graphs_at,
-    size_groups,
 )
 from grpo_pipeline.tasks.molecules.diffusion.trajectory_sampling import sample_trajectories
-from grpo_pipeline.tasks.molecules.evaluation import (
-    evaluate,
-    showcase,
-    tabulate,
-    training_frame,
-    validate,
-)
-from grpo_pipeline.tasks.molecules.graphs.encoding import decode
-from grpo_pipeline.tasks.molecules.graphs.graphs import Components, GraphPrompts
-from grpo_pipeline.tasks.molecules.graphs.properties import PropertyScales
+from grpo_pipeline.tasks.molecules.diffusion.x0_loss import x0_counts, x0_loss
+from grpo_pipeline.tasks.molecules.evaluation import audit
+from grpo_pipeline.tasks.molecules.evaluation.evaluate import evaluate
+from grpo_pipeline.tasks.molecules.evaluation.graph_table import tabulate
+from grpo_pipeline.tasks.molecules.evaluation.showcase import showcase, training_frame
+from grpo_pipeline.tasks.molecules.evaluation.validation import validate
+from grpo_pipeline.tasks.molecules.fingerprint import fingerprint
+from grpo_pipeline.tasks.molecules.graphs.components import Components
+from grpo_pipeline.tasks.molecules.graphs.decoding import decode
+from grpo_pipeline.tasks.molecules.graphs.graph_prompts import GraphPrompts
+from grpo_pipeline.tasks.molecules.graphs.property_scales import PropertyScales
 from grpo_pipeline.tasks.molecules.graphs.vocabulary import Vocabulary
-from grpo_pipeline.tasks.molecules.params import (
-    GraphPromptParams,
-    MoleculeRewardParams,
-    SamplingParams,
-)
-from grpo_pipeline.tasks.molecules.rewards import RewardShare, gather_rewards, submit_rewards
-from grpo_pipeline.tasks.shared import Cache
-
-# Refuse settings that an arm of the molecule task cannot train with; checked when its parameters are read.
-
-
-def check_algorithm(algorithm: AlgorithmParams, trajectory: TrajectoryParams) -> None:
-    """Refuse what trajectories cannot do.
-
-    Raises:
-        ValueError: for another proposal than policy or none, a value baseline or head, replay, a KL that is estimated from
-            something that is no log-probability of a sample, or more than one update from eager scores.
-    """
-    if algorithm.proposal not in ("policy", "none"):
-        raise ValueError(
-            f"proposal must be policy or none for the molecule task, got {algorithm.proposal}; random graphs are no molecules, "
-            "and the truth is in the supervised loss already: use none for the control"
-        )
-    if algorithm.advantage.baseline == "value" or is_on(algorithm.value_weight):
-        raise ValueError(
-            "value_weight must be 0 and advantage.baseline group for the molecule task, got a value term; the denoiser has no "
-            "value head: use name = grpo"
-        )
-    if algorithm.replay is not None:
-        raise ValueError(
-            "replay must be null for the molecule task, got a value; a prompt is the size of a graph, so that a row does not "
-            "say which trajectories were drawn for it: raise group_size to see more samples"
-        )
-    if algorithm.policy_loss is not None:
-        _check_kl(algorithm, trajectory)
-        if trajectory.estimator == "eager" and algorithm.update_epochs != 1:
-            raise ValueError(
-                f"update_epochs must be 1 with estimator = eager, got {algorithm.update_epochs}; log p(x0 | z_t) is not what "
-                "drew the sample, so that its ratio corrects nothing: use estimator = step"
-            )
-
-
-def _check_kl(algorithm: AlgorithmParams, trajectory: TrajectoryParams) -> None:
-    """Estimates of a KL read log-probabilities of what was drawn: those of whole steps, not means, nor of x0."""
-    is_logprob = trajectory.estimator == "step" and trajectory.entry_reduction == "sum"
-    if algorithm.pays_kl and algorithm.kl_estimator != "exact" and not is_logprob:
-        raise ValueError(
-            f"kl_estimator must be exact with entry_reduction = {trajectory.entry_reduction} and estimator = "
-            f"{trajectory.estimator}, got {algorithm.kl_estimator}; it is estimated from log-probabilities of whole steps alone: "
-            "use sum and step, or the exact KL"
-        )
-    if (
-        algorithm.pays_kl
-        and algorithm.kl_placement == "reward"
-        and trajectory.steps_per_update is not None
-    ):
-        raise ValueError(
-            f"steps_per_update must be null with kl_placement = reward, got {trajectory.steps_per_update}; the reward would pay "
-            "for the steps that were drawn and not for the trajectory: use kl_placement = loss"
-        )
-
-
-# The components of a policy, by the names that learning rates and gradient norms have.
-
-
-def parameter_groups(policy: GraphPolicy) -> dict[str, list[nn.Parameter]]:
-    """Return the trainable parameters of each component, each parameter once.
-
-    ``layers`` are those of the graph transformer, ``heads`` what predicts atoms, charges and bonds, ``embeddings`` everything
-    before them: classes, cycles, time, size and conditions.
-    """
-    network = policy.denoiser
-    modules = {"embeddings": network, "layers": network.layers, "heads": network.heads}
-    inner = {id(p) for name in ("layers", "heads") for p in modules[name].parameters()}
-    return {
-        name: [
-            p
-            for p in module.parameters()
-            if p.requires_grad and (name != "embeddings" or id(p) not in inner)
-        ]
-        for name, module in modules.items()
-    }
-
-
-# List the settings on which a checkpoint of the molecule task and the run that resumes it must agree.
-
-
-def fingerprint(task: "MoleculeTask", data: MoleculeData, *, draws: bool = True) -> dict[str, Any]:
-    """Return model, objective, start and data, as JSON-able values.
-
-    Left out: what only says how it is executed. Where no graphs are drawn, neither their rewards nor how they are drawn decide
-    anything.
-    """
-    shared = {
-        "prompt": decisive(task.prompt),
-        "noise": decisive(task.noise),
-        "denoiser": decisive(task.denoiser),
-        "supervised_loss": decisive(task.supervised),
-        "examples": data.examples.digest,
-        "start": None if task.start is None else digest_of_tensors(task.start.tensors),
-    }
-    if not draws:
-        return shared
-    return shared | {
-        "trajectory": decisive(task.trajectory),
-        "rewards": decisive(task.rewards),
-        "reward_functions": {
-            name: measure.digest for name, measure in task.rewards.measures.items()
-        },
-        "sampling": decisive(task.sampling),
-    }
+from grpo_pipeline.tasks.molecules.molecule_data import MoleculeData
+from grpo_pipeline.tasks.molecules.parameter_groups import parameter_groups
+from grpo_pipeline.tasks.molecules.params import GraphPromptParams, SamplingParams
+from grpo_pipeline.tasks.molecules.reward_params import MoleculeRewardParams
+from grpo_pipeline.tasks.molecules.reward_shares import RewardShare, gather_rewards
+from grpo_pipeline.tasks.molecules.rewards import submit_rewards
 
 
 @dataclass(frozen=True)

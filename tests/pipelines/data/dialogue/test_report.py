@@ -6,9 +6,10 @@ import pytest
 from matplotlib.container import BarContainer
 from tiny_replies import evaluation_params, make_examples, make_predictions
 
-from grpo_pipeline.pipelines.data.dialogue.report import reply_groups, scores_by_need
+from grpo_pipeline.pipelines.data.dialogue.reply_groups import reply_groups
+from grpo_pipeline.pipelines.data.dialogue.scores_by_need import scores_by_need
 from grpo_pipeline.statistics.bootstrap import cluster_weights
-from grpo_pipeline.tasks.dialogue.metrics import build_suite
+from grpo_pipeline.tasks.dialogue.evaluation.metrics import build_suite
 
 
 def rollouts(replies, rewards, advantages, *, example="e1"):

@@ -72,7 +72,7 @@ def test_the_code_of_a_trial_is_all_that_trains_and_the_versions(monkeypatch: py
             "pipelines/training",
             "tasks/base.py",
             "tasks/folds.py",
-            "tasks/shared.py",
+            "tasks/stored_examples.py",
         ),
         *("pipelines/experiments/trials/preparation.py", "pipelines/experiments/trials/stage_training.py"),
         *("pipelines/experiments/trials/task_lookup.py", "pipelines/experiments/trials/trial_training.py"),

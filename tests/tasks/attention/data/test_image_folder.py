@@ -16,7 +16,8 @@ from PIL import Image
 from grpo_pipeline.tasks.attention.data import image_folder
 from grpo_pipeline.tasks.attention.data.image_folder import ImageFolder, UnreadableFileError, file_names, read_manifest
 from grpo_pipeline.tasks.attention.data.planes import with_values
-from grpo_pipeline.tasks.text_lines import TextFile, csv_records
+from grpo_pipeline.tasks.csv_records import csv_records
+from grpo_pipeline.tasks.text_lines import TextFile
 
 
 def picture(folder, name, array, **options):

@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_pipeline.tasks.dialogue.data.drafts import fit_question, format_question, group_names, parse_question, persona_key
-from grpo_pipeline.tasks.text_lines import RowError
+from grpo_pipeline.tasks.dialogue.data.persona_groups import group_names, persona_key
+from grpo_pipeline.tasks.dialogue.data.question import fit_question, format_question, parse_question
+from grpo_pipeline.tasks.row_error import RowError
 
 TURN = st.text("aé日😀:.", min_size=1, max_size=12)  # of 1 to 4 bytes
 

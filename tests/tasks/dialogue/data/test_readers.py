@@ -5,7 +5,9 @@ import json
 import pytest
 from tiny_dialogue import conversation_params, csv_file, json_file, row
 
-from grpo_pipeline.tasks.dialogue.data.readers import persona_stories, read_conversations, read_rows, read_stories
+from grpo_pipeline.tasks.dialogue.data.conversations import persona_stories, read_conversations
+from grpo_pipeline.tasks.dialogue.data.example_rows import read_rows
+from grpo_pipeline.tasks.dialogue.data.story_corpus import read_stories
 from grpo_pipeline.tasks.text_lines import TextFile
 
 

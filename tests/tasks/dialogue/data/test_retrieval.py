@@ -16,19 +16,15 @@ from sklearn.metrics.pairwise import cosine_similarity
 from tiny_dialogue import persona_params, retrieval_params
 from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel, BertTokenizerFast
 
-from grpo_pipeline.tasks.dialogue.data.drafts import parse_question
 from grpo_pipeline.tasks.dialogue.data.examples import build_examples
-from grpo_pipeline.tasks.dialogue.data.generate import generate_rows, generate_stories
+from grpo_pipeline.tasks.dialogue.data.generated.generate import generate_rows, generate_stories
 from grpo_pipeline.tasks.dialogue.data.params import DenseParams
-from grpo_pipeline.tasks.dialogue.data.retrieval import (
-    StoryIndex,
-    encode_texts,
-    index_stories,
-    retrieval_queries,
-    retrieval_report,
-    retrieve_stories,
-)
-from grpo_pipeline.tasks.dialogue.language_model.tokens import check_weights, read_tokenizer
+from grpo_pipeline.tasks.dialogue.data.question import parse_question
+from grpo_pipeline.tasks.dialogue.data.retrieval import retrieval_queries, retrieval_report, retrieve_stories
+from grpo_pipeline.tasks.dialogue.data.story_index import StoryIndex, index_stories
+from grpo_pipeline.tasks.dialogue.data.text_encoder import encode_texts
+from grpo_pipeline.tasks.dialogue.language_model.folder_tokenizer import read_tokenizer
+from grpo_pipeline.tasks.dialogue.language_model.safe_loading import check_weights
 
 
 def corpus(*texts, owners=""):

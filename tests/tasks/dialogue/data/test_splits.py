@@ -3,8 +3,8 @@
 import pandas as pd
 import pytest
 
-from grpo_pipeline.tasks.dialogue.data.examples import split_personas
 from grpo_pipeline.tasks.dialogue.data.params import DialogueSplitParams
+from grpo_pipeline.tasks.dialogue.data.splits import split_personas
 from grpo_pipeline.tasks.params import SplitFractions
 
 PARAMS = DialogueSplitParams(seed=0, fractions=SplitFractions(train=0.6, val=0.15, test=0.25))

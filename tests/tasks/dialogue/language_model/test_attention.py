@@ -3,14 +3,9 @@
 import pytest
 import torch
 
-from grpo_pipeline.tasks.dialogue.language_model import attention
-from grpo_pipeline.tasks.dialogue.language_model.attention import (
-    Prompt,
-    additive_mask,
-    attend_prompt,
-    attend_replies,
-    shared_attention,
-)
+from grpo_pipeline.tasks.dialogue.language_model import group_attention
+from grpo_pipeline.tasks.dialogue.language_model.attention import additive_mask, shared_attention
+from grpo_pipeline.tasks.dialogue.language_model.group_attention import Prompt, attend_prompt, attend_replies
 
 GENERATOR = torch.Generator().manual_seed(0)
 PROMPTS, GROUP, SEEN, WIDTH, SIZE = 2, 3, 5, 4, 6
@@ -62,7 +57,7 @@ def test_many_weights_are_computed_again_and_not_kept(monkeypatch: pytest.Monkey
     """Cache: queries, keys and values; the weights are as many numbers as their product says."""
     found = {}
     for limit in (10**9, 0):
-        monkeypatch.setattr(attention, "KEPT_NUMBERS", limit)
+        monkeypatch.setattr(group_attention, "KEPT_NUMBERS", limit)
         query, *own = (normal(PROMPTS * GROUP, 2, WIDTH, SIZE, seed=seed).requires_grad_() for seed in range(3))
         held = [normal(PROMPTS, 2, SEEN, SIZE, seed=seed).requires_grad_() for seed in (3, 4)]
         sizes: list[tuple[int, ...]] = []

@@ -9,7 +9,8 @@ from tiny_readers import ARCHITECTURES, attention, tiny_encoded, tiny_prompts, t
 from torch import Tensor
 
 from grpo_pipeline.core.training.micro_batches import count_prompts, take_prompts
-from grpo_pipeline.tasks.dialogue.language_model.base import LanguageModel, choose_prompts, detached, prompt_texts, story_text
+from grpo_pipeline.tasks.dialogue.language_model.base import LanguageModel, choose_prompts, detached
+from grpo_pipeline.tasks.dialogue.language_model.prompt_text import prompt_texts, story_text
 
 REPLIES = torch.randint(2, 12, (3, 4, 6), generator=torch.Generator().manual_seed(2))
 

@@ -7,9 +7,10 @@ import torch
 from pydantic import ValidationError
 from tiny_readers import ARCHITECTURES, tiny_encoded, tiny_reader
 
-from grpo_pipeline.tasks.dialogue.language_model.build import add_lora, build_language_model
+from grpo_pipeline.tasks.dialogue.language_model.build import build_language_model
+from grpo_pipeline.tasks.dialogue.language_model.byte_tokenizer import ByteTokenizer
+from grpo_pipeline.tasks.dialogue.language_model.lora import add_lora
 from grpo_pipeline.tasks.dialogue.language_model.params import FolderModelParams, LanguageModelSection, LoraParams, NewModelParams
-from grpo_pipeline.tasks.dialogue.language_model.tokens import ByteTokenizer
 
 T5 = {"architecture": "t5", "width": 8, "layers": 1, "heads": 2, "max_positions": None}
 

@@ -8,7 +8,7 @@ from tiny_readers import PAD, tiny_encoded, tiny_prompts, tiny_reader
 from torch import Tensor
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from grpo_pipeline.tasks.dialogue.language_model import causal
+from grpo_pipeline.tasks.dialogue.language_model import causal_decoding
 from grpo_pipeline.tasks.dialogue.language_model.base import Encoded, LanguageModel
 from grpo_pipeline.tasks.dialogue.language_model.causal import CausalModel
 
@@ -28,7 +28,7 @@ def written(language_model: LanguageModel, encoded: Encoded) -> Tensor:
 @pytest.mark.parametrize("architecture", CAUSAL)
 def test_writing_and_scoring_agree_beyond_the_first_room_and_in_bf16(architecture: str) -> None:
     language_model = tiny_reader(architecture)
-    with torch.no_grad(), patch.object(causal, "ROOM", 2):
+    with torch.no_grad(), patch.object(causal_decoding, "ROOM", 2):
         encoded = tiny_encoded(language_model)
         found, expected = written(language_model, encoded), language_model.hidden(encoded, REPLIES)
     torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)

@@ -10,7 +10,7 @@ from tiny_readers import ARCHITECTURES, ENDS, EOS, PAD, attention, reply_params,
 from torch import Tensor
 
 from grpo_pipeline.core.sampling.truncation import truncated_log_probs
-from grpo_pipeline.tasks.dialogue.language_model import sampling
+from grpo_pipeline.tasks.dialogue.language_model import packed_masks, reply_rollouts, sampling, token_draw
 from grpo_pipeline.tasks.dialogue.language_model import sampling as module
 from grpo_pipeline.tasks.dialogue.language_model.base import Encoded, LanguageModel
 from grpo_pipeline.tasks.dialogue.language_model.params import ReplyParams
@@ -20,7 +20,7 @@ LIMITS = [{}, {"temperature": 0.6}, {"top_k": 3}, {"top_p": 0.8}, {"temperature"
 
 def draw(
     language_model: LanguageModel, encoded: Encoded, params: ReplyParams, *, group_size: int = 6, seed: int = 0
-) -> sampling.ReplyRollouts:
+) -> reply_rollouts.ReplyRollouts:
     generator = torch.Generator().manual_seed(seed)
     return sampling.sample_replies(language_model, encoded, group_size, params=params, ends=ENDS, generator=generator)
 
@@ -44,7 +44,7 @@ def test_log_probabilities_are_those_of_the_distribution_that_was_drawn_from(arc
     if limits.keys() & {"top_k", "top_p"}:
         assert drawn.kept is not None
         assert torch.equal(
-            sampling.unpack(drawn.kept, language_model.choices)[drawn.is_valid], log_probs.isfinite()[drawn.is_valid]
+            packed_masks.unpack(drawn.kept, language_model.choices)[drawn.is_valid], log_probs.isfinite()[drawn.is_valid]
         )
         assert not drawn.kept[~drawn.is_valid].any()
     else:
@@ -135,21 +135,21 @@ def test_a_token_is_drawn_where_the_mass_exceeds_the_number() -> None:
     """Masses 0.2, 0.5, 0.3 end at 0.2, 0.7, 1; the first and the last token are excluded and never drawn."""
     log_probs = torch.tensor([0.0, 0.2, 0.5, 0.3, 0.0], dtype=torch.float64).log().expand(7, 5)
     uniform = torch.tensor([0.0, 0.19, 0.21, 0.69, 0.71, 0.99, 1 - 2**-53], dtype=torch.float64)
-    assert sampling.draw_tokens(log_probs, uniform).tolist() == [1, 1, 2, 2, 3, 3, 3]
+    assert token_draw.draw_tokens(log_probs, uniform).tolist() == [1, 1, 2, 2, 3, 3, 3]
     # In float32, 1 - 1e-9 is 1, and the last token would have no interval.
     log_probs = torch.tensor([[0.0, -20.7232658]]).log_softmax(dim=-1)  # 1e-9
     uniform = torch.tensor([1 - 2e-9, 1 - 0.5e-9], dtype=torch.float64)
-    assert sampling.draw_tokens(log_probs.expand(2, 2), uniform).tolist() == [0, 1]
+    assert token_draw.draw_tokens(log_probs.expand(2, 2), uniform).tolist() == [0, 1]
 
 
 @pytest.mark.parametrize("choices", [1, 8, 9, 259])
 def test_what_was_packed_bit_by_bit_comes_back(choices: int) -> None:
     is_kept = torch.rand(3, 2, choices, generator=torch.Generator().manual_seed(choices)) < 0.5
-    packed = sampling.pack(is_kept)
+    packed = packed_masks.pack(is_kept)
     assert packed.shape == (3, 2, -(-choices // 8))
-    assert torch.equal(sampling.unpack(packed, choices), is_kept)
+    assert torch.equal(packed_masks.unpack(packed, choices), is_kept)
     # choices 0, 3 and 7 -> 1 + 8 + 128 = 137; choice 9 -> bit 1 of the next byte = 2
-    assert sampling.pack(torch.isin(torch.arange(10), torch.tensor([0, 3, 7, 9]))).tolist() == [137, 2]
+    assert packed_masks.pack(torch.isin(torch.arange(10), torch.tensor([0, 3, 7, 9]))).tolist() == [137, 2]
 
 
 def test_a_reply_ends_at_any_of_several_ends() -> None:
@@ -167,5 +167,5 @@ def test_a_reply_ends_at_any_of_several_ends() -> None:
         length = next((place + 1 for place, token in enumerate(one) if token in (EOS, 7, 9)), len(one))
         assert other[:length] == one[:length]
         assert is_valid.sum() == length
-    ended = (sampling.is_end(several.actions, (EOS, 7, 9, PAD)) & several.is_valid).any(dim=-1)
-    assert ended.float().mean() > (sampling.is_end(plain.actions, ENDS) & plain.is_valid).any(dim=-1).float().mean()
+    ended = (reply_rollouts.is_end(several.actions, (EOS, 7, 9, PAD)) & several.is_valid).any(dim=-1)
+    assert ended.float().mean() > (reply_rollouts.is_end(plain.actions, ENDS) & plain.is_valid).any(dim=-1).float().mean()

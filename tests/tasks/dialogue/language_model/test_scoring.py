@@ -10,18 +10,14 @@ from tiny_readers import ARCHITECTURES, ENDS, PAD, reply_params, tiny_encoded, t
 from transformers.models.t5.modeling_t5 import T5LayerNorm
 
 from grpo_pipeline.core.types import Scores
-from grpo_pipeline.tasks.dialogue.language_model import scoring
+from grpo_pipeline.tasks.dialogue.language_model import token_scores
 from grpo_pipeline.tasks.dialogue.language_model.base import Encoded, LanguageModel
-from grpo_pipeline.tasks.dialogue.language_model.sampling import ReplyRollouts, pack, sample_replies
-from grpo_pipeline.tasks.dialogue.language_model.scoring import (
-    batches_of_prompts,
-    reference_logprobs,
-    reference_loss,
-    reference_perplexity,
-    score_decisions,
-    score_replies,
-    score_tokens,
-)
+from grpo_pipeline.tasks.dialogue.language_model.packed_masks import pack
+from grpo_pipeline.tasks.dialogue.language_model.reply_rollouts import ReplyRollouts
+from grpo_pipeline.tasks.dialogue.language_model.sampling import sample_replies
+from grpo_pipeline.tasks.dialogue.language_model.scoring import batches_of_prompts, score_decisions, score_replies
+from grpo_pipeline.tasks.dialogue.language_model.teacher_forcing import reference_logprobs, reference_loss, reference_perplexity
+from grpo_pipeline.tasks.dialogue.language_model.token_scores import score_tokens
 from grpo_pipeline.tasks.dialogue.language_model.tokens import pad_rows
 
 
@@ -142,7 +138,7 @@ def test_each_row_is_scored_over_what_it_kept_and_blocks_change_neither_numbers_
     results = []
     for rows in (1, 100):
         leaves = [x.clone().requires_grad_() for x in (HIDDEN, *HEAD)]
-        with patch.object(scoring, "BLOCK_NUMBERS", 9 * rows):
+        with patch.object(token_scores, "BLOCK_NUMBERS", 9 * rows):
             found = score_tokens(leaves[0], (leaves[1], leaves[2]), ACTIONS, temperature=1.3, kept=pack(KEPT))
             (found.logprobs.sum() - 2 * found.entropy.sum()).backward()
         results.append((*found, *(x.grad for x in leaves)))

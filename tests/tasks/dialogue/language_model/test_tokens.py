@@ -9,15 +9,11 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import ByT5Tokenizer, PreTrainedTokenizerFast
 
-from grpo_pipeline.tasks.dialogue.language_model.tokens import (
-    ByteTokenizer,
-    check_weights,
-    decode_rows,
-    encode_texts,
-    pad_rows,
-    read_tokenizer,
-    stack_rows,
-)
+from grpo_pipeline.tasks.dialogue.language_model.byte_tokenizer import ByteTokenizer
+from grpo_pipeline.tasks.dialogue.language_model.folder_tokenizer import read_tokenizer
+from grpo_pipeline.tasks.dialogue.language_model.safe_loading import check_weights
+from grpo_pipeline.tasks.dialogue.language_model.token_table import stack_rows
+from grpo_pipeline.tasks.dialogue.language_model.tokens import decode_rows, encode_texts, pad_rows
 
 TOKENIZER = ByteTokenizer()
 

@@ -4,7 +4,7 @@ import torch
 
 from grpo_pipeline.tasks.molecules.data.build_examples import build_examples
 from grpo_pipeline.tasks.molecules.data.examples import compact, content_digest, put_together
-from grpo_pipeline.tasks.molecules.graphs.encoding import decode
+from grpo_pipeline.tasks.molecules.graphs.decoding import decode
 from grpo_pipeline.tasks.molecules.graphs.graphs import MoleculeGraphs
 from grpo_pipeline.tasks.molecules.graphs.vocabulary import BONDS
 

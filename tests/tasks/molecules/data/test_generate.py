@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 from rdkit import Chem
 
-from grpo_pipeline.tasks.molecules.data.generate import charge_some, charged_form, draw_order, enumerate_molecules
+from grpo_pipeline.tasks.molecules.data.charged_forms import charge_some, charged_form
+from grpo_pipeline.tasks.molecules.data.generate import draw_order, enumerate_molecules
 from grpo_pipeline.tasks.molecules.data.params import GeneratorParams
 
 ALL_LINKS = {1: 1.0, 2: 1.0, 3: 1.0, 4: 1.0}

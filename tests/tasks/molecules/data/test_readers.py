@@ -5,8 +5,10 @@ import pytest
 from rdkit import Chem
 
 from grpo_pipeline.tasks.molecules.data.params import ColumnParams, MoleculeDataParams
-from grpo_pipeline.tasks.molecules.data.readers import has_stereo, read_entry, read_records, standardise
-from grpo_pipeline.tasks.text_lines import RowError, TextFile
+from grpo_pipeline.tasks.molecules.data.readers import read_entry, read_records
+from grpo_pipeline.tasks.molecules.data.standardise import has_stereo, standardise
+from grpo_pipeline.tasks.row_error import RowError
+from grpo_pipeline.tasks.text_lines import TextFile
 
 
 def read(content, source, columns=None):

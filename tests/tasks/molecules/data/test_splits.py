@@ -3,8 +3,8 @@ import pytest
 from rdkit import Chem
 from rdkit.Chem.Scaffolds import MurckoScaffold
 
-from grpo_pipeline.tasks.molecules.data.examples import SPLITS, deal, split_molecules
 from grpo_pipeline.tasks.molecules.data.params import MoleculeSplitParams
+from grpo_pipeline.tasks.molecules.data.splits import SPLITS, deal, split_molecules
 
 RINGS = ("c1ccccc1", "C1CCCC1", "C1CCNC1", "c1ccncc1", "C1CC1", "c1ccoc1")
 TAILS = ("C", "CC", "CCC", "CO", "CCO", "CCN", "C=C")

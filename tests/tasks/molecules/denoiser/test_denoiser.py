@@ -6,8 +6,11 @@ import torch
 from tiny_graphs import CLASSES, denoiser_params, policy, prompts, random_entries
 from torch import Tensor
 
-from grpo_pipeline.tasks.molecules.denoiser.denoiser import GraphPolicy, bond_counts, cycle_counts, structure_features
-from grpo_pipeline.tasks.molecules.graphs.graphs import Components, GraphPrompts, dense_pairs, make_prompts, pair_index
+from grpo_pipeline.tasks.molecules.denoiser.graph_policy import GraphPolicy
+from grpo_pipeline.tasks.molecules.denoiser.structure_features import bond_counts, cycle_counts, structure_features
+from grpo_pipeline.tasks.molecules.graphs.components import Components
+from grpo_pipeline.tasks.molecules.graphs.graph_entries import dense_pairs, pair_index
+from grpo_pipeline.tasks.molecules.graphs.graph_prompts import GraphPrompts, make_prompts
 
 FEATURES = pytest.mark.parametrize("features", ["none", "cycles"])
 

@@ -6,15 +6,11 @@ from scipy.stats import chisquare
 from tiny_graphs import CLASSES, generator, graph_noise, noise_params, prompts, random_graphs, skewed_limit
 from torch import Tensor
 
-from grpo_pipeline.tasks.molecules.diffusion.noise import (
-    Transition,
-    cosine_schedule,
-    count_classes,
-    limits_of,
-    marginal_limit,
-    uniform_limit,
-)
-from grpo_pipeline.tasks.molecules.graphs.graphs import Components, entries_of, graphs_of
+from grpo_pipeline.tasks.molecules.diffusion.noise import count_classes, limits_of
+from grpo_pipeline.tasks.molecules.diffusion.noise_schedule import cosine_schedule
+from grpo_pipeline.tasks.molecules.diffusion.transition import Transition, marginal_limit, uniform_limit
+from grpo_pipeline.tasks.molecules.graphs.components import Components
+from grpo_pipeline.tasks.molecules.graphs.graph_entries import entries_of, graphs_of
 
 
 def test_a_corrupted_graph_is_a_graph() -> None:

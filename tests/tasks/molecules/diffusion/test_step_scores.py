@@ -10,11 +10,12 @@ from torch import Tensor
 
 from grpo_pipeline.core.policy_gradient.policy_loss import policy_loss
 from grpo_pipeline.core.training.reference import frozen_copy
-from grpo_pipeline.tasks.molecules.denoiser.denoiser import GraphPolicy
+from grpo_pipeline.tasks.molecules.denoiser.graph_policy import GraphPolicy
+from grpo_pipeline.tasks.molecules.diffusion.chunked_backward import backward_by_chunks
 from grpo_pipeline.tasks.molecules.diffusion.params import TrajectoryParams, check_steps
-from grpo_pipeline.tasks.molecules.diffusion.step_scores import StepScores, backward_by_chunks, rescored, score_steps
+from grpo_pipeline.tasks.molecules.diffusion.step_scores import StepScores, rescored, score_steps
 from grpo_pipeline.tasks.molecules.diffusion.trajectories import Trajectories, choose_decisions
-from grpo_pipeline.tasks.molecules.graphs.graphs import Components
+from grpo_pipeline.tasks.molecules.graphs.components import Components
 
 SIZES = [4, 1, 3]
 

@@ -4,7 +4,7 @@ import torch
 from tiny_graphs import generator, policy, prompts, sample
 
 from grpo_pipeline.tasks.molecules.diffusion.trajectories import choose_decisions, graphs_at, transitions_of
-from grpo_pipeline.tasks.molecules.graphs.graphs import entries_of
+from grpo_pipeline.tasks.molecules.graphs.graph_entries import entries_of
 
 
 def test_graphs_of_every_time_are_graphs_of_the_size_that_was_wanted() -> None:

@@ -5,7 +5,7 @@ from tiny_graphs import generator, policy, prompts, sample, trajectory_params
 from grpo_pipeline.tasks.molecules.diffusion.step_scores import rescored
 from grpo_pipeline.tasks.molecules.diffusion.trajectories import graphs_at
 from grpo_pipeline.tasks.molecules.diffusion.trajectory_sampling import sample_trajectories
-from grpo_pipeline.tasks.molecules.graphs.graphs import Components
+from grpo_pipeline.tasks.molecules.graphs.components import Components
 
 
 @pytest.mark.parametrize(("start", "different"), [("per_group", 1), ("independent", 4)])

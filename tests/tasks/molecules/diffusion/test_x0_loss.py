@@ -4,8 +4,8 @@ import pytest
 import torch
 from tiny_graphs import CLASSES, generator, prompts, random_entries
 
-from grpo_pipeline.tasks.molecules.denoiser.denoiser import x0_counts, x0_loss
 from grpo_pipeline.tasks.molecules.diffusion.params import X0LossParams
+from grpo_pipeline.tasks.molecules.diffusion.x0_loss import x0_counts, x0_loss
 
 WEIGHTS = X0LossParams(atoms=1.0, charges=0.5, bonds=5.0)
 

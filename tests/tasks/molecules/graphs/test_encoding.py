@@ -4,10 +4,10 @@ import torch
 from rdkit import Chem
 from tiny_molecules import SMILES, canonical, parsed, vocabulary
 
-from grpo_pipeline.tasks.molecules.graphs import encoding
-from grpo_pipeline.tasks.molecules.graphs.encoding import ParsedMolecule
+from grpo_pipeline.tasks.molecules.graphs import decoding, encoding, parsed_molecules
 from grpo_pipeline.tasks.molecules.graphs.graphs import MoleculeGraphs
-from grpo_pipeline.tasks.text_lines import RowError
+from grpo_pipeline.tasks.molecules.graphs.parsed_molecules import ParsedMolecule
+from grpo_pipeline.tasks.row_error import RowError
 
 
 def test_classes_of_acetate_and_of_aromatic_rings():
@@ -26,14 +26,14 @@ def test_classes_of_acetate_and_of_aromatic_rings():
 
 
 def test_what_has_no_class_is_refused():
-    encoding.check_covered(parsed("C" * 12), vocabulary())  # the largest that there may be
+    parsed_molecules.check_covered(parsed("C" * 12), vocabulary())  # the largest that there may be
     for found, message in (
         (parsed("C[Si](C)C"), r"atoms must be among .* got \['Si'\]; widen molecules.data"),
         (ParsedMolecule(("C",), (2,), ()), r"charges must be among \[0, -1, 1\], got \[2\]"),
         (parsed("c1ccccc1", "aromatic"), r"bonds must be among .* got \['aromatic'\]"),
         (parsed("C" * 13), "at most 12 heavy atoms, got 13"),
     ):
-        for check in (encoding.check_covered, lambda graph, known: encoding.encode([graph], known)):
+        for check in (parsed_molecules.check_covered, lambda graph, known: encoding.encode([graph], known)):
             with pytest.raises(RowError, match=message):
                 check(found, vocabulary())
         strange = MoleculeGraphs(*(torch.tensor(part) for part in ([[9, 0]], [[0, 0]], [[[0, 1], [1, 0]]], [2])))
@@ -50,11 +50,11 @@ def test_graph_to_molecule_to_graph_is_exact(form):
         together = encoding.encode(graphs, known, nodes=nodes)
         assert together.atoms.shape == (len(SMILES), nodes or 11)
         assert list(encoding.read_parsed_molecules(together, known)) == graphs
-        for decoded, smiles, graph in zip(encoding.decode(together, known), map(canonical, SMILES), graphs, strict=True):
+        for decoded, smiles, graph in zip(decoding.decode(together, known), map(canonical, SMILES), graphs, strict=True):
             assert (decoded.smiles, decoded.fragment, decoded.is_valid, decoded.cause) == (smiles, smiles, True, "")
-            molecule = encoding.build_molecule(graph)
-            assert encoding.sanitise(molecule) == ""
-            assert encoding.parse_molecule(molecule, form) == graph
+            molecule = decoding.build_molecule(graph)
+            assert decoding.sanitise(molecule) == ""
+            assert parsed_molecules.parse_molecule(molecule, form) == graph
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_graph_to_molecule_to_graph_is_exact(form):
     ],
 )  # fmt: skip
 def test_what_is_no_molecule_says_why(graph, sanitises, is_connected, fragment, cause):
-    decoded = encoding.decode_parsed(graph)
+    decoded = decoding.decode_parsed(graph)
     assert (decoded.sanitises, decoded.is_connected, decoded.fragment) == (sanitises, is_connected, fragment)
     assert decoded.is_valid == bool(decoded.smiles) == (not decoded.cause) == (sanitises and is_connected)
     assert cause in decoded.cause
@@ -90,7 +90,7 @@ def test_any_classes_decode_and_parts_are_those_of_the_graph():
     upper = torch.randint(0, 4, (400, 6, 6), generator=generator) * (torch.rand(400, 6, 6, generator=generator) < 0.3)
     bonds = upper.triu(1) + upper.triu(1).transpose(1, 2)
     atoms, charges = torch.randint(0, 9, (400, 6), generator=generator), torch.randint(0, 3, (400, 6), generator=generator)
-    found = encoding.decode(MoleculeGraphs(atoms, charges, bonds, torch.full((400,), 6)), vocabulary())
+    found = decoding.decode(MoleculeGraphs(atoms, charges, bonds, torch.full((400,), 6)), vocabulary())
     for molecule, matrix in zip(found, bonds.numpy(), strict=True):
         assert molecule.is_connected == nx.is_connected(nx.from_numpy_array(matrix))
         if molecule.is_valid:

@@ -4,17 +4,9 @@ import pytest
 import torch
 from tiny_graphs import prompts, random_graphs
 
-from grpo_pipeline.tasks.molecules.graphs.graphs import (
-    GraphPrompts,
-    MoleculeGraphs,
-    concatenate,
-    dense_pairs,
-    entries_of,
-    graphs_of,
-    make_prompts,
-    pair_index,
-    pair_lookup,
-)
+from grpo_pipeline.tasks.molecules.graphs.graph_entries import dense_pairs, entries_of, graphs_of, pair_index, pair_lookup
+from grpo_pipeline.tasks.molecules.graphs.graph_prompts import GraphPrompts, make_prompts
+from grpo_pipeline.tasks.molecules.graphs.graphs import MoleculeGraphs, concatenate
 
 
 def two_graphs(**entries: tuple[tuple[int, ...], int]) -> dict[str, torch.Tensor]:

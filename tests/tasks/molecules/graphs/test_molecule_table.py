@@ -5,9 +5,12 @@ from rdkit import Chem
 from rdkit.Chem import QED, Crippen
 from tiny_molecules import SMILES, canonical, parsed, vocabulary
 
-from grpo_pipeline.tasks.molecules.graphs.encoding import ParsedMolecule, build_molecule, decode, encode, read_parsed_molecules
+from grpo_pipeline.tasks.molecules.graphs.decoding import build_molecule, decode
+from grpo_pipeline.tasks.molecules.graphs.encoding import encode, read_parsed_molecules
 from grpo_pipeline.tasks.molecules.graphs.graphs import MoleculeGraphs
-from grpo_pipeline.tasks.molecules.graphs.molecule_table import largest_valences, stable_atoms, tabulate_molecules, valencies
+from grpo_pipeline.tasks.molecules.graphs.molecule_table import tabulate_molecules
+from grpo_pipeline.tasks.molecules.graphs.parsed_molecules import ParsedMolecule
+from grpo_pipeline.tasks.molecules.graphs.stability import largest_valences, stable_atoms, valencies
 from grpo_pipeline.tasks.molecules.graphs.vocabulary import BONDS, Vocabulary
 
 SKETCHES = [

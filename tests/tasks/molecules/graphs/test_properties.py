@@ -4,7 +4,8 @@ from rdkit import Chem
 from rdkit.Chem import QED, Crippen
 from tiny_molecules import SMILES, canonical
 
-from grpo_pipeline.tasks.molecules.graphs import properties
+from grpo_pipeline.tasks.molecules import property_rewards
+from grpo_pipeline.tasks.molecules.graphs import accessibility, properties, property_scales
 
 ASPIRIN = "CC(=O)Oc1ccccc1C(=O)O"
 
@@ -13,23 +14,23 @@ def test_properties_are_rdkits_on_the_scale_of_a_reward():
     molecules, table = [Chem.MolFromSmiles(text) for text in TEXTS], properties.tabulate_properties(TEXTS)
     assert list(table["smiles"]) == TEXTS
     np.testing.assert_array_equal(table["logp"], [Crippen.MolLogP(molecule) for molecule in molecules])
-    assert list(table["qed"]) == properties.qed(TEXTS, NONE) == [QED.qed(molecule) for molecule in molecules]
+    assert list(table["qed"]) == property_rewards.qed(TEXTS, NONE) == [QED.qed(molecule) for molecule in molecules]
     assert properties.tabulate_properties([]).shape == (0, 4)
-    easy = properties.accessibility(TEXTS, NONE)
-    assert easy == [(10 - properties.accessibility_score(molecule)) / 9 for molecule in molecules]
+    easy = property_rewards.accessibility(TEXTS, NONE)
+    assert easy == [(10 - accessibility.accessibility_score(molecule)) / 9 for molecule in molecules]
     assert all(0 <= value <= 1 for value in easy)
     inside = [1.0 <= value <= 2.0 for value in table["logp"]]
-    assert [value == 1.0 for value in properties.logp(TEXTS, NONE, low=1.0, high=2.0, width=0.5)] == inside
+    assert [value == 1.0 for value in property_rewards.logp(TEXTS, NONE, low=1.0, high=2.0, width=0.5)] == inside
     assert 0 < sum(inside) < len(inside)
 
 
 def test_cages_are_harder_to_make_than_drugs():
-    easy, hard = (properties.accessibility_score(Chem.MolFromSmiles(text)) for text in (ASPIRIN, "C12C3C4C1C5C2C3C45"))
+    easy, hard = (accessibility.accessibility_score(Chem.MolFromSmiles(text)) for text in (ASPIRIN, "C12C3C4C1C5C2C3C45"))
     # The value that the authors of the scorer give for aspirin's SMILES is 1.58 (their own program: 1.6).
     assert easy == pytest.approx(1.58, abs=0.01)
-    assert properties.EASIEST <= easy < 3 < hard <= properties.HARDEST
+    assert accessibility.EASIEST <= easy < 3 < hard <= accessibility.HARDEST
     with pytest.raises(ValueError, match="must have atoms to be scored"):
-        properties.accessibility_score(Chem.Mol())
+        accessibility.accessibility_score(Chem.Mol())
 
 
 TEXTS = [canonical(smiles) for smiles in SMILES]
@@ -38,21 +39,22 @@ NONE = [[] for _ in TEXTS]
 
 def test_rewards_of_windows_and_patterns():
     values = [
-        properties.in_window(value, low=1.0, high=3.0, width=2.0) for value in (-1.5, -1.0, 0.0, 1.0, 2.0, 3.0, 3.5, 5.0, 9.0)
+        property_rewards.in_window(value, low=1.0, high=3.0, width=2.0)
+        for value in (-1.5, -1.0, 0.0, 1.0, 2.0, 3.0, 3.5, 5.0, 9.0)
     ]
     assert values == [0.0, 0.0, 0.5, 1.0, 1.0, 1.0, 0.75, 0.0, 0.0]
-    assert properties.size(["CO", "CC[NH3+]", "c1ccccc1"], [[]] * 3, low=3, high=4, width=4) == [0.75, 1.0, 0.5]
+    assert property_rewards.size(["CO", "CC[NH3+]", "c1ccccc1"], [[]] * 3, low=3, high=4, width=4) == [0.75, 1.0, 0.5]
     texts = ["CCO", "CC(=O)O", "c1ccccc1", "OCc1ccccc1"]
-    assert properties.wanted(texts, [[]] * 4, patterns=["[OH]", "c1ccccc1"]) == [0.5, 0.5, 0.5, 1.0]
-    assert properties.forbidden(texts, [[]] * 4, patterns=["C=O", "c1ccccc1"]) == [1.0, 0.0, 0.0, 0.0]
+    assert property_rewards.wanted(texts, [[]] * 4, patterns=["[OH]", "c1ccccc1"]) == [0.5, 0.5, 0.5, 1.0]
+    assert property_rewards.forbidden(texts, [[]] * 4, patterns=["C=O", "c1ccccc1"]) == [1.0, 0.0, 0.0, 0.0]
 
 
 def test_what_cannot_be_read_has_no_reward_and_a_property_that_never_varies_no_spread():
     with pytest.raises(ValueError, match="must be a SMILES that RDKit reads, got 'C\\(C'"):
-        properties.qed(["C(C"], [[]])
+        property_rewards.qed(["C(C"], [[]])
     with pytest.raises(ValueError, match="must be SMARTS that RDKit reads, got '\\[X'"):
-        properties.wanted(["CC"], [[]], patterns=["[X"])
-    scales = properties.PropertyScales.fit(("logp", "qed"), np.array([[1.0, 0.5], [3.0, 0.5]]))
+        property_rewards.wanted(["CC"], [[]], patterns=["[X"])
+    scales = property_scales.PropertyScales.fit(("logp", "qed"), np.array([[1.0, 0.5], [3.0, 0.5]]))
     assert scales.scale(np.array([[4.0, 0.5], [2.0, 0.75]])).tolist() == [[2.0, 0.0], [0.0, 0.25]]
 
 

@@ -29,7 +29,7 @@ from grpo_pipeline.tasks.attention.data.phantom.generate import (
 from grpo_pipeline.tasks.attention.data.phantom.patients import PhantomParams
 from grpo_pipeline.tasks.attention.params import ModelParams, RewardParams, SupervisedParams
 from grpo_pipeline.tasks.attention.task import AttentionTask
-from grpo_pipeline.tasks.text_lines import after_refusals
+from grpo_pipeline.tasks.refusals import after_refusals
 
 
 def generate_phantom(

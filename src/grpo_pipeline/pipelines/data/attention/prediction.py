@@ -41,8 +41,8 @@ from grpo_pipeline.tasks.attention.inference.score_tables import (
     score_table,
     with_frame,
 )
-from grpo_pipeline.tasks.exported import TrainedArms, version_of
 from grpo_pipeline.tasks.familiarity import FALSE_ALARMS
+from grpo_pipeline.tasks.trained_arms import TrainedArms, version_of
 
 # Draw a heatmap and points over an image, pixel by pixel of that image.
 

@@ -9,21 +9,21 @@ import pandas as pd
 
 from grpo_pipeline.core.params import TrainingParams
 from grpo_pipeline.tasks.dialogue import build
-from grpo_pipeline.tasks.dialogue.batch import DialogueData
-from grpo_pipeline.tasks.dialogue.data import checks, examples, generate, retrieval
-from grpo_pipeline.tasks.dialogue.data import retrieval as story_index
+from grpo_pipeline.tasks.dialogue.data import checks, examples, retrieval, splits, story_index
 from grpo_pipeline.tasks.dialogue.data.examples import DialogueExamples
-from grpo_pipeline.tasks.dialogue.data.generate import PersonaParams
+from grpo_pipeline.tasks.dialogue.data.generated import generate
+from grpo_pipeline.tasks.dialogue.data.generated.params import PersonaParams
 from grpo_pipeline.tasks.dialogue.data.params import (
     DialogueDataParams,
     DialogueSplitParams,
     RetrievalParams,
 )
 from grpo_pipeline.tasks.dialogue.data.text_files import DialogueFiles, dump_lines
+from grpo_pipeline.tasks.dialogue.dialogue_data import DialogueData
 from grpo_pipeline.tasks.dialogue.language_model.params import LanguageModelSection, ReplyParams
 from grpo_pipeline.tasks.dialogue.params import PromptParams, RewardParams, SupervisedParams
 from grpo_pipeline.tasks.dialogue.task import DialogueTask
-from grpo_pipeline.tasks.text_lines import after_refusals
+from grpo_pipeline.tasks.refusals import after_refusals
 
 
 def generate_dialogues(
@@ -54,18 +54,18 @@ def split_personas(
     data: DialogueDataParams,
     checked: pd.DataFrame,
     quarantine: pd.DataFrame,
-) -> examples.Splits:
+) -> splits.Splits:
     """Stop for bad rows, now that they are listed, or divide the examples by persona.
 
-    See ``tasks.dialogue.data.checks.refuse_rows`` and ``examples.split_personas``.
+    See ``tasks.dialogue.data.checks.refuse_rows`` and ``splits.split_personas``.
     """
     checks.refuse_rows(checked, quarantine, data)
     with after_refusals(checks.describe_bad(quarantine, n_left=len(checked))):
-        return examples.split_personas(checked, split)
+        return splits.split_personas(checked, split)
 
 
 def index_stories(retrieval: RetrievalParams, stories: pd.DataFrame) -> story_index.StoryIndex:
-    """Index the corpus; see ``tasks.dialogue.data.retrieval.index_stories``."""
+    """Index the corpus; see ``tasks.dialogue.data.story_index.index_stories``."""
     return story_index.index_stories(stories, retrieval)
 
 
@@ -74,7 +74,7 @@ def build_dialogue_examples(
     index: story_index.StoryIndex,
     checked: pd.DataFrame,
     stories: pd.DataFrame,
-    parts: examples.Splits,
+    parts: splits.Splits,
 ) -> tuple[examples.DialogueExamples, dict[str, object]]:
     """Return the model input, and how often the story that a reply needs is found."""
     built = examples.build_examples(index, checked, stories, parts, params)

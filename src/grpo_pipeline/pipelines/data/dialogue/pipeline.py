@@ -15,8 +15,8 @@ from grpo_pipeline.pipelines.data.dialogue.nodes import (
     tokenise_examples,
 )
 from grpo_pipeline.pipelines.experiments.trials.preparation import TaskPreparation
-from grpo_pipeline.tasks.dialogue.batch import DialogueData
-from grpo_pipeline.tasks.dialogue.language_model.tokens import stack_rows
+from grpo_pipeline.tasks.dialogue.dialogue_data import DialogueData
+from grpo_pipeline.tasks.dialogue.language_model.token_table import stack_rows
 
 
 def create_pipeline() -> Pipeline:

@@ -5,9 +5,10 @@ from typing import Any
 import pandas as pd
 from kedro.pipeline import Node, Pipeline
 
-from grpo_pipeline.tasks.dialogue.exported import answer, read_exported
+from grpo_pipeline.tasks.dialogue.exported_model import read_exported
 from grpo_pipeline.tasks.dialogue.params import PredictParams
-from grpo_pipeline.tasks.exported import TrainedArms, version_of
+from grpo_pipeline.tasks.dialogue.prompt_answers import answer
+from grpo_pipeline.tasks.trained_arms import TrainedArms, version_of
 
 LIKELIEST = "likeliest"
 

@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from grpo_pipeline.core.params import TrainingParams
+from grpo_pipeline.tasks.extras import require
 from grpo_pipeline.tasks.molecules.data.examples import MoleculeExamples
 from grpo_pipeline.tasks.molecules.data.params import (
     GeneratorParams,
@@ -22,13 +23,10 @@ from grpo_pipeline.tasks.molecules.diffusion.params import (
     TrajectoryParams,
     X0LossParams,
 )
-from grpo_pipeline.tasks.molecules.params import (
-    GraphPromptParams,
-    MoleculeRewardParams,
-    SamplingParams,
-)
-from grpo_pipeline.tasks.shared import require
-from grpo_pipeline.tasks.text_lines import TextFile, after_refusals
+from grpo_pipeline.tasks.molecules.params import GraphPromptParams, SamplingParams
+from grpo_pipeline.tasks.molecules.reward_params import MoleculeRewardParams
+from grpo_pipeline.tasks.refusals import after_refusals
+from grpo_pipeline.tasks.text_lines import TextFile
 
 
 def generate_molecules(
@@ -73,7 +71,7 @@ def split_molecules(
     See ``tasks.molecules.data.checks.refuse_molecules`` and ``examples.split_molecules``.
     """
     from grpo_pipeline.tasks.molecules.data import checks
-    from grpo_pipeline.tasks.molecules.data.examples import split_molecules
+    from grpo_pipeline.tasks.molecules.data.splits import split_molecules
 
     checks.refuse_molecules(checked, quarantine, data)
     with after_refusals(checks.describe_bad(quarantine, n_left=len(checked))):
@@ -106,9 +104,9 @@ def attach_conditions(prompt: GraphPromptParams, examples: MoleculeExamples) -> 
         ModuleNotFoundError: if RDKit is not installed.
     """
     require("rdkit", extra="molecules")
-    from grpo_pipeline.tasks.molecules import batch
+    from grpo_pipeline.tasks.molecules import molecule_data
 
-    return batch.attach_conditions(examples, prompt)
+    return molecule_data.attach_conditions(examples, prompt)
 
 
 def join_diffusion(

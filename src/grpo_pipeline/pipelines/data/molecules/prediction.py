@@ -5,8 +5,8 @@ from typing import Any
 import pandas as pd
 from kedro.pipeline import Node, Pipeline
 
-from grpo_pipeline.tasks.exported import TrainedArms, version_of
 from grpo_pipeline.tasks.molecules.params import PredictParams
+from grpo_pipeline.tasks.trained_arms import TrainedArms, version_of
 
 
 def draw_sizes(params: PredictParams, models: TrainedArms) -> tuple[pd.DataFrame, dict[str, Any]]:
@@ -17,7 +17,8 @@ def draw_sizes(params: PredictParams, models: TrainedArms) -> tuple[pd.DataFrame
         ValueError: if a size is larger than every training molecule, or a wanted property is not that of the prompts.
     """
     # Needs RDKit, which the registry opens without.
-    from grpo_pipeline.tasks.molecules.exported import answer, read_exported
+    from grpo_pipeline.tasks.molecules.exported_model import read_exported
+    from grpo_pipeline.tasks.molecules.prompt_answers import answer
 
     folder = models.find(params.arm, parameter="molecules.predict.arm")
     model = read_exported(folder)

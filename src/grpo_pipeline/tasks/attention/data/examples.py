@@ -30,7 +30,7 @@ from grpo_pipeline.tasks.attention.data.params import (
 )
 from grpo_pipeline.tasks.attention.data.planes import UnreadableFileError
 from grpo_pipeline.tasks.attention.data.splits import Splits
-from grpo_pipeline.tasks.shared import Stored
+from grpo_pipeline.tasks.stored_examples import Stored
 
 ARRAYS = ("images", "region", "bag", "lesion")
 

@@ -37,7 +37,7 @@ from grpo_pipeline.tasks.attention.model.baselines import (
 )
 from grpo_pipeline.tasks.attention.model.model import AttentionModel
 from grpo_pipeline.tasks.attention.params import RewardParams
-from grpo_pipeline.tasks.defaults import AuditPlan, Role
+from grpo_pipeline.tasks.audit_plan import AuditPlan, Role
 
 ROLES: dict[str, Role] = {
     "policy": "start",

@@ -7,33 +7,29 @@ from pathlib import Path
 
 import pandas as pd
 
-from grpo_pipeline.tasks import text_lines
+from grpo_pipeline.tasks import data_root
+from grpo_pipeline.tasks.dialogue.data.conversations import persona_stories, read_conversations
 from grpo_pipeline.tasks.dialogue.data.drafts import (
     EXAMPLE_COLUMNS,
     NEEDS,
     QUARANTINE_COLUMNS,
     STORY_COLUMNS,
     Draft,
-    FittedQuestion,
     Reading,
     Row,
     digest_of,
     failure,
-    fit_question,
-    group_names,
-    persona_key,
     refusal,
 )
+from grpo_pipeline.tasks.dialogue.data.example_rows import read_rows
 from grpo_pipeline.tasks.dialogue.data.params import DialogueDataParams
-from grpo_pipeline.tasks.dialogue.data.readers import (
-    persona_stories,
-    read_conversations,
-    read_rows,
-    read_stories,
-)
+from grpo_pipeline.tasks.dialogue.data.persona_groups import group_names, persona_key
+from grpo_pipeline.tasks.dialogue.data.question import FittedQuestion, fit_question
+from grpo_pipeline.tasks.dialogue.data.story_corpus import read_stories
 from grpo_pipeline.tasks.dialogue.data.text_files import DialogueFiles
-from grpo_pipeline.tasks.dialogue.scores import is_without_blanks
-from grpo_pipeline.tasks.text_lines import RowError, describe_refusals
+from grpo_pipeline.tasks.dialogue.scores.normalisation import is_without_blanks
+from grpo_pipeline.tasks.refusals import describe_refusals
+from grpo_pipeline.tasks.row_error import RowError
 
 logger = logging.getLogger(__name__)
 CheckedData = tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame, dict[str, object]]
@@ -122,7 +118,7 @@ def sort_dialogues(
 
 def check_root(files: DialogueFiles, params: DialogueDataParams) -> None:
     """Refuse a data root that is not the one the parameters name, and a corpus that is not there."""
-    text_lines.check_root(files.root, params.root, task="dialogue")
+    data_root.check_root(files.root, params.root, task="dialogue")
     if params.stories_from == "file" and files.stories is None:
         raise ValueError(
             f"{files.root} must hold the story corpus, got no such file; set dialogue_stories in globals.yml, "

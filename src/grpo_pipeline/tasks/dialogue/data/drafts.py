@@ -1,15 +1,9 @@
-"""Examples and refused rows as they are read, before they are compared with each other."""
+"""Hold examples and refused rows as they are read, before they are compared with each other."""
 
 import hashlib
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
-
-from grpo_pipeline.tasks.dialogue.data.text_files import lines_of
-from grpo_pipeline.tasks.text_lines import RowError
 
 NEEDS = ("persona", "story", "none", "unknown")
 SPLITS = ("train", "val", "test")
@@ -98,129 +92,6 @@ def failure(refused: Sequence[Mapping[Any, Any]], *, n_left: int) -> str:
     )
 
 
-# Which examples share a persona, directly or through others: connected components of links.
-
-
-def group_names(links: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Return name -> the first name, in alphabetical order, of all that are linked to it.
-
-    Args:
-        links: pairs of names that belong together; a name alone is linked to itself. Their order does not matter.
-    """
-    from scipy.sparse import coo_array  # the parameters of the data are read without scipy
-    from scipy.sparse.csgraph import connected_components
-
-    pairs = sorted(set(links))
-    names = sorted({name for pair in pairs for name in pair})
-    place = {name: index for index, name in enumerate(names)}
-    first, second = (
-        np.array([place[pair[end]] for pair in pairs], dtype=np.int64) for end in (0, 1)
-    )
-    graph = coo_array((np.ones(len(pairs)), (first, second)), shape=(len(names), len(names)))
-    labels = (
-        connected_components(graph, directed=False)[1] if names else np.empty(0, dtype=np.int64)
-    )
-    leader: dict[int, str] = {}
-    return {
-        name: leader.setdefault(int(label), name) for name, label in zip(names, labels, strict=True)
-    }
-
-
 def digest_of(*texts: str) -> str:
     """Return 12 hexadecimal digits that stand for these texts."""
     return hashlib.sha256("\x1f".join(texts).encode()).hexdigest()[:12]
-
-
-def persona_key(persona: str) -> str:
-    """Return the form in which personas are compared: their words in alphabetical order, without case.
-
-    Data sets hold the same sentences in another order; that is the same persona.
-    """
-    return " ".join(sorted(persona.casefold().split()))
-
-
-# The question that a model reads: how it is put together, taken apart and shortened.
-
-QUESTION = "persona: {persona} context: {context}"
-PARTS = re.compile(r"\s*persona:\s*(.*?)\s*\bcontext:\s*(.*?)\s*", re.DOTALL)
-
-
-@dataclass(frozen=True)
-class FittedQuestion:
-    """A question of the allowed length.
-
-    Attributes:
-        text: what the model reads.
-        context: the turns that are left, joined by newlines.
-        dropped_turns: turns left out, oldest first.
-        is_cut: whether the beginning of the last turn is left out as well.
-    """
-
-    text: str
-    context: str
-    dropped_turns: int
-    is_cut: bool
-
-
-def format_question(persona: str, context: str) -> str:
-    """Return ``persona: {persona} context: {context}``."""
-    return QUESTION.format(persona=persona, context=context)
-
-
-def parse_question(question: str) -> tuple[str, list[str]]:
-    """Return persona and turns of a question; the inverse of ``format_question`` up to blanks.
-
-    Raises:
-        RowError: if it does not have the two parts, or one of them is empty.
-    """
-    parts = PARTS.fullmatch(question)
-    if parts is None:
-        raise RowError(
-            f"question must read 'persona: … context: …', got {shorten(question)!r}; write both parts"
-        )
-    persona, turns = (
-        " ".join(parts[1].split()),
-        [turn.strip() for turn in lines_of(parts[2])],
-    )
-    for name, part in (("persona", persona), ("context", turns)):
-        if not part:
-            raise RowError(
-                f"the {name} of a question must not be empty, got {shorten(question)!r}; write it or drop the row"
-            )
-    return persona, turns
-
-
-def fit_question(persona: str, turns: Sequence[str], *, max_bytes: int) -> FittedQuestion:
-    """Shorten the context until the question has at most ``max_bytes`` bytes of UTF-8.
-
-    Whole turns are left out, oldest first. If the last one alone is too long its beginning is left out, never inside a
-    character. The persona is never cut.
-
-    Raises:
-        RowError: if the persona leaves no room for a context.
-    """
-    room = max_bytes - len(format_question(persona, "").encode())
-    if room < 1:
-        raise RowError(
-            f"the persona must leave room for a context in {max_bytes} bytes, got {len(persona.encode())} bytes; "
-            "raise dialogue.data.max_question_bytes or shorten it"
-        )
-    kept = list(turns)
-    while len(kept) > 1 and len("\n".join(kept).encode()) > room:
-        kept.pop(0)
-    context = "\n".join(kept)
-    is_cut = len(context.encode()) > room
-    if is_cut:
-        context = context.encode()[-room:].decode(errors="ignore").lstrip()
-    if not context:
-        raise RowError(
-            f"the last turn must leave a character in {room} bytes, got none; raise dialogue.data.max_question_bytes"
-        )
-    return FittedQuestion(
-        format_question(persona, context), context, len(turns) - len(kept), is_cut
-    )
-
-
-def shorten(text: str, limit: int = 60) -> str:
-    """Return the beginning of a text for a message."""
-    return text if len(text) <= limit else f"{text[:limit]}…"

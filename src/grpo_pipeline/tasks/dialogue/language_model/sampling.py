@@ -5,124 +5,17 @@ call; they are those of the truncated, renormalised distribution; the draw of a 
 have finished, since every reply has its own random number at every step.
 """
 
-from dataclasses import dataclass
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from grpo_pipeline.core.sampling.truncation import action_logprobs, truncated_log_probs
-from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.tasks.dialogue.language_model.base import Encoded, LanguageModel
+from grpo_pipeline.tasks.dialogue.language_model.compaction import Places, compacted
+from grpo_pipeline.tasks.dialogue.language_model.packed_masks import pack
 from grpo_pipeline.tasks.dialogue.language_model.params import ReplyParams
-
-# Take finished replies out of the batch that is being written, prompt by prompt.
-#
-# The batch is a table of P' prompts and G' places. A prompt leaves when all of its replies are finished; the table becomes as
-# narrow as the prompt with the most unfinished replies, so that prompts go on sharing their keys and values. A prompt with fewer
-# keeps some finished replies in its last places: they are carried along and written nowhere.
-
-# Moving the cache costs about a step: it must save a good part of all steps to come.
-WORTH = 0.75
-
-
-class Places(NamedTuple):
-    """Places that stay when finished samples leave: prompts int64 [P'] and, for each of them, places int64 [P', G']."""
-
-    prompts: Tensor
-    places: Tensor
-
-    def take(self, table: Tensor) -> Tensor:
-        """Return the kept part [P', G', ...] of a table [P, G, ...]."""
-        return table[self.prompts[:, None], self.places]
-
-
-def compacted(is_open: Tensor) -> Places | None:
-    """Return what stays, or None where too little would be saved.
-
-    Args:
-        is_open: bool [P, G], True where a reply is not finished; at least one is.
-    """
-    prompts = is_open.any(dim=1).nonzero().flatten()  # [P']
-    width = int(is_open.sum(dim=1).max())
-    if len(prompts) * width > WORTH * is_open.numel():
-        return None
-    # A stable sort brings the unfinished replies of each prompt to the front, in their order.
-    places = (
-        is_open[prompts].to(prompts.dtype).argsort(dim=1, descending=True, stable=True)[:, :width]
-    )  # [P', G']
-    return Places(prompts, places)
-
-
-# Which tokens survived top-k and top-p, one bit per token: stored with a reply, so that an update scores the same distribution.
-#
-# An update whose weights have moved would otherwise truncate anew and could drop a token that was sampled
-# (``core.sampling.truncation``). One bit and not one byte: of 32 000 choices 4 kB per token are left.
-
-BITS = 8
-
-
-def pack(is_kept: Tensor) -> Tensor:
-    """Return bool [..., V] as uint8 [..., ceil(V / 8)]; choice v is bit v % 8 of byte v // 8."""
-    spare = -is_kept.shape[-1] % BITS
-    padded = torch.nn.functional.pad(is_kept.to(torch.uint8), (0, spare))  # [..., 8 * ceil(V / 8)]
-    bits = padded.reshape(*is_kept.shape[:-1], -1, BITS)  # [..., ceil(V / 8), 8]
-    return torch.sum(bits << _shifts(is_kept), dim=-1, dtype=torch.uint8)
-
-
-def unpack(packed: Tensor, choices: int) -> Tensor:
-    """Return bool [..., V] of what ``pack`` made, V = choices."""
-    # [..., ceil(V / 8), 1] >> [8] -> [..., ceil(V / 8), 8] -> [..., V], without the spare bits.
-    return ((packed[..., None] >> _shifts(packed)) & 1).bool().flatten(-2)[..., :choices]
-
-
-def _shifts(like: Tensor) -> Tensor:
-    return torch.arange(BITS, dtype=torch.uint8, device=like.device)
-
-
-# Draw one token from each distribution with one random number, by inverting the distribution function.
-
-
-@torch.no_grad()
-def draw_tokens(log_probs: Tensor, uniform: Tensor) -> Tensor:
-    """Return the first token v whose cumulated mass p_0 + ... + p_v exceeds u.
-
-    How this differs from public versions: one number per token and not one per choice, and sums in float64, so that a token of
-    mass 1e-9 is drawn as often as it should be.
-
-    Args:
-        log_probs: [..., V], -inf where a token is excluded, which is then never drawn.
-        uniform: float64 [...], in [0, 1).
-
-    Returns:
-        int64 [...].
-    """
-    mass = log_probs.to(torch.float64).exp().cumsum(dim=-1)
-    # Divided by itself the end is exactly 1, above every uniform number: no excluded token at the end can be hit.
-    distribution = mass / mass[..., -1:]
-    tokens = torch.searchsorted(distribution, uniform[..., None], right=True)[..., 0]
-    return tokens.clamp_max(log_probs.shape[-1] - 1)  # only NaN is clamped; the loss refuses it
-
-
-def is_end(tokens: Tensor, ends: tuple[int, ...]) -> Tensor:
-    """Return where a token ends a reply, bool of the shape of the tokens; ``ends`` are (*end_ids, pad_id)."""
-    return torch.isin(tokens, torch.tensor(ends[:-1], device=tokens.device))
-
-
-@dataclass(frozen=True)
-class ReplyRollouts(Rollouts):
-    """Replies as they were drawn.
-
-    Actions are token ids, the end among them; after it they are ``pad_id``, and logprobs are 0. A reply without an end was cut
-    at L tokens.
-
-    Attributes:
-        kept: uint8 [P, G, L, ceil(V / 8)], the tokens that top-k and top-p left at each decision, packed (``pack``);
-            None where all were left.
-    """
-
-    kept: Tensor | None = None
+from grpo_pipeline.tasks.dialogue.language_model.reply_rollouts import ReplyRollouts, is_end
+from grpo_pipeline.tasks.dialogue.language_model.token_draw import draw_tokens
 
 
 @torch.no_grad()
@@ -276,19 +169,3 @@ def _logits(hidden: Tensor, head: tuple[Tensor, Tensor | None]) -> Tensor:
     """Return logits [..., V], in float32 at least: a sum over many choices in half precision is not a probability."""
     logits = functional.linear(hidden, *head)
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
-
-
-def nothing_written(start: Tensor, group_size: int) -> ReplyRollouts:
-    """Return G replies of no token to each of P prompts: the samples of an arm that learns from references alone.
-
-    Args:
-        start: [P], of the encoding; gives P and the device.
-        group_size: G.
-    """
-    shape = (len(start), group_size, 0)
-    actions = torch.zeros(shape, dtype=torch.int64, device=start.device)
-    return ReplyRollouts(
-        actions,
-        torch.zeros(shape, device=start.device),
-        torch.zeros_like(actions, dtype=torch.bool),
-    )

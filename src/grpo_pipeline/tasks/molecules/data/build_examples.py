@@ -14,7 +14,8 @@ from grpo_pipeline.tasks.molecules.data.examples import (
     compact,
     put_together,
 )
-from grpo_pipeline.tasks.molecules.graphs.encoding import encode, parse_molecule
+from grpo_pipeline.tasks.molecules.graphs.encoding import encode
+from grpo_pipeline.tasks.molecules.graphs.parsed_molecules import parse_molecule
 from grpo_pipeline.tasks.molecules.graphs.properties import PROPERTIES
 from grpo_pipeline.tasks.molecules.graphs.vocabulary import Vocabulary, read_vocabulary
 

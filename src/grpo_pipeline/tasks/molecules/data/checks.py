@@ -15,23 +15,20 @@ from rdkit import Chem, rdBase
 
 from grpo_pipeline.runs.lookahead import map_ahead, usable_cores
 from grpo_pipeline.runs.progress import track
+from grpo_pipeline.tasks.data_root import check_root
 from grpo_pipeline.tasks.molecules.data.params import MoleculeDataParams
-from grpo_pipeline.tasks.molecules.data.readers import (
-    Entry,
-    Record,
-    read_entry,
-    read_records,
-    standardise,
-)
-from grpo_pipeline.tasks.molecules.graphs.encoding import (
+from grpo_pipeline.tasks.molecules.data.readers import Entry, Record, read_entry, read_records
+from grpo_pipeline.tasks.molecules.data.standardise import standardise
+from grpo_pipeline.tasks.molecules.graphs.decoding import build_molecule, sanitise
+from grpo_pipeline.tasks.molecules.graphs.parsed_molecules import (
     ParsedMolecule,
-    build_molecule,
     check_covered,
     parse_molecule,
-    sanitise,
 )
 from grpo_pipeline.tasks.molecules.graphs.vocabulary import Vocabulary, bonds_of
-from grpo_pipeline.tasks.text_lines import RowError, TextFile, check_root, describe_refusals
+from grpo_pipeline.tasks.refusals import describe_refusals
+from grpo_pipeline.tasks.row_error import RowError
+from grpo_pipeline.tasks.text_lines import TextFile
 
 logger = logging.getLogger(__name__)
 COLUMNS = ("smiles", "name", "atoms", "lost_stereo", "row")

@@ -1,8 +1,7 @@
-"""The model input of the molecule task: graphs as compact classes, and what is known about each molecule."""
+"""Hold the model input of the molecule task: graphs as compact classes, and what is known about each molecule."""
 
 import hashlib
 import json
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -12,11 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from grpo_pipeline.core.rng import Stream, numpy_generator
-from grpo_pipeline.tasks.molecules.data.params import MoleculeSplitParams
 from grpo_pipeline.tasks.molecules.graphs.graphs import MoleculeGraphs
 from grpo_pipeline.tasks.molecules.graphs.vocabulary import Vocabulary, read_vocabulary
-from grpo_pipeline.tasks.shared import Stored
+from grpo_pipeline.tasks.stored_examples import Stored
 
 ARRAYS = ("atoms", "charges", "bonds", "sizes")
 
@@ -113,70 +110,3 @@ def content_digest(
         digest.update(f"{name} {tuple(arrays[name].shape)}".encode())
         digest.update(arrays[name].contiguous().numpy().tobytes())
     return digest.hexdigest()
-
-
-# Divide the molecules into train, val and test, independent of the order of the file.
-
-SPLITS = ("train", "val", "test")
-Splits = dict[str, list[str]]
-
-
-def split_molecules(checked: pd.DataFrame, params: MoleculeSplitParams) -> Splits:
-    """Return the canonical SMILES of each split, sorted. One molecule, or one scaffold, is in one split.
-
-    The scaffold is that of Bemis and Murcko (rings and what joins them); molecules without a ring share the scaffold "".
-
-    Raises:
-        ValueError: if a split holds nothing.
-    """
-    names = list(checked["smiles"])
-    groups = names if params.by == "smiles" else [scaffold_of(smiles) for smiles in names]
-    drawn = deal(Counter(groups), vars(params.fractions), seed=params.seed)
-    splits = {
-        split: sorted(
-            name for name, group in zip(names, groups, strict=True) if drawn[group] == split
-        )
-        for split in SPLITS
-    }
-    for split, members in splits.items():
-        if not members:
-            raise ValueError(
-                f"split {split!r} must hold molecules, got none; change molecules.split.fractions or by, or add molecules"
-            )
-    return splits
-
-
-def scaffold_of(smiles: str) -> str:
-    """Return the Bemis-Murcko scaffold of a molecule, "" for one without a ring. Source: J. Med. Chem. 1996, 39, 2887."""
-    from rdkit.Chem.Scaffolds import MurckoScaffold
-
-    return str(MurckoScaffold.MurckoScaffoldSmiles(smiles=smiles))
-
-
-def deal(sizes: Mapping[str, int], fractions: Mapping[str, float], *, seed: int) -> dict[str, str]:
-    """Return group -> split: the largest groups first, equal ones in random order, each to the split that lacks most.
-
-        split of the next group = argmax_s fractions[s] * n - (molecules in s so far),   ties: the first of ``SPLITS``
-
-    Groups of one size, as single molecules, are cut at the shares instead: a random permutation, split s holding the places
-    up to round(n * sum_{t <= s} f[t]).
-    """
-    names = sorted(sizes)
-    shuffled = [
-        names[place] for place in numpy_generator(seed, Stream.SPLIT).permutation(len(names))
-    ]
-    if len({*sizes.values()}) == 1:
-        return _cut(shuffled, fractions)
-    lacking = {split: fractions[split] * sum(sizes.values()) for split in SPLITS}
-    dealt = {}
-    for name in sorted(shuffled, key=lambda name: -sizes[name]):
-        split = max(SPLITS, key=lambda split: lacking[split])
-        dealt[name] = split
-        lacking[split] -= sizes[name]
-    return dealt
-
-
-def _cut(names: Sequence[str], fractions: Mapping[str, float]) -> dict[str, str]:
-    ends = np.rint(len(names) * np.cumsum([fractions[split] for split in SPLITS])).astype(int)
-    part = np.searchsorted(ends, np.arange(len(names)), side="right")
-    return {name: SPLITS[place] for name, place in zip(names, part, strict=True)}

@@ -132,9 +132,6 @@ def check_steps(noise: NoiseParams, trajectory: TrajectoryParams) -> None:
         )
 
 
-# The parameters that make up a diffusion, in one value.
-
-
 @dataclass(frozen=True)
 class Diffusion:
     """One diffusion model: the noise, the network that undoes it, how trajectories are drawn, and the loss of x0."""

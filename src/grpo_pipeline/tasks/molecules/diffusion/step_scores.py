@@ -6,7 +6,7 @@ levels; the ratio of an update is taken to the policy that drew, and the referen
 chunks that the backward pass computes again, so that any loss over all steps needs the memory of one chunk.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -17,16 +17,17 @@ from grpo_pipeline.core.policy_gradient.algorithms import choose
 from grpo_pipeline.core.policy_gradient.kl import categorical_kl
 from grpo_pipeline.core.sampling.plackett_luce import entropy_of
 from grpo_pipeline.core.training.recomputation import recomputed
-from grpo_pipeline.tasks.molecules.denoiser.denoiser import GraphPolicy
+from grpo_pipeline.tasks.molecules.denoiser.graph_policy import GraphPolicy
 from grpo_pipeline.tasks.molecules.diffusion.params import EntryReduction, TrajectoryParams
-from grpo_pipeline.tasks.molecules.diffusion.trajectories import (
-    Trajectories,
+from grpo_pipeline.tasks.molecules.diffusion.size_groups import (
     cut_trajectories,
     join_rows,
     size_groups,
-    transitions_of,
 )
-from grpo_pipeline.tasks.molecules.graphs.graphs import Components, GraphPrompts, entry_logprobs
+from grpo_pipeline.tasks.molecules.diffusion.trajectories import Trajectories, transitions_of
+from grpo_pipeline.tasks.molecules.graphs.components import Components
+from grpo_pipeline.tasks.molecules.graphs.graph_entries import entry_logprobs
+from grpo_pipeline.tasks.molecules.graphs.graph_prompts import GraphPrompts
 
 
 @dataclass(frozen=True)
@@ -251,59 +252,3 @@ def _mean(
 
 
 _REDUCTIONS = {"sum": _sum, "mean": _mean}
-
-
-# Back-propagate a loss over the steps of trajectories chunk by chunk: the memory of one chunk, and no second forward pass.
-
-ChunkLoss = Callable[[StepScores, Trajectories], Tensor]
-
-
-def backward_by_chunks(
-    policy: GraphPolicy,
-    rollouts: Trajectories,
-    loss: ChunkLoss,
-    *,
-    params: TrajectoryParams,
-    temperature: float,
-    reference: GraphPolicy | None = None,
-) -> Tensor:
-    """Add the gradient of the loss to ``.grad`` of the policy, with one backward for each chunk of steps.
-
-        sum over chunks of loss(scores of the chunk, trajectories with the chunk's decisions)
-
-    The gradient is that of the loss of all steps if that is a sum over decisions: its denominators must be those of all steps
-    (``core.policy_gradient.policy_loss.policy_loss`` with ``denominator``), and its ratios those of single decisions.
-
-    Args:
-        policy: the policy.
-        rollouts: what was drawn.
-        loss: returns the chunk's share of the loss, a scalar with graph.
-        params: estimator, reduction and steps of a chunk.
-        temperature: of sampling time.
-        reference: for the KL, or None.
-
-    Returns:
-        The loss of all steps, detached.
-    """
-    total: Tensor | None = None
-    for decisions in chunks_of(rollouts.actions.shape[-1], params.steps_per_chunk):
-        part = take_decisions(rollouts, decisions)
-        scores = score_steps(
-            policy, part, params=params, temperature=temperature, reference=reference
-        )
-        share = loss(scores, part)
-        torch.autograd.backward(share)
-        total = share.detach() if total is None else total + share.detach()
-    assert total is not None  # a trajectory has at least one decision
-    return total
-
-
-def take_decisions(rollouts: Trajectories, decisions: slice) -> Trajectories:
-    """Return the trajectories with these decisions alone; the graphs stay, as views."""
-    return replace(
-        rollouts,
-        **{
-            name: getattr(rollouts, name)[:, :, decisions]
-            for name in ("actions", "logprobs", "is_valid")
-        },
-    )

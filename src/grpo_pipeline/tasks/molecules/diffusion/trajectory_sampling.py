@@ -8,17 +8,19 @@ start from one graph; graphs are as wide as those of their own size and not as t
 import torch
 from torch import Tensor
 
-from grpo_pipeline.tasks.molecules.denoiser.denoiser import GraphPolicy
+from grpo_pipeline.tasks.molecules.denoiser.graph_policy import GraphPolicy
 from grpo_pipeline.tasks.molecules.diffusion.noise import draw_entries
 from grpo_pipeline.tasks.molecules.diffusion.params import TrajectoryParams
-from grpo_pipeline.tasks.molecules.diffusion.step_scores import reduce_entries
-from grpo_pipeline.tasks.molecules.diffusion.trajectories import (
-    Trajectories,
+from grpo_pipeline.tasks.molecules.diffusion.size_groups import (
     cut_prompts,
     join_trajectories,
     size_groups,
 )
-from grpo_pipeline.tasks.molecules.graphs.graphs import Components, GraphPrompts, entry_logprobs
+from grpo_pipeline.tasks.molecules.diffusion.step_scores import reduce_entries
+from grpo_pipeline.tasks.molecules.diffusion.trajectories import Trajectories
+from grpo_pipeline.tasks.molecules.graphs.components import Components
+from grpo_pipeline.tasks.molecules.graphs.graph_entries import entry_logprobs
+from grpo_pipeline.tasks.molecules.graphs.graph_prompts import GraphPrompts
 
 MOST_CLASSES = 256
 

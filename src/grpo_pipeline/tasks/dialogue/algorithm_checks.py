@@ -1,0 +1,26 @@
+"""Refuse settings that an arm of the dialogue task cannot train with; checked when its parameters are read."""
+
+from grpo_pipeline.core.params import AlgorithmParams, is_on
+
+
+def check_algorithm(algorithm: AlgorithmParams) -> None:
+    """Refuse what readers cannot do.
+
+    Raises:
+        ValueError: for another proposal than policy or none, a value baseline or head, or the exact KL.
+    """
+    if algorithm.proposal not in ("policy", "none"):
+        raise ValueError(
+            f"proposal must be policy or none for the dialogue task, got {algorithm.proposal}; replies of random tokens teach "
+            "nothing, and the truth is in the supervised loss already: use none for the control"
+        )
+    if algorithm.advantage.baseline == "value" or is_on(algorithm.value_weight):
+        raise ValueError(
+            "value_weight must be 0 and advantage.baseline group for the dialogue task, got a value term; "
+            "a language model has no value head: use name = grpo"
+        )
+    if algorithm.pays_kl and algorithm.kl_placement == "loss" and algorithm.kl_estimator == "exact":
+        raise ValueError(
+            "kl_estimator must be k2, k3 or ratio_k3 for the dialogue task, got exact; the distributions of all tokens of all "
+            "replies are never held at once"
+        )

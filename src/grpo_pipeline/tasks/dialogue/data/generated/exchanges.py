@@ -1,0 +1,79 @@
+"""Draw exchanges: some turns of context that end in a question, and the replies that are right."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from grpo_pipeline.tasks.dialogue.data.generated.params import PersonaParams
+from grpo_pipeline.tasks.dialogue.data.generated.personas import Persona, state
+from grpo_pipeline.tasks.dialogue.data.generated.stories import Story
+from grpo_pipeline.tasks.dialogue.data.generated.vocabulary import (
+    ACKNOWLEDGEMENTS,
+    GREETINGS,
+    QUESTIONS,
+    REPLIES,
+    STATEMENTS,
+    STORY_QUESTIONS,
+    STORY_REPLIES,
+    VALUES,
+    pick,
+)
+
+KINDS = ("persona", "story", "none")
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """One example before it is written down.
+
+    Attributes:
+        turns: oldest first; the last one is answered.
+        answers: one or two right replies; the first has the phrasing that goes with the question.
+        needs: what the reply needs.
+    """
+
+    turns: tuple[str, ...]
+    answers: tuple[str, ...]
+    needs: str
+
+
+def draw_exchange(persona: Persona, story: Story, number: int, params: PersonaParams) -> Exchange:
+    """Draw the exchange ``number`` of a persona: a pure function of (seed, persona, number).
+
+    The remarks before the question state facts of the other speaker; the first of them is, every second time, about what is
+    asked, with another value than the persona's.
+    """
+    rng = np.random.default_rng([params.seed, 3, persona.number, number])
+    shares = [getattr(params.needs, kind) for kind in KINDS]
+    needs = KINDS[int(rng.choice(len(KINDS), p=shares))]
+    asked, question, replies = ask(needs, persona, story, rng)
+    n_answers = 2 if rng.random() < params.two_answers else 1
+    return Exchange(
+        (*remarks(persona, asked, params.exchanges, rng), question), replies[:n_answers], needs
+    )
+
+
+def ask(
+    needs: str, persona: Persona, story: Story, rng: np.random.Generator
+) -> tuple[str, str, tuple[str, ...]]:
+    """Return the attribute that is asked for, the question, and its replies, the one with the question's phrasing first."""
+    if needs == "none":
+        greeting, replies = GREETINGS[int(rng.integers(len(GREETINGS)))]
+        return pick(tuple(VALUES), rng), greeting, replies
+    phrasing = int(rng.integers(2))
+    if needs == "story":
+        told = [reply.format(**story.event) for reply in STORY_REPLIES]
+        return "town", STORY_QUESTIONS[phrasing], (told[phrasing], told[1 - phrasing])
+    attribute = pick(tuple(persona.facts), rng)
+    said = [reply.format(persona.facts[attribute]) for reply in REPLIES[attribute]]
+    return attribute, QUESTIONS[attribute][phrasing], (said[phrasing], said[1 - phrasing])
+
+
+def remarks(persona: Persona, asked: str, most: int, rng: np.random.Generator) -> list[str]:
+    """Return remarks of the other speaker, each with its acknowledgement; none states a fact of the persona."""
+    turns: list[str] = []
+    for _ in range(int(rng.integers(most + 1))):
+        about = asked if not turns and rng.random() < 0.5 else pick(tuple(STATEMENTS), rng)
+        others = tuple(value for value in VALUES[about] if value != persona.facts.get(about))
+        turns += [state(about, pick(others, rng), rng), pick(ACKNOWLEDGEMENTS, rng)]
+    return turns

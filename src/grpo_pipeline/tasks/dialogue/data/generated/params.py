@@ -1,0 +1,70 @@
+"""Set the parameters of the generated dialogues."""
+
+from typing import Annotated, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from grpo_pipeline.tasks.dialogue.data.generated.vocabulary import JOBS, TOWNS
+
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class NeedShares(BaseModel):
+    """Probability that a reply needs the persona, the retrieved story, or neither.
+
+    Attributes:
+        persona: probability that a reply needs the persona.
+        story: probability that it needs the retrieved story.
+        none: probability that it needs neither.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    persona: Share
+    story: Share
+    none: Share
+
+    @model_validator(mode="after")
+    def _add_up_to_one(self) -> Self:
+        total = self.persona + self.story + self.none
+        if abs(total - 1) > 1e-9:
+            raise ValueError(
+                f"dialogue.personas.needs must add up to 1, got {total:g}; correct one of them"
+            )
+        return self
+
+
+class PersonaParams(BaseModel):
+    """Parameters of the generated dialogues (docs/dialogue_data.md).
+
+    Attributes:
+        seed: fixes every persona, story and reply.
+        personas: how many; each has a job and a town that no other one has together.
+        dialogues_per_persona: examples of each persona.
+        sentences: facts that a persona states, its job and its town among them.
+        extra_stories: stories that belong to no persona.
+        exchanges: at most so many remarks, each with its acknowledgement, stand before the question.
+        needs: shares of the kinds of replies.
+        two_answers: probability that both phrasings of the reply are references.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    seed: Annotated[int, Field(ge=0)]
+    personas: Annotated[int, Field(ge=3)]
+    dialogues_per_persona: Annotated[int, Field(ge=1)]
+    sentences: Annotated[int, Field(ge=2, le=6)]
+    extra_stories: Annotated[int, Field(ge=0)]
+    exchanges: Annotated[int, Field(ge=0, le=4)]
+    needs: NeedShares
+    two_answers: Share
+
+    @model_validator(mode="after")
+    def _enough_characters(self) -> Self:
+        wanted, limit = self.personas + self.extra_stories, len(JOBS) * len(TOWNS)
+        if wanted > limit:
+            raise ValueError(
+                f"dialogue.personas.personas + extra_stories must be at most {limit}, one per job and town, got {wanted}; "
+                "generate fewer"
+            )
+        return self

@@ -1,0 +1,69 @@
+"""Divide the examples into train, val and test by persona, independent of the order of the rows."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+
+from grpo_pipeline.core.rng import Stream, numpy_generator
+from grpo_pipeline.tasks.dialogue.data.drafts import SPLITS
+from grpo_pipeline.tasks.dialogue.data.params import DialogueSplitParams
+
+LEFT_OUT = "left_out"
+Splits = dict[str, list[str]]
+
+
+def split_personas(checked: pd.DataFrame, params: DialogueSplitParams) -> Splits:
+    """Return the example ids of each split, sorted; a persona (``persona_id``) is never divided.
+
+    Where the rows name the splits they are taken as they are; otherwise the personas are drawn. An example whose other speaker
+    (``partner_id``) was drawn into another split is in none: it stands under ``left_out``, so that no conversation is in two.
+
+    Raises:
+        ValueError: if there are fewer personas than splits, or a split holds nothing.
+    """
+    is_named = bool((checked["split"] != "").any())
+    if is_named:
+        split_of = checked["split"]
+    else:
+        drawn = draw_personas(
+            sorted({*checked["persona_id"], *checked["partner_id"]} - {""}),
+            vars(params.fractions),
+            seed=params.seed,
+        )
+        own, partners = checked["persona_id"].map(drawn), checked["partner_id"].map(drawn)
+        split_of = own.where((checked["partner_id"] == "") | (own == partners), LEFT_OUT)
+    splits = {
+        name: sorted(checked.loc[split_of == name, "example_id"]) for name in (*SPLITS, LEFT_OUT)
+    }
+    for name in SPLITS:
+        if not splits[name]:
+            remedy = (
+                "name it in some rows"
+                if is_named
+                else "change dialogue.split.fractions, or add personas"
+            )
+            raise ValueError(f"split {name!r} must hold examples, got none; {remedy}")
+    return splits
+
+
+def draw_personas(
+    personas: Sequence[str], fractions: Mapping[str, float], *, seed: int
+) -> dict[str, str]:
+    """Return persona id -> split: the personas in random order, cut at the shares.
+
+        split s holds the places round(n * sum_{t < s} f[t]) to round(n * sum_{t <= s} f[t])
+
+    Raises:
+        ValueError: if there are fewer personas than splits.
+    """
+    if len(personas) < len(SPLITS):
+        raise ValueError(
+            f"the data must hold at least {len(SPLITS)} personas, or groups of those who talk with each other, got "
+            f"{len(personas)}; none is ever divided: add some, or, where source: conversations has groups, set "
+            "dialogue.data.conversations.partners: apart"
+        )
+    order = numpy_generator(seed, Stream.SPLIT).permutation(len(personas))
+    ends = np.rint(len(personas) * np.cumsum([fractions[name] for name in SPLITS])).astype(int)
+    part = np.searchsorted(ends, np.arange(len(personas)), side="right")
+    return {personas[persona]: SPLITS[place] for persona, place in zip(order, part, strict=True)}

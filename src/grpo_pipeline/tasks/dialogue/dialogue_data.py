@@ -1,0 +1,124 @@
+"""Hold the data of a run: examples, and their prompts and reference replies as tokens of the language model's tokenizer."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from grpo_pipeline.tasks.dialogue.data.examples import DialogueExamples
+from grpo_pipeline.tasks.dialogue.language_model.prompt_text import (
+    ModelKind,
+    prompt_texts,
+    story_text,
+)
+from grpo_pipeline.tasks.dialogue.language_model.token_table import TokenTable, stack_rows
+from grpo_pipeline.tasks.dialogue.language_model.tokens import Tokenizer
+from grpo_pipeline.tasks.dialogue.params import PromptParams
+
+
+@dataclass(frozen=True)
+class DialogueData:
+    """Data that an arm trains on and is tested on; row r of each part is example r.
+
+    Attributes:
+        examples: the table and the stories.
+        prompts: the texts that the language model reads, the same number for every example.
+        references: the reference replies, each with its end.
+    """
+
+    examples: DialogueExamples
+    prompts: TokenTable
+    references: TokenTable
+
+
+def tokenise_examples(
+    examples: DialogueExamples,
+    tokenizer: Tokenizer,
+    *,
+    kind: ModelKind,
+    prompt: PromptParams,
+    max_reply_tokens: int,
+) -> tuple[DialogueData, dict[str, Any]]:
+    """Turn every example into tokens, once, and count what had to be cut.
+
+    A text of a prompt that is too long loses its beginning, a reference reply its last tokens; the end of both stays. A causal
+    language model's prompt has no end token: the reply goes on from it.
+
+    Args:
+        examples: with retrieved stories.
+        tokenizer: of the language model.
+        kind: of the language model; says how texts are put together.
+        prompt: their limit.
+        max_reply_tokens: of a reference reply, its end included.
+
+    Returns:
+        The data, and a report: numbers of texts, the longest ones, and how many were cut, by split.
+
+    Raises:
+        ValueError: if a text is too long and is to be refused (names the example).
+    """
+    end = [tokenizer.eos_id] if kind == "seq2seq" else []
+    stories = {name: story_text(title, text) for name, title, text in _stories(examples)}
+    questions = zip(examples.table["question"], examples.table["story_ids"], strict=True)
+    read = [
+        [tokenizer.encode(t) for t in prompt_texts(q, [stories[s] for s in ids], kind=kind)]
+        for q, ids in questions
+    ]
+    if prompt.too_long == "refuse":
+        _refuse_long(examples, read, prompt.max_tokens - len(end))
+    said = [
+        [tokenizer.encode(answer) for answer in answers] for answers in examples.table["answers"]
+    ]
+    prompts = [[text[-(prompt.max_tokens - len(end)) :] + end for text in row] for row in read]
+    references = [
+        [[*text[: max_reply_tokens - 1], tokenizer.eos_id] for text in row] for row in said
+    ]
+    report = {
+        "max_prompt_tokens": prompt.max_tokens,
+        "max_reply_tokens": max_reply_tokens,
+        "splits": {
+            name: _count(
+                read,
+                said,
+                np.asarray(rows),
+                limits=(prompt.max_tokens - len(end), max_reply_tokens - 1),
+            )
+            for name, rows in examples.table.groupby("split", sort=True).indices.items()
+        },
+    }
+    return DialogueData(examples, stack_rows(prompts), stack_rows(references)), report
+
+
+def _stories(examples: DialogueExamples) -> Any:
+    return zip(*(examples.stories[column] for column in ("story_id", "title", "text")), strict=True)
+
+
+def _refuse_long(
+    examples: DialogueExamples, read: Sequence[Sequence[Sequence[int]]], room: int
+) -> None:
+    for row, texts in enumerate(read):
+        longest = max(map(len, texts))
+        if longest > room:
+            raise ValueError(
+                f"the prompt of example {examples.table['example_id'].iloc[row]!r} must have at most {room} tokens in a text, "
+                f"got {longest}; raise dialogue.prompt.max_tokens, or set dialogue.prompt.too_long: keep_end"
+            )
+
+
+def _count(read: Any, said: Any, rows: np.ndarray, *, limits: tuple[int, int]) -> dict[str, int]:
+    prompts, references = (
+        np.asarray([len(t) for row in rows for t in texts[row]]) for texts in (read, said)
+    )
+    return {
+        "examples": len(rows),
+        "prompt_texts": len(prompts),
+        "longest_prompt_text": int(prompts.max()),
+        "cut_prompt_texts": int((prompts > limits[0]).sum()),
+        "examples_with_a_cut_prompt": sum(
+            any(len(t) > limits[0] for t in read[row]) for row in rows
+        ),
+        "reference_replies": len(references),
+        "longest_reference_reply": int(references.max()),
+        "cut_reference_replies": int((references > limits[1]).sum()),
+    }

@@ -1,0 +1,241 @@
+"""Score held-out examples: replies of the trained policy, the initial policy and baselines without a model.
+
+Policy and start draw with the same noise, so that what training changed is compared draw by draw. Scores (``f1``, …) are those
+of the first reply of a rule, as if it were the only one; rewards are means over all of its replies.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+
+import numpy as np
+import pandas as pd
+import torch
+
+from grpo_pipeline.core.rewards import combine_rewards
+from grpo_pipeline.core.rng import Stream, step_generator
+from grpo_pipeline.core.types import Rollouts
+from grpo_pipeline.runs.progress import track
+from grpo_pipeline.statistics.unscored_rewards import unscored_columns
+from grpo_pipeline.tasks.dialogue.batch import DialogueBatch
+from grpo_pipeline.tasks.dialogue.data.hidden_characters import printable
+from grpo_pipeline.tasks.dialogue.dialogue_data import DialogueData
+from grpo_pipeline.tasks.dialogue.evaluation.prediction_columns import (
+    Columns,
+    kl_per_reply,
+    reply_columns,
+    without_model,
+)
+from grpo_pipeline.tasks.dialogue.evaluation.reply_task import BATCH_PROMPTS, ReplyTask
+from grpo_pipeline.tasks.dialogue.evaluation.trivial_rules import trivial_replies
+from grpo_pipeline.tasks.dialogue.language_model.base import Encoded, LanguageModel
+from grpo_pipeline.tasks.dialogue.language_model.sampling import greedy_replies
+from grpo_pipeline.tasks.dialogue.language_model.teacher_forcing import reference_perplexity
+from grpo_pipeline.tasks.dialogue.rewards import PendingRewards, submit_rewards
+from grpo_pipeline.tasks.dialogue.scores.diversity import self_bleu
+from grpo_pipeline.tasks.dialogue.scores.score_table import score_replies
+
+
+@dataclass(frozen=True)
+class Said:
+    """Replies of one baseline to P prompts.
+
+    Attributes:
+        replies: P groups of texts.
+        rewards: being measured.
+        columns: of ``reply_columns``, each [P].
+    """
+
+    replies: Sequence[Sequence[str]]
+    rewards: PendingRewards
+    columns: Columns
+
+
+@dataclass(frozen=True)
+class Model:
+    """A language model that has read the prompts of a batch.
+
+    Attributes:
+        language_model: the policy, or the start.
+        context: its encoding.
+        batch: the prompts.
+    """
+
+    language_model: LanguageModel
+    context: Encoded
+    batch: DialogueBatch
+
+    @cached_property
+    def known(self) -> Columns:
+        """How well it predicts the references."""
+        # reference_nll in nats and reference_tokens of each prompt's first reference.
+        found = reference_perplexity(self.language_model, self.context, self.batch.reference)
+        return {
+            "reference_nll": found.nll.cpu().numpy(),
+            "reference_tokens": found.tokens.cpu().numpy(),
+        }
+
+
+@torch.no_grad()
+def evaluate(
+    task: ReplyTask,
+    policy: LanguageModel,
+    data: DialogueData,
+    rows: np.ndarray,
+    *,
+    seed: int,
+    n_samples: int,
+) -> pd.DataFrame:
+    """Return one row per example and rule (columns: docs/architecture.md).
+
+    Rules: ``policy`` and ``start`` (sampled as in training), ``greedy``, and those of ``trivial``.
+
+    Args:
+        task: the task; its ``start`` is the start, which replies once for all arms.
+        policy: the arm's language model.
+        data: the data set.
+        rows: row numbers to evaluate, int64 [n].
+        seed: of the sampled replies, and of the start where it is fresh weights.
+        n_samples: number of sampled replies per example of the sampled rules.
+    """
+    start = task.build_policy(seed)
+    table = data.examples.table
+    training = [
+        text for answers in table.loc[table["split"] == "train", "answers"] for text in answers
+    ]
+    frames = []
+    for number, first in enumerate(track(range(0, len(rows), BATCH_PROMPTS), "evaluate dialogue")):
+        batch = task.make_batch(data, rows[first : first + BATCH_PROMPTS])
+        examples = table.iloc[batch.rows.cpu().numpy()]
+        trained, begun = (
+            Model(language_model, task.encode(language_model, batch), batch)
+            for language_model in (policy, start)
+        )
+        sample = partial(_sample, task, start=begun, n_samples=n_samples, seed=seed, number=number)
+        said = {"policy": sample(trained), "greedy": _greedy(task, trained)} | _trivial(
+            task, batch, examples, training
+        )
+        said["start"] = task.cache.take(
+            data, (number, seed, n_samples, rows.tobytes()), partial(sample, begun)
+        )
+        own = tuple(task.rewards.own_measures)
+        frames += [
+            prediction_rows(examples, batch, rule, one, own=own) for rule, one in said.items()
+        ]
+    return pd.concat(frames, ignore_index=True).sort_values(
+        ["rule", "example_id"], ignore_index=True
+    )
+
+
+def _sample(
+    task: ReplyTask, model: Model, *, start: Model, n_samples: int, seed: int, number: int
+) -> Said:
+    """Return what a model draws, with its KL from the start; the same seed and number of a batch give the same noise."""
+    generator, temperature = (
+        step_generator(seed, number, stream=Stream.EVALUATION, device=task.device),
+        task.replies.temperature,
+    )
+    sampled = task.sample(
+        model.language_model,
+        model.context,
+        n_samples,
+        temperature=temperature,
+        proposal="policy",
+        generator=generator,
+    )
+    said = _submit(
+        task, model.batch, task.texts(sampled), model.known | reply_columns(task, sampled)
+    )
+    alike = self_bleu(said.replies, smoothing=task.rewards.bleu_smoothing)
+    return replace(
+        said,
+        columns=said.columns | {"self_bleu": alike, "kl_start": _kl(task, model, start, sampled)},
+    )
+
+
+def _kl(task: ReplyTask, model: Model, start: Model, sampled: Rollouts) -> np.ndarray:
+    """Return the KL from the start of each prompt; both are scored alike, so that it is exactly 0 for equal weights."""
+    if model is start:
+        return np.zeros(len(sampled.actions))
+    own, others = (
+        task.score(one.language_model, one.context, sampled, temperature=task.replies.temperature)
+        for one in (model, start)
+    )
+    return np.asarray(kl_per_reply(own.logprobs, others.logprobs, sampled.is_valid).cpu().numpy())
+
+
+def _greedy(task: ReplyTask, model: Model) -> Said:
+    """Return the likeliest replies: no samples, and so without a KL and alone in their groups."""
+    written = greedy_replies(
+        model.language_model, model.context, max_tokens=task.replies.max_tokens, ends=task.ends
+    )
+    nothing = without_model(len(model.context.start))
+    return _submit(
+        task, model.batch, task.texts(written), nothing | model.known | reply_columns(task, written)
+    )
+
+
+def _submit(
+    task: ReplyTask, batch: DialogueBatch, replies: Sequence[Sequence[str]], columns: Columns
+) -> Said:
+    """Begin to measure the rewards: the processes work while the next replies are written."""
+    return Said(
+        replies,
+        submit_rewards(
+            task.rewards,
+            task.pool,
+            replies=replies,
+            answers=batch.answers,
+            questions=batch.questions,
+        ),
+        columns,
+    )
+
+
+def _trivial(
+    task: ReplyTask, batch: DialogueBatch, examples: pd.DataFrame, training: Sequence[str]
+) -> dict[str, Said]:
+    """Return what the rules without a model say."""
+    written = trivial_replies(
+        training,
+        list(examples["context"]),
+        personas=list(examples["persona"]),
+        answers=list(examples["answers"]),
+    )
+    return {
+        rule: _submit(task, batch, [(reply,) for reply in replies], without_model(len(replies)))
+        for rule, replies in written.items()
+    }
+
+
+def prediction_rows(
+    examples: pd.DataFrame, batch: DialogueBatch, rule: str, said: Said, *, own: Sequence[str] = ()
+) -> pd.DataFrame:
+    """Return the rows of one rule, with what each of the user's ``own`` rewards left unscored; waits for the rewards."""
+    first = [replies[0] for replies in said.replies]
+    measured = said.rewards.result()
+    total = combine_rewards(measured.components, measured.weights).total
+    found = [
+        story in ids if story else np.nan
+        for story, ids in zip(examples["story_id"], examples["story_ids"], strict=True)
+    ]
+    return (
+        examples[["example_id", "persona_id", "needs"]]
+        .reset_index(drop=True)
+        .assign(
+            rule=rule,
+            reply=[printable(reply) for reply in first],
+            **score_replies(first, batch.answers),
+            **said.columns,
+            reward=total.nanmean(dim=1).numpy(),
+            **{
+                f"reward_{name}": component.nanmean(dim=1).numpy()
+                for name, component in measured.components.items()
+            },
+            **unscored_columns(
+                {name: measured.components[name].numpy() for name in own},
+                np.ones(total.shape, dtype=bool),
+            ),
+            story_found=np.asarray(found, dtype=np.float64),
+        )
+    )

@@ -1,0 +1,183 @@
+"""The metrics of the dialogue task, each computed from the prediction rows of one arm and one rule.
+
+Definitions, directions and the rule for "undefined" are in docs/metrics.md.
+"""
+
+from collections.abc import Iterable, Mapping
+from functools import partial
+
+import numpy as np
+import pandas as pd
+
+from grpo_pipeline.statistics import weighted
+from grpo_pipeline.statistics.columns import column, has_value
+from grpo_pipeline.statistics.mean_metric import mean_metric
+from grpo_pipeline.statistics.metric import (
+    NOT_NEGATIVE,
+    SHARE,
+    UNBOUNDED,
+    Bar,
+    Bounds,
+    Direction,
+    Metric,
+    MetricSuite,
+    Unit,
+)
+from grpo_pipeline.tasks.dialogue.evaluation.summary import summary
+from grpo_pipeline.tasks.dialogue.evaluation.trivial_rules import TRIVIAL_RULES
+from grpo_pipeline.tasks.dialogue.evaluation.warning_signs import WarningBounds
+from grpo_pipeline.tasks.dialogue.evaluation.weighted_bleu import weighted_corpus_bleu
+from grpo_pipeline.tasks.dialogue.evaluation.weighted_distinct import weighted_distinct
+from grpo_pipeline.tasks.dialogue.scores.bleu import BLEU_COLUMNS
+
+COUNTS = tuple(f"bleu_{name}" for name in BLEU_COLUMNS)
+SCORES = ("f1", "rouge_1", "rouge_2", "rouge_l", "length", *COUNTS)
+REQUIRED = ("example_id", "persona_id", "needs", "rule", "reply", *SCORES, "reward")
+RULES = ("policy", "greedy", "start", *TRIVIAL_RULES)
+NO_ROWS = "needs at least one example"
+NO_MODEL = "needs a model, and this rule has none"
+REWARD = "reward_"
+
+
+def all_rows(rows: pd.DataFrame) -> np.ndarray:
+    """Return True for every row, [n]."""
+    return np.ones(len(rows), bool)
+
+
+def corpus_bleu(rows: pd.DataFrame, weights: np.ndarray) -> np.ndarray:
+    """Return the BLEU of all replies of each resample together, [B]."""
+    return weighted_corpus_bleu(np.stack([column(rows, name) for name in COUNTS], axis=1), weights)
+
+
+def distinct(rows: pd.DataFrame, weights: np.ndarray, *, n: int) -> np.ndarray:
+    """Return distinct-n, made to vary as the jackknife over personas says, [B]."""
+    personas = rows["persona_id"].factorize(sort=True)[0]
+    return weighted_distinct(list(rows["reply"]), personas, weights, n=n)
+
+
+def perplexity(rows: pd.DataFrame, weights: np.ndarray) -> np.ndarray:
+    """Return exp(nats of all references / tokens of all references), [B]."""
+    return np.exp(
+        weighted.mean_ratio(
+            column(rows, "reference_nll"), column(rows, "reference_tokens"), weights
+        )
+    )
+
+
+def distinct_metric(n: int) -> Metric:
+    """Build distinct-n."""
+    return Metric(
+        title=f"Distinct-{n}",
+        better="higher",
+        reason=f"needs a reply of at least {n} {'word' if n == 1 else 'words'}, and more than one persona with such replies",
+        usable=all_rows,
+        compute=partial(distinct, n=n),
+        bounds=SHARE,
+    )
+
+
+def reward_metric(
+    name: str, *, title: str, better: Direction = "higher", bounds: Bounds = UNBOUNDED
+) -> Metric:
+    """Build the mean of the reward or of one of its parts."""
+    return mean_metric(
+        name,
+        title=title,
+        better=better,
+        reason="needs at least one reply that this reward was measured of",
+        bounds=bounds,
+    )
+
+
+# Every metric of the task by name, in the order of the report.
+METRICS: dict[str, Metric] = {
+    "f1": mean_metric("f1", title="F1", better="higher", reason=NO_ROWS, bounds=SHARE),
+    "bleu": Metric(
+        title="BLEU of all replies",
+        better="higher",
+        reason=NO_ROWS,
+        usable=all_rows,
+        compute=corpus_bleu,
+        bounds=SHARE,
+    ),
+    "rouge_1": mean_metric(
+        "rouge_1", title="ROUGE-1", better="higher", reason=NO_ROWS, bounds=SHARE
+    ),
+    "rouge_2": mean_metric(
+        "rouge_2", title="ROUGE-2", better="higher", reason=NO_ROWS, bounds=SHARE
+    ),
+    "rouge_l": mean_metric(
+        "rouge_l", title="ROUGE-L", better="higher", reason=NO_ROWS, bounds=SHARE
+    ),
+    "distinct_1": distinct_metric(1),
+    "distinct_2": distinct_metric(2),
+    "self_bleu": mean_metric(
+        "self_bleu",
+        title="Self-BLEU inside groups",
+        better="lower",
+        reason="needs several sampled replies per example",
+        bounds=SHARE,
+    ),
+    "length": mean_metric(
+        "length", title="Words in a reply", better="none", reason=NO_ROWS, bounds=NOT_NEGATIVE
+    ),
+    "ended": mean_metric(
+        "ended", title="Share of replies that end", better="none", reason=NO_MODEL, bounds=SHARE
+    ),
+    "perplexity": Metric(
+        title="Perplexity of the references",
+        better="lower",
+        reason=NO_MODEL,
+        usable=lambda rows: has_value("reference_nll", rows) & has_value("reference_tokens", rows),
+        compute=perplexity,
+        mass=lambda rows, weights: weights @ column(rows, "reference_tokens"),
+        bounds=(1.0, np.inf),
+    ),
+    "kl_start": mean_metric(
+        "kl_start",
+        title="KL from the start, nats per reply",
+        better="none",
+        reason="needs replies that a model has sampled",
+        bounds=NOT_NEGATIVE,
+    ),
+    "reward": reward_metric("reward", title="Reward"),
+    "reward_f1": reward_metric("reward_f1", title="Reward, F1 component", bounds=SHARE),
+    "reward_rouge_l": reward_metric(
+        "reward_rouge_l", title="Reward, ROUGE-L component", bounds=SHARE
+    ),
+    "reward_bleu": reward_metric("reward_bleu", title="Reward, BLEU component", bounds=SHARE),
+}
+
+
+def own_rewards(names: Iterable[str]) -> dict[str, Metric]:
+    """Return a metric for each part ``reward_<name>`` that is not built in, in the order of the names."""
+    found = [name for name in names if name.startswith(REWARD) and name not in METRICS]
+    return {
+        name: reward_metric(name, title=f"Reward, {name.removeprefix(REWARD)} component")
+        for name in found
+    }
+
+
+def build_suite(options: Mapping[str, float]) -> MetricSuite:
+    """Return what the evaluation needs of this task; ``options`` are the fields of ``WarningBounds``.
+
+    Raises:
+        pydantic.ValidationError: if an option is unknown or out of range.
+    """
+    return MetricSuite(
+        unit=Unit("example_id", noun="example", facts=("needs",)),
+        metrics=METRICS,
+        rules=RULES,
+        required=REQUIRED,
+        finite=SCORES,
+        # An empty cell of a file.
+        prepare=lambda rows: rows.assign(reply=rows["reply"].fillna("").astype(str)),
+        summary=partial(summary, bounds=WarningBounds.model_validate(dict(options))),
+        discover=own_rewards,
+        headline=("f1", "bleu", "distinct_2", "reward"),
+        bar=Bar(
+            metrics=("f1",),
+            fixed=tuple(rule for rule in TRIVIAL_RULES if rule != "reference"),
+            ceilings=("reference",),
+        ),
+    )

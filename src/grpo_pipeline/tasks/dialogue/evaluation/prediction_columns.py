@@ -1,0 +1,45 @@
+"""Compute the columns beside a reply and its scores: how it ended, and its KL from the start."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from grpo_pipeline.core.policy_gradient.kl import k3
+from grpo_pipeline.core.types import Rollouts
+from grpo_pipeline.tasks.dialogue.evaluation.reply_task import ReplyTask
+from grpo_pipeline.tasks.dialogue.language_model.reply_rollouts import is_end
+
+Columns = dict[str, np.ndarray]
+MODEL_COLUMNS = ("tokens", "ended", "self_bleu", "reference_nll", "reference_tokens", "kl_start")
+
+
+def reply_columns(task: ReplyTask, rollouts: Rollouts) -> Columns:
+    """Return ``tokens`` and ``ended`` of each prompt's first reply."""
+    actions, is_valid = rollouts.actions[:, 0], rollouts.is_valid[:, 0]
+    ended = (is_end(actions, task.ends) & is_valid).any(dim=-1)
+    return {
+        "tokens": is_valid.sum(dim=-1).cpu().numpy(),
+        "ended": ended.to(torch.float64).cpu().numpy(),
+    }
+
+
+def kl_per_reply(logprobs: Tensor, start_logprobs: Tensor, is_valid: Tensor) -> Tensor:
+    """Return KL(policy || start) of each prompt in nats per reply, float64 [P].
+
+        kl[p] = mean over g of sum over valid t of k3[p, g, t]
+
+    The replies must be the policy's own samples. k3 of a token is unbiased for the KL of its decision, given what stands before
+    it, and so the sum is for the KL of whole replies. Exactly 0 where both are the same numbers.
+
+    Args:
+        logprobs: [P, G, L] of the policy, of the distribution that was sampled.
+        start_logprobs: [P, G, L] of the start, over the same choices.
+        is_valid: bool [P, G, L].
+    """
+    estimate = torch.where(is_valid, k3(logprobs.double(), start_logprobs.double()), 0.0)
+    return estimate.sum(dim=-1).mean(dim=-1)
+
+
+def without_model(prompts: int) -> Columns:
+    """Return the columns of a rule that has no model: NaN."""
+    return {name: np.full(prompts, np.nan) for name in MODEL_COLUMNS}

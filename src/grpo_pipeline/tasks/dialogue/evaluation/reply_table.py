@@ -1,0 +1,34 @@
+"""Tabulate sampled replies for a reader."""
+
+import numpy as np
+import pandas as pd
+
+from grpo_pipeline.core.types import Rollouts
+from grpo_pipeline.tasks.dialogue.batch import DialogueBatch
+from grpo_pipeline.tasks.dialogue.data.hidden_characters import printable
+from grpo_pipeline.tasks.dialogue.dialogue_data import DialogueData
+from grpo_pipeline.tasks.dialogue.evaluation.reply_task import ReplyTask
+from grpo_pipeline.tasks.dialogue.language_model.reply_rollouts import is_end
+
+
+def tabulate(
+    task: ReplyTask, data: DialogueData, batch: DialogueBatch, rollouts: Rollouts
+) -> pd.DataFrame:
+    """Return one row per reply, n = p*G + g.
+
+    Columns: ``example_id``, ``persona_id``, ``needs``, ``question``, ``answer`` (the first one), ``group`` (row number of the
+    example in the data), ``sample`` (g), ``reply``, ``tokens`` (the end included) and ``ended`` (0 where the reply was cut).
+    """
+    prompts, group_size, _ = rollouts.actions.shape
+    rows = batch.rows.reshape(prompts, -1)[:, 0].cpu().numpy().repeat(group_size)
+    table = data.examples.table.iloc[rows].reset_index(drop=True)
+    ended = (is_end(rollouts.actions, task.ends) & rollouts.is_valid).any(dim=-1)
+    frame = table[["example_id", "persona_id", "needs", "question"]].copy()
+    return frame.assign(
+        answer=[texts[0] for texts in table["answers"]],
+        group=rows,
+        sample=np.tile(np.arange(group_size), prompts),
+        reply=[printable(reply) for replies in task.texts(rollouts) for reply in replies],
+        tokens=rollouts.is_valid.sum(dim=-1).flatten().cpu().numpy(),
+        ended=ended.flatten().long().cpu().numpy(),
+    )

@@ -1,0 +1,84 @@
+"""Read an exported dialogue model from its folder alone: the language model, its tokenizer and its prompt settings."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import TypeAdapter
+
+from grpo_pipeline.core.storage.replacement import find_complete
+from grpo_pipeline.core.storage.weights import load_weights
+from grpo_pipeline.tasks.dialogue.huggingface_folder import FOLDER
+from grpo_pipeline.tasks.dialogue.language_model.base import LanguageModel
+from grpo_pipeline.tasks.dialogue.language_model.build import build_from_config, check_tokenizer
+from grpo_pipeline.tasks.dialogue.language_model.byte_tokenizer import ByteTokenizer
+from grpo_pipeline.tasks.dialogue.language_model.folder_tokenizer import (
+    read_tokenizer,
+)
+from grpo_pipeline.tasks.dialogue.language_model.params import (
+    FolderModelParams,
+    LanguageModelParams,
+    ReplyParams,
+)
+from grpo_pipeline.tasks.dialogue.language_model.tokens import Tokenizer
+from grpo_pipeline.tasks.dialogue.params import PromptParams
+
+
+@dataclass(frozen=True)
+class ExportedModel:
+    """A trained model with its files, ready to be written.
+
+    Attributes:
+        language_model: with the arm's weights, on the CPU.
+        tokenizer: that it was trained with.
+        prompt: the limits of its prompts.
+        replies: the limits of its replies.
+    """
+
+    language_model: LanguageModel
+    tokenizer: Tokenizer
+    prompt: PromptParams
+    replies: ReplyParams
+
+    @property
+    def policy(self) -> LanguageModel:
+        """The language model."""
+        return self.language_model
+
+
+def read_exported(folder: Path) -> ExportedModel:
+    """Read a model that an arm of the dialogue task has left, ``data/06_models/dialogue/<arm>/model/<version>/model``.
+
+    A Hugging Face folder that it was trained from is not needed.
+
+    Raises:
+        FileNotFoundError: if nothing is there, or an export of before has no tokenizer.
+        CorruptFolderError: if a file is missing or damaged.
+        ValueError: if the model is another task's.
+    """
+    weights = load_weights(folder)
+    config = weights.config
+    if config.get("task") != "dialogue":
+        raise ValueError(
+            f"{folder} must hold a model of the dialogue task, got {config.get('task')!r}; name another folder"
+        )
+    for old, new in (
+        ("reader", "language_model"),
+        ("reader_config", "language_model_config"),
+    ):  # as earlier exports say
+        config = {new: config[old], **config} if old in config else config
+    params: LanguageModelParams = TypeAdapter(LanguageModelParams).validate_python(
+        config["language_model"]
+    )
+    language_model = build_from_config(config["language_model_config"], params.lora)
+    language_model.load_state_dict(dict(weights.tensors))
+    has_words = isinstance(params, FolderModelParams) and params.tokenizer == "folder"
+    tokenizer: Tokenizer = ByteTokenizer()
+    if has_words:  # in the Hugging Face folder; models of before have the files beside the weights
+        found = find_complete(folder) or folder
+        tokenizer = read_tokenizer(str(found / FOLDER if (found / FOLDER).is_dir() else found))
+    check_tokenizer(language_model, tokenizer)
+    sections = (
+        PromptParams.model_validate(config["prompt"]),
+        ReplyParams.model_validate(config["replies"]),
+    )
+    return ExportedModel(language_model, tokenizer, *sections)

@@ -1,0 +1,73 @@
+"""Write the language model as a Hugging Face folder, which transformers loads by itself.
+
+The folder holds config.json, model.safetensors and the tokenizer.
+
+Low-rank updates are merged into the weights they update, W + (alpha / r) B A, so that nothing but transformers is needed to
+load the folder and no key is missing or unexpected. What this project reads back is the model beside it, with the updates
+apart.
+"""
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from transformers.utils import logging
+
+from grpo_pipeline.tasks.dialogue.language_model.base import LanguageModel
+from grpo_pipeline.tasks.dialogue.language_model.folder_tokenizer import (
+    FolderTokenizer,
+)
+from grpo_pipeline.tasks.dialogue.language_model.tokens import Tokenizer
+
+FOLDER = "huggingface"
+
+
+def write_huggingface(language_model: LanguageModel, tokenizer: Tokenizer, folder: Path) -> None:
+    """Write a language model so that ``AutoModelFor….from_pretrained(folder)`` gives the same log-probabilities.
+
+    Args:
+        language_model: of ``build_language_model``, with or without low-rank updates; it stays as it is.
+        tokenizer: that it was trained with. The byte-level one is written as transformers' ``ByT5Tokenizer``, whose ids are the
+            same.
+        folder: exists and is empty.
+    """
+    with _without_bars():
+        plain_model(language_model).save_pretrained(folder)
+    if isinstance(tokenizer, FolderTokenizer):
+        for name, content in tokenizer.files.items():
+            if name != "config.json":
+                (folder / name).write_bytes(content)
+    else:
+        # Here and not above: reading a model back needs none of it.
+        from transformers import ByT5Tokenizer
+
+        ByT5Tokenizer(extra_ids=0).save_pretrained(folder)
+
+
+@contextmanager
+def _without_bars() -> Iterator[None]:
+    """Keep transformers from drawing a bar of its own for every model that is written."""
+    was_on = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if was_on:
+            logging.enable_progress_bar()
+
+
+def plain_model(language_model: LanguageModel) -> Any:
+    """Return the language model's model without low-rank updates: itself where it has none, else a copy with them merged."""
+    if not any("lora_" in name for name, _ in language_model.model.named_parameters()):
+        return language_model.model
+    from peft.tuners.lora import LoraLayer
+
+    model = copy.deepcopy(language_model.model)
+    for name, module in list(model.named_modules()):
+        if isinstance(module, LoraLayer):
+            module.merge()
+            parent, _, child = name.rpartition(".")
+            setattr(model.get_submodule(parent), child, module.get_base_layer())
+    return model

@@ -1,0 +1,30 @@
+"""Read bytes as tokens: no vocabulary file, no unknown word.
+
+    id = byte + 3;      0 pad, 1 end, 2 unknown
+
+The ids of ByT5 (Xue et al., arXiv 2105.13626, section 3.1), without its 125 sentinel ids.
+"""
+
+from collections.abc import Sequence
+
+OFFSET = 3
+PAD, EOS, UNKNOWN = range(OFFSET)
+
+
+class ByteTokenizer:
+    """UTF-8 bytes; see ``tokens.Tokenizer`` for the attributes."""
+
+    size = 256 + OFFSET
+    pad_id = PAD
+    eos_id = EOS
+    end_ids: tuple[int, ...] = (EOS,)
+
+    def encode(self, text: str) -> list[int]:
+        """Return one id per byte; half of a surrogate pair, which UTF-8 cannot hold, is written as "?"."""
+        return [byte + OFFSET for byte in text.encode("utf-8", errors="replace")]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the text; ids that stand for no byte are left out, bytes that are no UTF-8 become U+FFFD."""
+        return bytes(i - OFFSET for i in ids if OFFSET <= i < self.size).decode(
+            "utf-8", errors="replace"
+        )

@@ -1,0 +1,80 @@
+"""Score decisions under the distribution that they were drawn from, without all logits at a time.
+
+A score is a log-probability and an entropy:
+
+    z = (hidden @ weight.T + bias) / temperature      logprob = z_a - logsumexp(z over kept)      H = -sum over kept p log p
+
+The kept set is that of sampling time (``core.sampling.truncation``). Without one ``core.sampling.linear_logprobs`` goes
+through blocks of choices; with one, blocks of whole rows are computed, and computed again in the backward pass.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+
+from grpo_pipeline.core.sampling.linear_logprobs import chunked_logprobs
+from grpo_pipeline.core.sampling.plackett_luce import entropy_of
+from grpo_pipeline.core.sampling.truncation import action_logprobs, truncated_log_probs
+from grpo_pipeline.tasks.dialogue.language_model.packed_masks import unpack
+
+# Logits of a block: 2**22 float32 numbers are 16 MiB, and log-softmax keeps a few such blocks.
+BLOCK_NUMBERS = 2**22
+
+
+class TokenScores(NamedTuple):
+    """Log-probability of each action and entropy of the distribution it was drawn from, nats, both of the actions' shape."""
+
+    logprobs: Tensor
+    entropy: Tensor
+
+
+def score_tokens(
+    hidden: Tensor,
+    head: tuple[Tensor, Tensor | None],
+    actions: Tensor,
+    *,
+    temperature: float,
+    kept: Tensor | None = None,
+) -> TokenScores:
+    """Score actions int64 [M] given hidden states [M, D], with gradient to hidden, weight and bias.
+
+    Args:
+        hidden: [M, D].
+        head: weight [V, D] and bias [V] or None.
+        actions: int64 [M].
+        temperature: of sampling time.
+        kept: uint8 [M, ceil(V / 8)], of sampling time (``packed_masks.pack``), or None where every choice was kept.
+    """
+    weight, bias = head
+    if kept is None:
+        logprobs, entropy = chunked_logprobs(
+            hidden, weight, actions, bias=bias, temperature=temperature
+        )
+        assert entropy is not None  # it was asked for
+        return TokenScores(logprobs, entropy)
+    # Blocks of whole rows, [rows, V] logits each, of which the backward pass keeps none.
+    rows = max(1, BLOCK_NUMBERS // len(weight))
+    starts = tuple(range(rows, len(hidden), rows))
+    blocks = zip(*(part.tensor_split(starts) for part in (hidden, actions, kept)), strict=True)
+    scored = [
+        checkpoint(_score_block, h, weight, bias, a, k, temperature, use_reentrant=False)
+        for h, a, k in blocks
+    ]
+    return TokenScores(*(torch.cat(part) for part in zip(*scored, strict=True)))
+
+
+def _score_block(
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    actions: Tensor,
+    kept: Tensor,
+    temperature: float,
+) -> tuple[Tensor, Tensor]:
+    logits = functional.linear(hidden, weight, bias)  # [rows, V]
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    log_probs = truncated_log_probs(logits, temperature=temperature, kept=unpack(kept, len(weight)))
+    return action_logprobs(log_probs, actions), entropy_of(log_probs)

@@ -1,0 +1,151 @@
+"""Reply to new prompts in a table, of a file or of a request."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+import torch
+
+from grpo_pipeline.core.rng import Stream, step_generator
+from grpo_pipeline.tasks.dialogue.exported_model import ExportedModel
+from grpo_pipeline.tasks.dialogue.language_model.base import Encoded
+from grpo_pipeline.tasks.dialogue.language_model.prompt_text import prompt_texts, story_text
+from grpo_pipeline.tasks.dialogue.language_model.sampling import greedy_replies, sample_replies
+from grpo_pipeline.tasks.dialogue.language_model.tokens import decode_rows, encode_texts
+
+MOST_ROWS, MOST_SAMPLES = 256, 64
+"""What one request to a server may ask for."""
+
+
+@torch.no_grad()
+def write_reply(model: ExportedModel, question: str, stories: Sequence[str]) -> str:
+    """Return the greedy reply to one question: the likeliest token each time.
+
+    Args:
+        model: of ``read_exported``.
+        question: "persona: … context: …".
+        stories: of ``prompt_text.story_text``.
+
+    Raises:
+        ValueError: if the prompt is too long and ``prompt.too_long`` is ``refuse``, or does not fit the language model.
+    """
+    encoded, ends = _read(model, question, stories), _ends(model)
+    found = greedy_replies(
+        model.language_model, encoded, max_tokens=model.replies.max_tokens, ends=ends
+    )
+    return decode_rows(model.tokenizer, found.actions[:, 0], found.is_valid[:, 0])[0]
+
+
+def _ends(model: ExportedModel) -> tuple[int, ...]:
+    return *model.tokenizer.end_ids, model.tokenizer.pad_id
+
+
+def _read(model: ExportedModel, question: str, stories: Sequence[str]) -> Encoded:
+    kind = model.language_model.kind
+    tokens = encode_texts(
+        model.tokenizer,
+        prompt_texts(question, stories, kind=kind),
+        max_tokens=model.prompt.max_tokens,
+        too_long=model.prompt.too_long,
+        with_end=kind == "seq2seq",
+        padding="left" if kind == "causal" else "right",
+    )
+    return model.language_model.encode(tokens.ids[None], tokens.is_token[None])
+
+
+@torch.no_grad()
+def draw_replies(
+    model: ExportedModel, question: str, stories: Sequence[str], *, samples: int, seed: int
+) -> list[str]:
+    """Return sampled replies to one question; they follow from its texts and the seed, and from no other question."""
+    content = hashlib.sha256("\0".join([question, *stories]).encode()).digest()
+    generator = step_generator(
+        seed, int.from_bytes(content[:8], "big"), stream=Stream.PREDICTION, device="cpu"
+    )
+    drawn = sample_replies(
+        model.language_model,
+        _read(model, question, stories),
+        samples,
+        params=model.replies,
+        ends=_ends(model),
+        generator=generator,
+    )
+    return decode_rows(model.tokenizer, drawn.actions[0], drawn.is_valid[0])
+
+
+def answer(model: ExportedModel, table: pd.DataFrame, *, samples: int, seed: int) -> pd.DataFrame:
+    """Reply to every row of a table; all of them, or none.
+
+    Args:
+        model: of ``read_exported``.
+        table: column ``question``, "persona: … context: …", and where there are any ``stories``: a list of texts, or of
+            mappings with ``title`` and ``text``, or JSON of such a list.
+        samples: sampled replies of each row, beside the likeliest one; 0 for none.
+        seed: of these.
+
+    Returns:
+        ``reply``, of the likeliest token each time, and ``replies``, the list of sampled ones.
+
+    Raises:
+        ValueError: naming the first row that is not right, counted from 0.
+    """
+    if "question" not in table.columns:
+        raise ValueError(
+            f"the prompts must have a column 'question', got {list(table.columns)}; add it"
+        )
+    if samples < 0 or seed < 0:
+        raise ValueError(
+            f"samples and seed must be at least 0, got {samples} and {seed}; correct it"
+        )
+    rows = []
+    for number, row in enumerate(table.to_dict("records")):
+        try:
+            question, stories = _prompt(row)
+            reply = write_reply(model, question, stories)
+            drawn = (
+                draw_replies(model, question, stories, samples=samples, seed=seed)
+                if samples
+                else []
+            )
+        except ValueError as error:
+            raise ValueError(f"row {number} of the prompts: {error}") from error
+        rows.append({"reply": reply, "replies": drawn})
+    return pd.DataFrame(rows, columns=["reply", "replies"], dtype=object)
+
+
+def _prompt(row: Mapping[Any, Any]) -> tuple[str, list[str]]:
+    question, told = row["question"], row.get("stories")
+    if not isinstance(question, str) or not question.strip():
+        raise ValueError(f"question must be a text, got {question!r}; fill it in")
+    if isinstance(told, str) and told.strip():
+        try:
+            told = json.loads(told)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"stories must be a list in JSON, got {error}; correct it") from error
+    if not isinstance(told, list | tuple):
+        if told is None or told == "" or told != told:  # NaN: an empty cell
+            return question, []
+        raise ValueError(f"stories must be a list, got {told!r}; correct it")
+    return question, [_story(story) for story in told]
+
+
+def _story(story: Any) -> str:
+    if isinstance(story, str):
+        return story
+    if isinstance(story, Mapping) and {"title", "text"} <= story.keys():
+        return story_text(str(story["title"]), str(story["text"]))
+    raise ValueError(f"a story must be a text, or have title and text, got {story!r}; correct it")
+
+
+def answer_request(
+    model: ExportedModel, table: pd.DataFrame, *, samples: int, seed: int
+) -> pd.DataFrame:
+    """Reply to every row of a request (``answer``), of which a server takes so many at once."""
+    if len(table) > MOST_ROWS or samples > MOST_SAMPLES:
+        raise ValueError(
+            f"a request must have at most {MOST_ROWS} rows and {MOST_SAMPLES} samples, got {len(table)} and {samples}; send "
+            "several"
+        )
+    return answer(model, table, samples=samples, seed=seed)

@@ -1,0 +1,60 @@
+"""Read and replace the fields of a task: its sections of parameters, and the weights that it begins with."""
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+from pydantic import ValidationError
+
+
+def sections_of(task: Any) -> dict[str, Any]:
+    """Return the sections of parameters that a task holds: its fields that are pydantic models, by name."""
+    return {
+        f.name: section
+        for f in fields(task)
+        if hasattr(section := getattr(task, f.name), "model_dump")
+    }
+
+
+def changed_sections(task: Any, sections: Mapping[str, Any], *, path: str) -> Any:
+    """Return the task with these sections in its fields of the same names, or of those that ``section_fields`` says.
+
+    Raises:
+        ValueError: if there is no such field, or the values are not right; naming the path.
+    """
+    other, changed = getattr(task, "section_fields", {}), {}
+    known = sections_of(task) if sections else {}
+    for name, values in sections.items():
+        place = other.get(name, name)
+        if place not in known or name in other.values():
+            named = {field: name for name, field in other.items()}
+            there = ", ".join(named.get(field, field) for field in known)
+            raise ValueError(
+                f"{path} must hold sections among {there}, got {name}; an arm cannot have its own"
+            )
+        try:
+            changed[place] = type(known[place]).model_validate(values)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join([path, name, *map(str, first["loc"])])
+            raise ValueError(
+                f"{where}: {first['msg']}, got {first['input']!r}; correct it"
+            ) from error
+    return replace(task, **changed) if changed else task
+
+
+def begun_with(task: Any, start: Any) -> Any:
+    """Return the task with these weights in its field ``start``, from which its ``build_policy`` reads them.
+
+    Raises:
+        TypeError: if it has no such field.
+    """
+    if (
+        not is_dataclass(task)
+        or isinstance(task, type)
+        or "start" not in {f.name for f in fields(task)}
+    ):
+        raise TypeError(
+            f"{type(task).__name__} must have a field start to begin with trained weights, got none; add one"
+        )
+    return replace(task, start=start)
