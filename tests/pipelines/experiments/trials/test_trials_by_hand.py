@@ -171,7 +171,8 @@ def test_a_trial_keeps_all_rows_and_the_last_checkpoint(monkeypatch: pytest.Monk
 
     build = lambda algorithm, training, seed, task, data: f"state of {seed}"  # noqa: E731
     exported = lambda task, checkpoint: (task, checkpoint)  # noqa: E731
-    monkeypatch.setattr(trial_training, "nodes", SimpleNamespace(train=train, build_state=build, export_model=exported))
+    for module, name, made in (("start", "build_state", build), ("nodes", "train", train), ("export", "export_model", exported)):
+        monkeypatch.setattr(trial_training, module, SimpleNamespace(**{name: made}))
     weights, rows = trial_training.train_weights(
         "algorithm", training_params(epochs=7, animation_frames=9), "task", "data", seed=6
     )
@@ -250,7 +251,7 @@ def test_an_arm_is_trained_and_predicts_with_the_seed_of_its_trial(monkeypatch: 
     monkeypatch.setattr(
         trial_training, "train_weights", lambda *given, seed: asked.append((*given, seed)) or ("weights", [{"step": 0}])
     )
-    monkeypatch.setattr(trial_training.nodes, "predict", lambda *given: asked.append(given) or ("predictions", None, None))
+    monkeypatch.setattr(trial_training.prediction, "predict", lambda *given: asked.append(given) or ("predictions", None, None))
     trained = SimpleNamespace(algorithm="algorithm", training="training", description=SimpleNamespace(baseline=None))
     found = trial_training.train_trial(
         SimpleNamespace(task="t"), trained, preparation.Opened("task", "data", {}), seed=7, split="val"
