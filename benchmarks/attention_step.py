@@ -50,20 +50,23 @@ from measuring.spread import Spread, ratio
 from transformers import SamConfig, SamModel
 
 from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
-from grpo_pipeline.core.policy_gradient import losses
+from grpo_pipeline.core.policy_gradient.hybrid_loss import hybrid_loss
 from grpo_pipeline.core.policy_gradient.kl import categorical_kl
+from grpo_pipeline.core.policy_gradient.policy_loss import policy_loss
+from grpo_pipeline.core.policy_gradient.value_loss import value_loss
 from grpo_pipeline.core.rewards import combine_rewards
 from grpo_pipeline.core.rng import step_generator
 from grpo_pipeline.core.schedules import value_at
-from grpo_pipeline.core.storage.checkpoint import snapshot
-from grpo_pipeline.core.training.execution import network_precision
+from grpo_pipeline.core.storage.snapshot import snapshot
 from grpo_pipeline.core.training.optim import advance
+from grpo_pipeline.core.training.precision import network_precision
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import Rewards, Rollouts
 from grpo_pipeline.datasets.checkpoint import CheckpointDataset
 from grpo_pipeline.datasets.metric_stream import MetricStreamDataset
-from grpo_pipeline.pipelines.step import collect, recipe
-from grpo_pipeline.pipelines.step.parts import Parts
+from grpo_pipeline.pipelines.step import advantages, recipe
+from grpo_pipeline.pipelines.step.arm_parts import Parts
+from grpo_pipeline.pipelines.step.parts import replay
 from grpo_pipeline.pipelines.step.wire import ALGORITHM, TRAINING
 from grpo_pipeline.pipelines.training.loop import StepRunner, merge_metrics, quiet_nodes
 from grpo_pipeline.pipelines.training.nodes import build_state
@@ -205,7 +208,7 @@ def naive_epoch(setting: Setting, state: TrainState, rollouts: Rollouts, rewards
     """Back-propagate one update epoch: the whole model again for every sample; gradients add up in ``.grad``."""
     task, policy, group_size = setting.task, state.policy, setting.training.group_size
     batch, params = task.replicate(setting.batch, 1), setting.grpo.policy_loss
-    advantages = collect.compute_advantages(setting.grpo, task, batch, rewards).values.float()
+    compared = advantages.compute_advantages(setting.grpo, task, batch, rewards).values.float()
     returns, names = (
         rewards.total.mean(1).float(),
         ("supervised", "kl", "value", "policy", "entropy"),
@@ -228,16 +231,16 @@ def naive_epoch(setting: Setting, state: TrainState, rollouts: Rollouts, rewards
             reference = task.score_reference(policy, batch, one, temperature=1.0).log_probs_full
         terms = {
             "supervised": task.supervised_loss(policy, context, batch, outcomes),
-            "policy": losses.policy_loss(
-                scores.logprobs, one.logprobs, advantages[:, g : g + 1], one.is_valid,
+            "policy": policy_loss(
+                scores.logprobs, one.logprobs, compared[:, g : g + 1], one.is_valid,
                 algorithm="grpo", clip_low=params.clip_low, clip_high=params.clip_high,
                 ratio_level=params.ratio_level, reduction=params.reduction,
             ),
             "entropy": -scores.entropy.mean(),
-            "value": losses.value_loss(scores.values, returns),
+            "value": value_loss(scores.values, returns),
             "kl": categorical_kl(scores.log_probs_full, reference, reference > -torch.inf).mean(),
         }  # fmt: skip
-        (losses.hybrid_loss(terms, weights) / group_size).backward()
+        (hybrid_loss(terms, weights) / group_size).backward()
 
 
 def naive_step(setting: Setting, state: TrainState) -> None:
@@ -290,7 +293,7 @@ def plain_step(setting: Setting, state: TrainState) -> tuple[TrainState, dict[st
     """Take our step by calling the functions of its tables one after the other, without Kedro."""
     training, algorithm, arm = setting.training, setting.grpo, Parts.of(setting.grpo)
     given = {"task": setting.task, ALGORITHM: algorithm, TRAINING: training, "batch": setting.batch}
-    given["replayed"] = collect.nothing_replayed()
+    given["replayed"] = replay.nothing_replayed()
     experience = plain_fold(recipe.collect(arm), given | {"state": state})["experience"]
     measured = []
     for epoch in range(algorithm.update_epochs):

@@ -44,12 +44,12 @@ from kedro.runner import SequentialRunner
 from measuring import machine
 from torch import Tensor
 
+from grpo_pipeline.core.groups import map_tensors
 from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
 from grpo_pipeline.core.rng import step_generator
-from grpo_pipeline.core.storage.checkpoint import restore, snapshot
-from grpo_pipeline.core.training.execution import network_precision
+from grpo_pipeline.core.storage.snapshot import restore, snapshot
+from grpo_pipeline.core.training.precision import network_precision
 from grpo_pipeline.core.training.state import TrainState
-from grpo_pipeline.core.types import map_tensors
 from grpo_pipeline.pipelines.experiments.trials.arms import (
     ALGORITHM,
     TRAINING,

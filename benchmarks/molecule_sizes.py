@@ -28,7 +28,7 @@ from molecule_contenders.turns import take_turns
 from molecule_contenders.workload import TINY, configured_network, read_size
 from torch import Tensor
 
-from grpo_pipeline.runs.machine import keep_freed_memory
+from grpo_pipeline.runs.freed_memory import keep_freed_memory
 from grpo_pipeline.tasks.molecules.denoiser.graph_policy import GraphPolicy, build_policy
 from grpo_pipeline.tasks.molecules.diffusion import size_groups
 from grpo_pipeline.tasks.molecules.diffusion.params import (

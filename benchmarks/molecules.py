@@ -52,7 +52,7 @@ from molecule_contenders.turns import (
 )
 from molecule_contenders.workload import TINY, Workload, configured_network, read_size
 
-from grpo_pipeline.runs.machine import keep_freed_memory
+from grpo_pipeline.runs.freed_memory import keep_freed_memory
 
 STEPS, NODES = (50, 200, 500), (9, 20, 38)
 # Graphs of ours by n: about as many pairs of nodes at a time in every cell.

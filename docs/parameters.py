@@ -33,7 +33,7 @@ from grpo_pipeline.core.agreement import EXECUTION  # noqa: E402
 from grpo_pipeline.core.schedules import Schedule  # noqa: E402
 from grpo_pipeline.pipeline_registry import register_pipelines  # noqa: E402
 from grpo_pipeline.pipelines.arms import described_arms  # noqa: E402
-from grpo_pipeline.runs.parameters import RunConfigLoader  # noqa: E402
+from grpo_pipeline.runs.run_config_loader import RunConfigLoader  # noqa: E402
 from grpo_pipeline.settings import CONFIG_LOADER_ARGS  # noqa: E402
 from grpo_pipeline.tasks import TASKS, find_task  # noqa: E402
 

@@ -93,7 +93,7 @@ def build_site(
 def own_columns(project: Path, env: str) -> set[str]:
     """Return the columns, in small letters, that the parameters of ``env`` name as clinical or as telling patients apart."""
     # The project's loader: it knows which other environment this one extends.
-    from grpo_pipeline.runs.parameters import ReplacingConfigLoader
+    from grpo_pipeline.runs.config_loader import ReplacingConfigLoader
     from grpo_pipeline.settings import CONFIG_LOADER_ARGS
 
     loader = ReplacingConfigLoader(str(project / "conf"), env=env or None, **CONFIG_LOADER_ARGS)

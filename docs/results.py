@@ -28,10 +28,11 @@ sys.path.insert(0, str(ROOT / "src"))
 
 from grpo_pipeline.pipeline_registry import register_pipelines  # noqa: E402
 from grpo_pipeline.pipelines.evaluation.nodes import build_suite  # noqa: E402
-from grpo_pipeline.runs.parameters import RunConfigLoader  # noqa: E402
+from grpo_pipeline.runs.run_config_loader import RunConfigLoader  # noqa: E402
 from grpo_pipeline.settings import CONFIG_LOADER_ARGS  # noqa: E402
-from grpo_pipeline.statistics.bootstrap import METHOD, over_seeds  # noqa: E402
 from grpo_pipeline.statistics.metric import UNBOUNDED, Bounds  # noqa: E402
+from grpo_pipeline.statistics.over_seeds import over_seeds  # noqa: E402
+from grpo_pipeline.statistics.seed_interval import METHOD  # noqa: E402
 
 SEEDED = {  # beside `seed`: what draws the data of a seed
     "attention": ("attention.phantom.seed", "attention.split.seed"),

@@ -27,7 +27,7 @@ import torch  # noqa: E402
 from forked_kedro import kedro_command  # noqa: E402
 
 import grpo_pipeline  # noqa: E402  (this one, whatever projects are opened later in this process)
-from grpo_pipeline.runs.machine import VARIABLES  # noqa: E402
+from grpo_pipeline.runs.threads import VARIABLES  # noqa: E402
 
 # A time limit per example would measure what else the machine does.
 hypothesis.settings.register_profile("any_speed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])

@@ -28,7 +28,8 @@ from PIL import Image
 
 from grpo_pipeline.datasets.json_lines import read_table
 from grpo_pipeline.errors import sentence
-from grpo_pipeline.runs.parameters import ReplacingConfigLoader, check_seed
+from grpo_pipeline.runs.config_loader import ReplacingConfigLoader
+from grpo_pipeline.runs.parameters import check_seed
 
 TAIL = "  [GRPO_TRACEBACK=1 shows the traceback]\n"
 # Runs `kedro run` with a fault that no input can cause.
@@ -54,14 +55,14 @@ main()
 """
 DISK_FULL = "checkpoint.write_tensors = after(1, checkpoint.write_tensors, full)"
 NAN_LOSS = """
-from grpo_pipeline.pipelines.step import update
+from grpo_pipeline.pipelines.step import mixing
 import dataclasses, torch
-original = update.mix_losses
+original = mixing.mix_losses
 def poisoned(algorithm, task, state, supervised_losses, policy_losses=None):
     if state.step >= 3:
         supervised_losses = {{name: value * float("nan") for name, value in supervised_losses.items()}}
     return original(algorithm, task, state, supervised_losses, policy_losses)
-update.mix_losses = poisoned
+mixing.mix_losses = poisoned
 """
 
 

@@ -20,7 +20,7 @@ from kedro.pipeline import Node, Pipeline
 
 from grpo_pipeline.pipeline_registry import register_pipelines
 from grpo_pipeline.pipelines.of_task import task_pipelines
-from grpo_pipeline.runs.areas import is_in_place, is_versioned, moved, place_of
+from grpo_pipeline.runs.stored_datasets import is_in_place, is_versioned, moved, place_of
 from grpo_pipeline.tasks import BUILT_IN, find_task
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -19,7 +19,8 @@ import pytest
 from kedro.framework.cli.utils import _split_params
 
 from grpo_pipeline.pipeline_registry import register_pipelines
-from grpo_pipeline.runs.parameters import RunConfigLoader, check_parameters
+from grpo_pipeline.runs.parameters import check_parameters
+from grpo_pipeline.runs.run_config_loader import RunConfigLoader
 from grpo_pipeline.settings import CONFIG_LOADER_ARGS
 from grpo_pipeline.tracking.__main__ import parse_arguments
 
@@ -184,6 +185,6 @@ MADE_BY_RUNS = "data/"
 def test_files_that_documents_name_exist(committed_files: tuple[Path, ...]) -> None:
     paths = [f"/{file.relative_to(ROOT).as_posix()}" for file in committed_files]
     named = {(page.name, name) for page in PAGES for name in FILE.findall(page.read_text(encoding="utf-8"))}
-    assert ("metrics.md", "statistics/bootstrap.py") in named
+    assert ("metrics.md", "statistics/seed_interval.py") in named
     theirs = {(page, name) for page, name in named if name.startswith(MADE_BY_RUNS) or page == "adding_a_task.md"}
     assert sorted(one for one in named - theirs if not any(path.endswith(f"/{one[1]}") for path in paths)) == []

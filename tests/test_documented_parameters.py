@@ -15,7 +15,7 @@ import yaml
 from parameter_models import BUILDERS, ROOT, TASKS, read_sections
 
 from grpo_pipeline.pipelines.experiments.trials.arms import merge
-from grpo_pipeline.runs.parameters import ReplacingConfigLoader
+from grpo_pipeline.runs.config_loader import ReplacingConfigLoader
 from grpo_pipeline.settings import CONFIG_LOADER_ARGS
 from grpo_pipeline.tracking.store import parse_config
 

@@ -67,7 +67,7 @@ def test_the_result_holds_three_ways_to_pool_and_the_held_out_test_and_is_printe
     answer = same_everywhere(reports, "cross_validation.html", printed=done.stdout)
     looks_right(reports / "cross_validation.html", tmp_path)
     assert answer.primary.after == result["arms"]["grpo"]["metrics"]["auroc"]["stratified"]["value"]
-    assert "<svg" in newest(project, "08_reporting/*/cross_validation/figures/*/00_*.svg").read_text()
+    assert "<svg" in newest(project, "08_reporting/*/cross_validation/figures/*/figures/00_*.svg").read_text()
 
 
 def test_each_cell_is_a_child_run_with_its_fold(finished):

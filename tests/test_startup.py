@@ -20,6 +20,7 @@ from grpo_pipeline.errors import OWN, is_expected
 from grpo_pipeline.pipeline_registry import PIPELINES, LazyPipeline, register_pipelines
 from grpo_pipeline.pipelines.of_task import task_pipelines
 from grpo_pipeline.pipelines.params import sections
+from grpo_pipeline.runs.executor import ExecutorParams
 from grpo_pipeline.tasks import BUILT_IN, find_task
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -85,6 +86,7 @@ def test_the_specs_declare_what_the_nodes_read() -> None:
     asked = TypeExtractor(REGISTERED).extract_types_from_pipelines()
     specs = {task: find_task(task) for task in BUILT_IN}
     declared = {f"{task}.{name}": type_ for task, spec in specs.items() for name, type_ in sections(spec).items()}
+    declared["executor"] = ExecutorParams  # of every task
     # Sections of an arm's own are read by the task itself, not as the input of a node.
     own = {f"{task}.{arm}.{name}" for task, spec in specs.items() for arm, names in spec.own.items() for name in names}
     assert asked == {path: type_ for path, type_ in declared.items() if path in asked or path not in own}

@@ -14,7 +14,7 @@ import torch
 from kedro_processes import newest, run, start
 from threadpoolctl import threadpool_info
 
-from grpo_pipeline.runs.machine import VARIABLES, compute_in
+from grpo_pipeline.runs.threads import VARIABLES, compute_in
 
 TASKS = ("attention", "dialogue", "molecules")
 SHORT = "dialogue.warm_start.training.epochs=2,molecules.warm_start.training.epochs=2"

@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from grpo_pipeline.hooks import WatchHooks
-from grpo_pipeline.runs.machine import DeadCoefficients
+from grpo_pipeline.runs.dead_coefficients import DeadCoefficients
 
 
 def rows(*values: float | None, name: str = "dead/kl") -> list[dict[str, float]]:

@@ -11,9 +11,15 @@ from dialogue_contenders.turns import OURS, PLAIN, TRL
 from dialogue_contenders.with_pipeline import PipelineStep
 from dialogue_contenders.with_trl import TrlRun
 from dialogue_contenders.workload import Workload
-from grpo_pipeline.pipelines.step import collect, recipe, update
-from grpo_pipeline.pipelines.step.collect import Experience
-from grpo_pipeline.pipelines.step.parts import Parts
+from grpo_pipeline.pipelines.step import (
+    mixing,
+    policy_terms,
+    recipe,
+    sampling,
+    supervised_term,
+)
+from grpo_pipeline.pipelines.step.arm_parts import Parts
+from grpo_pipeline.pipelines.step.experience import Experience
 from grpo_pipeline.pipelines.step.wire import ALGORITHM, TRAINING, fold
 
 # How far reference and old policy are from the trained weights: at the start both ratios are 1, and the KL has no gradient.
@@ -66,11 +72,11 @@ def shift(model: torch.nn.Module) -> None:
 def of_pipeline(ours: PipelineStep, experience: Experience) -> Named:
     """Return the gradient of our update, after the weights have moved from those of the draw."""
     state, task = ours.state, ours.task
-    context = collect.encode_batch(task, state, ours.batch)
+    context = sampling.encode_batch(task, state, ours.batch)
     moved = replace(experience, context=context)
-    terms, _ = update.policy_terms(ours.algorithm, ours.training, task, state, moved, 0)
-    supervised = update.supervised_term(task, state, moved, 0)
-    update.mix_losses(ours.algorithm, task, state, supervised, terms).total.backward()
+    terms, _ = policy_terms.policy_terms(ours.algorithm, ours.training, task, state, moved, 0)
+    supervised = supervised_term.supervised_term(task, state, moved, 0)
+    mixing.mix_losses(ours.algorithm, task, state, supervised, terms).total.backward()
     return _gradients(state.policy.model)
 
 

@@ -13,7 +13,7 @@ from dialogue_contenders.workload import CLIP, LEARNING_RATE, WEIGHT_DECAY, WEIG
 from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
 from grpo_pipeline.core.training.micro_batches import PerPrompt
 from grpo_pipeline.core.training.state import TrainState
-from grpo_pipeline.pipelines.step.collect import nothing_replayed
+from grpo_pipeline.pipelines.step.parts.replay import nothing_replayed
 from grpo_pipeline.pipelines.training.loop import StepRunner
 from grpo_pipeline.pipelines.training.nodes import build_state
 from grpo_pipeline.tasks.dialogue.batch import DialogueBatch

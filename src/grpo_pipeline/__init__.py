@@ -22,11 +22,11 @@ PUBLIC = {
     "compute_entropy": "backprop",
     "compute_returns": "backprop",
     "gumbel_top_k": "sampling.plackett_luce",
-    "hybrid_loss": "policy_gradient.losses",
+    "hybrid_loss": "policy_gradient.hybrid_loss",
     "kl_loss": "policy_gradient.kl",
     "plackett_luce_logprobs": "sampling.plackett_luce",
-    "policy_loss": "policy_gradient.losses",
-    "value_loss": "policy_gradient.losses",
+    "policy_loss": "policy_gradient.policy_loss",
+    "value_loss": "policy_gradient.value_loss",
 }
 __all__ = [*PUBLIC]
 

@@ -27,13 +27,13 @@ EXPECTED = (
 )
 # Likewise, by name: their modules import torch, and one that was never imported has raised nothing.
 OWN = (
-    "grpo_pipeline.core.policy_gradient.losses:NonFiniteLossError",
+    "grpo_pipeline.core.policy_gradient.hybrid_loss:NonFiniteLossError",
     "grpo_pipeline.core.storage.checkpoint:CheckpointError",
     "grpo_pipeline.core.training.optim:NonFiniteGradientError",
     "grpo_pipeline.pipelines.experiments.trials.records:CompareError",
     "grpo_pipeline.pipelines.gradient_flow:GradientFlowError",
     "grpo_pipeline.rewards.functions:RewardPoolError",
-    "grpo_pipeline.rewards.pool:RewardFailedError",
+    "grpo_pipeline.rewards.group_rewards:RewardFailedError",
     "grpo_pipeline.runs.lock:HeldError",
 )
 # Of Kedro around what a dataset raises; the catalogue puts the dataset's name before it.

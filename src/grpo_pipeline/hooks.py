@@ -5,6 +5,7 @@ What writes to MLflow and what draws tables is imported when a run begins: the c
 
 import logging
 import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,10 +18,11 @@ from kedro.pipeline import Pipeline
 from kedro.pipeline.node import Node
 from rich.console import Console
 
+from grpo_pipeline.runs.config_loader import base_parameters
+from grpo_pipeline.runs.dead_coefficients import DeadCoefficients
 from grpo_pipeline.runs.devices import check_devices
-from grpo_pipeline.runs.machine import DeadCoefficients, compute_in
-from grpo_pipeline.runs.parameters import base_parameters
 from grpo_pipeline.runs.progress import say
+from grpo_pipeline.runs.threads import compute_in
 from grpo_pipeline.tasks import TASKS, find_task
 from grpo_pipeline.tracking.store import MlflowConfig, parse_config, tracking_uri, use_store
 
@@ -248,9 +250,11 @@ class ArmHooks:
         self._close()
 
     def _close(self) -> None:
-        from grpo_pipeline.pipelines.training.at_once import OF_RUN
-
-        OF_RUN.close()
+        at_once = sys.modules.get(
+            "grpo_pipeline.pipelines.training.at_once"
+        )  # a run that trains nothing does without torch
+        if at_once is not None:
+            at_once.OF_RUN.close()
 
 
 class SummaryHooks:

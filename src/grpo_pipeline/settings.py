@@ -17,10 +17,10 @@ from grpo_pipeline.hooks import (
     ThreadHooks,
     WatchHooks,
 )
+from grpo_pipeline.runs.freed_memory import keep_freed_memory
 from grpo_pipeline.runs.hook import RunEndHooks, RunHooks
-from grpo_pipeline.runs.machine import keep_freed_memory
-from grpo_pipeline.runs.parameters import RunConfigLoader
-from grpo_pipeline.runs.process import set_mlflow_defaults
+from grpo_pipeline.runs.mlflow_defaults import set_mlflow_defaults
+from grpo_pipeline.runs.run_config_loader import RunConfigLoader
 from grpo_pipeline.runs.terminal import let_printing_last
 from grpo_pipeline.session import TrackedSession
 

@@ -8,12 +8,13 @@ from cases import GaeCase, LogitsCase, LossCase, RewardCase
 from outcomes import Outcome, with_gradient
 from torch import Tensor
 
-from grpo_pipeline.core.policy_gradient import losses
 from grpo_pipeline.core.policy_gradient.advantages import Method, compute_advantages, per_reward_advantages
 from grpo_pipeline.core.policy_gradient.algorithms import Algorithm, LossOptions, RatioLevel, Reduction
 from grpo_pipeline.core.policy_gradient.kl import LossEstimator, kl_loss
-from grpo_pipeline.core.policy_gradient.losses import importance_ratio
+from grpo_pipeline.core.policy_gradient.policy_loss import policy_loss as our_policy_loss
+from grpo_pipeline.core.policy_gradient.ratios import importance_ratio
 from grpo_pipeline.core.policy_gradient.returns import discounted_returns, generalized_advantages
+from grpo_pipeline.core.policy_gradient.value_loss import explained_variance as variance_explained
 from grpo_pipeline.core.sampling import linear_logprobs as chunked_module
 from grpo_pipeline.core.sampling.linear_logprobs import chunked_logprobs
 from grpo_pipeline.core.sampling.plackett_luce import entropy_of, log_policy
@@ -40,7 +41,7 @@ def policy_loss(
     )
 
     def compute(logprobs: Tensor) -> Tensor:
-        loss = losses.policy_loss(
+        loss = our_policy_loss(
             logprobs,
             case.old_logprobs,
             case.advantages,
@@ -93,7 +94,7 @@ def returns(case: GaeCase) -> Outcome:
 
 def explained_variance(case: GaeCase) -> Outcome:
     """Return ``explained_variance`` of the values taken as predictions of the rewards."""
-    value = losses.explained_variance(case.values[:, :-1], case.rewards)
+    value = variance_explained(case.values[:, :-1], case.rewards)
     return Outcome(torch.tensor(value, dtype=torch.float64))
 
 
@@ -136,7 +137,7 @@ def head_ppo(case: LogitsCase) -> Outcome:
         logprobs = _log_probs(case, hidden, case.weight).gather(-1, case.actions[..., None])
         old = logprobs.detach() + 0.5 * case.cotangent[1][..., None]
         is_valid = torch.ones_like(logprobs, dtype=torch.bool)
-        return losses.policy_loss(
+        return our_policy_loss(
             logprobs,
             old,
             case.cotangent[0],
@@ -156,7 +157,7 @@ def fused_head(case: LogitsCase) -> Outcome:
     def compute(hidden: Tensor, weight: Tensor) -> Tensor:
         logprobs = chunked_logprobs(hidden, weight, case.actions, temperature=case.temperature)[0][None]
         is_valid = torch.ones_like(logprobs, dtype=torch.bool)
-        return losses.policy_loss(
+        return our_policy_loss(
             logprobs, logprobs.detach(), case.cotangent[0, None, :, 0], is_valid, algorithm="dapo", reduction="per_decision"
         )
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 from refusals import refuses
 
-from grpo_pipeline.core.types import replicate, replicate_tree, to_groups, to_rows
+from grpo_pipeline.core.groups import replicate, replicate_tree, to_groups, to_rows
 
 
 @pytest.mark.parametrize("shape", [(5,), (5, 3), (5, 2, 3, 4)])

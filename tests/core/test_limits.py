@@ -17,13 +17,14 @@ from grpo_pipeline.core.policy_gradient.advantages import (
 from grpo_pipeline.core.policy_gradient.algorithms import LossOptions, check_combination
 from grpo_pipeline.core.policy_gradient.denominators import all_reduce_counts, count
 from grpo_pipeline.core.policy_gradient.entropy import AdaptiveEntropy
-from grpo_pipeline.core.policy_gradient.losses import hybrid_loss, value_loss
+from grpo_pipeline.core.policy_gradient.hybrid_loss import hybrid_loss
 from grpo_pipeline.core.policy_gradient.returns import discounted_returns, generalized_advantages
+from grpo_pipeline.core.policy_gradient.value_loss import value_loss
 from grpo_pipeline.core.rewards import apply_failure_rule, combine_rewards, subtract_kl
 from grpo_pipeline.core.sampling.linear_logprobs import chunked_logprobs
 from grpo_pipeline.core.sampling.truncation import kept_choices
 from grpo_pipeline.core.schedules import Schedule, mixing_weights, value_at
-from grpo_pipeline.core.training.optim import ReferenceUpdate, update_reference
+from grpo_pipeline.core.training.reference import ReferenceUpdate, update_reference
 from grpo_pipeline.core.training.replay import ReplayBuffer, importance_weights
 
 F64 = torch.float64

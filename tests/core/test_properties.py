@@ -5,11 +5,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grpo_pipeline.core.diagnostics.statistics import ratio_statistics
+from grpo_pipeline.core.diagnostics.ratio_statistics import ratio_statistics
 from grpo_pipeline.core.policy_gradient.advantages import apply_prompt_weights, compute_advantages
 from grpo_pipeline.core.policy_gradient.denominators import all_reduce_counts, count
 from grpo_pipeline.core.policy_gradient.kl import rollout_kl_loss
-from grpo_pipeline.core.policy_gradient.losses import importance_ratio, policy_loss, value_loss
+from grpo_pipeline.core.policy_gradient.policy_loss import policy_loss
+from grpo_pipeline.core.policy_gradient.ratios import importance_ratio
+from grpo_pipeline.core.policy_gradient.value_loss import value_loss
 from grpo_pipeline.core.rewards import apply_failure_rule, credit_decisions, subtract_kl
 from grpo_pipeline.core.sampling.dynamic import find_silent
 from grpo_pipeline.core.training.replay import importance_weights

@@ -6,7 +6,8 @@ from kedro.io import DataCatalog
 from kedro.io.core import DatasetError, Version
 from torch import nn
 
-from grpo_pipeline.core.storage.checkpoint import Checkpoint, NoCheckpoint, snapshot
+from grpo_pipeline.core.storage.checkpoint import Checkpoint, NoCheckpoint
+from grpo_pipeline.core.storage.snapshot import snapshot
 from grpo_pipeline.core.storage.weights import ModelWeights, weights_of
 from grpo_pipeline.core.training.optim import advance, build_optimizer
 from grpo_pipeline.core.training.state import TrainState

@@ -10,7 +10,7 @@ from grpo_pipeline.datasets.origin import where_to_get
 from grpo_pipeline.datasets.raw_file import RawFileDataset
 from grpo_pipeline.pipelines.data.attention.image_folder import ImageFolderDataset
 from grpo_pipeline.pipelines.data.dialogue.folder_dataset import DialogueFolderDataset
-from grpo_pipeline.runs.parameters import RunConfigLoader
+from grpo_pipeline.runs.run_config_loader import RunConfigLoader
 from grpo_pipeline.settings import CONFIG_LOADER_ARGS
 
 ROOT = Path(__file__).resolve().parents[2]

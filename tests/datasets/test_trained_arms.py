@@ -7,10 +7,11 @@ import pytest
 import torch
 from kedro.io.core import DatasetError
 
-from grpo_pipeline.core.storage.files import CorruptFolderError, content_digest
+from grpo_pipeline.core.storage.content_digest import content_digest
+from grpo_pipeline.core.storage.tensor_folder import CorruptFolderError
 from grpo_pipeline.core.storage.weights import ModelWeights, save_weights
 from grpo_pipeline.datasets.checkpoint import TrainedArmsDataset
-from grpo_pipeline.runs.areas import Entry, Record, save_record
+from grpo_pipeline.runs.artefact_records import Entry, Record, save_record
 
 
 def write(root: Path, arm: str, version: str, value: float, kind: str = "model") -> str:

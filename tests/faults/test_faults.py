@@ -27,8 +27,9 @@ from projects import TASKS, Started
 from pydantic import ValidationError
 from torch import nn
 
-from grpo_pipeline.core.storage import files
-from grpo_pipeline.core.storage.checkpoint import CheckpointError, load_checkpoint, save_checkpoint, snapshot
+from grpo_pipeline.core.storage import tensor_folder
+from grpo_pipeline.core.storage.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
+from grpo_pipeline.core.storage.snapshot import snapshot
 from grpo_pipeline.core.training.optim import advance, build_optimizer
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.rewards import process as reward_process
@@ -332,7 +333,7 @@ def test_each_edit_of_a_checkpoint_is_refused(tmp_path: Path, stored: Path, name
 
 
 def test_the_edits_tell_a_checkpoint_without_check_sums(tmp_path: Path, stored: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "seal_of", lambda header: header.get("sha256"))
+    monkeypatch.setattr(tensor_folder, "seal_of", lambda header: header.get("sha256"))
     folder = copied(stored, tmp_path)
     disturbed.EDITS["another learning rate"](folder, random.Random(0))
     load_checkpoint(folder)  # accepted: `make faults` would say so

@@ -10,7 +10,8 @@ from kedro.pipeline import Node, Pipeline
 from grpo_pipeline.pipelines.arms import arms_of, described_arms, with_arms
 from grpo_pipeline.pipelines.of_task import task_pipelines
 from grpo_pipeline.pipelines.params import sections
-from grpo_pipeline.runs.parameters import ReplacingConfigLoader, check_parameters
+from grpo_pipeline.runs.config_loader import ReplacingConfigLoader
+from grpo_pipeline.runs.parameters import check_parameters
 from grpo_pipeline.tasks import TASKS, find_task
 
 SPEC = find_task("attention")

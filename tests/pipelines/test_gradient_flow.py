@@ -17,8 +17,8 @@ from torch.nn import functional as F
 from grpo_pipeline.pipelines import gradient_flow
 from grpo_pipeline.pipelines.gradient_flow import GradientFlowError
 from grpo_pipeline.pipelines.params import GradientFlowParams
-from grpo_pipeline.pipelines.step import update
-from grpo_pipeline.pipelines.step.parts import Parts
+from grpo_pipeline.pipelines.step import mixing, policy_terms, supervised_term
+from grpo_pipeline.pipelines.step.arm_parts import Parts
 from grpo_pipeline.pipelines.training.loop import StepRunner, rows_of_step
 from grpo_pipeline.tasks.attention.model.sam import cell_centres
 from grpo_pipeline.tasks.attention.task import AttentionTask
@@ -109,8 +109,8 @@ def test_a_sound_task_passes_with_the_norms_of_a_backward_pass_per_term(tmp_path
     for batch in batches[:3]:
         state, _ = StepRunner(task, algorithm, training)(state, batch)
     experience = attention.gather(algorithm, training, task, state, batches[3])
-    terms, _ = update.policy_terms(algorithm, training, task, state, experience, 0)
-    losses = update.mix_losses(algorithm, task, state, update.supervised_term(task, state, experience, 0), terms)
+    terms, _ = policy_terms.policy_terms(algorithm, training, task, state, experience, 0)
+    losses = mixing.mix_losses(algorithm, task, state, supervised_term.supervised_term(task, state, experience, 0), terms)
     for term, loss in losses.terms.items():
         state.optimizer.zero_grad(set_to_none=True)
         loss.backward(retain_graph=True)

@@ -4,15 +4,10 @@ import numpy as np
 import pytest
 
 from grpo_pipeline.rewards.functions import Measure
+from grpo_pipeline.rewards.group_rewards import PendingRewards, RewardFailedError, Subjects, check_groups
 from grpo_pipeline.rewards.params import FailureParams
-from grpo_pipeline.rewards.pool import (
-    CollectedRewards,
-    PendingRewards,
-    RewardFailedError,
-    Subjects,
-    check_groups,
-    try_rewards,
-)
+from grpo_pipeline.rewards.pool import CollectedRewards
+from grpo_pipeline.rewards.rehearsal import try_rewards
 
 GROUPS = [["a", "", "c"], ["d", "e", ""]]
 PLACES = np.array([0, 2, 3, 4])

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from grpo_pipeline.rewards.functions import Measure, RewardPoolError
-from grpo_pipeline.rewards.process import RewardPrints, WorkerHungError, WorkerProcess
-from grpo_pipeline.rewards.workers import SecondCalls, refuse_change
+from grpo_pipeline.rewards.process import WorkerHungError, WorkerProcess
+from grpo_pipeline.rewards.reward_prints import RewardPrints
+from grpo_pipeline.rewards.second_calls import SecondCalls, refuse_change
 
 OWN, OTHER, OURS = Measure("tiny_rewards:scripted"), Measure("tiny_rewards:distinct"), Measure("grpo_pipeline.x:f")
 

@@ -14,7 +14,7 @@ from kedro_processes import run
 
 from grpo_pipeline.errors import sentence
 from grpo_pipeline.runs.environments import extended
-from grpo_pipeline.runs.parameters import RunConfigLoader
+from grpo_pipeline.runs.run_config_loader import RunConfigLoader
 from grpo_pipeline.settings import CONFIG_LOADER_ARGS
 
 ROOT = Path(__file__).resolve().parents[2]

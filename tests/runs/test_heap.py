@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import grpo_pipeline
-from grpo_pipeline.runs.machine import DECIDED_BY, keep_freed_memory
+from grpo_pipeline.runs.freed_memory import DECIDED_BY, keep_freed_memory
 
 HERE = {"PYTHONPATH": str(Path(grpo_pipeline.__file__).parents[1])}
 COUNT = """

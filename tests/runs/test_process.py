@@ -15,18 +15,10 @@ import pytest
 import torch
 
 import grpo_pipeline
-from grpo_pipeline.runs.process import (
-    begin_run,
-    code_version,
-    command_line,
-    digest_of_sources,
-    is_gone,
-    process_tags,
-    run_identity,
-    set_mlflow_defaults,
-    source_tags,
-    start_time,
-)
+from grpo_pipeline.runs.code_version import code_version, digest_of_sources, source_tags
+from grpo_pipeline.runs.mlflow_defaults import set_mlflow_defaults
+from grpo_pipeline.runs.process import command_line, is_gone, process_tags, start_time
+from grpo_pipeline.runs.run_identity import begin_run, run_identity
 
 
 @pytest.mark.parametrize(

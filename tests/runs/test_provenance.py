@@ -9,8 +9,7 @@ from kedro.io import DataCatalog
 from kedro.pipeline import Node, Pipeline
 
 from grpo_pipeline.core.storage.checkpoint import Checkpoint, save_checkpoint
-from grpo_pipeline.runs.areas import (
-    LOOKS_UP,
+from grpo_pipeline.runs.artefact_records import (
     Entry,
     ProvenanceError,
     Record,
@@ -21,6 +20,7 @@ from grpo_pipeline.runs.areas import (
 )
 from grpo_pipeline.runs.hook import RunHooks
 from grpo_pipeline.runs.provenance import Provenance
+from grpo_pipeline.runs.result_folders import LOOKS_UP
 
 JSON, TEXT = "json.JSONDataset", "text.TextDataset"
 

@@ -7,7 +7,8 @@ import pytest
 import yaml
 from kedro.validation.exceptions import ParameterValidationError
 
-from grpo_pipeline.runs.parameters import RunConfigLoader, beginnings, check_parameters, paths, tasks_of
+from grpo_pipeline.runs.parameters import beginnings, check_parameters, paths, tasks_of
+from grpo_pipeline.runs.run_config_loader import RunConfigLoader
 from grpo_pipeline.settings import CONFIG_LOADER_ARGS
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -16,10 +16,12 @@ from kedro.io import DataCatalog
 from kedro.pipeline import Node, Pipeline
 from pydantic import BaseModel
 
-from grpo_pipeline.core.storage.files import content_digest
+from grpo_pipeline.core.storage.content_digest import content_digest
 from grpo_pipeline.datasets.json_lines import JsonLinesDataset
-from grpo_pipeline.runs.areas import Entry, ProvenanceError, Record, content_path, is_versioned, load_record, save_record
-from grpo_pipeline.runs.provenance import Provenance, closure, parameter_digest, pin_recorded, sources_of
+from grpo_pipeline.runs.artefact_records import Entry, ProvenanceError, Record, load_record, save_record
+from grpo_pipeline.runs.provenance import Provenance, pin_recorded
+from grpo_pipeline.runs.sources import closure, parameter_digest, sources_of
+from grpo_pipeline.runs.stored_datasets import content_path, is_versioned
 
 JSON = "json.JSONDataset"
 PARAMETERS = {"seed": 3, "rate": {"b": 2, "a": [1, None]}, "width": 0, "beam": "x", "resume": "never"}

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from grpo_pipeline.statistics.answer import Answer
-from grpo_pipeline.statistics.metric import Bar, MetricSuite, Unit, mean_metric
+from grpo_pipeline.statistics.mean_metric import mean_metric
+from grpo_pipeline.statistics.metric import Bar, MetricSuite, Unit
 
 
 def entry(value: float | None, low: float | None = None, high: float | None = None, **more: Any) -> dict[str, Any]:

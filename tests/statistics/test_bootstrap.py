@@ -13,10 +13,10 @@ from grpo_pipeline.statistics.bootstrap import (
     cluster_weights,
     describe,
     exact_interval,
-    p_value,
     paired_difference,
     percentile_interval,
 )
+from grpo_pipeline.statistics.multiplicity import p_value
 from grpo_pipeline.statistics.wording import side_of
 
 approx = pytest.approx

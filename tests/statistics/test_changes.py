@@ -5,17 +5,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from grpo_pipeline.statistics.baseline_verdicts import baseline_sentences, verdicts
+from grpo_pipeline.statistics.changes import change_sentences, changes
 from grpo_pipeline.statistics.metric import Bar, Metric
-from grpo_pipeline.statistics.wording import (
-    baseline_sentences,
-    change_sentences,
-    changes,
-    judge,
-    side_of,
-    signed,
-    tone_of,
-    verdicts,
-)
+from grpo_pipeline.statistics.wording import judge, side_of, signed, tone_of
 
 # Of a task that no file of the project knows.
 METRICS = {

@@ -8,8 +8,11 @@ import pytest
 from scipy.stats import norm
 from scipy.stats import t as student
 
-from grpo_pipeline.statistics.bootstrap import Estimate, SeedMean, correct_for_number, cut, describe_seeds, mean_of_seeds
+from grpo_pipeline.statistics.bootstrap import Estimate
 from grpo_pipeline.statistics.metric import Metric
+from grpo_pipeline.statistics.multiplicity import cut
+from grpo_pipeline.statistics.over_seeds import correct_for_number, describe_seeds
+from grpo_pipeline.statistics.seed_interval import SeedMean, mean_of_seeds
 
 RESAMPLES = 59
 

@@ -6,7 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from grpo_pipeline.statistics.metric import Bar, Metric, MetricSuite, Unit, mean_metric, unscored_columns
+from grpo_pipeline.statistics.mean_metric import mean_metric
+from grpo_pipeline.statistics.metric import Bar, Metric, MetricSuite, Unit
+from grpo_pipeline.statistics.unscored_rewards import unscored_columns
 
 METRICS: dict[str, Metric] = {
     name: mean_metric(name, title=name, better=better, reason="")

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_pipeline.statistics.bootstrap import Estimate, holm, percentile_interval, simultaneous_intervals, two_sided_p
+from grpo_pipeline.statistics.bootstrap import Estimate, percentile_interval
+from grpo_pipeline.statistics.multiplicity import holm, simultaneous_intervals, two_sided_p
 
 
 def normal(rng, *, shift=0.0, scale=1.0, size=4000):

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from grpo_pipeline.statistics.bootstrap import Estimate, differences_by_seed, mean_over_seeds, over_seeds, spread
+from grpo_pipeline.statistics.bootstrap import Estimate
+from grpo_pipeline.statistics.over_seeds import differences_by_seed, mean_over_seeds, over_seeds, spread
 
 DRAWS, CLUSTERS = 2000, 50
 

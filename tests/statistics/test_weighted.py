@@ -12,7 +12,7 @@ from sklearn.metrics import (
     roc_curve,
 )
 
-from grpo_pipeline.statistics import weighted
+from grpo_pipeline.statistics import linear_resampling, wasserstein, weighted
 
 RESAMPLES = 25
 
@@ -135,8 +135,8 @@ NUMBERS = st.lists(st.integers(-20, 20).map(lambda number: number / 4), min_size
 def test_the_distance_agrees_with_scipy_on_the_repeated_table_in_blocks_of_any_size(values, reference, seed, block):
     weights = np.random.default_rng(seed).integers(0, 4, size=(5, len(values))).astype(float)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(weighted, "BLOCK", block)
-        found = weighted.wasserstein_1(np.asarray(values), weights, np.asarray(reference))
+        patch.setattr(wasserstein, "BLOCK", block)
+        found = wasserstein.wasserstein_1(np.asarray(values), weights, np.asarray(reference))
     for row, distance in zip(weights.astype(int), found, strict=True):
         repeated = np.repeat(values, row)
         wanted = wasserstein_distance(repeated, reference) if repeated.size else np.nan
@@ -150,24 +150,23 @@ def test_a_jackknifed_mean_varies_as_its_bootstrap_does_and_a_share_keeps_its_mi
     generator = np.random.default_rng(0)
     values = generator.random(12)
     weights = generator.multinomial(12, np.full(12, 1 / 12), size=200).astype(float)
-    found = weighted.linear_resamples(values.mean(), leave_out(values, np.mean), weights)
+    found = linear_resampling.linear_resamples(values.mean(), leave_out(values, np.mean), weights)
     np.testing.assert_allclose(found, weights @ values / 12, rtol=0, atol=1e-12)
     values = generator.integers(0, 30, size=40)
     share = np.unique(values).size / 40
     without = leave_out(values, lambda rest: np.unique(rest).size / len(rest))
     weights = generator.multinomial(40, np.full(40, 1 / 40), size=4000).astype(float)
-    assert weighted.linear_resamples(share, without, np.ones((1, 40)))[0] == share
+    assert linear_resampling.linear_resamples(share, without, np.ones((1, 40)))[0] == share
     # A resample repeats values; the share of different ones in it is lower by about a quarter.
-    assert weighted.linear_resamples(share, without, weights).mean() == pytest.approx(share, abs=0.005)
+    assert linear_resampling.linear_resamples(share, without, weights).mean() == pytest.approx(share, abs=0.005)
     assert np.mean([np.unique(np.repeat(values, row.astype(int))).size / 40 for row in weights[:200]]) < share - 0.1
     # A resample that holds more of the units, or fewer, says what their proportions say.
-    np.testing.assert_array_equal(
-        weighted.linear_resamples(share, without, 3 * weights), weighted.linear_resamples(share, without, weights)
-    )
+    once, thrice = (linear_resampling.linear_resamples(share, without, many * weights) for many in (1, 3))
+    np.testing.assert_array_equal(thrice, once)
     # Undefined without a unit, and cut to a share.
-    undefined = weighted.linear_resamples(1.0, np.asarray([np.nan]), np.asarray([[1.0], [0.0]]))
+    undefined = linear_resampling.linear_resamples(1.0, np.asarray([np.nan]), np.asarray([[1.0], [0.0]]))
     np.testing.assert_array_equal(undefined, [1.0, np.nan])
-    assert weighted.linear_resamples(0.9, np.asarray([0.0, 1.0]), np.asarray([[4.0, 0.0]]))[0] == 1.0
+    assert linear_resampling.linear_resamples(0.9, np.asarray([0.0, 1.0]), np.asarray([[4.0, 0.0]]))[0] == 1.0
 
 
 def test_grades_agree_with_scikit_learn_and_a_resample_without_a_grade_is_undefined():
@@ -197,7 +196,7 @@ def test_a_ratio_of_means_by_a_plain_loop_and_undefined_where_nothing_is_below_t
 @pytest.mark.parametrize("highest", [0.3, np.inf])
 def test_the_jackknifed_statistic_leaves_out_one_row_of_each_kind_in_blocks_of_any_size(monkeypatch, block, highest):
     """The spread of rows with repeated values, computed again without each row of the table."""
-    monkeypatch.setattr(weighted, "BLOCK", block)
+    monkeypatch.setattr(linear_resampling, "BLOCK", block)
     values = np.array([0.4, 0.1, 0.4, 0.9, 0.1, 0.1, 0.7, 0.2])
 
     def spread(weights):
@@ -213,6 +212,6 @@ def test_the_jackknifed_statistic_leaves_out_one_row_of_each_kind_in_blocks_of_a
             rest = np.delete(values, place)
             moved += (8 * times / row.sum() - 1) * np.mean([abs(one - rest.mean()) for one in rest])
         expected.append(min(max(value - 7 / 8 * moved, 0.0), highest))
-    found = weighted.linear(spread, values, weights, highest=highest)
+    found = linear_resampling.linear(spread, values, weights, highest=highest)
     np.testing.assert_allclose(found, expected, rtol=1e-12)
     assert (max(expected) == highest) == (highest == 0.3)

@@ -37,6 +37,9 @@ const contrast_of = (one, other) => {
 # Runs inside the page. Text counts where its box begins above the lower edge of the first screen;  its contrast is that of its
 # colour to the nearest background that is not transparent.
 MEASURE = r"""
+// The mark of a term parts no word from what follows it.
+for (const mark of document.querySelectorAll("abbr")) mark.replaceWith(mark.textContent);
+document.normalize();
 const texts = [], walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
 const shown = (node) => node.checkVisibility({visibilityProperty: true}) && node.getClientRects().length > 0;
 for (let node = walker.nextNode(); node; node = walker.nextNode()) {

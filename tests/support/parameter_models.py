@@ -13,7 +13,7 @@ from tiny_chemist import make_data
 from grpo_pipeline.core.params import TrainingParams
 from grpo_pipeline.pipelines.arms import arms_of
 from grpo_pipeline.pipelines.params import sections as declared
-from grpo_pipeline.runs.parameters import ReplacingConfigLoader
+from grpo_pipeline.runs.config_loader import ReplacingConfigLoader
 from grpo_pipeline.settings import CONFIG_LOADER_ARGS
 from grpo_pipeline.tasks import BUILT_IN, find_task
 from grpo_pipeline.tasks.attention.build import AttentionTask

@@ -11,13 +11,13 @@ import torch
 from tiny import CONF, Sections, constant, merge
 
 from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
-from grpo_pipeline.core.storage.checkpoint import snapshot
+from grpo_pipeline.core.storage.snapshot import snapshot
 from grpo_pipeline.core.storage.weights import save_weights
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import Rollouts
-from grpo_pipeline.pipelines.step import collect, recipe
-from grpo_pipeline.pipelines.step.collect import Experience
-from grpo_pipeline.pipelines.step.parts import Parts
+from grpo_pipeline.pipelines.step import recipe, sampling
+from grpo_pipeline.pipelines.step.arm_parts import Parts
+from grpo_pipeline.pipelines.step.experience import Experience
 from grpo_pipeline.pipelines.step.wire import ALGORITHM, fold
 from grpo_pipeline.pipelines.training.nodes import build_state, export_model
 from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionData
@@ -123,8 +123,8 @@ def gather(
     change: Callable[[Rollouts], Rollouts] = lambda drawn: drawn,
 ) -> Experience:
     """Run the collect half of a step on a batch; what was drawn may be changed before it is judged."""
-    context, replicated = collect.encode_batch(task, state, batch), collect.replicate_batch(training, task, batch)
-    drawn, temperature = collect.sample_rollouts(algorithm, training, task, state, context)
+    context, replicated = sampling.encode_batch(task, state, batch), sampling.replicate_batch(training, task, batch)
+    drawn, temperature = sampling.sample_rollouts(algorithm, training, task, state, context)
     return judge(task, algorithm, state, replicated, context, change(drawn), temperature)
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from grpo_pipeline.rewards.pool import RewardFailedError
+from grpo_pipeline.rewards.group_rewards import RewardFailedError
 from grpo_pipeline.tasks import frames
 from grpo_pipeline.tasks.frames import WIDTH, frame_table, shown_rewards, text_tensor, texts_of
 

@@ -17,11 +17,11 @@ import torch
 from torch import Tensor, nn
 
 from grpo_pipeline.core.params import AdvantageParams, AlgorithmParams, TrainingParams
-from grpo_pipeline.core.storage.checkpoint import restore, snapshot
+from grpo_pipeline.core.storage.snapshot import restore, snapshot
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import Rollouts, Scores
 from grpo_pipeline.pipelines.reward_audit.samples import read_samples
-from grpo_pipeline.pipelines.step import update
+from grpo_pipeline.pipelines.step import policy_terms, supervised_term
 from grpo_pipeline.pipelines.training.loader import make_training_batch
 from grpo_pipeline.pipelines.training.loop import StepRunner, quiet_nodes
 from grpo_pipeline.pipelines.training.nodes import build_state
@@ -248,8 +248,8 @@ def test_experience_is_detached_teaches_what_it_may_in_any_order_and_is_replayed
     trainable = {id(p): name for name, p in state.policy.named_parameters() if p.requires_grad}
     groups = task.parameter_groups(state.policy)
     assert sorted(trainable.get(id(p), "frozen") for group in groups.values() for p in group) == sorted(trainable.values())
-    supervised = update.supervised_term(task, state, experience, 0)
-    terms, _ = update.policy_terms(algorithm, case.training(), task, state, experience, 0)
+    supervised = supervised_term.supervised_term(task, state, experience, 0)
+    terms, _ = policy_terms.policy_terms(algorithm, case.training(), task, state, experience, 0)
     whole = torch.stack([*terms.values(), *supervised.values()]).sum()
     by_all, by_supervised, by_policy = (
         group_gradients(case, state, loss) for loss in (whole, supervised["supervised"], terms["policy"])
@@ -270,8 +270,8 @@ def test_experience_is_detached_teaches_what_it_may_in_any_order_and_is_replayed
     attention.shake(state.policy, seed=5, scale=0.02)  # away from the policy that drew, where every ratio is 1
     found = []
     for one in (experience, permuted):
-        terms, _ = update.policy_terms(algorithm, case.training(), task, state, one, 1)
-        found.append(terms | update.supervised_term(task, state, one, 0))
+        terms, _ = policy_terms.policy_terms(algorithm, case.training(), task, state, one, 1)
+        found.append(terms | supervised_term.supervised_term(task, state, one, 0))
     torch.testing.assert_close(*found, atol=1e-6, rtol=1e-6)
 
     # Another policy scores the stored actions otherwise, and leaves them as they are.

@@ -10,7 +10,7 @@ import tiny_talk
 from tiny import tiny
 
 from grpo_pipeline.core.storage.weights import ModelWeights, weights_of
-from grpo_pipeline.pipelines.step import recipe
+from grpo_pipeline.pipelines.step import advantages
 from grpo_pipeline.pipelines.training.loader import make_training_batch
 from grpo_pipeline.pipelines.training.loop import StepRunner, quiet_nodes
 from grpo_pipeline.pipelines.training.nodes import build_state
@@ -69,11 +69,11 @@ def test_an_arm_raises_the_reward_and_the_sign_error_destroys_it(name, arm, step
     assert reward_of(train(name, task, arm, steps=steps, rate=0.003)) > before + gain
     if arm == "eager":  # one arm of each task shows that the sign matters
         return
-    right = recipe.compute_advantages
+    right = advantages.compute_advantages
 
     def turned(algorithm: Any, task: Any, replicated: Any, rewards: Any) -> Any:
-        advantages = right(algorithm, task, replicated, rewards)
-        return replace(advantages, values=-advantages.values)
+        found = right(algorithm, task, replicated, rewards)
+        return replace(found, values=-found.values)
 
-    monkeypatch.setattr(recipe, "compute_advantages", turned)
+    monkeypatch.setattr(advantages, "compute_advantages", turned)
     assert reward_of(train(name, task, arm, steps=steps, rate=0.003)) < before * left

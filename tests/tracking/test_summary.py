@@ -51,7 +51,18 @@ def test_columns_that_do_not_fit_follow_below_beside_the_same_rows():
     values = [Cell(f"-0.67{place}", note="[-0.689, -0.663]") for place in range(5)]
     text = shown(Table("Many", ["metric", "a", "b", "a", "c", "d"], [[Cell("Perplexity of the references ↓"), *values]]))
     rows = [line for line in text.splitlines() if line.startswith("Perplexity of the references ↓")]
-    assert [re.findall(r"-0.67\d", row) for row in rows] == [["-0.670", "-0.671", "-0.672"], ["-0.673", "-0.674"]]
+    assert [re.findall(r"-0.67\d", row) for row in rows] == [
+        ["-0.670", "-0.671", "-0.672"],
+        ["-0.673", "-0.674"],
+    ]  # 34 + 3 * 26 letters
+    assert max(map(len, text.splitlines())) <= 120
+
+
+def test_narrow_columns_stay_beside_each_other_and_long_heads_break():
+    row = [Cell("start"), *(Cell(text) for text in ("+0.1", "no statement") * 4)]
+    heads = ["rule", *(head for place in range(4) for head in (f"grpo minus this one, metric {place}", "is it better?"))]
+    text = shown(Table("Rivals", heads, [row]))
+    assert text.count("start ") == 1
     assert max(map(len, text.splitlines())) <= 120
 
 

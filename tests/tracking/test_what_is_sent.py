@@ -11,7 +11,8 @@ from kedro.io import DataCatalog
 from kedro.pipeline import Node
 
 from grpo_pipeline.pipelines.experiments.trials.records import TrialHeader, TrialRecord
-from grpo_pipeline.runs.process import begin_run, process_tags
+from grpo_pipeline.runs.process import process_tags
+from grpo_pipeline.runs.run_identity import begin_run
 from grpo_pipeline.tracking import experiment, runs, tracker
 from grpo_pipeline.tracking.experiment import HIDDEN, RowBuffer, end_stale_runs, is_refusal, log_metrics, log_tags
 from grpo_pipeline.tracking.metrics import EndedRun

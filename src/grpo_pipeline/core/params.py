@@ -477,7 +477,7 @@ class ExecutionParams(BaseModel):
 
     Attributes:
         device: ``auto`` is CUDA where there is one, else the CPU; ``cuda:1`` is the second one.
-        precision: of the networks in a step, see ``core.training.execution``; the weights are float32 either way.
+        precision: of the networks in a step, see ``core.training.precision``; the weights are float32 either way.
         float32_products: on CUDA, how exactly float32 matrix products and convolutions multiply: ``ieee`` (24 bits), ``tf32`` (11
             bits, several times faster), or as torch does it of itself. For the whole process.
         compile: ``encoder`` lets torch.compile translate the encoder when it first runs.

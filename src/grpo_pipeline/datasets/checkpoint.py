@@ -19,9 +19,11 @@ from grpo_pipeline.core.storage.checkpoint import (
     load_progress,
     save_checkpoint,
 )
-from grpo_pipeline.core.storage.files import CorruptFolderError, find_complete
+from grpo_pipeline.core.storage.replacement import find_complete
+from grpo_pipeline.core.storage.tensor_folder import CorruptFolderError
 from grpo_pipeline.core.storage.weights import ModelWeights, load_weights, save_weights
-from grpo_pipeline.runs.areas import RUNS, Area, load_record
+from grpo_pipeline.runs.artefact_records import load_record
+from grpo_pipeline.runs.result_folders import RUNS, ResultFolder
 from grpo_pipeline.tasks.trained_arms import KINDS, LastModel, TrainedArms, model_name, version_of
 
 
@@ -184,7 +186,7 @@ class TrainedArmsDataset(AbstractDataset[Any, TrainedArms]):
 
 def recorded_arms(folder: Path) -> TrainedArms:
     """Return the models of a task's folder, as runs have written them down."""
-    record = load_record(Area(folder.name, folder.parents[1] / RUNS).record)
+    record = load_record(ResultFolder(folder.name, folder.parents[1] / RUNS).record)
     if record is None:
         return TrainedArms(folder)
     made = {

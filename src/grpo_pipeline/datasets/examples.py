@@ -13,7 +13,7 @@ import pandas as pd
 from kedro.io.core import AbstractDataset, DatasetError
 from kedro_datasets._typing import TablePreview
 
-from grpo_pipeline.core.storage.files import find_complete, replacing_folder
+from grpo_pipeline.core.storage.replacement import find_complete, replacing_folder
 from grpo_pipeline.datasets.json_lines import read_table, write_table
 from grpo_pipeline.tasks.stored_examples import Stored
 

@@ -6,7 +6,7 @@ from typing import Any, Literal, TypeVar
 
 from kedro.io.core import AbstractDataset, DatasetError
 
-from grpo_pipeline.core.storage.files import replacing_folder
+from grpo_pipeline.core.storage.replacement import replacing_folder
 from grpo_pipeline.datasets.origin import where_to_get
 from grpo_pipeline.tasks.text_lines import TextFile
 

@@ -10,7 +10,7 @@ import pandas as pd
 from kedro.io.core import AbstractDataset, DatasetError
 from kedro_datasets._typing import TablePreview
 
-from grpo_pipeline.core.storage.files import find_complete, replacing_folder
+from grpo_pipeline.core.storage.replacement import find_complete, replacing_folder
 from grpo_pipeline.core.storage.weights import ModelWeights, load_weights, save_weights
 from grpo_pipeline.datasets.metric_stream import MetricStreamDataset
 from grpo_pipeline.datasets.table import escaped, restored

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from kedro.pipeline import Node, Pipeline
 
-from grpo_pipeline.runs.areas import LOOKS_UP
+from grpo_pipeline.runs.result_folders import LOOKS_UP
 
 EVALUATION = "evaluation"
 # Parts that are not a box of their own: the page belongs to the evaluation, the first step to the training.

@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 from torch import Tensor
 
-from grpo_pipeline.core.diagnostics.statistics import agrees, gradient_norms, reward_norms
+from grpo_pipeline.core.diagnostics.gradient_flow import agrees, gradient_norms, reward_norms
 from grpo_pipeline.core.params import AlgorithmParams, Expectation, TrainingParams, is_on
 from grpo_pipeline.core.schedules import Schedule
 from grpo_pipeline.core.training.state import TrainState
@@ -29,8 +29,8 @@ from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.pipelines.params import GradientFlowParams, Term
 from grpo_pipeline.pipelines.reporting.figures import GRID, INK, VERMILLION
 from grpo_pipeline.pipelines.step import recipe
-from grpo_pipeline.pipelines.step.collect import LossTerms
-from grpo_pipeline.pipelines.step.parts import ALL, Parts
+from grpo_pipeline.pipelines.step.arm_parts import ALL, Parts
+from grpo_pipeline.pipelines.step.experience import LossTerms
 from grpo_pipeline.pipelines.step.wire import ALGORITHM, TRAINING
 from grpo_pipeline.pipelines.training.loader import make_training_batch
 from grpo_pipeline.pipelines.training.loop import rows_of_step

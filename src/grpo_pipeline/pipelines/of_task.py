@@ -17,7 +17,7 @@ from grpo_pipeline.pipelines.gradient_flow import create_pipeline as create_flow
 from grpo_pipeline.pipelines.reporting.pipeline import create_pipeline as create_reporting
 from grpo_pipeline.pipelines.reward_audit.pipeline import create_gate
 from grpo_pipeline.pipelines.reward_audit.pipeline import create_pipeline as create_reward_audit
-from grpo_pipeline.pipelines.step.parts import parts_of
+from grpo_pipeline.pipelines.step.arm_parts import parts_of
 from grpo_pipeline.pipelines.training.pipeline import create_pipeline as create_arm
 from grpo_pipeline.pipelines.training.stages import create_preparation, create_stages
 from grpo_pipeline.pipelines.training.turns import with_turns

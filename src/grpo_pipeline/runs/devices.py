@@ -23,7 +23,7 @@ def check_devices(pipeline: Pipeline, parameters: Mapping[str, Any]) -> None:
     """
     for path, device in devices(pipeline, parameters):
         if device != "auto":
-            from grpo_pipeline.core.training.execution import choose_device  # imports torch
+            from grpo_pipeline.core.training.device import choose_device  # imports torch
 
             choose_device(device, path=path)
 

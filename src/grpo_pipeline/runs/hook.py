@@ -17,12 +17,13 @@ from kedro.io import DataCatalog, SharedMemoryDataCatalog
 from kedro.pipeline import Pipeline
 
 from grpo_pipeline.pipeline_registry import use_arms
-from grpo_pipeline.runs.areas import remedies, written_areas
 from grpo_pipeline.runs.lock import HeldError, RunLock
 from grpo_pipeline.runs.parameters import check_parameters
 from grpo_pipeline.runs.partial_run import absent_inputs, refuse_missing_inputs, refuse_versions
-from grpo_pipeline.runs.process import begin_run, command_line
+from grpo_pipeline.runs.process import command_line
 from grpo_pipeline.runs.provenance import Provenance, pin_recorded
+from grpo_pipeline.runs.result_folders import remedies, written_folders
+from grpo_pipeline.runs.run_identity import begin_run
 
 PACKAGE = "grpo_pipeline"
 SEQUENTIAL = (
@@ -121,9 +122,11 @@ class RunHooks:
         self.run, self._pid, self._thread = begin_run(), os.getpid(), threading.get_ident()
         self._streaming = next((n.name for n in pipeline.nodes if isgeneratorfunction(n.func)), "")
         since = datetime.now().astimezone().isoformat(sep=" ", timespec="seconds")
-        for area in written_areas(pipeline, catalog, self._data):
+        for results in written_folders(pipeline, catalog, self._data):
             lock = RunLock(
-                area.lock, shown=area.name, remedy=" or ".join(remedies(area, self._globals))
+                results.lock,
+                shown=results.name,
+                remedy=" or ".join(remedies(results, self._globals)),
             )
             lock.take(run=self.run, command=command_line(sys.argv), since=since)
             self._locks.append(lock)

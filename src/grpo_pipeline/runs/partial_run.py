@@ -10,7 +10,7 @@ from kedro.io import DataCatalog, MemoryDataset
 from kedro.pipeline import Pipeline
 from kedro.pipeline.node import Node
 
-from grpo_pipeline.runs.areas import is_versioned, place_of
+from grpo_pipeline.runs.stored_datasets import is_versioned, place_of
 
 PARAMETERS = ("params:", "parameters")
 MOST_NAMED = 3

@@ -1,11 +1,9 @@
 """Check that what a run loads fits together: its own artefacts, and those that one earlier run made from the same data.
 
 Until a run has succeeded, its files wait in ``<data>/.runs/<folder>.staged``; then they are put in place together and the record
-says so (``areas.py``). Versions that a failed run has written lie beside the earlier ones, and no record names them.
+says so (``artefact_records.py``). Versions that a failed run has written lie beside the earlier ones, and no record names them.
 """
 
-import hashlib
-import json
 import logging
 import shutil
 import threading
@@ -16,77 +14,32 @@ from typing import Any
 from kedro.io import DataCatalog
 from kedro.pipeline import Pipeline
 
-from grpo_pipeline.core.storage.files import LENGTH, content_digest, put_in_place, remove_partials
-from grpo_pipeline.runs.areas import (
+from grpo_pipeline.core.storage.content_digest import content_digest
+from grpo_pipeline.core.storage.replacement import put_in_place, remove_partials
+from grpo_pipeline.runs.artefact_records import (
     PARAMETER,
-    RUNS,
-    Area,
     Entry,
     ProvenanceError,
     Record,
-    area_of,
-    content_path,
     finish_moves,
+    load_record,
+    refuse_mixture,
+    save_record,
+)
+from grpo_pipeline.runs.result_folders import RUNS, ResultFolder, folder_of, saved_names
+from grpo_pipeline.runs.sources import closure, parameter_digest, sources_of
+from grpo_pipeline.runs.stored_datasets import (
+    content_path,
     is_in_place,
     is_keyed,
     is_versioned,
-    load_record,
     moved,
     pin,
     place_of,
-    refuse_mixture,
-    save_record,
-    saved_names,
 )
 
-# Find which datasets each dataset of a pipeline is made from, by following the graph.
-
-# How far to go back or to go on says nothing about the result; `parameters` is all of them, for the page.
-NOT_SOURCES = ("params:resume", "parameters")
-
-
-def sources_of(pipeline: Pipeline, *, stored: Collection[str]) -> dict[str, frozenset[str]]:
-    """Return dataset -> the nearest stored datasets and the parameters that it is made from, through all that is in memory."""
-    found: dict[str, frozenset[str]] = {}
-    for node in pipeline.nodes:  # in the order in which they can run
-        made_from: set[str] = set()
-        for name in node.inputs:
-            if name in stored or name.startswith(PARAMETER):
-                made_from.add(name)
-            else:
-                made_from |= found.get(name, frozenset())
-        found |= dict.fromkeys(node.outputs, frozenset(made_from - set(NOT_SOURCES)))
-    return found
-
-
-def parameter_digest(value: Any) -> str:
-    """Return a short digest of a parameter's value."""
-    return hashlib.sha256(json.dumps(value, sort_keys=True, default=_plain).encode()).hexdigest()[
-        :LENGTH
-    ]
-
-
-def _plain(value: Any) -> Any:
-    dump = getattr(value, "model_dump", None)
-    return dump(mode="json") if dump else repr(value)
-
-
-def closure(
-    nearest: Collection[str], digests: Mapping[str, str], sources: Mapping[str, Mapping[str, str]]
-) -> dict[str, str]:
-    """Return name -> digest of the nearest sources and of everything that those were made from.
-
-    Args:
-        nearest: names.
-        digests: name -> digest; a name without one is left out.
-        sources: name -> the closure of a stored dataset.
-    """
-    found: dict[str, str] = {}
-    for name in nearest:
-        found |= sources.get(name, {})
-    return dict(
-        sorted((found | {name: digests[name] for name in nearest if name in digests}).items())
-    )
+logger = logging.getLogger(__name__)
+Datasets = dict[str, Any]
 
 
 def pin_recorded(catalog: DataCatalog, data: Path) -> None:
@@ -95,19 +48,14 @@ def pin_recorded(catalog: DataCatalog, data: Path) -> None:
         record = load_record(path)
         for name, entry in record.entries.items() if record is not None else ():
             dataset: Any = catalog.get(name) if entry.version and name in catalog else None
-            area = None if dataset is None else area_of(dataset, data)
+            results = None if dataset is None else folder_of(dataset, data)
             if (
-                area is not None
-                and area.record == path
+                results is not None
+                and results.record == path
                 and is_versioned(dataset)
                 and dataset._version.load is None
             ):
                 pin(dataset, load=entry.version)
-
-
-logger = logging.getLogger(__name__)
-
-Datasets = dict[str, Any]
 
 
 class Provenance:
@@ -139,10 +87,10 @@ class Provenance:
             name: dataset for name, dataset in self._stored.items() if not is_keyed(dataset)
         }
         self._outputs = saved_names(pipeline) & self._stored.keys()
-        self._areas = {
-            name: area
+        self._result_folders = {
+            name: results
             for name, dataset in self._stored.items()
-            if (area := area_of(dataset, data)) is not None
+            if (results := folder_of(dataset, data)) is not None
         }
         self._records: dict[str, Record] = {}
         self._places: Datasets = {}  # the datasets that were replaced in the catalogue
@@ -161,15 +109,18 @@ class Provenance:
         Raises:
             ProvenanceError: if what will be read was not made together.
         """
-        for area in self._owned():
-            finish_moves(area.record)
-            shutil.rmtree(area.staged, ignore_errors=True)
-        for name in self._outputs & self._areas.keys():
+        for results in self._owned():
+            finish_moves(results.record)
+            shutil.rmtree(results.staged, ignore_errors=True)
+        for name in self._outputs & self._result_folders.keys():
             if (place := place_of(self._stored[name])) is not None:
                 remove_partials(place)
-        for area in self._areas.values():
-            if area.name not in self._records and (record := load_record(area.record)) is not None:
-                self._records[area.name] = record
+        for results in self._result_folders.values():
+            if (
+                results.name not in self._records
+                and (record := load_record(results.record)) is not None
+            ):
+                self._records[results.name] = record
         noted = {name: entry for name in self._noted if (entry := self._entry(name)) is not None}
         free = self._pipeline.inputs() & self._noted.keys() - set(chosen)
         self._judge_unknown(sorted(free - noted.keys()))
@@ -262,15 +213,17 @@ class Provenance:
             if not self._made.get(name) and path is not None and path.exists():
                 self._made[name] = content_digest(path)
         entries = self._entries()
-        areas = {
-            area.name: [name for name in entries if self._areas[name].name == area.name]
-            for area in self._owned()
+        result_folders = {
+            results.name: [
+                name for name in entries if self._result_folders[name].name == results.name
+            ]
+            for results in self._owned()
         }
-        for names in areas.values():
+        for names in result_folders.values():
             self._write(names, entries, moves=moves)
         for start, end in moves:
             put_in_place(Path(start), Path(end))
-        for names in areas.values():
+        for names in result_folders.values():
             self._write(names, entries, moves=())
         for name, dataset in self._places.items():
             _replace(self._catalog, name, dataset)
@@ -278,18 +231,18 @@ class Provenance:
 
     def end(self) -> None:
         """Remove what waited and was not put in place."""
-        for area in self._owned():
-            shutil.rmtree(area.staged, ignore_errors=True)
+        for results in self._owned():
+            shutil.rmtree(results.staged, ignore_errors=True)
 
-    def _owned(self) -> Iterable[Area]:
+    def _owned(self) -> Iterable[ResultFolder]:
         return {
-            self._areas[name].name: self._areas[name]
+            self._result_folders[name].name: self._result_folders[name]
             for name in sorted(self._outputs)
-            if name in self._areas
+            if name in self._result_folders
         }.values()
 
     def _entry(self, name: str) -> Entry | None:
-        record = self._records.get(self._areas[name].name)
+        record = self._records.get(self._result_folders[name].name)
         return None if record is None else record.entries.get(name)
 
     def _dataset(self, name: str) -> Any:
@@ -305,10 +258,10 @@ class Provenance:
         """Refuse versioned artefacts that no finished run has written down; where no run has, the newest name counts."""
         older = []
         for name in names:
-            record, dataset = self._records.get(self._areas[name].name), self._noted[name]
+            record, dataset = self._records.get(self._result_folders[name].name), self._noted[name]
             if record is not None and record.entries and is_versioned(dataset):
                 raise ProvenanceError(
-                    f"{name} must be what a finished run made, got none written down in {self._areas[name].record}; "
+                    f"{name} must be what a finished run made, got none written down in {self._result_folders[name].record}; "
                     "run the whole pipeline, or name a version: --load-versions"
                 )
             if record is None and is_versioned(dataset) and dataset.exists():
@@ -339,7 +292,7 @@ class Provenance:
             raise ValueError(
                 f"{name} must be stored, got a dataset in memory; leave it where it is"
             )
-        return self._areas[name].staged / place.relative_to(self._data)
+        return self._result_folders[name].staged / place.relative_to(self._data)
 
     def _entries(self) -> dict[str, Entry]:
         """Return an entry for each artefact that the run has made, in an order in which sources come first."""
@@ -374,14 +327,14 @@ class Provenance:
         *,
         moves: Collection[tuple[str, str]],
     ) -> None:
-        """Write down these artefacts, which lie in one area."""
+        """Write down these artefacts, which lie in one folder of results."""
         chosen = {name: entries[name] for name in names}
         if not chosen:
             return
-        area = self._areas[next(iter(chosen))]
-        before = self._records.get(area.name, Record())
-        self._records[area.name] = Record({**before.entries, **chosen}, tuple(moves))
-        save_record(area.record, self._records[area.name])
+        results = self._result_folders[next(iter(chosen))]
+        before = self._records.get(results.name, Record())
+        self._records[results.name] = Record({**before.entries, **chosen}, tuple(moves))
+        save_record(results.record, self._records[results.name])
 
 
 def _is_nothing(data: Any) -> bool:

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pkgutil import resolve_name
 from typing import Any
 
-from grpo_pipeline.runs.machine import VARIABLES, compute_in
+from grpo_pipeline.runs.threads import VARIABLES, compute_in
 from grpo_pipeline.runs.worker import WorkerDied
 
 

@@ -11,7 +11,8 @@ from multiprocessing.connection import Connection
 from pkgutil import resolve_name
 from typing import Any
 
-from grpo_pipeline.runs.machine import compute_in, keep_freed_memory
+from grpo_pipeline.runs.freed_memory import keep_freed_memory
+from grpo_pipeline.runs.threads import compute_in
 
 
 def serve(connection: Connection) -> None:

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from grpo_pipeline.statistics.baseline_verdicts import UNKNOWN, VERDICTS, verdicts
 from grpo_pipeline.statistics.metric import Bar, Metric
-from grpo_pipeline.statistics.wording import UNKNOWN, VERDICTS, Entry, signed, verdicts
+from grpo_pipeline.statistics.wording import Entry, signed
 
 # Rule -> metric -> paired difference, an arm's own policy minus the rule.
 Gaps = Mapping[str, Mapping[str, Entry]]

@@ -2,20 +2,20 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Literal, Self
 
 import numpy as np
 import pandas as pd
 
-from grpo_pipeline.statistics import weighted
-
 Direction = Literal["higher", "lower", "none"]
+
 Bounds = tuple[float, float]
 """The least and the largest value that a metric can take; an interval stays within."""
 
 UNBOUNDED: Bounds = (-np.inf, np.inf)
+
 SHARE: Bounds = (0.0, 1.0)
+
 NOT_NEGATIVE: Bounds = (0.0, np.inf)
 
 
@@ -186,53 +186,3 @@ class MetricSuite:
     def for_names(self, names: Iterable[str]) -> Self:
         """Return the suite with the metrics that these names of columns (or of metrics) ask for."""
         return replace(self, metrics={**self.metrics, **self.discover(names)})
-
-
-# Columns of prediction rows as numbers, and the metric that most of them become: their mean.
-
-
-def column(rows: pd.DataFrame, name: str) -> np.ndarray:
-    """Return a numeric column as float64 [n]; empty cells are NaN."""
-    return rows[name].to_numpy(dtype=np.float64, na_value=np.nan)
-
-
-def has_value(name: str, rows: pd.DataFrame) -> np.ndarray:
-    """Return where a column holds a number, bool [n]; nowhere in a table that has no such column."""
-    if name not in rows:
-        return np.zeros(len(rows), bool)
-    return np.asarray(np.isfinite(column(rows, name)))
-
-
-# Of each reward of the user's: how many samples of the row it was asked about, and how many of them it gave no value.
-ASKED, UNSCORED = "asked_", "unscored_"
-
-
-def unscored_columns(parts: Mapping[str, np.ndarray], asked: np.ndarray) -> dict[str, np.ndarray]:
-    """Return what rewards left without a value, as columns of prediction rows.
-
-    Args:
-        parts: name -> values [rows, samples], NaN where there is none.
-        asked: bool [rows, samples], True for a sample that was to be scored.
-
-    Returns:
-        ``asked_<part>`` and ``unscored_<part>``, int64 [rows].
-    """
-    columns = {f"{ASKED}{name}": asked.sum(axis=1) for name in parts}
-    return columns | {
-        f"{UNSCORED}{name}": (np.isnan(values) & asked).sum(axis=1)
-        for name, values in parts.items()
-    }
-
-
-def mean_metric(
-    name: str, *, title: str, better: Direction, reason: str, bounds: Bounds = UNBOUNDED
-) -> Metric:
-    """Build the mean of one column over the rows that have a value."""
-    return Metric(
-        title=title,
-        better=better,
-        reason=reason,
-        usable=partial(has_value, name),
-        compute=lambda rows, weights: weighted.mean(column(rows, name), weights),
-        bounds=bounds,
-    )

@@ -1,12 +1,13 @@
 """Put differences with intervals into sentences, for every task."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from grpo_pipeline.statistics.bootstrap import FEW_CLUSTERS
-from grpo_pipeline.statistics.metric import Bar, Direction, Metric
+from grpo_pipeline.statistics.metric import Direction
 
 Entry = Mapping[str, Any]
+
 ALPHA = 0.05  # 1 - LEVEL, which is a little more in binary
 
 
@@ -60,118 +61,3 @@ def signed(entry: Entry) -> str:
     """Write a difference with its sign and interval: ``+0.012 (95% interval -0.020 to +0.041)``."""
     low, high = entry["ci95"]
     return f"{entry['value']:+.3f} (95% interval {low:+.3f} to {high:+.3f})"
-
-
-# Say in sentences what got worse and what got better, in one form for every metric that has a good direction.
-
-
-def change_sentences(
-    comparison: Mapping[str, Any], metrics: Mapping[str, Metric], *, chance_rule: str
-) -> list[str]:
-    """Say for every arm what differs from the control, and what its own samples change beside the chance rule's.
-
-    A metric differs where its paired 95% interval leaves out 0. What got worse stands before what got better, in the same words.
-    With m metrics looked at, about m / 20 intervals leave out 0 by chance alone; the sentences say m.
-
-    Args:
-        comparison: with arms, control, differences and, where there is a chance rule, ``policy_gain``.
-        metrics: of the task, with titles and directions; those without a good direction are left out.
-        chance_rule: the rule that ``policy_gain`` is measured against, such as the start.
-    """
-    sentences = []
-    for arm in comparison["arms"]:
-        for than, section in (
-            (comparison["control"], "differences"),
-            (f"the rule {chance_rule}", "policy_gain"),
-        ):
-            if (entries := comparison.get(section, {}).get(arm)) is not None:
-                sentences += _told(arm, than, entries, metrics)
-    return sentences
-
-
-def changes(entries: Mapping[str, Entry], metrics: Mapping[str, Metric]) -> dict[str, list[str]]:
-    """Return the names of the metrics that got "worse" and "better", and of those that are "same": not shown to differ.
-
-    Metrics without a good direction, and without an interval, are in none of the lists.
-    """
-    found: dict[str, list[str]] = {"worse": [], "better": [], "same": []}
-    for name, metric in metrics.items():
-        entry = entries.get(name)
-        if entry is not None and (kind := tone_of(entry, metric.better)):
-            found[kind].append(name)
-    return found
-
-
-# Hold the policy against what one would try instead: a verdict for each other rule.
-
-VERDICTS = {"better": "better", "same": "no difference shown", "worse": "worse"}
-UNKNOWN = "no statement"
-
-
-def verdicts(
-    gaps: Mapping[str, Mapping[str, Entry]], metrics: Mapping[str, Metric], judged: Sequence[str]
-) -> dict[str, dict[str, str]]:
-    """Return rule -> metric -> "better", "no difference shown", "worse" (of the policy), or "no statement" without an interval.
-
-    Args:
-        gaps: rule -> metric -> paired difference, policy minus rule.
-        metrics: of the task.
-        judged: names of the metrics that are looked at.
-    """
-    return {
-        rule: {name: _verdict(entries[name], metrics[name]) for name in judged}
-        for rule, entries in gaps.items()
-    }
-
-
-def _verdict(gap: Entry, metric: Metric) -> str:
-    return VERDICTS.get(tone_of(gap, metric.better), UNKNOWN)
-
-
-def baseline_sentences(
-    comparison: Mapping[str, Any],
-    metrics: Mapping[str, Metric],
-    judged: Sequence[str],
-    bar: Bar | None = None,
-) -> list[str]:
-    """Say which other rules and baselines the policy is better and worse than, in each of the judged metrics.
-
-    Rules without an interval are left out: they do not have the metric; ceilings, too: they know the answer.
-
-    Args:
-        comparison: with ``baseline_arm`` and ``verdicts``, rule -> metric -> verdict.
-        metrics: of the task.
-        judged: names of the metrics, in their order.
-        bar: says which rules are ceilings.
-    """
-    words = {"better": "better than", "same": "not shown to differ from", "worse": "worse than"}
-    sentences = []
-    for name in judged:
-        named: dict[str, list[str]] = {kind: [] for kind in words}
-        for rule, told in comparison.get("verdicts", {}).items():
-            for kind, verdict in VERDICTS.items():
-                if told[name] == verdict and (bar is None or bar.role(rule) != "ceiling"):
-                    named[kind].append(rule)
-        said = "; ".join(
-            f"{words[kind]} {', '.join(rules)}" for kind, rules in named.items() if rules
-        )
-        if said:
-            who = f"{comparison['baseline_arm']}, its own policy beside what one would try instead"
-            sentences.append(f"{who}, by {metrics[name].title}: {said}.")
-    return sentences
-
-
-def _told(
-    arm: str, than: str, entries: Mapping[str, Entry], metrics: Mapping[str, Metric]
-) -> list[str]:
-    found = changes(entries, metrics)
-    looked_at = sum(map(len, found.values()))
-    if not looked_at:
-        return []
-    sentences = []
-    for kind in ("worse", "better"):
-        named = "; ".join(f"{metrics[name].title} {signed(entries[name])}" for name in found[kind])
-        sentences.append(
-            f"{arm}, {kind} than {than}, of {looked_at} metrics looked at: {named or 'none shown'}."
-        )
-    return sentences

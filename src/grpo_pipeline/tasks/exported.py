@@ -8,10 +8,8 @@ from typing import Any, Protocol
 
 from torch import nn
 
-from grpo_pipeline.core.storage.files import (
-    find_complete,
-    read_header,
-)
+from grpo_pipeline.core.storage.replacement import find_complete
+from grpo_pipeline.core.storage.tensor_folder import read_header
 from grpo_pipeline.core.storage.weights import HEADER
 from grpo_pipeline.tasks import TASKS
 

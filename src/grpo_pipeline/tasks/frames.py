@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from grpo_pipeline.core.types import Rollouts
-from grpo_pipeline.rewards.pool import RewardFailedError
+from grpo_pipeline.rewards.group_rewards import RewardFailedError
 from grpo_pipeline.tasks.sample_rewards import measure
 
 WIDTH = 512  # bytes of a text that are kept

@@ -9,8 +9,9 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from grpo_pipeline.core.groups import map_tensors
 from grpo_pipeline.core.rng import Stream, step_generator
-from grpo_pipeline.core.types import Rewards, map_tensors
+from grpo_pipeline.core.types import Rewards
 from grpo_pipeline.tasks.audit_plan import AuditPlan, Role
 from grpo_pipeline.tasks.sample_rewards import batches, measure, sampled_rewards
 

@@ -4,11 +4,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from grpo_pipeline.core.storage.files import (
-    CorruptFolderError,
-    content_digest,
-    find_complete,
-)
+from grpo_pipeline.core.storage.content_digest import content_digest
+from grpo_pipeline.core.storage.replacement import find_complete
+from grpo_pipeline.core.storage.tensor_folder import CorruptFolderError
 from grpo_pipeline.core.storage.weights import HEADER, ModelWeights, load_weights
 
 REGISTERED = "models:/"  # begins the address of a model in a registry

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from grpo_pipeline.core.groups import replicate
 from grpo_pipeline.core.training.micro_batches import PerPrompt
-from grpo_pipeline.core.types import replicate
 from grpo_pipeline.tasks.task_fingerprint import digest_of_data
 from grpo_pipeline.testing.subject import Subject, first_difference, tensors_in
 
@@ -119,7 +119,7 @@ def check_targets_are_repeated_for_their_own_samples(s: Subject) -> None:
     for path, before in tensors_in(s.batch, "batch"):
         after = grouped.get(path)
         rule = f"leave {path} as it is, or repeat it to [P, G, ...]"
-        remedy = "use grpo_pipeline.core.types.replicate: samples of a prompt stand side by side"
+        remedy = "use grpo_pipeline.core.groups.replicate: samples of a prompt stand side by side"
         if after is None:
             s.fail("replicate", rule, "nothing", remedy=remedy)
         kept = after.shape == before.shape and _equal(after, before)

@@ -6,9 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from grpo_pipeline.core.groups import map_tensors
 from grpo_pipeline.core.rewards import combine_rewards
 from grpo_pipeline.core.training.micro_batches import bounds, take_prompts
-from grpo_pipeline.core.types import map_tensors
 from grpo_pipeline.testing.subject import Subject, first_difference, tensors_in, with_samples
 
 

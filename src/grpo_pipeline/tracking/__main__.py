@@ -19,7 +19,7 @@ from pathlib import Path
 from kedro.utils import find_kedro_project
 
 from grpo_pipeline.datasets.checkpoint import recorded_arms
-from grpo_pipeline.runs.parameters import ReplacingConfigLoader
+from grpo_pipeline.runs.config_loader import ReplacingConfigLoader
 from grpo_pipeline.session import sigterm_raises
 from grpo_pipeline.settings import CONFIG_LOADER_ARGS
 from grpo_pipeline.tasks import TASKS

@@ -210,7 +210,7 @@ FLUSH_SECONDS = 2.0
 MAX_REFUSALS_SHOWN = 3
 SAY_AFTER_SECONDS = 15.0
 HURRY_SECONDS = 5.0
-# A request has limits of its own (runs.process.MLFLOW_DEFAULTS), and an entry is a few requests.
+# A request has limits of its own (runs.mlflow_defaults.MLFLOW_DEFAULTS), and an entry is a few requests.
 ENTRY_SECONDS = 600.0
 
 

@@ -19,7 +19,7 @@ from mlflow.models import set_model  # noqa: E402
 from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE  # noqa: E402
 from mlflow.pyfunc.model import PythonModel  # noqa: E402
 
-from grpo_pipeline.core.storage.files import read_header  # noqa: E402
+from grpo_pipeline.core.storage.tensor_folder import read_header  # noqa: E402
 from grpo_pipeline.core.storage.weights import HEADER  # noqa: E402
 from grpo_pipeline.tasks.serving import Serving, serving_of  # noqa: E402
 

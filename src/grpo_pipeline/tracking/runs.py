@@ -19,7 +19,8 @@ import psutil
 from mlflow.entities import Dataset, DatasetInput, InputTag, LoggedModelOutput, Metric
 from mlflow.tracking import MlflowClient
 
-from grpo_pipeline.runs.process import process_tags, run_identity
+from grpo_pipeline.runs.process import process_tags
+from grpo_pipeline.runs.run_identity import run_identity
 from grpo_pipeline.tracking.experiment import (
     NotOpenedError,
     RowBuffer,

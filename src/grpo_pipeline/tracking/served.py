@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from grpo_pipeline.core.storage.files import read_header
+from grpo_pipeline.core.storage.tensor_folder import read_header
 from grpo_pipeline.core.storage.weights import HEADER
 from grpo_pipeline.tasks.serving import Column, Serving, serving_of
 

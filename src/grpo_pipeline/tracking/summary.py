@@ -17,7 +17,7 @@ from grpo_pipeline.tasks import find_task
 from grpo_pipeline.tracking.store import redact
 from grpo_pipeline.tracking.tracker import Tracker
 
-FITTING_COLUMNS = 3  # of values with intervals, beside the names of the metrics, on 120 characters
+COLUMNS, GAP = 120, 3  # letters of a line, and between two columns of a table
 
 
 def answer_parts(answer: Answer) -> Iterator[Table | Text]:
@@ -47,8 +47,9 @@ def comparison_parts(
     spec = find_task(comparison["task"])
     known = comparison["arms"][comparison["control"]]["metrics"]
     suite = spec.build_suite(options).for_names(known)
-    yield from table_parts(tables.arms_table(comparison, suite.metrics, words=spec.words))
-    yield from table_parts(tables.baselines_table(comparison, suite.metrics, words=spec.words))
+    metrics = {name: metric for name, metric in suite.metrics.items() if name in known}
+    yield from table_parts(tables.arms_table(comparison, metrics, words=spec.words))
+    yield from table_parts(tables.baselines_table(comparison, metrics, words=spec.words))
     yield from table_parts(tables.rivals_table(comparison, suite, words=spec.words))
     for sentence in comparison["summary"]:
         yield Text(sentence)
@@ -59,8 +60,7 @@ def comparison_parts(
 def table_parts(table: tables.Table) -> Iterator[Table | Text]:
     """Yield a table of the page: as many columns beside the first as fit, then the next ones, and why cells are empty."""
     yield Text(f"\n{table.caption}", style="bold")
-    for start in range(1, len(table.heads), FITTING_COLUMNS):
-        places = (0, *range(start, min(start + FITTING_COLUMNS, len(table.heads))))
+    for places in fitting_places(table):
         drawn = Table(header_style="bold", box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
         for place in places:
             drawn.add_column(Text(table.heads[place]), justify="right" if place else "left")
@@ -75,6 +75,27 @@ def table_parts(table: tables.Table) -> Iterator[Table | Text]:
     for reason, names in empty.items():
         every = len(names) == len(table.rows) > 1
         yield Text(f"- {'every row' if every else ', '.join(names)}: {reason}", style="dim")
+
+
+def fitting_places(table: tables.Table) -> Iterator[list[int]]:
+    """Yield the places of the columns of each part of a table: the first, and as many of the others as COLUMNS hold.
+
+    A head may break at its spaces, a cell may not.
+    """
+    texts = [
+        [tables.cell_text(row[place]) for row in table.rows] for place in range(len(table.heads))
+    ]
+    widths = [
+        GAP + max(map(len, (*cells, *head.split(), "")))
+        for head, cells in zip(table.heads, texts, strict=True)
+    ]
+    part = [0]
+    for place in range(1, len(widths)):
+        if len(part) > 1 and sum(widths[one] for one in (*part, place)) > COLUMNS:
+            yield part
+            part = [0]
+        part.append(place)
+    yield part
 
 
 def places(report: Path | None, *, graph: Path | None, tracker: Tracker | None) -> Text:
@@ -144,7 +165,6 @@ def prediction_text(report: Mapping[str, Any], *, where: Mapping[str, Path]) -> 
 # The reward audit on the terminal: what each policy is paid, how the start's groups differ, and the warnings.
 
 Document = Mapping[str, Any]
-COLUMNS = 120
 
 
 def reward_audit_text(document: Document, *, is_brief: bool = False) -> str:

@@ -27,7 +27,8 @@ from grpo_pipeline.pipelines.arms import GROUPS
 from grpo_pipeline.pipelines.boxes import TRAINS
 from grpo_pipeline.pipelines.experiments.trials.records import TrialRecord
 from grpo_pipeline.pipelines.params import sections
-from grpo_pipeline.runs.process import process_tags, source_tags
+from grpo_pipeline.runs.code_version import source_tags
+from grpo_pipeline.runs.process import process_tags
 from grpo_pipeline.statistics.answer import Answer
 from grpo_pipeline.tasks import TASKS, find_task
 from grpo_pipeline.tasks.frames import frame_table

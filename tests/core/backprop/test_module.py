@@ -13,7 +13,7 @@ from refusals import refuses
 from torch import nn
 
 from grpo_pipeline.core.backprop import BackpropConfig, BackpropModule, compute_entropy, compute_returns
-from grpo_pipeline.core.backprop.terms import response_logprobs
+from grpo_pipeline.core.backprop.response_logprobs import response_logprobs
 from grpo_pipeline.core.policy_gradient.advantages import compute_advantages, whiten
 
 F64 = torch.float64

@@ -6,9 +6,11 @@ import torch
 from refusals import refuses
 from torch import nn
 
-from grpo_pipeline.core.diagnostics.statistics import agrees, gradient_norms, gradient_report, ratio_statistics, reward_norms
+from grpo_pipeline.core.diagnostics.gradient_flow import agrees, gradient_norms, reward_norms
+from grpo_pipeline.core.diagnostics.gradient_report import gradient_report
+from grpo_pipeline.core.diagnostics.ratio_statistics import ratio_statistics
 from grpo_pipeline.core.policy_gradient.algorithms import LossOptions
-from grpo_pipeline.core.policy_gradient.losses import policy_loss
+from grpo_pipeline.core.policy_gradient.policy_loss import policy_loss
 
 F64 = torch.float64
 

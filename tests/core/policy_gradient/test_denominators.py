@@ -16,16 +16,11 @@ from torch import nn
 
 from grpo_pipeline.core.policy_gradient.algorithms import REDUCTIONS
 from grpo_pipeline.core.policy_gradient.denominators import add, all_reduce_counts, count
+from grpo_pipeline.core.policy_gradient.hybrid_loss import hybrid_loss
 from grpo_pipeline.core.policy_gradient.kl import kl_loss
-from grpo_pipeline.core.policy_gradient.losses import (
-    count_units,
-    hybrid_loss,
-    loss_denominator,
-    mean_over,
-    policy_loss,
-    reduce_units,
-    value_loss,
-)
+from grpo_pipeline.core.policy_gradient.policy_loss import policy_loss
+from grpo_pipeline.core.policy_gradient.reductions import count_units, loss_denominator, mean_over, reduce_units
+from grpo_pipeline.core.policy_gradient.value_loss import value_loss
 
 F64 = torch.float64
 P, G, L, V, FEATURES = 7, 3, 9, 5, 4

@@ -6,7 +6,7 @@ import torch
 from refusals import refuses
 
 from grpo_pipeline.core.policy_gradient.kl import categorical_kl, k3, kl_in_reward, kl_loss, rollout_kl_loss, unbounded_k3
-from grpo_pipeline.core.policy_gradient.losses import importance_ratio
+from grpo_pipeline.core.policy_gradient.ratios import importance_ratio
 
 F64 = torch.float64
 INF = math.inf

@@ -7,16 +7,10 @@ import torch
 from refusals import refuses
 
 from grpo_pipeline.core.policy_gradient.algorithms import REQUIRED_REDUCTION, LossOptions
-from grpo_pipeline.core.policy_gradient.losses import (
-    NonFiniteLossError,
-    bounded_ratio,
-    check_finite,
-    explained_variance,
-    hybrid_loss,
-    importance_ratio,
-    policy_loss,
-    value_loss,
-)
+from grpo_pipeline.core.policy_gradient.hybrid_loss import NonFiniteLossError, check_finite, hybrid_loss
+from grpo_pipeline.core.policy_gradient.policy_loss import policy_loss
+from grpo_pipeline.core.policy_gradient.ratios import bounded_ratio, importance_ratio
+from grpo_pipeline.core.policy_gradient.value_loss import explained_variance, value_loss
 
 F64 = torch.float64
 FREE = ("reinforce", "ppo", "grpo", "cispo", "sapo")

@@ -14,19 +14,19 @@ from torch import nn
 
 from grpo_pipeline.core.agreement import differences, summary
 from grpo_pipeline.core.rng import capture_rng, step_generator
-from grpo_pipeline.core.storage import files
+from grpo_pipeline.core.storage import tensor_folder
 from grpo_pipeline.core.storage.checkpoint import (
     Checkpoint,
     CheckpointError,
     has_checkpoint,
     load_checkpoint,
     load_progress,
-    restore,
     save_checkpoint,
-    snapshot,
 )
+from grpo_pipeline.core.storage.snapshot import restore, snapshot
 from grpo_pipeline.core.storage.weights import digest_of_tensors
-from grpo_pipeline.core.training.optim import advance, apply_update, build_optimizer, frozen_copy
+from grpo_pipeline.core.training.optim import advance, apply_update, build_optimizer
+from grpo_pipeline.core.training.reference import frozen_copy
 from grpo_pipeline.core.training.replay import ReplayBuffer, split_groups
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import Rollouts
@@ -152,7 +152,7 @@ def edit(place, sealed=False, **values):
         at.update(values)
         for name in [name for name, value in values.items() if value is None]:
             del at[name]
-        path.write_text(json.dumps(header | ({"sha256": files.seal_of(header)} if sealed else {})))
+        path.write_text(json.dumps(header | ({"sha256": tensor_folder.seal_of(header)} if sealed else {})))
 
     return apply
 
@@ -209,8 +209,8 @@ def put(part, **changes):
                 tensors[found] = change(tensor)
         save_file(tensors, path)
         header = json.loads((folder / "checkpoint.json").read_text())
-        header["crc32"][path.name] = files.checksum(path)
-        (folder / "checkpoint.json").write_text(json.dumps(header | {"sha256": files.seal_of(header)}))
+        header["crc32"][path.name] = tensor_folder.checksum(path)
+        (folder / "checkpoint.json").write_text(json.dumps(header | {"sha256": tensor_folder.seal_of(header)}))
 
     return apply
 

@@ -10,16 +10,10 @@ import pytest
 import torch
 
 from grpo_pipeline.core.agreement import differences, digest_of, summary
-from grpo_pipeline.core.storage import files
-from grpo_pipeline.core.storage.files import (
-    checksum,
-    content_digest,
-    find_complete,
-    put_in_place,
-    read_header,
-    remove_partials,
-    seal_of,
-)
+from grpo_pipeline.core.storage import tensor_folder
+from grpo_pipeline.core.storage.content_digest import content_digest
+from grpo_pipeline.core.storage.replacement import find_complete, put_in_place, remove_partials
+from grpo_pipeline.core.storage.tensor_folder import checksum, read_header, seal_of
 from grpo_pipeline.core.storage.weights import digest_of_tensors
 
 LARGE = bytes(range(256)) * 4096 * 2 + b"the end"  # more than two reads of 1 MiB
@@ -97,7 +91,7 @@ def test_a_header_is_sealed_whatever_its_layout(tmp_path: Path) -> None:
         assert read_header(path)["step"] == 3
     for changed in ({"step": 4}, {"crc32": {"a": "1"}}, {"more": 0}):
         path.write_text(json.dumps({**values, "sha256": seal} | changed))
-        with pytest.raises(files.CorruptFolderError, match="must be as it was written, got another check sum"):
+        with pytest.raises(tensor_folder.CorruptFolderError, match="must be as it was written, got another check sum"):
             read_header(path)
 
 

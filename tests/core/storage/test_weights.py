@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from grpo_pipeline.core.storage.files import CorruptFolderError
+from grpo_pipeline.core.storage.tensor_folder import CorruptFolderError
 from grpo_pipeline.core.storage.weights import load_weights, save_weights, weights_of, without_deleted
 
 

@@ -4,15 +4,10 @@ import pytest
 import torch
 from torch import nn
 
-from grpo_pipeline.core.training import execution
-from grpo_pipeline.core.training.execution import (
-    at_least_float32,
-    check_compiler,
-    choose_device,
-    exact_region,
-    network_precision,
-    set_float32_products,
-)
+from grpo_pipeline.core.training import compilation
+from grpo_pipeline.core.training.compilation import check_compiler
+from grpo_pipeline.core.training.device import choose_device
+from grpo_pipeline.core.training.precision import at_least_float32, exact_region, network_precision, set_float32_products
 
 BACKENDS = torch.backends.cuda.matmul, torch.backends.cudnn
 
@@ -54,7 +49,7 @@ def test_a_missing_compiler_is_one_sentence(monkeypatch):
     def fail(x):
         raise RuntimeError("InvalidCxxCompiler: none\n\nSet TORCHDYNAMO_VERBOSE=1")
 
-    monkeypatch.setattr(execution.torch, "compile", lambda function: fail)
+    monkeypatch.setattr(compilation.torch, "compile", lambda function: fail)
     message = r"must be none where torch cannot compile for cpu, got encoder \(InvalidCxxCompiler: none\); install"
     with pytest.raises(ValueError, match=rf"training.compile {message}") as error:
         check_compiler(torch.device("cpu"))

@@ -6,7 +6,13 @@ from refusals import refuses
 from torch import nn
 
 from grpo_pipeline.core.storage.weights import save_weights, weights_of
-from grpo_pipeline.core.training.optim import ReferenceUpdate, check_not_optimised, frozen_copy, load_reference, update_reference
+from grpo_pipeline.core.training.reference import (
+    ReferenceUpdate,
+    check_not_optimised,
+    frozen_copy,
+    load_reference,
+    update_reference,
+)
 
 
 class Net(nn.Module):

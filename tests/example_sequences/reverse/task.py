@@ -9,10 +9,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
+from grpo_pipeline.core.groups import replicate
 from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.core.storage.weights import ModelWeights
-from grpo_pipeline.core.types import Rollouts, Scores, replicate
-from grpo_pipeline.statistics.metric import MetricSuite, Unit, mean_metric
+from grpo_pipeline.core.types import Rollouts, Scores
+from grpo_pipeline.statistics.mean_metric import mean_metric
+from grpo_pipeline.statistics.metric import MetricSuite, Unit
 from grpo_pipeline.tasks.base import BaseTask
 from reverse.spec import ModelParams
 

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from grpo_pipeline.core.types import Rollouts, Scores
-from grpo_pipeline.statistics.metric import MetricSuite, Unit, mean_metric
+from grpo_pipeline.statistics.mean_metric import mean_metric
+from grpo_pipeline.statistics.metric import MetricSuite, Unit
 from grpo_pipeline.tasks.base import BaseTask
 
 CPU = torch.device("cpu")

@@ -12,7 +12,7 @@ from kedro.io import DataCatalog
 from kedro.runner import SequentialRunner
 from kedro.validation.parameter_validator import ParameterValidator
 
-from grpo_pipeline.runs.parameters import ReplacingConfigLoader
+from grpo_pipeline.runs.config_loader import ReplacingConfigLoader
 from grpo_pipeline.settings import CONFIG_LOADER_ARGS
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -14,7 +14,9 @@ from grpo_pipeline.pipelines.experiments.compare import nodes as compare_nodes
 from grpo_pipeline.pipelines.experiments.cross_validation import nodes as fold_nodes
 from grpo_pipeline.pipelines.params import EvaluationParams
 from grpo_pipeline.statistics.bootstrap import cluster_weights
-from grpo_pipeline.statistics.metric import Bar, MetricSuite, Unit, has_value, mean_metric
+from grpo_pipeline.statistics.columns import has_value
+from grpo_pipeline.statistics.mean_metric import mean_metric
+from grpo_pipeline.statistics.metric import Bar, MetricSuite, Unit
 
 FARMS, NAN = 12, np.nan
 COWS = [f"cow{number:02d}" for number in range(2 * FARMS)]

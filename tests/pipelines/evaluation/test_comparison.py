@@ -22,7 +22,7 @@ from grpo_pipeline.pipelines.evaluation.pipeline import create_pipeline
 from grpo_pipeline.pipelines.params import EvaluationParams
 from grpo_pipeline.pipelines.reporting.tables import arms_table, rivals_table
 from grpo_pipeline.statistics.bootstrap import cluster_weights
-from grpo_pipeline.statistics.metric import unscored_columns
+from grpo_pipeline.statistics.unscored_rewards import unscored_columns
 from grpo_pipeline.tasks import find_task
 from grpo_pipeline.tasks.attention.evaluation.metrics import METRICS
 from grpo_pipeline.tracking.summary import comparison_parts

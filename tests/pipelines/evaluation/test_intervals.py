@@ -11,17 +11,11 @@ from scipy.stats import t as student
 
 from grpo_pipeline.pipelines.evaluation.comparison import estimate
 from grpo_pipeline.pipelines.evaluation.nodes import build_suite
-from grpo_pipeline.statistics import weighted
-from grpo_pipeline.statistics.bootstrap import (
-    Estimate,
-    cluster_weights,
-    describe,
-    describe_seeds,
-    mean_of_seeds,
-    over_seeds,
-    paired_difference,
-)
+from grpo_pipeline.statistics import linear_resampling, weighted
+from grpo_pipeline.statistics.bootstrap import Estimate, cluster_weights, describe, paired_difference
 from grpo_pipeline.statistics.metric import Metric
+from grpo_pipeline.statistics.over_seeds import describe_seeds, over_seeds
+from grpo_pipeline.statistics.seed_interval import mean_of_seeds
 from grpo_pipeline.tasks.attention.evaluation.class_metrics import class_metrics, finding_metrics
 from grpo_pipeline.tasks.attention.evaluation.metrics import mask_metrics, reader_metrics
 from grpo_pipeline.tasks.molecules.evaluation.metrics import add_training
@@ -152,8 +146,8 @@ def test_the_leaving_out_of_rows_of_one_kind_is_that_of_a_loop_in_blocks_of_any_
     shares = weights * 5 / weights.sum(axis=1, keepdims=True) - 1
     expected = np.clip(whole - 4 / 5 * shares @ (without - whole), 0, None)
     for block in (1, 7, 1 << 22):
-        monkeypatch.setattr(weighted, "BLOCK", block)
-        np.testing.assert_allclose(weighted.linear(statistic, values, weights), expected, rtol=1e-12)
+        monkeypatch.setattr(linear_resampling, "BLOCK", block)
+        np.testing.assert_allclose(linear_resampling.linear(statistic, values, weights), expected, rtol=1e-12)
     assert expected[1] != whole
 
 

@@ -33,6 +33,10 @@ def test_the_longest_term_counts_in_any_letters_and_a_plural_and_no_part_of_a_wo
     ]
 
 
+def test_of_two_terms_that_begin_alike_the_longer_one_counts():
+    assert 'description="Whole."' in explain("<p>grade group</p>", {"grade": "Part.", "grade group": "Whole."})
+
+
 def test_a_term_is_marked_once_in_each_section_and_the_page_is_else_as_it_was():
     html = "<p>BLEU, BLEU</p><h2 id='a'>BLEU</h2><p>BLEU &lt;b&gt; <b>BLEU</b></p>"
     assert [word for _, word in marked(html)] == ["BLEU", "BLEU"]

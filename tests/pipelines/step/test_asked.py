@@ -14,8 +14,10 @@ from tiny_choices import TinyChoices, own_rates
 from grpo_pipeline.core.rewards import combine_rewards
 from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.core.types import ReferenceScores, Rollouts, Scores
-from grpo_pipeline.pipelines.step import accumulate, collect, update
-from grpo_pipeline.pipelines.step.parts import Parts
+from grpo_pipeline.pipelines.step import advantages, experience, in_micro_batches, kl_terms, pieces
+from grpo_pipeline.pipelines.step.arm_parts import Parts
+from grpo_pipeline.pipelines.step.parts import kl_in_reward, replay, values
+from grpo_pipeline.pipelines.step.parts.credit import credit_samples
 from grpo_pipeline.pipelines.training.loop import StepRunner
 
 F64 = torch.float64
@@ -69,7 +71,7 @@ def stepped(task: Asked, micro_batch_size: int | None, **changes: Any) -> Any:
     training = training_params(batch_size=5, group_size=GROUP, temperature=TEMPERATURE, micro_batch_size=micro_batch_size)
     training = own_rates(training, 0.1)
     state = replace(make_state(task, None, algorithm, training, seed=SEED), step=STEP, total_steps=TOTAL)
-    StepRunner(task, algorithm, training).run(state, task.make_batch(None, np.arange(5)), collect.nothing_replayed())
+    StepRunner(task, algorithm, training).run(state, task.make_batch(None, np.arange(5)), replay.nothing_replayed())
     return state
 
 
@@ -118,7 +120,7 @@ def test_the_kl_in_the_reward_is_that_of_its_estimator_and_weight(estimator: str
     drawn = Rollouts(torch.zeros(1, 2, 2, dtype=torch.long), torch.tensor([[[-1.0, -1.0], [-1.0, 9.0]]], dtype=F64), is_valid)
     reference = ReferenceScores(torch.tensor([[[-1.5, -0.75], [-1.5, -9.0]]], dtype=F64))
     measured = combine_rewards({"hit": torch.tensor([[7.0, 1.0]], dtype=F64)}, {"hit": 1.0})
-    found = collect.penalise_kl(algorithm, state, measured, drawn, reference)
+    found = kl_in_reward.penalise_kl(algorithm, state, measured, drawn, reference)
     first, second = per_decision
     assert found.total.flatten().tolist() == pytest.approx([7.0 - 2 * (first + second), 1.0 - 2 * first])
 
@@ -130,14 +132,14 @@ def test_scores_of_components_are_added_by_their_weights_with_the_deviation_that
     task = SimpleNamespace(prompt_weights=lambda batch: None)
     for std, first in (("sample", 2**-0.5), ("population", 1.0)):
         algorithm = algorithm_params(advantage={"method": "per_reward", "std": std, "eps": 0.0})
-        found = collect.compute_advantages(algorithm, task, None, rewards).values
+        found = advantages.compute_advantages(algorithm, task, None, rewards).values
         # -1 s + 3 s and its opposite, whitened over the batch: one deviation on either side.
         assert found.tolist() == [[pytest.approx(first), pytest.approx(-first)]]
 
 
-def bundled(**values: Any) -> collect.Experience:
+def bundled(**values: Any) -> experience.Experience:
     names = ("context", "rollouts", "temperature", "outcomes", "rewards", "advantages")
-    return collect.collect_experience(batch="prompts", replicated="replicated", **dict.fromkeys(names) | values)
+    return experience.collect_experience(batch="prompts", replicated="replicated", **dict.fromkeys(names) | values)
 
 
 def test_what_is_encoded_again_are_the_prompts_and_not_their_samples() -> None:
@@ -156,13 +158,13 @@ def test_a_micro_batch_decodes_its_samples_from_features_of_its_own() -> None:
     policy = torch.nn.Linear(1, 1)
     state = SimpleNamespace(policy=policy, precision="float32")
     whole = bundled(context="stale", rollouts="drawn", temperature=1.0)
-    assert accumulate.attach_micro_batch(Decoding(), state, whole, 0) is whole  # it has its graph from the rollout
-    given = replace(whole, share=collect.StepShare(0, torch.ones(1), None, None))
-    found = accumulate.attach_micro_batch(Decoding(), state, given, 0)
+    assert pieces.attach_micro_batch(Decoding(), state, whole, 0) is whole  # it has its graph from the rollout
+    given = replace(whole, share=experience.StepShare(0, torch.ones(1), None, None))
+    found = pieces.attach_micro_batch(Decoding(), state, given, 0)
     context = ("encoded", "prompts")
     assert found.context == context
     assert found.outcomes == ("decoded", context, "drawn", "replicated")
-    assert accumulate.attach_micro_batch(Decoding(), state, given, 1) is given
+    assert pieces.attach_micro_batch(Decoding(), state, given, 1) is given
 
 
 @pytest.mark.parametrize(
@@ -181,7 +183,7 @@ def test_a_kl_with_ratios_has_those_of_the_level_of_the_policy_loss(level: str, 
         reference=ReferenceScores(torch.tensor([[[-1.5, -1.75, 0.0]]], dtype=F64)),
         share=None,
     )
-    found = update._estimated_kl(algorithm, algorithm.policy_loss, scores, experience)
+    found = kl_terms._estimated_kl(algorithm, algorithm.policy_loss, scores, experience)
     # exp(d) - 1 - d for d = -0.5 and 0.25, each times its ratio; the mean over the two decisions that were taken.
     each = (math.exp(-0.5) - 0.5, math.exp(0.25) - 1.25)
     assert float(found) == pytest.approx(sum(math.exp(r) * x for r, x in zip(ratios, each, strict=True)) / 2)
@@ -196,14 +198,14 @@ def test_values_of_the_rollout_are_kept_where_a_baseline_or_a_clip_reads_them(ba
     context = task.encode(state.policy, batch)
     drawn = task.sample(state.policy, context, 2, temperature=0.8, proposal="policy", generator=torch.Generator())
     assert Parts.of(algorithm).reads_values == (baseline == "value" or clip is not None)
-    found = collect.predict_values(task, state, context, drawn, 0.8)
+    found = values.predict_values(task, state, context, drawn, 0.8)
     assert torch.equal(found, (context.features @ state.policy.value).detach())
 
 
 def test_the_context_of_micro_batches_is_that_of_the_batch_without_a_graph() -> None:
     task, policy = TinyChoices(), TinyChoices().build_policy(2)
     batch = task.make_batch(None, np.arange(5))
-    found = accumulate.InMicroBatches(task, 2).encode(policy, batch)
+    found = in_micro_batches.InMicroBatches(task, 2).encode(policy, batch)
     assert not found.features.requires_grad
     assert torch.equal(found.features, task.encode(policy, batch).features)
 
@@ -233,6 +235,6 @@ def test_each_credit_asks_for_the_parts_that_it_compares(credit: Any, kept: Any,
     batch = task.make_batch(None, np.arange(1))
     drawn = Rollouts(torch.ones(1, 1, 3, dtype=torch.long), torch.zeros(1, 1, 3), torch.ones(1, 1, 3, dtype=torch.bool))
     measured = combine_rewards({"hit": torch.tensor([[10.0]], dtype=F64)}, {"hit": 1.0})
-    found = collect.credit_samples(algorithm, task, policy, task.encode(policy, batch), drawn, batch, measured)
+    found = credit_samples(algorithm, task, policy, task.encode(policy, batch), drawn, batch, measured)
     assert asked == [kept]
     assert found.credits.values.flatten().tolist() == credits

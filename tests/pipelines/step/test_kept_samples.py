@@ -8,7 +8,7 @@ from tiny_attention import algorithm_params
 
 from grpo_pipeline.core.rewards import combine_rewards
 from grpo_pipeline.core.types import Credits
-from grpo_pipeline.pipelines.step.collect import compute_advantages
+from grpo_pipeline.pipelines.step.advantages import compute_advantages
 
 F64 = torch.float64
 TOTALS = torch.tensor([[1.0, 4.0, 2.0, 3.0], [0.0, 0.0, 5.0, 1.0]], dtype=F64)

@@ -25,13 +25,14 @@ from tiny_choices import TinyChoices, own_rates
 from torch import Tensor
 
 from grpo_pipeline.core.params import AlgorithmParams
-from grpo_pipeline.core.policy_gradient.losses import NonFiniteLossError
+from grpo_pipeline.core.policy_gradient.hybrid_loss import NonFiniteLossError
 from grpo_pipeline.core.rewards import combine_rewards
 from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import Rollouts
-from grpo_pipeline.pipelines.step import collect, update
-from grpo_pipeline.pipelines.step.parts import Parts
+from grpo_pipeline.pipelines.step import advantages, mixing, policy_terms, sampling, supervised_term
+from grpo_pipeline.pipelines.step.arm_parts import Parts
+from grpo_pipeline.pipelines.step.parts import dynamic_sampling, replay
 from grpo_pipeline.pipelines.training.loop import StepRunner
 from grpo_pipeline.tasks.attention.task import AttentionTask
 
@@ -69,9 +70,9 @@ def test_weight_zero_leaves_the_graph_and_the_control_has_no_policy_term() -> No
     algorithm = algorithm_params(**PURE | {"entropy_weight": constant(0.0)}, policy_weight=constant(0.5))
     state = moved(algorithm)
     experience = experience_of(algorithm, state)
-    terms, _ = update.policy_terms(algorithm, training_params(), TASK, state, experience, 0)
-    supervised = update.supervised_term(TASK, state, experience, 0)
-    losses = update.mix_losses(algorithm, TASK, state, supervised, terms)
+    terms, _ = policy_terms.policy_terms(algorithm, training_params(), TASK, state, experience, 0)
+    supervised = supervised_term.supervised_term(TASK, state, experience, 0)
+    losses = mixing.mix_losses(algorithm, TASK, state, supervised, terms)
     torch.testing.assert_close(losses.total, 0.5 * terms["policy"])
     assert losses.weights == {"supervised": 0.0, "policy": 0.5, "entropy": 0.0, "value": 0.0}
     groups = TASK.parameter_groups(state.policy)
@@ -80,7 +81,7 @@ def test_weight_zero_leaves_the_graph_and_the_control_has_no_policy_term() -> No
     control = algorithm_params("supervised")
     experience = experience_of(control, state)
     assert not Parts.of(control).learns
-    assert update.mix_losses(control, TASK, state, supervised).terms == supervised
+    assert mixing.mix_losses(control, TASK, state, supervised).terms == supervised
     assert experience.reference.log_probs_full is None
 
 
@@ -114,7 +115,7 @@ def test_under_per_reward_the_kl_is_subtracted_from_the_advantage_and_is_not_div
     parts = {"first": torch.tensor([[0.0, 1.0, 2.0, 4.0]]), "second": torch.tensor([[math.nan, 2.0, 1.0, 0.0]])}
     rewards = combine_rewards(parts, dict.fromkeys(parts, 1.0))
     given = [replace(rewards, kl_penalty=torch.tensor([[kl, 0.0, 0.0, 0.0]])) for kl in (0.0, 1.0)]
-    one, other = (collect.compute_advantages(paid, TASK, None, each).values for each in given)
+    one, other = (advantages.compute_advantages(paid, TASK, None, each).values for each in given)
     torch.testing.assert_close(other - one, torch.tensor([[-0.75, 0.25, 0.25, 0.25]], dtype=torch.float64))
 
 
@@ -124,7 +125,7 @@ def test_under_constant_a_kl_of_joint_samples_is_divided_by_their_number() -> No
     state = moved(algorithm)
     experience = experience_of(algorithm, state)
     shake(state.policy.policy, seed=4, scale=0.05)
-    terms, _ = update.policy_terms(algorithm, training_params(), TASK, state, experience, 1)
+    terms, _ = policy_terms.policy_terms(algorithm, training_params(), TASK, state, experience, 1)
     rollouts = experience.rollouts
     now = TASK.score(state.policy, TASK.detach(experience.context), rollouts, temperature=1.0).logprobs.detach()
     for name, x in (("kl", experience.reference.logprobs - now), ("kl_rollout", now - rollouts.logprobs)):
@@ -140,10 +141,10 @@ def test_a_term_that_the_task_cannot_give_is_refused_and_not_dropped(monkeypatch
     experience, score = experience_of(algorithm, state), AttentionTask.score
     blind = replace(experience, reference=replace(experience.reference, log_probs_full=None))
     with pytest.raises(ValueError, match="kl_estimator must be k2, k3 or ratio_k3 for a task that does not give the whole"):
-        update.policy_terms(algorithm, training_params(), TASK, state, blind, 0)
+        policy_terms.policy_terms(algorithm, training_params(), TASK, state, blind, 0)
     monkeypatch.setattr(AttentionTask, "score", lambda *args, **kwargs: replace(score(*args, **kwargs), values=None))
     with pytest.raises(ValueError, match="value_weight must be 0 for a policy without a value head"):
-        update.policy_terms(algorithm, training_params(), TASK, state, experience, 0)
+        policy_terms.policy_terms(algorithm, training_params(), TASK, state, experience, 0)
 
 
 def test_tied_groups_are_drawn_again_with_noise_of_their_own_and_the_others_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,10 +160,10 @@ def test_tied_groups_are_drawn_again_with_noise_of_their_own_and_the_others_are_
     algorithm, training = algorithm_params(dynamic_sampling={"max_retries": 20}), training_params()
     state, batch = replace(make_state(task, DATA, algorithm, seed=4), step=3), make_batch(task)
     context, replicated = task.encode(state.policy, batch), task.replicate(batch, 4)
-    sampled, temperature = collect.sample_rollouts(algorithm, training, task, state, context)
+    sampled, temperature = sampling.sample_rollouts(algorithm, training, task, state, context)
     given = algorithm, training, task, state, context, replicated, sampled, temperature
-    (drawn, report), retries = collect.dynamic_sampling(*given), len(seeds)
-    again, _ = collect.dynamic_sampling(*given)
+    (drawn, report), retries = dynamic_sampling.dynamic_sampling(*given), len(seeds)
+    again, _ = dynamic_sampling.dynamic_sampling(*given)
     attempts = [step_generator(4, 3, attempt, stream=Stream.RETRIES).initial_seed() for attempt in range(1, retries)]
     assert seeds == [step_generator(4, 3, stream=Stream.ROLLOUTS).initial_seed(), *attempts, *attempts]
     before, after = ((r.actions[..., 0] == 5).sum(1) for r in (sampled, drawn))
@@ -229,7 +230,7 @@ def test_credit_is_reported_by_place_and_teaches_where_the_samples_tie(credit: s
     training = own_rates(training_params(batch_size=8, group_size=4), 0.1)
     task = Levelled()
     done = StepRunner(task, algorithm, training).run(
-        make_state(task, None, algorithm, training), task.make_batch(None, np.arange(8)), collect.nothing_replayed()
+        make_state(task, None, algorithm, training), task.make_batch(None, np.arange(8)), replay.nothing_replayed()
     )
     metrics, experience = done.metrics, done.experience
     assert (metrics["reward/ties_before_retries"] == 1.0) == (metrics["reward/retries"] == 2.0) == (credit == "set")

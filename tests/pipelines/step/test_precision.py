@@ -9,8 +9,9 @@ from tiny_attention import algorithm_params, gather, make_batch, make_data, make
 from torch import Tensor
 
 from grpo_pipeline.core.storage.checkpoint import NoCheckpoint
+from grpo_pipeline.core.training.precision import network_precision
 from grpo_pipeline.core.training.state import TrainState
-from grpo_pipeline.pipelines.step import collect, update
+from grpo_pipeline.pipelines.step import policy_terms, sampling, supervised_term
 from grpo_pipeline.pipelines.training import nodes
 from grpo_pipeline.pipelines.training.loop import StepRunner
 from grpo_pipeline.tasks.attention.task import AttentionTask
@@ -31,7 +32,7 @@ def collected(state: TrainState, task: AttentionTask) -> Any:
 
 
 def ratios(state: TrainState, experience: Any, task: AttentionTask) -> Tensor:
-    with update.network_precision(state):
+    with network_precision(state):
         scores = task.score(state.policy, experience.context, experience.rollouts, temperature=experience.temperature)
     return (scores.logprobs.detach() - experience.rollouts.logprobs).exp()
 
@@ -45,15 +46,15 @@ def test_sampling_in_another_precision_than_scoring_is_noticed(task: AttentionTa
     assert torch.equal(ratios(state, experience, task), torch.ones(4, 4, 3))
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
     assert experience.context.features.dtype == dtype  # the encoder did compute in it
-    terms, _ = update.policy_terms(algorithm_params(), training_params(), task, state, experience, 0)
-    terms |= update.supervised_term(task, state, experience, 0)
+    terms, _ = policy_terms.policy_terms(algorithm_params(), training_params(), task, state, experience, 0)
+    terms |= supervised_term.supervised_term(task, state, experience, 0)
     assert {name: term.dtype for name, term in terms.items()} == dict.fromkeys(terms, torch.float32)
     outcomes, rollouts, reference = experience.outcomes, experience.rollouts, experience.reference
     tensors = [outcomes.class_logits, outcomes.bag_probs, outcomes.mask_logits, rollouts.logprobs, reference.log_probs_full]
     assert {x.dtype for x in tensors} == {torch.float32}
     assert experience.rewards.total.dtype == experience.advantages.values.dtype == torch.float64
     rescored = replace(state, precision=other)  # than the samples were drawn in: that is noticed
-    again = replace(experience, context=collect.encode_batch(task, rescored, make_batch(task)))
+    again = replace(experience, context=sampling.encode_batch(task, rescored, make_batch(task)))
     assert float((ratios(rescored, again, task) - 1).abs().max()) > 1e-4
 
 
@@ -75,7 +76,7 @@ def test_a_step_in_bf16_is_near_one_in_float32(changes: dict[str, Any]) -> None:
     assert any(half[name] != exact[name] for name in ("supervised/loss", "policy/entropy"))
     sam, points, images = state.policy.sam, torch.tensor([[[0.125, 0.125], [0.875, 0.375]]]), 50 + make_batch(task).images
     place, texture = sam.encode_points(points), state.policy.texture.describe_cells(images, task.grid)
-    with update.network_precision(state):
+    with network_precision(state):
         assert torch.equal(sam.encode_points(points), place)
         assert sam.dense_encoding().dtype == torch.float32
         assert torch.equal(state.policy.texture.describe_cells(images, task.grid), texture)

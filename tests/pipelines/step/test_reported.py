@@ -11,8 +11,9 @@ from tiny_attention import algorithm_params, training_params
 from grpo_pipeline.core.rewards import combine_rewards
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import Credits
-from grpo_pipeline.pipelines.step import update
-from grpo_pipeline.pipelines.step.collect import Report
+from grpo_pipeline.pipelines.step import mixing, reward_metrics, update
+from grpo_pipeline.pipelines.step.experience import Report
+from grpo_pipeline.pipelines.step.parts import entropy_target, reference
 
 F64, NAN = torch.float64, math.nan
 HIT = torch.tensor([[1.0, 3.0, NAN], [2.0, 2.0, 2.0]], dtype=F64)
@@ -29,7 +30,7 @@ def experience(credits: Any = None, *, drawn: int = 4, **parts: torch.Tensor) ->
 
 
 def test_rewards_are_reported_over_the_samples_that_were_scored() -> None:
-    found = {name: float(value) for name, value in update._reward_metrics(experience(hit=HIT)).items()}
+    found = {name: float(value) for name, value in reward_metrics.reward_metrics(experience(hit=HIT)).items()}
     spread = math.sqrt(2) / 2  # of 1 and 3 it is sqrt(2), of the second group 0
     assert found == pytest.approx(
         {
@@ -38,23 +39,24 @@ def test_rewards_are_reported_over_the_samples_that_were_scored() -> None:
             "advantage/abs_mean": 4 / 6, "temperature": 0.7, "reward/retries": 2.0,
         }
     )  # fmt: skip
-    nothing = update._reward_metrics(experience(hit=HIT * NAN))
+    nothing = reward_metrics.reward_metrics(experience(hit=HIT * NAN))
     assert nothing.keys() == {"reward/mean", "temperature"}
     assert math.isnan(nothing["reward/mean"])
 
 
 def test_a_part_is_dead_where_no_group_tells_its_samples_apart() -> None:
-    assert update.silent_rewards(experience(hit=HIT, same=SAME)) == {"dead/reward_hit": 0.0, "dead/reward_same": 1.0}
-    assert update.silent_rewards(experience(hit=HIT, free=SAME)) == {"dead/reward_hit": 0.0}  # without a weight
-    assert update.silent_rewards(experience(hit=HIT * NAN)) == update.silent_rewards(experience(drawn=0, hit=HIT)) == {}
+    assert reward_metrics.silent_rewards(experience(hit=HIT, same=SAME)) == {"dead/reward_hit": 0.0, "dead/reward_same": 1.0}
+    assert reward_metrics.silent_rewards(experience(hit=HIT, free=SAME)) == {"dead/reward_hit": 0.0}  # without a weight
+    for nothing in (experience(hit=HIT * NAN), experience(drawn=0, hit=HIT)):
+        assert reward_metrics.silent_rewards(nothing) == {}
 
 
 def test_credit_is_the_mean_over_the_decisions_that_were_taken() -> None:
     values = torch.tensor([[[1.0, 9.0], [3.0, 5.0]], [[8.0, 9.0], [0.0, 9.0]]], dtype=F64)
     is_valid = torch.tensor([[[True, False], [True, True]], [[True, False], [True, False]]])
-    found = update._credit_metrics(Credits(values, is_valid))
+    found = reward_metrics._credit_metrics(Credits(values, is_valid))
     assert {name: float(value) for name, value in found.items()} == {"credit/decision_0": 3.0, "credit/decision_1": 5.0}
-    assert update._credit_metrics(None) == {}
+    assert reward_metrics._credit_metrics(None) == {}
 
 
 def line(start: float, end: float) -> dict[str, Any]:
@@ -77,9 +79,9 @@ WEIGHTS = {name: line(start, start + 2.0) for start, name in enumerate(STARTS, s
 )
 def test_each_term_has_the_weight_of_its_schedule(steered: float | None, weights: dict[str, float]) -> None:
     algorithm = algorithm_params(**WEIGHTS)
-    state = SimpleNamespace(step=2, total_steps=5, coefficients={} if steered is None else {update.ENTROPY: steered})
+    state = SimpleNamespace(step=2, total_steps=5, coefficients={} if steered is None else {entropy_target.ENTROPY: steered})
     supervised = {"supervised": torch.tensor(0.1)}
-    found = update.mix_losses(algorithm, SimpleNamespace(name="t"), state, supervised, dict(TERMS))
+    found = mixing.mix_losses(algorithm, SimpleNamespace(name="t"), state, supervised, dict(TERMS))
     assert found.weights == pytest.approx(weights)
     assert float(found.total) == pytest.approx(sum(weights[name] * float(term) for name, term in (TERMS | supervised).items()))
 
@@ -106,12 +108,12 @@ def test_the_reference_moves_with_the_last_update_of_every_second_batch(step: in
     """An average of half and half."""
     rule = {"update": "ema", "every_steps": 2, "decay": 0.5}
     algorithm = algorithm_params(update_epochs=3, reference=rule)
-    policy, reference = torch.nn.Linear(1, 1, bias=False), torch.nn.Linear(1, 1, bias=False)
-    for module, value in ((policy, 3.0), (reference, 1.0)):
+    policy, follower = torch.nn.Linear(1, 1, bias=False), torch.nn.Linear(1, 1, bias=False)
+    for module, value in ((policy, 3.0), (follower, 1.0)):
         torch.nn.init.constant_(module.weight, value)
-    state = SimpleNamespace(step=step, total_steps=9, policy=policy, reference=reference, coefficients={})
-    assert update.move_reference(algorithm, state, epoch) is state
-    assert reference.weight.item() == (2.0 if moves else 1.0)
+    state = SimpleNamespace(step=step, total_steps=9, policy=policy, reference=follower, coefficients={})
+    assert reference.move_reference(algorithm, state, epoch) is state
+    assert follower.weight.item() == (2.0 if moves else 1.0)
 
 
 @pytest.mark.parametrize(
@@ -124,6 +126,6 @@ def test_the_weight_of_the_entropy_is_steered_within_its_bounds(wanted: float, c
     algorithm = algorithm_params(update_epochs=2, entropy_target=target, kl_weight=0.0)
     state = TrainState(torch.nn.Linear(1, 1), None, None, step=1, epoch=0, generator_seed=0, coefficients={"other": 1.0})
     report = Report({"entropy": torch.tensor(-1.0)}, {"entropy": 0.1}, None, {})
-    assert update.steer_entropy(algorithm, state, report, 0) is state  # not before the last update of a batch
-    found = update.steer_entropy(algorithm, state, report, 1)
-    assert found.coefficients == {"other": 1.0, update.ENTROPY: pytest.approx(coefficient)}
+    assert entropy_target.steer_entropy(algorithm, state, report, 0) is state  # not before the last update of a batch
+    found = entropy_target.steer_entropy(algorithm, state, report, 1)
+    assert found.coefficients == {"other": 1.0, entropy_target.ENTROPY: pytest.approx(coefficient)}

@@ -13,8 +13,8 @@ from grpo_pipeline.core.storage.checkpoint import NoCheckpoint
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.pipelines.data.attention.prediction import draw_overlay
-from grpo_pipeline.pipelines.step import update
-from grpo_pipeline.pipelines.step.collect import Experience
+from grpo_pipeline.pipelines.step import policy_metrics, policy_terms, supervised_term
+from grpo_pipeline.pipelines.step.experience import Experience
 from grpo_pipeline.pipelines.training import nodes
 from grpo_pipeline.tasks.attention.inference.predictor import CorePrediction
 from grpo_pipeline.tasks.attention.inference.score_tables import point_rows, score_row
@@ -49,8 +49,8 @@ def collected(task: AttentionTask, state: TrainState, *, garbage: bool) -> Exper
 
 
 def gradients(task: AttentionTask, state: TrainState, experience: Experience) -> dict[str, Tensor]:
-    terms, _ = update.policy_terms(algorithm_params(), training_params(), task, state, experience, 0)
-    terms |= update.supervised_term(task, state, experience, 0)
+    terms, _ = policy_terms.policy_terms(algorithm_params(), training_params(), task, state, experience, 0)
+    terms |= supervised_term.supervised_term(task, state, experience, 0)
     state.policy.zero_grad()
     torch.stack(list(terms.values())).sum().backward()
     return {name: p.grad for name, p in state.policy.named_parameters() if p.grad is not None}
@@ -69,8 +69,8 @@ def test_what_stands_after_a_stop_has_no_influence(decoder: str):
     assert all(torch.equal(part, noisy.rewards.components[name]) for name, part in clean.rewards.components.items())
     assert torch.equal(clean.advantages.values, noisy.advantages.values)
     algorithm, training = algorithm_params(), training_params()
-    scored = [(update.policy_terms(algorithm, training, task, state, e, 0)[1], e) for e in (clean, noisy)]
-    statistics = [update.diagnose(algorithm, algorithm.policy_loss, *one) for one in scored]
+    scored = [(policy_terms.policy_terms(algorithm, training, task, state, e, 0)[1], e) for e in (clean, noisy)]
+    statistics = [policy_metrics.diagnose(algorithm, algorithm.policy_loss, *one) for one in scored]
     assert statistics[0] == pytest.approx(statistics[1], nan_ok=True, abs=0)
     a, b = (gradients(task, state, e) for e in (clean, noisy))
     assert [name for name in a if not torch.equal(a[name], b[name])] == []

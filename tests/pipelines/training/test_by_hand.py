@@ -22,11 +22,11 @@ from grpo_pipeline.core.training.replay import StoredGroup
 from grpo_pipeline.core.types import Advantages, Credits, Rollouts
 from grpo_pipeline.pipelines.evaluation import nodes as evaluation
 from grpo_pipeline.pipelines.params import SamplingParams
-from grpo_pipeline.pipelines.step.collect import Replayed
+from grpo_pipeline.pipelines.step.parts.replay import Replayed
 from grpo_pipeline.pipelines.training import loader, nodes, stages
 from grpo_pipeline.pipelines.training.loop import Film, StepRunner, merge_metrics, quiet_nodes, to_floats
 from grpo_pipeline.pipelines.training.resuming import run_parameters
-from grpo_pipeline.rewards.workers import LATE
+from grpo_pipeline.rewards.second_calls import LATE
 from grpo_pipeline.tasks.trained_arms import TrainedArms
 
 BLANK = Checkpoint(policy={}, optimizer={}, reference=None, rng={}, progress={})

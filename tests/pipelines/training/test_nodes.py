@@ -21,7 +21,7 @@ from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.core.storage.checkpoint import Checkpoint, NoCheckpoint
 from grpo_pipeline.core.types import Advantages, Rewards
 from grpo_pipeline.datasets.checkpoint import CheckpointDataset
-from grpo_pipeline.pipelines.step.parts import Parts
+from grpo_pipeline.pipelines.step.arm_parts import Parts
 from grpo_pipeline.pipelines.training import nodes
 from grpo_pipeline.pipelines.training.pipeline import create_pipeline
 from grpo_pipeline.tasks.attention.task import AttentionTask

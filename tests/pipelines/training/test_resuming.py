@@ -108,10 +108,10 @@ def test_what_says_how_may_change_when_a_run_goes_on(unbroken: list[Checkpoint])
 
 
 def test_a_run_that_goes_on_has_the_frames_of_one_that_was_never_stopped(unbroken: list[Checkpoint], tmp_path: Path):
-    """3 epochs of 2 steps: at the start, after each epoch; with 2 frames at the start and the end."""
+    """6 steps, and more frames than that: one before each step, and one at the end; of 2 frames those are all."""
     whole = nodes.develop(unbroken[-1])
-    assert whole["step"].tolist() == [0, 2, 4, 6]
-    assert len(whole["image"]) == 4
+    assert whole["step"].tolist() == [0, 1, 2, 3, 4, 5, 6]
+    assert len(whole["image"]) == 7
     assert (np.abs(np.diff(whole["attention"], axis=0)).max((1, 2, 3)) > 0).all()  # the policy moves
     dataset = CheckpointDataset(str(tmp_path / "checkpoint"))
     dataset.save(unbroken[1])

@@ -12,7 +12,8 @@ from grpo_pipeline.core.policy_gradient.advantages import compute_advantages
 from grpo_pipeline.core.rewards import combine_rewards
 from grpo_pipeline.core.training.micro_batches import PerPrompt
 from grpo_pipeline.rewards.functions import check_measure
-from grpo_pipeline.rewards.pool import RewardFailedError, RewardPool
+from grpo_pipeline.rewards.group_rewards import RewardFailedError
+from grpo_pipeline.rewards.pool import RewardPool
 from grpo_pipeline.tasks.molecules import reward_shares, rewards
 from grpo_pipeline.tasks.molecules.batch import Outcomes
 from grpo_pipeline.tasks.molecules.graphs.decoding import decode_parsed

@@ -15,9 +15,9 @@ from grpo_pipeline.core.rng import Stream, numpy_generator, step_generator
 from grpo_pipeline.core.storage.weights import ModelWeights
 from grpo_pipeline.core.training.micro_batches import join_prompts
 from grpo_pipeline.core.training.state import TrainState
-from grpo_pipeline.pipelines.step import update
+from grpo_pipeline.pipelines.step import policy_terms
 from grpo_pipeline.pipelines.training.nodes import build_state
-from grpo_pipeline.rewards.pool import RewardFailedError
+from grpo_pipeline.rewards.group_rewards import RewardFailedError
 from grpo_pipeline.tasks.frames import texts_of
 from grpo_pipeline.tasks.molecules import build, molecule_data
 from grpo_pipeline.tasks.molecules.build import check_arms
@@ -50,7 +50,7 @@ def test_the_kl_of_an_update_is_the_mean_over_decisions(chunk: int | None, estim
     experience = tiny_attention.gather(algorithm, training, task, state, batch)
     drawn, temperature = experience.rollouts, experience.temperature
     assert (experience.reference.logprobs is None) == (estimator == "exact")  # asked while the update scores, or before
-    terms, _ = update.policy_terms(algorithm, training, task, state, experience, 0)
+    terms, _ = policy_terms.policy_terms(algorithm, training, task, state, experience, 0)
     asked = {"params": task.trajectory, "temperature": temperature}
     with torch.no_grad():
         scores = score_steps(state.policy, drawn, reference=state.reference, **asked)

@@ -6,7 +6,7 @@ from grpo_pipeline.core.backprop.module import (
     compute_entropy,
     compute_returns,
 )
-from grpo_pipeline.core.backprop.terms import response_logprobs
+from grpo_pipeline.core.backprop.response_logprobs import response_logprobs
 
 __all__ = [
     "BackpropConfig",

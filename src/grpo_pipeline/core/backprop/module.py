@@ -17,19 +17,20 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from grpo_pipeline.core.backprop import terms as terms_of
-from grpo_pipeline.core.backprop.terms import GradientAccumulator, response_logprobs
+from grpo_pipeline.core.backprop.gradient_accumulator import GradientAccumulator
+from grpo_pipeline.core.backprop.response_logprobs import response_logprobs
+from grpo_pipeline.core.groups import to_groups, to_rows
 from grpo_pipeline.core.policy_gradient import advantages as group_advantages
+from grpo_pipeline.core.policy_gradient.hybrid_loss import hybrid_loss
 from grpo_pipeline.core.policy_gradient.kl import kl_loss
-from grpo_pipeline.core.policy_gradient.losses import hybrid_loss
 from grpo_pipeline.core.policy_gradient.returns import generalized_advantages
 from grpo_pipeline.core.sampling.plackett_luce import entropy_of
-from grpo_pipeline.core.training.optim import (
+from grpo_pipeline.core.training.reference import (
     ReferenceUpdate,
     check_not_optimised,
     frozen_copy,
     update_reference,
 )
-from grpo_pipeline.core.types import to_groups, to_rows
 
 RefUpdateMethod = Literal["copy", "ema"]
 Loss = Tensor | Mapping[str, Tensor]

@@ -1,25 +1,18 @@
 """Compute loss terms of decisions [B] or [B, T] from given advantages; each is the mean over valid decisions.
 
-``losses`` thinks in prompts and groups, with one advantage per sample. Here each decision is a row of its own, so that
+``policy_gradient`` thinks in prompts and groups, with one advantage per sample. Here each decision is a row of its own, so that
 advantages may differ over time, as those of GAE do.
 """
 
-import inspect
 import math
 from typing import Literal
 
 import torch
-from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch import Tensor
 
-from grpo_pipeline.core.policy_gradient.losses import (
-    NonFiniteLossError,
-    bounded_ratio,
-    policy_loss,
-    value_loss,
-)
-from grpo_pipeline.core.training import optim
-from grpo_pipeline.core.training.state import TrainState
+from grpo_pipeline.core.policy_gradient.policy_loss import policy_loss
+from grpo_pipeline.core.policy_gradient.ratios import bounded_ratio
+from grpo_pipeline.core.policy_gradient.value_loss import value_loss
 
 
 def valid_decisions(log_probs: Tensor, is_valid: Tensor | None) -> Tensor:
@@ -58,7 +51,7 @@ def policy(
     algorithm: Literal["reinforce", "grpo"],
     clip: float = 0.2,
 ) -> Tensor:
-    """Return the surrogate of ``core.policy_gradient.losses.policy_loss``, the mean over valid decisions.
+    """Return the surrogate of ``core.policy_gradient.policy_loss.policy_loss``, the mean over valid decisions.
 
     Args:
         log_probs: [B] or [B, T], with gradient.
@@ -96,7 +89,7 @@ def value(
     *,
     clip: float | None,
 ) -> Tensor:
-    """Return ``losses.value_loss`` over valid decisions, or over rows with one if there is one value per row.
+    """Return ``value_loss.value_loss`` over valid decisions, or over rows with one if there is one value per row.
 
     Args:
         values: of the shape of is_valid, or one per row, with gradient; or [B, T + 1], whose last column is left out.
@@ -181,177 +174,3 @@ def _reduced(name: str, x: Tensor, is_valid: Tensor) -> Tensor:
             f"{name} must be a scalar or have shape {list(is_valid.shape)}, got {list(x.shape)}; reduce it first"
         )
     return masked_mean(x, is_valid)
-
-
-# Gradients of several micro-batches, then one optimiser step on their weighted mean.
-
-
-class GradientAccumulator:
-    """Collect gradients in ``.grad`` and step when told to, through ``core.training.optim``.
-
-        gradient at step = sum_i denominator_i * grad(loss_i) / sum_i denominator_i
-
-    With the number of units that a loss is a mean over as its denominator, this is the gradient of one large batch, however
-    it was split; the total need not be known before the last micro-batch.
-
-    Attributes:
-        max_grad_norm: largest norm over all parameters of the optimiser, None for no clipping.
-    """
-
-    def __init__(
-        self, modules: nn.Module, optimizer: Optimizer, *, max_grad_norm: float | None
-    ) -> None:
-        self.max_grad_norm = max_grad_norm
-        self._state = TrainState(
-            modules, optimizer, reference=None, step=0, epoch=0, generator_seed=0
-        )
-        self._loss_sum, self._denominator = 0.0, 0.0
-
-    @property
-    def updates(self) -> int:
-        """Steps taken."""
-        return self._state.step
-
-    @property
-    def is_pending(self) -> bool:
-        """Whether something was added since the last step."""
-        return self._denominator > 0.0
-
-    def add(self, loss: Tensor, denominator: float = 1.0, *, retain_graph: bool = False) -> None:
-        """Back-propagate ``denominator * loss``; no weight changes.
-
-        Args:
-            loss: scalar with graph.
-            denominator: how many units the loss is a mean over, positive.
-            retain_graph: whether the graph can be walked again.
-
-        Raises:
-            NonFiniteLossError: the weights are as before, and what was added is dropped.
-            ValueError: if the loss is no scalar with a graph, or the denominator is not positive; nothing is added.
-        """
-        _check(loss, denominator)
-        value = float(loss.detach())
-        if not self.is_pending or not math.isfinite(value):
-            self.drop()
-        if not math.isfinite(value):
-            raise NonFiniteLossError(
-                f"loss must be finite, got {value} at update {self.updates}; the weights are unchanged: look at its terms, or "
-                "lower the learning rate"
-            )
-        torch.autograd.backward(loss * denominator, retain_graph=retain_graph)
-        self._loss_sum += value * float(denominator)
-        self._denominator += float(denominator)
-
-    def step(self) -> dict[str, float]:
-        """Step on what was added, clipped to ``max_grad_norm``, and begin anew.
-
-        Returns:
-            ``grad_norm`` before clipping, and ``loss``, the mean weighted by the denominators.
-
-        Raises:
-            NonFiniteGradientError: the weights and the optimiser are as before, and what was added is dropped.
-            ValueError: if nothing was added, or no loss depended on a parameter of the optimiser.
-        """
-        if not self.is_pending:
-            raise ValueError(
-                "a step must follow a loss, got nothing accumulated; call accumulate(loss), or update(loss)"
-            )
-        for parameter in (
-            p for group in self._state.optimizer.param_groups for p in group["params"]
-        ):
-            if parameter.grad is not None:
-                parameter.grad.mul_(1.0 / self._denominator)
-        loss, self._loss_sum, self._denominator = self._loss_sum / self._denominator, 0.0, 0.0
-        report = optim.step(self._state, max_grad_norm=self.max_grad_norm, clip="joint")
-        self._state = optim.advance(self._state)
-        return {"grad_norm": report["grad_norm/total"], "loss": loss}
-
-    def drop(self) -> None:
-        """Forget what was added since the last step."""
-        optim.clear_gradients(self._state)
-        self._loss_sum, self._denominator = 0.0, 0.0
-
-
-def _check(loss: Tensor, denominator: float) -> None:
-    if loss.ndim != 0 or not loss.requires_grad:
-        got = f"shape {list(loss.shape)}" if loss.ndim else "one without a graph"
-        raise ValueError(
-            f"the loss must be a scalar that depends on the parameters, got {got}; reduce it, or find the detach"
-        )
-    if not 0.0 < denominator < math.inf:
-        raise ValueError(
-            f"denominator must be positive and finite, got {denominator}; pass the number of the loss's units"
-        )
-
-
-# Log-probabilities of response tokens under a causal language model, or anything that is called like one.
-
-
-def response_logprobs(
-    model: nn.Module, prompts: Tensor, responses: Tensor, attention_mask: Tensor | None = None
-) -> Tensor:
-    """Score each response token given the prompt and the tokens before it.
-
-        l_t = log softmax(logits at position T_p + t - 1)[response_t]
-
-    The model is called once, on ``cat([prompts, responses])``. It returns logits [B, T_p + T_r, V], by themselves or as the
-    attribute ``logits``. Position numbers are the model's own affair: one that counts padding on the left needs a wrapper.
-
-    Args:
-        model: in whatever mode it is.
-        prompts: int64 [B, T_p], T_p >= 1; or [P, T_p], each for its B / P responses, which are adjacent rows.
-        responses: int64 [B, T_r].
-        attention_mask: [B, T_p + T_r], handed to the model as ``attention_mask``; None = not handed over.
-
-    Returns:
-        [B, T_r], in nats, with gradient.
-
-    Raises:
-        ValueError: for wrong shapes, or a model that cannot take the mask or returns no logits.
-    """
-    if (
-        prompts.ndim != 2
-        or responses.ndim != 2
-        or 0 in (*prompts.shape, *responses.shape)
-        or len(responses) % len(prompts)
-    ):
-        raise ValueError(
-            f"prompts and responses must have shapes [B, T_p] and [B, T_r], got {list(prompts.shape)} and "
-            f"{list(responses.shape)}; give each response its prompt, of at least one token, or each prompt as many adjacent "
-            "responses"
-        )
-    prompts = prompts.repeat_interleave(
-        len(responses) // len(prompts), dim=0
-    )  # [P, T_p] -> [B, T_p]
-    ids = torch.cat([prompts, responses], dim=1)  # [B, T_p + T_r]
-    logits = _logits(model, ids, attention_mask)[:, prompts.shape[1] - 1 : -1]  # [B, T_r, V]
-    return logits.gather(2, responses.unsqueeze(-1)).squeeze(-1) - logits.logsumexp(dim=-1)
-
-
-def _logits(model: nn.Module, ids: Tensor, attention_mask: Tensor | None) -> Tensor:
-    output = model(ids, **_mask_argument(model, ids, attention_mask))
-    logits = getattr(output, "logits", output)
-    if not isinstance(logits, Tensor) or logits.ndim != 3 or logits.shape[:2] != ids.shape:
-        got = list(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
-        raise ValueError(
-            f"the model must return logits {[*ids.shape, 'V']}, got {got}; wrap it so that it does"
-        )
-    return logits
-
-
-def _mask_argument(
-    model: nn.Module, ids: Tensor, attention_mask: Tensor | None
-) -> dict[str, Tensor]:
-    if attention_mask is None:
-        return {}
-    if attention_mask.shape != ids.shape:
-        raise ValueError(
-            f"attention_mask must have shape {list(ids.shape)}, got {list(attention_mask.shape)}; cover prompt and response"
-        )
-    parameters = inspect.signature(model.forward).parameters.values()
-    if not any(p.name == "attention_mask" or p.kind is p.VAR_KEYWORD for p in parameters):
-        raise ValueError(
-            f"the model must take attention_mask where one is given, got {type(model).__name__} without it; add the argument to "
-            "forward, or leave the mask out"
-        )
-    return {"attention_mask": attention_mask}

@@ -1,6 +1,6 @@
 """List the policy-gradient algorithms and their options, and refuse combinations that do not work.
 
-An algorithm is a surrogate on a ratio under a reduction, all three in ``losses.py``.
+An algorithm is a surrogate on a ratio under a reduction, in ``surrogates.py``, ``ratios.py`` and ``reductions.py``.
 """
 
 import math

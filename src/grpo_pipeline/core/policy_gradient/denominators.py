@@ -19,7 +19,8 @@ from torch import Tensor
 
 from grpo_pipeline.core.policy_gradient.algorithms import RatioLevel, Reduction, check_name
 from grpo_pipeline.core.policy_gradient.kl import count_kl
-from grpo_pipeline.core.policy_gradient.losses import count_units, counted_units
+from grpo_pipeline.core.policy_gradient.ratios import counted_units
+from grpo_pipeline.core.policy_gradient.reductions import count_units
 
 GradientReduction = Literal["sum", "mean"]
 

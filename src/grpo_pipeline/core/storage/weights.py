@@ -9,12 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from grpo_pipeline.core.storage.files import (
+from grpo_pipeline.core.storage.replacement import find_complete, replacing_folder
+from grpo_pipeline.core.storage.tensor_folder import (
     CorruptFolderError,
     checksum,
-    find_complete,
     read_tensors,
-    replacing_folder,
     write_tensors,
 )
 

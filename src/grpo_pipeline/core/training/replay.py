@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from grpo_pipeline.core.policy_gradient.losses import LOG_RATIO_BOUND
+from grpo_pipeline.core.policy_gradient.ratios import LOG_RATIO_BOUND
 from grpo_pipeline.core.types import Rollouts
 
 TENSORS = ("actions", "behaviour_logprobs", "is_valid")

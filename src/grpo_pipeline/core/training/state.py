@@ -14,8 +14,8 @@ from grpo_pipeline.core.training.replay import ReplayBuffer
 class TrainState:
     """Everything that training changes; ``dataclasses.replace`` moves the counters on.
 
-    The modules inside are mutable and shared between successive states: only ``training.optim``, ``checkpoint.restore`` and
-    ``core.training.optim.update_reference`` (the reference alone) write to them. The replay buffer is mutable too.
+    The modules inside are mutable and shared between successive states: only ``training.optim``, ``snapshot.restore`` and
+    ``core.training.reference.update_reference`` (the reference alone) write to them. The replay buffer is mutable too.
 
     Attributes:
         policy: the trained module.
@@ -27,7 +27,7 @@ class TrainState:
         total_steps: batches of the whole run, the horizon of the schedules.
         replay: informative groups of past batches, or None.
         coefficients: numbers that training adapts, by name, such as the weight of the entropy.
-        precision: in which its networks compute within a step, see ``core.training.execution``; the weights are float32.
+        precision: in which its networks compute within a step, see ``core.training.precision``; the weights are float32.
     """
 
     policy: nn.Module

@@ -19,21 +19,19 @@ from grpo_pipeline.statistics.alignment import (
     split_rules,
 )
 from grpo_pipeline.statistics.bar import bar_sentences, has_moved, judge_bar, longer_than
+from grpo_pipeline.statistics.baseline_verdicts import baseline_sentences, verdicts
 from grpo_pipeline.statistics.bootstrap import (
-    NOT_COVERED,
     Estimate,
     cluster_weights,
     describe,
     few_clusters_reason,
     paired_difference,
 )
-from grpo_pipeline.statistics.metric import ASKED, UNSCORED, Bar, Metric, MetricSuite
-from grpo_pipeline.statistics.wording import (
-    baseline_sentences,
-    change_sentences,
-    few_clusters_sentences,
-    verdicts,
-)
+from grpo_pipeline.statistics.changes import change_sentences
+from grpo_pipeline.statistics.metric import Bar, Metric, MetricSuite
+from grpo_pipeline.statistics.seed_interval import NOT_COVERED
+from grpo_pipeline.statistics.unscored_rewards import ASKED, UNSCORED
+from grpo_pipeline.statistics.wording import few_clusters_sentences
 
 # Count the samples for which a user's reward gave no value, per arm and component, and say it: no other result shows it.
 

@@ -15,7 +15,7 @@ from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.pipelines.evaluation.comparison import compare
 from grpo_pipeline.pipelines.params import EvaluationParams, SamplingParams
 from grpo_pipeline.runs.lookahead import usable_cores
-from grpo_pipeline.runs.process import run_identity
+from grpo_pipeline.runs.run_identity import run_identity
 from grpo_pipeline.statistics.answer import Answer
 from grpo_pipeline.statistics.metric import MetricSuite
 from grpo_pipeline.statistics.sameness import measure_sameness, sameness_sentences

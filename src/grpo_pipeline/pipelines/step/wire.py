@@ -1,7 +1,7 @@
 """Turn rows (box, outputs, function, inputs) into Kedro nodes, and run these as the training loop does."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kedro.pipeline import Node, Pipeline
@@ -11,17 +11,13 @@ PARAMETERS = {"algorithm": ALGORITHM, "training": TRAINING}
 Row = tuple[str, str, Callable[..., Any], str]
 
 
-def wire(*rows: Iterable[Row]) -> Pipeline:
+def wire(*rows: Row) -> Pipeline:
     """Return the nodes of rows, which read downwards: an input is the last value of that name above, or comes from outside.
 
     A function may make a name anew. The last value has the name, those before it have a number behind it. An input has the name
     of the function's argument.
-
-    Args:
-        rows: groups of rows.
     """
-    flat = [row for group in rows for row in group]
-    total = Counter(name for _, outputs, _, _ in flat for name in outputs.split())
+    total = Counter(name for _, outputs, _, _ in rows for name in outputs.split())
     made: Counter[str] = Counter()
 
     def current(name: str) -> str:
@@ -29,7 +25,7 @@ def wire(*rows: Iterable[Row]) -> Pipeline:
         return PARAMETERS.get(name, name if number in (0, total[name]) else f"{name}_{number}")
 
     nodes = []
-    for box, outputs, function, inputs in flat:
+    for box, outputs, function, inputs in rows:
         read = {name: current(name) for name in inputs.split()}
         made.update(outputs.split())
         written = [current(name) for name in outputs.split()]

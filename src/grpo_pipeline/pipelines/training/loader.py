@@ -16,7 +16,8 @@ from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
 from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.core.training.replay import split_groups
 from grpo_pipeline.core.training.state import TrainState
-from grpo_pipeline.pipelines.step.collect import Experience, Replayed, nothing_replayed
+from grpo_pipeline.pipelines.step.experience import Experience
+from grpo_pipeline.pipelines.step.parts.replay import Replayed, nothing_replayed
 from grpo_pipeline.pipelines.training.loop import rows_of_step
 from grpo_pipeline.runs.lookahead import alone, map_ahead
 from grpo_pipeline.tasks.base import Task

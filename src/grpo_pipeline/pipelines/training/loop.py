@@ -23,16 +23,13 @@ from grpo_pipeline.core.training.optim import advance
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.pipelines.step import recipe
-from grpo_pipeline.pipelines.step.accumulate import (
-    InMicroBatches,
-    attach_micro_batch,
-    cut_experience,
-    join,
-)
-from grpo_pipeline.pipelines.step.collect import Experience, Replayed, nothing_replayed
-from grpo_pipeline.pipelines.step.parts import Parts
+from grpo_pipeline.pipelines.step.arm_parts import Parts
+from grpo_pipeline.pipelines.step.experience import Experience
+from grpo_pipeline.pipelines.step.in_micro_batches import InMicroBatches
+from grpo_pipeline.pipelines.step.parts.replay import Replayed, nothing_replayed
+from grpo_pipeline.pipelines.step.pieces import attach_micro_batch, cut_experience, join
 from grpo_pipeline.pipelines.step.wire import ALGORITHM, TRAINING, fold
-from grpo_pipeline.rewards.workers import LATE
+from grpo_pipeline.rewards.second_calls import LATE
 from grpo_pipeline.tasks.base import Task
 
 Metrics = dict[str, float]

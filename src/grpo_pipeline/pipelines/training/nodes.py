@@ -14,18 +14,18 @@ from torch import Tensor, nn
 
 from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
 from grpo_pipeline.core.rng import Stream, numpy_generator, step_generator
-from grpo_pipeline.core.storage.checkpoint import Checkpoint, NoCheckpoint, snapshot
+from grpo_pipeline.core.storage.checkpoint import Checkpoint, NoCheckpoint
+from grpo_pipeline.core.storage.snapshot import snapshot
 from grpo_pipeline.core.storage.weights import ModelWeights, digest_of_tensors
-from grpo_pipeline.core.training.execution import network_precision
-from grpo_pipeline.core.training.optim import build_optimizer, frozen_copy, load_reference
+from grpo_pipeline.core.training.optim import build_optimizer
+from grpo_pipeline.core.training.precision import network_precision
+from grpo_pipeline.core.training.reference import frozen_copy, load_reference
 from grpo_pipeline.core.training.replay import ReplayBuffer
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import Advantages, Rewards, Rollouts
-from grpo_pipeline.pipelines.step.collect import (
-    compute_advantages,
-    compute_rewards,
-    credit_samples,
-)
+from grpo_pipeline.pipelines.step.advantages import compute_advantages
+from grpo_pipeline.pipelines.step.parts.credit import credit_samples
+from grpo_pipeline.pipelines.step.reward import compute_rewards
 from grpo_pipeline.pipelines.training.best import BestSoFar
 from grpo_pipeline.pipelines.training.loader import (
     BatchLoader,
@@ -46,7 +46,7 @@ from grpo_pipeline.pipelines.training.resuming import (
     resumed,
     run_parameters,
 )
-from grpo_pipeline.runs.process import code_version
+from grpo_pipeline.runs.code_version import code_version
 from grpo_pipeline.runs.progress import progress
 from grpo_pipeline.tasks.base import HasFolders, KnowsInputs, ShowsRewards, Task
 from grpo_pipeline.tasks.familiarity import INPUTS

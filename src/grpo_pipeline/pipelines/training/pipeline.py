@@ -13,7 +13,7 @@ from kedro.pipeline import Node, Pipeline
 from kedro.pipeline.preview_contract import ImagePreview
 
 from grpo_pipeline.pipelines.step import recipe
-from grpo_pipeline.pipelines.step.parts import ALL, Parts
+from grpo_pipeline.pipelines.step.arm_parts import ALL, Parts
 from grpo_pipeline.pipelines.step.wire import ALGORITHM, TRAINING
 from grpo_pipeline.pipelines.training import at_once, nodes
 

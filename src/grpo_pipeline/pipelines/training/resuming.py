@@ -11,9 +11,10 @@ from typing import Any
 from grpo_pipeline.core.agreement import decisive, digest_of
 from grpo_pipeline.core.params import LENGTH, AlgorithmParams, TrainingParams
 from grpo_pipeline.core.schedules import Schedule
-from grpo_pipeline.core.storage.checkpoint import Checkpoint, NoCheckpoint, restore
+from grpo_pipeline.core.storage.checkpoint import Checkpoint, NoCheckpoint
+from grpo_pipeline.core.storage.snapshot import restore
 from grpo_pipeline.core.training.state import TrainState
-from grpo_pipeline.runs.process import code_version
+from grpo_pipeline.runs.code_version import code_version
 from grpo_pipeline.tasks.base import Task
 
 logger = logging.getLogger(__name__)

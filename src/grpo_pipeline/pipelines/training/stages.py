@@ -11,7 +11,7 @@ from grpo_pipeline.core.storage.weights import ModelWeights
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.pipelines.arms import Arms
 from grpo_pipeline.pipelines.experiments.trials.arms import validate
-from grpo_pipeline.pipelines.step.parts import Parts
+from grpo_pipeline.pipelines.step.arm_parts import Parts
 from grpo_pipeline.pipelines.training.loader import make_training_batch
 from grpo_pipeline.pipelines.training.loop import StepRunner, quiet_nodes, rows_of_step
 from grpo_pipeline.pipelines.training.nodes import build_state, data_of_arm

@@ -8,11 +8,9 @@ import numpy as np
 import torch
 
 from grpo_pipeline.core.params import ExecutionParams
-from grpo_pipeline.core.training.execution import (
-    check_compiler,
-    choose_device,
-    set_float32_products,
-)
+from grpo_pipeline.core.training.compilation import check_compiler
+from grpo_pipeline.core.training.device import choose_device
+from grpo_pipeline.core.training.precision import set_float32_products
 from grpo_pipeline.runs.progress import track
 from grpo_pipeline.tasks.attention.batch import (
     AttentionData,

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from grpo_pipeline.core.training.execution import exact_region
+from grpo_pipeline.core.training.precision import exact_region
 from grpo_pipeline.tasks.attention.batch import (
     AttentionBatch,
     Outcomes,

@@ -12,11 +12,12 @@ from torch import Generator, Tensor, nn
 from torch.nn.functional import adaptive_avg_pool2d
 
 from grpo_pipeline.core.agreement import decisive
+from grpo_pipeline.core.groups import replicate
 from grpo_pipeline.core.params import AlgorithmParams, ExecutionParams
 from grpo_pipeline.core.ranking import first_largest
 from grpo_pipeline.core.rewards import combine_rewards
 from grpo_pipeline.core.storage.weights import ModelWeights, digest_of_tensors
-from grpo_pipeline.core.types import ReferenceScores, Rollouts, Scores, replicate
+from grpo_pipeline.core.types import ReferenceScores, Rollouts, Scores
 from grpo_pipeline.tasks.attention.augmentation import augment
 from grpo_pipeline.tasks.attention.batch import (
     AttentionBatch,

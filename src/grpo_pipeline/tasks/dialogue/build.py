@@ -6,7 +6,8 @@ from typing import Any
 
 from grpo_pipeline.core.params import AlgorithmParams, ExecutionParams
 from grpo_pipeline.core.storage.weights import ModelWeights
-from grpo_pipeline.core.training.execution import choose_device, set_float32_products
+from grpo_pipeline.core.training.device import choose_device
+from grpo_pipeline.core.training.precision import set_float32_products
 from grpo_pipeline.rewards.pool import RewardPool
 from grpo_pipeline.tasks.dialogue.data.examples import DialogueExamples
 from grpo_pipeline.tasks.dialogue.dialogue_data import DialogueData, tokenise_examples

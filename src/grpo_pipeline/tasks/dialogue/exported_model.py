@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from grpo_pipeline.core.storage.files import find_complete
+from grpo_pipeline.core.storage.replacement import find_complete
 from grpo_pipeline.core.storage.weights import load_weights
 from grpo_pipeline.tasks.dialogue.huggingface_folder import FOLDER
 from grpo_pipeline.tasks.dialogue.language_model.base import LanguageModel

@@ -5,10 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from grpo_pipeline.rewards.pool import (
-    PendingRewards,
-    RewardFailedError,
-)
+from grpo_pipeline.rewards.group_rewards import PendingRewards, RewardFailedError
 from grpo_pipeline.tasks.dialogue.batch import Outcomes
 from grpo_pipeline.tasks.dialogue.params import RewardParams
 from grpo_pipeline.tasks.dialogue.rewards import ReplyRewards

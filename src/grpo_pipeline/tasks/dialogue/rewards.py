@@ -7,14 +7,14 @@ is never a 0: it is left out, pays a stated penalty or stops the run, and is cou
 from collections.abc import Mapping, Sequence
 
 from grpo_pipeline.rewards.functions import Measure
-from grpo_pipeline.rewards.pool import (
+from grpo_pipeline.rewards.group_rewards import (
     GroupRewards,
     PendingRewards,
     RewardFailedError,
-    RewardPool,
     Subjects,
     check_groups,
 )
+from grpo_pipeline.rewards.pool import RewardPool
 from grpo_pipeline.tasks.dialogue.params import RewardParams
 
 __all__ = ["PendingRewards", "ReplyRewards", "RewardFailedError", "submit_rewards"]

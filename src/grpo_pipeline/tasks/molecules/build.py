@@ -5,8 +5,10 @@ from dataclasses import replace
 
 from grpo_pipeline.core.params import AlgorithmParams, ExecutionParams
 from grpo_pipeline.core.storage.weights import ModelWeights
-from grpo_pipeline.core.training.execution import choose_device, set_float32_products
-from grpo_pipeline.rewards.pool import TRIED, RewardPool, try_rewards
+from grpo_pipeline.core.training.device import choose_device
+from grpo_pipeline.core.training.precision import set_float32_products
+from grpo_pipeline.rewards.pool import RewardPool
+from grpo_pipeline.rewards.rehearsal import TRIED, try_rewards
 from grpo_pipeline.tasks.molecules.algorithm_checks import check_algorithm
 from grpo_pipeline.tasks.molecules.batch import target_texts
 from grpo_pipeline.tasks.molecules.diffusion.noise import GraphNoise, limits_of

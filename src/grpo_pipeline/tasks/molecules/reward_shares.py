@@ -5,10 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from grpo_pipeline.rewards.pool import (
-    GroupRewards,
-    RewardFailedError,
-)
+from grpo_pipeline.rewards.group_rewards import GroupRewards, RewardFailedError
 from grpo_pipeline.tasks.molecules.batch import Outcomes
 from grpo_pipeline.tasks.molecules.reward_params import (
     MEASURED,

@@ -13,13 +13,8 @@ import torch
 from torch import Tensor
 
 from grpo_pipeline.core.rewards import apply_failure_rule
-from grpo_pipeline.rewards.pool import (
-    GroupRewards,
-    PendingRewards,
-    RewardPool,
-    Subjects,
-    check_groups,
-)
+from grpo_pipeline.rewards.group_rewards import GroupRewards, PendingRewards, Subjects, check_groups
+from grpo_pipeline.rewards.pool import RewardPool
 from grpo_pipeline.tasks.molecules.graphs.decoding import Decoded
 from grpo_pipeline.tasks.molecules.reward_params import (
     InvalidParams,

@@ -9,10 +9,11 @@ import pandas as pd
 import torch
 from torch import Generator, Tensor, nn
 
+from grpo_pipeline.core.groups import replicate
 from grpo_pipeline.core.params import AlgorithmParams
 from grpo_pipeline.core.storage.weights import ModelWeights
 from grpo_pipeline.core.training.micro_batches import PerPrompt
-from grpo_pipeline.core.types import Rollouts, Scores, replicate
+from grpo_pipeline.core.types import Rollouts, Scores
 from grpo_pipeline.rewards.pool import RewardPool
 from grpo_pipeline.tasks.audit_plan import AuditPlan
 from grpo_pipeline.tasks.base import BaseTask, Proposal

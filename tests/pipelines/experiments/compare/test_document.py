@@ -31,7 +31,9 @@ from grpo_pipeline.pipelines.experiments.compare.nodes import arrange_trials, sc
 from grpo_pipeline.pipelines.experiments.trials.arms import CompareParams
 from grpo_pipeline.pipelines.experiments.trials.records import CompareError, TrialHeader, TrialRecord, plan_grid
 from grpo_pipeline.statistics.answer import Answer
-from grpo_pipeline.statistics.bootstrap import NOT_COVERED, cluster_weights, holm
+from grpo_pipeline.statistics.bootstrap import cluster_weights
+from grpo_pipeline.statistics.multiplicity import holm
+from grpo_pipeline.statistics.seed_interval import NOT_COVERED
 
 PRIMARY = ("auroc", "lesion_hit_ratio", "reward")
 SKILL = {"supervised": 0.0, "grpo": 1.0, "copy": 0.0, "blind": 0.0}

@@ -15,7 +15,7 @@ from grpo_pipeline.pipelines.experiments.trials import engine, executor
 from grpo_pipeline.pipelines.experiments.trials.engine import run_trials, trial_digest
 from grpo_pipeline.pipelines.experiments.trials.records import CompareError, Trial
 from grpo_pipeline.pipelines.experiments.trials.setups import find_setup
-from grpo_pipeline.pipelines.step.parts import Parts
+from grpo_pipeline.pipelines.step.arm_parts import Parts
 from grpo_pipeline.pipelines.training.pipeline import create_pipeline
 from grpo_pipeline.tasks.attention import build
 from grpo_pipeline.tasks.attention.model.classifiers import fit_baselines

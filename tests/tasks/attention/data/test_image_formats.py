@@ -289,6 +289,13 @@ def test_nifti_of_another_content_or_an_impossible_header_is_refused(folder, nib
             folder.read_image("i.nii#axis=0,take=middle")
 
 
+@pytest.mark.parametrize("shape", [(4, 5, 3), (2, 4, 5, 3)], ids=["plane", "volume"])
+def test_a_metaimage_of_colours_is_refused(folder, sitk, shape):
+    sitk.WriteImage(sitk.GetImageFromArray(np.zeros(shape, np.uint8), isVector=True), str(folder.root / "i.mha"))
+    with pytest.raises(UnreadableFileError, match=r"'i.mha' must be one plane or one volume, got shape \(., 4, 5, 3\)"):
+        folder.read_image("i.mha#axis=0,take=middle")
+
+
 @pytest.mark.parametrize(
     ("name", "module"), [("i.nii.gz", "nibabel"), ("i.dcm", "pydicom"), ("i.mha", "SimpleITK"), ("d.h5::a", "h5py")]
 )

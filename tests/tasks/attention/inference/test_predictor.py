@@ -10,8 +10,8 @@ from scipy.special import expit, logit
 from tiny_attention import make_class_examples, make_examples, make_task, shake
 from tiny_predictor import CALIBRATION, make_predictor, make_weights, preprocessing
 
+from grpo_pipeline.core.groups import replicate
 from grpo_pipeline.core.storage.weights import weights_of
-from grpo_pipeline.core.types import replicate
 from grpo_pipeline.pipelines.data.attention.prediction import spacing_notes
 from grpo_pipeline.tasks.attention.batch import AttentionData
 from grpo_pipeline.tasks.attention.data.grey import Frame

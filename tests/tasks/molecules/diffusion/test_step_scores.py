@@ -8,8 +8,8 @@ from live_bytes import peak_of
 from tiny_graphs import generator, noise_params, policy, prompts, sample, trajectory_params
 from torch import Tensor
 
-from grpo_pipeline.core.policy_gradient.losses import policy_loss
-from grpo_pipeline.core.training.optim import frozen_copy
+from grpo_pipeline.core.policy_gradient.policy_loss import policy_loss
+from grpo_pipeline.core.training.reference import frozen_copy
 from grpo_pipeline.tasks.molecules.denoiser.graph_policy import GraphPolicy
 from grpo_pipeline.tasks.molecules.diffusion.chunked_backward import backward_by_chunks
 from grpo_pipeline.tasks.molecules.diffusion.params import TrajectoryParams, check_steps

@@ -77,7 +77,9 @@ def compare(grpo, supervised) -> dict:
             "grpo": {"metrics": {"auroc": entry(0.625, 0.25, 0.875), "lesion_hit": nothing}},
         },
         "differences": {"grpo": {"auroc": entry(-0.125, -0.25, 0.0), "lesion_hit": nothing}},
-        "baselines": {"uniform": {"metrics": {"auroc": entry(0.5, 0.25, 0.75)}}},
+        "policy_gain": {},
+        "baselines": {"uniform": {"metrics": {"auroc": entry(0.5, 0.25, 0.75), "lesion_hit": nothing}}},
+        **{name: {} for name in ("own_minus_arms", "own_minus_baseline", "arm_verdicts", "verdicts", "interval")},
         "summary": ["GRPO did not help."],
     }
 

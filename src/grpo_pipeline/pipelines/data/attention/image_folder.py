@@ -14,7 +14,7 @@ from kedro.io import AbstractDataset, DatasetError
 from kedro_datasets._typing import TablePreview
 from PIL import Image
 
-from grpo_pipeline.core.storage.files import find_complete, replacing_folder
+from grpo_pipeline.core.storage.replacement import find_complete, replacing_folder
 from grpo_pipeline.datasets.origin import where_to_get
 from grpo_pipeline.tasks.attention.data.cases import list_cases
 from grpo_pipeline.tasks.attention.data.image_folder import ImageChunk, ImageFolder, read_manifest

@@ -10,7 +10,7 @@ from kedro.io import AbstractDataset, DatasetError
 from safetensors.numpy import load_file, save_file
 from scipy.sparse import csr_array
 
-from grpo_pipeline.core.storage.files import find_complete, replacing_folder
+from grpo_pipeline.core.storage.replacement import find_complete, replacing_folder
 from grpo_pipeline.tasks.dialogue.data.story_index import StoryIndex
 
 

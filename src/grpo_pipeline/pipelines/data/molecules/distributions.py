@@ -12,7 +12,7 @@ from grpo_pipeline.pipelines.data.molecules.sampled_molecules import (
     SampledMolecules,
 )
 from grpo_pipeline.pipelines.reporting.figures import GRID, YELLOW
-from grpo_pipeline.statistics.metric import column
+from grpo_pipeline.statistics.columns import column
 from grpo_pipeline.tasks.molecules.evaluation.metrics import TRAINING
 from grpo_pipeline.tasks.molecules.reward_params import WindowParams
 

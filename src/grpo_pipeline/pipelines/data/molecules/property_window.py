@@ -14,7 +14,8 @@ from grpo_pipeline.pipelines.reporting.tables import Cell, Table, mark_of, value
 from grpo_pipeline.statistics.bootstrap import (
     few_clusters_reason,
 )
-from grpo_pipeline.statistics.metric import SHARE, column
+from grpo_pipeline.statistics.columns import column
+from grpo_pipeline.statistics.metric import SHARE
 from grpo_pipeline.tasks.molecules.reward_params import WindowParams
 
 Entry = Mapping[str, Any]

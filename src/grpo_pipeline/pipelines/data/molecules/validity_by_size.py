@@ -5,7 +5,7 @@ from matplotlib.figure import Figure
 
 from grpo_pipeline.pipelines.data.molecules.sampled_molecules import SampledMolecules
 from grpo_pipeline.pipelines.reporting.figures import GRID
-from grpo_pipeline.statistics.metric import column
+from grpo_pipeline.statistics.columns import column
 
 MOST_SIZES = 12
 

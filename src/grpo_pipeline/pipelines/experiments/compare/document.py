@@ -23,30 +23,18 @@ from grpo_pipeline.pipelines.experiments.trials.records import (
     Trial,
 )
 from grpo_pipeline.pipelines.params import EvaluationParams
-from grpo_pipeline.statistics.alignment import (
-    Rules,
-    check_same_units,
-    digest_of_units,
-    split_rules,
-)
-from grpo_pipeline.statistics.bootstrap import (
-    LEVEL,
-    METHOD,
-    NOT_COVERED,
+from grpo_pipeline.statistics.alignment import Rules, check_same_units, digest_of_units, split_rules
+from grpo_pipeline.statistics.bootstrap import LEVEL, Estimate, cluster_weights
+from grpo_pipeline.statistics.changes import change_sentences
+from grpo_pipeline.statistics.metric import Metric, MetricSuite
+from grpo_pipeline.statistics.over_seeds import (
     BySeed,
-    Estimate,
-    cluster_weights,
     correct_for_number,
     describe_seeds,
     differences_by_seed,
 )
-from grpo_pipeline.statistics.metric import Metric, MetricSuite
-from grpo_pipeline.statistics.wording import (
-    ALPHA,
-    change_sentences,
-    few_clusters_sentences,
-    side_of,
-)
+from grpo_pipeline.statistics.seed_interval import METHOD, NOT_COVERED
+from grpo_pipeline.statistics.wording import ALPHA, few_clusters_sentences, side_of
 
 # Finished trials -> estimates of every arm, seed, rule and metric, all on the same resamples of patients.
 

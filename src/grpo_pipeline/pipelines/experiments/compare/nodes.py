@@ -24,7 +24,7 @@ from grpo_pipeline.pipelines.experiments.trials.setups import find_setup
 from grpo_pipeline.pipelines.params import EvaluationParams
 from grpo_pipeline.pipelines.reporting.page import Page, configuration_text, plain, render
 from grpo_pipeline.runs.executor import ExecutorParams
-from grpo_pipeline.runs.process import run_identity
+from grpo_pipeline.runs.run_identity import run_identity
 from grpo_pipeline.statistics.alignment import split_rules
 from grpo_pipeline.statistics.metric import Metric, MetricSuite
 from grpo_pipeline.tasks import find_task

@@ -18,21 +18,11 @@ from grpo_pipeline.pipelines.experiments.cross_validation.out_of_fold import (
     ensemble,
 )
 from grpo_pipeline.pipelines.params import CrossValidationParams, EvaluationParams
-from grpo_pipeline.statistics.alignment import (
-    FOLD,
-    average_folds,
-    digest_of_units,
-    spread_over_folds,
-    stratify,
-)
-from grpo_pipeline.statistics.bootstrap import (
-    Estimate,
-    cluster_weights,
-    describe_seeds,
-    differences_by_seed,
-    mean_over_seeds,
-)
+from grpo_pipeline.statistics.alignment import digest_of_units
+from grpo_pipeline.statistics.bootstrap import Estimate, cluster_weights
+from grpo_pipeline.statistics.fold_averages import FOLD, average_folds, spread_over_folds, stratify
 from grpo_pipeline.statistics.metric import Metric, MetricSuite
+from grpo_pipeline.statistics.over_seeds import describe_seeds, differences_by_seed, mean_over_seeds
 from grpo_pipeline.tasks.folds import FoldPlan
 
 # Out-of-fold rows -> values with intervals: inside the folds, pooled, averaged over folds; and of the held-out examples.

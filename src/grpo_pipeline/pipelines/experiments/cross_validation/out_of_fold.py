@@ -8,7 +8,8 @@ import pandas as pd
 from grpo_pipeline.pipelines.evaluation.budget import Budget, mean_budget, read_budget
 from grpo_pipeline.pipelines.experiments.cross_validation.choice import Choices, Settings, trial_arm
 from grpo_pipeline.pipelines.experiments.trials.records import CompareError, StoredTrials
-from grpo_pipeline.statistics.alignment import FOLD, split_rules
+from grpo_pipeline.statistics.alignment import split_rules
+from grpo_pipeline.statistics.fold_averages import FOLD
 from grpo_pipeline.statistics.metric import MetricSuite, Unit
 from grpo_pipeline.tasks.folds import FoldPlan
 

@@ -38,8 +38,8 @@ from grpo_pipeline.pipelines.experiments.trials.setup import (
     open_task,
 )
 from grpo_pipeline.pipelines.training.resuming import run_digest
+from grpo_pipeline.runs.code_version import digest_of_sources
 from grpo_pipeline.runs.executor import ExecutorParams
-from grpo_pipeline.runs.process import digest_of_sources
 from grpo_pipeline.runs.progress import Several, say
 from grpo_pipeline.tasks import TASKS, find_task
 

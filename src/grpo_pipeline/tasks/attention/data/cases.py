@@ -14,17 +14,12 @@ from typing import Any
 
 import pandas as pd
 
-from grpo_pipeline.tasks.attention.data.image_folder import (
-    ImageFolder,
-    read_npy_stack,
-    resolve_below,
-)
+from grpo_pipeline.tasks.attention.data.image_folder import ImageFolder, resolve_below
 from grpo_pipeline.tasks.attention.data.image_formats import read_stack
-from grpo_pipeline.tasks.attention.data.params import FRAME_COLUMN, VolumeParams
+from grpo_pipeline.tasks.attention.data.params import FRAME_COLUMN, PATHS, VolumeParams
 from grpo_pipeline.tasks.attention.data.planes import (
     SEVERAL_FILES,
     UnreadableFileError,
-    is_volume_format,
     may_hold_slices,
     split_address,
 )
@@ -32,7 +27,6 @@ from grpo_pipeline.tasks.text_lines import composed
 
 CASE, FRAME = "<case>", "<frame>"
 """Columns that an opened data set has beside its own: the folder of the case, and the frame inside its core."""
-FILES = ("image", "region_mask", "bag_mask", "lesion_mask")
 SHOWN = 5
 """Names that a message gives as examples."""
 
@@ -118,7 +112,7 @@ def open_cases(
 ) -> ImageFolder:
     """Read ``info.json`` and match the files of every case; a case that cannot be opened is a row with a fault."""
     patterns: dict[str, str] = {
-        name: pattern for name in FILES if (pattern := getattr(columns, name, None)) is not None
+        name: pattern for name in PATHS if (pattern := getattr(columns, name, None)) is not None
     }
     infos, faults = {}, {}
     for line, case in enumerate(raw.cases, start=1):
@@ -312,7 +306,7 @@ def expand_frames(
     faults = dict(raw.faults)
     if columns.image not in raw.manifest:
         return raw
-    named_files: set[str] = {str(getattr(columns, name, None)) for name in FILES}
+    named_files: set[str] = {str(getattr(columns, name, None)) for name in PATHS}
     paths = named_files & set(raw.manifest.columns)
     for line, *texts in raw.manifest.itertuples(name=None):
         cells = dict(zip(raw.manifest.columns, texts, strict=True))
@@ -352,8 +346,7 @@ def frames_of(
         return []
     try:
         file = resolve_below(raw.root, path.partition("::")[0])
-        read = read_stack(file, path, as_mask=False) if is_volume_format(path) else None
-        stack = read_npy_stack(file, path) if read is None else read
+        stack = read_stack(file, path, as_mask=False)
     except UnreadableFileError:
         return []
     count = stack.values.shape[volume.axis]

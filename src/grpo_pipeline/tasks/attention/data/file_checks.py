@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
@@ -9,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from grpo_pipeline.tasks.attention.data.grey import to_grey8
-from grpo_pipeline.tasks.attention.data.image_folder import ImageFolder
+from grpo_pipeline.tasks.attention.data.image_folder import RANGE_16, ImageFolder
 from grpo_pipeline.tasks.attention.data.params import (
+    PATHS,
     ColumnParams,
     DataParams,
     FolderParams,
@@ -33,8 +35,6 @@ from grpo_pipeline.tasks.text_lines import composed
 logger = logging.getLogger(__name__)
 
 Row = dict[str, Any]
-PATHS = ("image", "region_mask", "bag_mask", "lesion_mask")
-RANGE_16 = 65_536
 
 
 class RowError(ValueError):
@@ -141,12 +141,14 @@ def check_files(
             bag and the region do not overlap.
     """
     image_path = str(row["image"])
-    try:
+    with named_file(image_path):
         plane = raw.read_plane(image_path, as_mask=False)
         image = to_grey8(plane.values, name=image_path, intensity=params.intensity)
-        planes = {name: raw.read_mask_plane(str(row[name])) for name in PATHS[1:] if row[name]}
-    except UnreadableFileError as error:
-        raise RowError(str(error), file=first_unreadable(raw, row)) from error
+    planes = {}
+    for name in PATHS[1:]:
+        if path := str(row[name]):
+            with named_file(path):
+                planes[name] = raw.read_mask_plane(path)
     check_contrast(image, plane.values, path=image_path)
     masks = {name: mask.values for name, mask in planes.items()}
     for name, mask in masks.items():
@@ -200,6 +202,15 @@ def check_files(
         else None,
         statements=tuple(row_statements(plane, planes, row)),
     )
+
+
+@contextmanager
+def named_file(path: str) -> Iterator[None]:
+    """Turn the error of a file that cannot be used into that of its row, which names the file."""
+    try:
+        yield
+    except UnreadableFileError as error:
+        raise RowError(str(error), file=path) from error
 
 
 def check_place(image: Plane, mask: Plane, *, paths: tuple[str, str]) -> None:
@@ -266,19 +277,6 @@ def check_bag(bag: np.ndarray | None, region: np.ndarray, *, path: str, empty_ba
             f"{path!r} must mark where the label is known, got an empty mask; {remedy}", file=path
         )
     return True
-
-
-def first_unreadable(raw: ImageFolder, row: Mapping[str, object]) -> str:
-    """Return the path of the first file of a row that cannot be read; the image where only its values are refused."""
-    for name in PATHS:
-        try:
-            if row[name] and name == "image":
-                raw.read_image(str(row[name]))
-            elif row[name]:
-                raw.read_mask(str(row[name]))
-        except UnreadableFileError:
-            return str(row[name])
-    return str(row["image"])
 
 
 def count_shared(name: str, usable: Sequence[tuple[Row, CheckedMasks]]) -> int:

@@ -18,15 +18,15 @@ import pandas as pd
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from grpo_pipeline.runs.lookahead import map_ahead, usable_cores
-from grpo_pipeline.tasks.attention.data.image_formats import metaimage_data, read_stack
-from grpo_pipeline.tasks.attention.data.params import DataParams
+from grpo_pipeline.tasks.attention.data.image_formats import metaimage_data, read_npy, read_stack
+from grpo_pipeline.tasks.attention.data.params import PATHS, DataParams
 from grpo_pipeline.tasks.attention.data.planes import (
     HDF5_SUFFIXES,
     SEVERAL_FILES,
     Plane,
-    Stack,
     UnreadableFileError,
     check_finite,
+    check_numbers,
     describe,
     is_volume_format,
     mask_inside,
@@ -116,18 +116,9 @@ class ImageFolder:
             raise UnreadableFileError(
                 f"{relpath!r} must say which dataset of the HDF5 file is meant, got no key; write {file}::<group>/<name>"
             )
-        if is_volume_format(name):
-            return take_plane(
-                read_stack(path, name, as_mask=as_mask),
-                name,
-                volume,
-                as_mask=as_mask,
-                values=values,
-            )
-        if volume is not None:
-            return take_plane(
-                read_npy_stack(path, name), name, volume, as_mask=as_mask, values=values
-            )
+        if is_volume_format(name) or volume is not None:
+            stack = read_stack(path, name, as_mask=as_mask)
+            return take_plane(stack, name, volume, as_mask=as_mask, values=values)
         pixels, statements = read_pixels(path, name, as_mask=as_mask)
         if not as_mask:
             return Plane(pixels, spacing_mm=None, n_slices=1, statements=statements)
@@ -270,41 +261,6 @@ def read_pixels(path: Path, relpath: str, *, as_mask: bool) -> tuple[np.ndarray,
     check_numbers(array, relpath)
     check_finite(array, relpath)
     return array, statements
-
-
-def read_npy_stack(path: Path, relpath: str) -> Stack:
-    """Map the slices of an NPY file, [H, W] or [slices, H, W]: of a large file only what is taken is read."""
-    array = read_npy(path, relpath)
-    if array.ndim not in (2, 3) or 0 in array.shape:
-        raise UnreadableFileError(
-            f"{relpath!r} must be one plane or one volume, got shape {array.shape}; save one per file"
-        )
-    check_numbers(array, relpath)
-    values = array.reshape(-1, *array.shape[-2:])
-    return Stack(values, (None, None, None))
-
-
-def check_numbers(array: np.ndarray, relpath: str) -> None:
-    """Refuse what is not a real number."""
-    if array.dtype.kind not in "buif":
-        raise UnreadableFileError(
-            f"{relpath!r} must hold real numbers, got type {array.dtype}; save it as uint8 or float32"
-        )
-
-
-def read_npy(path: Path, relpath: str) -> np.ndarray:
-    """Map an NPY file that holds no Python objects; nothing of it is read yet."""
-    try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, OSError, EOFError, SyntaxError) as error:
-        raise UnreadableFileError(
-            f"{relpath!r} must be a complete NPY file of numbers, got {describe(error)}; save it again"
-        ) from error
-    if not isinstance(array, np.ndarray):
-        raise UnreadableFileError(
-            f"{relpath!r} must be an NPY file, got an NPZ archive; save the array with numpy.save"
-        )
-    return array
 
 
 ORIENTATION, PHOTOMETRIC, WHITE_IS_ZERO = 0x0112, 262, 0
@@ -460,12 +416,7 @@ def file_digest(path: Path) -> str:
 
 def files_digest(raw: ImageFolder, checked: pd.DataFrame, params: DataParams) -> str:
     """Return the SHA-256 of all files that the usable rows name, with their names, in sorted order."""
-    names = {
-        path
-        for column in ("image", "region_mask", "bag_mask", "lesion_mask")
-        for path in checked[column]
-        if path
-    }
+    names = {path for column in PATHS for path in checked[column] if path}
     # The file alone, without the plane, the key and the values that a path may name.
     files = {file for name in names for file in name.split(SEVERAL_FILES)}
     names = {split_key(split_address(split_values(name)[0])[0])[0] for name in files}

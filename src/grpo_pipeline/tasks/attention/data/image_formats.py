@@ -26,6 +26,7 @@ from grpo_pipeline.tasks.attention.data.places import (
 from grpo_pipeline.tasks.attention.data.planes import (
     Stack,
     UnreadableFileError,
+    check_numbers,
     describe,
     split_key,
 )
@@ -76,7 +77,7 @@ SHOWN = 3
 """Names of a group that a message gives as examples."""
 
 
-def read_hdf5(h5py: Any, path: Path, key: str, *, relpath: str, most_voxels: int) -> Stack:
+def read_hdf5(h5py: Any, path: Path, key: str, *, relpath: str) -> Stack:
     """Read a dataset of shape [H, W] or [slices, H, W]; the spacing is unknown.
 
     Args:
@@ -84,29 +85,15 @@ def read_hdf5(h5py: Any, path: Path, key: str, *, relpath: str, most_voxels: int
         path: the file.
         key: path of the dataset inside the file, "/" between its groups.
         relpath: file and key as messages name them.
-        most_voxels: a larger dataset is not read.
 
     Raises:
-        UnreadableFileError: if the file is damaged, or there is no dataset of numbers of one of these shapes under the key.
+        UnreadableFileError: if the file is damaged, or there is no dataset of one of these shapes under the key.
     """
     try:
         with h5py.File(path, "r", locking="best-effort") as file:
             dataset = find_dataset(h5py, file, key, relpath=relpath)
-            shape = dataset.shape
-            if (
-                shape is None
-                or len(shape) not in (2, 3)
-                or 0 in shape
-                or dataset.size > most_voxels
-            ):
-                raise UnreadableFileError(
-                    f"{relpath!r} must be one plane or one volume of at most {most_voxels} voxels, got shape {shape}; "
-                    "save one array per key"
-                )
-            if dataset.dtype.kind not in "buif":
-                raise UnreadableFileError(
-                    f"{relpath!r} must hold real numbers, got type {dataset.dtype}; save it as uint8 or float32"
-                )
+            shape = dataset.shape or ()
+            check_shape(shape, relpath)
             values = np.asarray(dataset[()])
     except (OSError, RuntimeError, KeyError) as error:
         raise UnreadableFileError(
@@ -168,28 +155,49 @@ CM_PER_PIXEL = 3
 
 
 def read_stack(path: Path, relpath: str, *, as_mask: bool) -> Stack:
-    """Read the slices of a file of one of ``VOLUME_SUFFIXES``, or of a key of an HDF5 file.
+    """Read the slices of a file of one of ``VOLUME_SUFFIXES``, of a key of an HDF5 file, or of an NPY file.
 
     Raises:
         UnreadableFileError: if the file is damaged, no image of that format, has another number of axes or too many voxels.
         ModuleNotFoundError: if the library of that format is not installed.
     """
-    if key := split_key(relpath)[1]:
-        stack = read_hdf5(
-            library("h5py", relpath), path, key, relpath=relpath, most_voxels=MAX_VOXELS
-        )
+    if path.suffix.lower() == ".npy":
+        stack = read_npy_stack(path, relpath)
+    elif key := split_key(relpath)[1]:
+        stack = read_hdf5(library("h5py", relpath), path, key, relpath=relpath)
     elif path.name.lower().endswith((".nii", ".nii.gz")):
         stack = read_nifti(path, relpath)
     elif path.suffix.lower() == ".dcm":
         stack = read_dicom(path, relpath, as_mask=as_mask)
     else:
         stack = read_metaimage(path, relpath)
-    check_shape(stack.values.shape, relpath)
-    if stack.values.dtype.kind not in "buif":
-        raise UnreadableFileError(
-            f"{relpath!r} must hold real numbers, got type {stack.values.dtype}; convert it to grey levels"
-        )
+    check_numbers(stack.values, relpath)
     return stack
+
+
+def read_npy_stack(path: Path, relpath: str) -> Stack:
+    """Map the slices of an NPY file, [H, W] or [slices, H, W]: of a large file only what is taken is read."""
+    array = read_npy(path, relpath)
+    if array.ndim not in (2, 3) or 0 in array.shape:
+        raise UnreadableFileError(
+            f"{relpath!r} must be one plane or one volume, got shape {array.shape}; save one per file"
+        )
+    return Stack(array.reshape(-1, *array.shape[-2:]), (None, None, None))
+
+
+def read_npy(path: Path, relpath: str) -> np.ndarray:
+    """Map an NPY file that holds no Python objects; nothing of it is read yet."""
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, OSError, EOFError, SyntaxError) as error:
+        raise UnreadableFileError(
+            f"{relpath!r} must be a complete NPY file of numbers, got {describe(error)}; save it again"
+        ) from error
+    if not isinstance(array, np.ndarray):
+        raise UnreadableFileError(
+            f"{relpath!r} must be an NPY file, got an NPZ archive; save the array with numpy.save"
+        )
+    return array
 
 
 def library(name: str, relpath: str) -> Any:
@@ -215,8 +223,8 @@ def damaged(relpath: str, kind: str, error: BaseException | str) -> UnreadableFi
 
 
 def check_shape(shape: tuple[int, ...], relpath: str) -> None:
-    """Refuse what is not a stack of planes, and more voxels than memory is likely to hold."""
-    if len(shape) != 3 or min(shape) < 1:
+    """Refuse what is not a plane or a stack of planes, and more voxels than memory is likely to hold."""
+    if len(shape) not in (2, 3) or min(shape) < 1:
         raise UnreadableFileError(
             f"{relpath!r} must be one plane or one volume, got shape {shape}; save one volume per file"
         )
@@ -316,9 +324,7 @@ def read_metaimage(path: Path, relpath: str) -> Stack:
         reader.SetImageIO("MetaImageIO")
         reader.SetFileName(str(path))
         reader.ReadImageInformation()
-        check_shape(
-            (*reader.GetSize(), 1)[:3] if reader.GetDimension() == 2 else reader.GetSize(), relpath
-        )
+        check_shape(reader.GetSize(), relpath)
         image = reader.Execute()
         stored = (
             sitk.DICOMOrientImageFilter.GetOrientationFromDirectionCosines(image.GetDirection())
@@ -335,6 +341,7 @@ def read_metaimage(path: Path, relpath: str) -> Stack:
     spacing: list[float | None] = [millimetres(value) for value in reversed(image.GetSpacing())]
     if not stored:
         values, spacing = values[None], [None, *spacing]
+    check_shape(values.shape, relpath)  # colours are an axis more
     return Stack(
         values,
         (spacing[0], spacing[1], spacing[2]),

@@ -15,7 +15,6 @@ from grpo_pipeline.runs.lookahead import map_ahead, usable_cores
 from grpo_pipeline.runs.progress import track
 from grpo_pipeline.tasks.attention.data.cases import core_rows, open_rows
 from grpo_pipeline.tasks.attention.data.file_checks import (
-    PATHS,
     CheckedMasks,
     Row,
     RowError,
@@ -39,6 +38,7 @@ from grpo_pipeline.tasks.attention.data.params import (
     CLASS_COLUMN,
     FINDINGS_COLUMN,
     FRAME_COLUMN,
+    PATHS,
     READER_COLUMN,
     SIZE_COLUMN,
     SPACING_COLUMN,
@@ -150,13 +150,7 @@ def sort_manifest(
     for name, files in unnamed.items():
         if name in found["masks"]:
             found["masks"][name]["unnamed"] = len(files)
-    # One entry a line, which may hold several frames.
-    together = {
-        row["row"]: refusal(row, reasons[row["row"]]) for row in rows if row["row"] in reasons
-    }
-    refused += together.values()
-    refused.sort(key=lambda entry: entry["row"])
-    rows = [row for row in rows if row["row"] not in reasons]
+    rows, refused = without_refused(rows, refused, reasons)
     quarantine = pd.DataFrame(refused, columns=list(QUARANTINE_COLUMNS))
     if said := describe_bad(raw, quarantine, n_left=len(raw.manifest) - len(refused)):
         logger.warning("%s; attention.quarantine lists them all", said)
@@ -334,6 +328,16 @@ def check_row(
         SIZE_COLUMN: size,
         SPACING_COLUMN: masks.spacing_mm,
     }, masks
+
+
+def without_refused(
+    rows: Sequence[Row], refused: Sequence[Row], reasons: Mapping[int, str]
+) -> tuple[list[Row], list[Row]]:
+    """Return the rows whose line has no reason to be refused, and the quarantine entries with those of the others, by line."""
+    # One entry a line, which may hold several frames.
+    more = {row["row"]: refusal(row, reasons[row["row"]]) for row in rows if row["row"] in reasons}
+    entries = sorted([*refused, *more.values()], key=lambda entry: entry["row"])
+    return [row for row in rows if row["row"] not in reasons], entries
 
 
 def refusal(row: Mapping[str, object], reason: str, *, file: str = "") -> Row:

@@ -12,6 +12,8 @@ CANONICAL_COLUMNS = (
     "has_lesion_mask", "row", "split",
 )  # fmt: skip
 
+PATHS = ("image", "region_mask", "bag_mask", "lesion_mask")
+"""Columns that name files."""
 READER_COLUMN = "reader_score"
 """Score of a person who has read the image: present where a column of the manifest is mapped to it."""
 CLASS_COLUMN = "class"

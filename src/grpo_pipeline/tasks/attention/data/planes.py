@@ -232,6 +232,14 @@ def project(slices: np.ndarray, volume: VolumeParams | None) -> np.ndarray:
     return np.asarray(mean if slices.dtype.kind == "f" else np.round(mean)).astype(slices.dtype)
 
 
+def check_numbers(values: np.ndarray, relpath: str) -> None:
+    """Refuse what is not a real number."""
+    if values.dtype.kind not in "buif":
+        raise UnreadableFileError(
+            f"{relpath!r} must hold real numbers, got type {values.dtype}; save it as uint8 or float32"
+        )
+
+
 def check_finite(values: np.ndarray, relpath: str) -> None:
     """Refuse NaN and Inf."""
     bad = np.size(values) - int(np.count_nonzero(np.isfinite(values)))

@@ -9,8 +9,9 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from grpo_pipeline.statistics import weighted
-from grpo_pipeline.statistics.metric import SHARE, Metric, column, has_value
+from grpo_pipeline.statistics import linear_resampling, weighted
+from grpo_pipeline.statistics.columns import column, has_value
+from grpo_pipeline.statistics.metric import SHARE, Metric
 from grpo_pipeline.statistics.weighted import Mass, Ranking
 from grpo_pipeline.tasks.attention.data.params import CLASS_COLUMN, FINDINGS_COLUMN, NO_CLASS_NAMES
 
@@ -254,7 +255,7 @@ def commonest_share(rows: pd.DataFrame, weights: np.ndarray) -> np.ndarray:
     def commonest(weights: np.ndarray) -> np.ndarray:
         return weighted.divide((weights @ is_set).max(1), weights.sum(1))
 
-    return weighted.linear(commonest, which, weights)
+    return linear_resampling.linear(commonest, which, weights)
 
 
 def rarer_shares(findings: Sequence[str], rows: pd.DataFrame, weights: np.ndarray) -> np.ndarray:
@@ -265,4 +266,4 @@ def rarer_shares(findings: Sequence[str], rows: pd.DataFrame, weights: np.ndarra
         return np.asarray(np.minimum(shares, 1 - shares).sum(0))
 
     sets = column(rows, FINDINGS_COLUMN)
-    return weighted.linear(rarer, sets, weights, highest=len(findings) / 2)
+    return linear_resampling.linear(rarer, sets, weights, highest=len(findings) / 2)

@@ -11,18 +11,10 @@ import numpy as np
 import pandas as pd
 from pydantic import BaseModel, ConfigDict, Field
 
-from grpo_pipeline.statistics import weighted
-from grpo_pipeline.statistics.metric import (
-    NOT_NEGATIVE,
-    SHARE,
-    Bar,
-    Metric,
-    MetricSuite,
-    Unit,
-    column,
-    has_value,
-    mean_metric,
-)
+from grpo_pipeline.statistics import linear_resampling, weighted
+from grpo_pipeline.statistics.columns import column, has_value
+from grpo_pipeline.statistics.mean_metric import mean_metric
+from grpo_pipeline.statistics.metric import NOT_NEGATIVE, SHARE, Bar, Metric, MetricSuite, Unit
 from grpo_pipeline.statistics.weighted import Mass, Ranking
 from grpo_pipeline.tasks.attention.data.params import CLASS_COLUMN, FINDINGS_COLUMN, READER_COLUMN
 from grpo_pipeline.tasks.attention.evaluation.class_metrics import (
@@ -264,7 +256,7 @@ def _calibration_error(rows: pd.DataFrame, weights: np.ndarray, *, bins: int) ->
     """Return the calibration error, made to vary as the jackknife over rows says, [B]: it is larger in a resample."""
     probs, is_positive = column(rows, "prob"), label_target(rows) == 1
     kinds = np.where(is_positive, 2.0 + probs, probs)  # in [2, 3] and [0, 1]
-    return weighted.linear(
+    return linear_resampling.linear(
         partial(weighted.calibration_error, probs, is_positive, bins=bins), kinds, weights
     )
 

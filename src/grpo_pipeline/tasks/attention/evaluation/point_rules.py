@@ -166,10 +166,11 @@ def choose_points(
     middle = torch.tensor(FIXED_TARGET, device=cells.device).expand(len(cells), 2)
     same_noise = torch.Generator(generator.device)
     same_noise.set_state(generator.get_state())
-    draw = partial(_draw_own, task, n_samples=n_samples)
-    own = {"policy": draw(policy, context, generator=generator)}
+    draw = partial(draw_sets, task.model, group_size=n_samples, temperature=1.0)
+    own = {"policy": draw(logits, cells, generator=generator).actions}
     if begun is not None:
-        own[START] = draw(*begun, generator=same_noise)
+        started = begun[0].propose(begun[1])[0]
+        own[START] = draw(started, cells, generator=same_noise).actions
     return {
         **own,
         "greedy": likeliest_sets(task.model, logits, cells),
@@ -179,21 +180,6 @@ def choose_points(
         "none": torch.empty(len(cells), 1, 0, dtype=torch.int64, device=cells.device),
         "oracle": oracle,
     }
-
-
-def _draw_own(
-    task: PointTask,
-    policy: AttentionModel,
-    context: AttentionContext,
-    *,
-    n_samples: int,
-    generator: Generator,
-) -> Tensor:
-    """Draw sets of a policy's own points, [P, E, k]."""
-    logits, _ = policy.propose(context)
-    return draw_sets(
-        task.model, logits, context.cells, n_samples, temperature=1.0, generator=generator
-    ).actions
 
 
 def heatmap_points(

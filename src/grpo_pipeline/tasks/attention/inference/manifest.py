@@ -26,6 +26,7 @@ from grpo_pipeline.tasks.attention.data.manifest import (
     check_rows,
     failure,
     refusal,
+    without_refused,
 )
 from grpo_pipeline.tasks.attention.data.params import (
     FRAME_COLUMN,
@@ -135,12 +136,7 @@ def check_predict_manifest(
         if several
         else duplicate_reasons(rows, section=SECTION)
     )
-    together = {
-        row["row"]: refusal(row, reasons[row["row"]]) for row in rows if row["row"] in reasons
-    }
-    refused += together.values()
-    refused.sort(key=lambda entry: entry["row"])
-    rows = [row for row in rows if row["row"] not in reasons]
+    rows, refused = without_refused(rows, refused, reasons)
     if refused and (params.on_bad_row == "fail" or not rows):
         raise ValueError(failure(raw, refused, n_rows=len(raw.manifest), section=SECTION))
     frame = [FRAME_COLUMN] * several

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from grpo_pipeline.core.ranking import first_largest
-from grpo_pipeline.core.training.execution import exact_region
+from grpo_pipeline.core.training.precision import exact_region
 from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.tasks.attention.batch import centre_pixels
 from grpo_pipeline.tasks.attention.data.examples import Examples

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from grpo_pipeline.core.training.execution import at_least_float32, exact_region
+from grpo_pipeline.core.training.precision import at_least_float32, exact_region
 from grpo_pipeline.tasks.attention.data.params import Classes
 from grpo_pipeline.tasks.attention.model.class_scores import ClassHead, class_head, n_outputs
 from grpo_pipeline.tasks.attention.model.field_statistics import REGION_WIDTH, width

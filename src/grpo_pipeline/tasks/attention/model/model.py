@@ -13,7 +13,7 @@ from transformers import SamModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from grpo_pipeline.core.params import ExecutionParams
-from grpo_pipeline.core.training.execution import at_least_float32, exact_region
+from grpo_pipeline.core.training.precision import at_least_float32, exact_region
 from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionContext
 from grpo_pipeline.tasks.attention.clinical import (
     ClinicalPrompt,

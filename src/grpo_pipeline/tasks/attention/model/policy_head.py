@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from grpo_pipeline.core.sampling.plackett_luce import log_policy
-from grpo_pipeline.core.training.execution import at_least_float32, exact_region
+from grpo_pipeline.core.training.precision import at_least_float32, exact_region
 from grpo_pipeline.tasks.attention.params import PolicyReads, ValuePool
 
 # When to stop placing points: one number per image and number of points so far.

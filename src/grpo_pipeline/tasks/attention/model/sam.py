@@ -24,7 +24,7 @@ from transformers import (
     SamVisionConfig,
 )
 
-from grpo_pipeline.core.training.execution import at_least_float32, exact_region
+from grpo_pipeline.core.training.precision import at_least_float32, exact_region
 from grpo_pipeline.tasks.attention.params import ModelParams
 
 # SAM's two-way transformer for token lists of different lengths: a token that is absent influences nothing.

@@ -17,7 +17,7 @@ from scipy.ndimage import binary_erosion, distance_transform_edt
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from grpo_pipeline.core.training.execution import exact_region
+from grpo_pipeline.core.training.precision import exact_region
 
 NEARNESS = (0.05, 0.1, 0.2)
 """Standard deviations of the Gaussians around a point, in shares of the image side."""

@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from grpo_pipeline.core.training.execution import at_least_float32, exact_region
+from grpo_pipeline.core.training.precision import at_least_float32, exact_region
 from grpo_pipeline.tasks.attention.batch import Outcomes
 from grpo_pipeline.tasks.attention.clinical import ClinicalPrompt, ClinicalReadOut
 from grpo_pipeline.tasks.attention.model.decoders import (

@@ -10,6 +10,8 @@ import numpy as np
 import pandas as pd
 
 from grpo_pipeline.statistics import weighted
+from grpo_pipeline.statistics.columns import column, has_value
+from grpo_pipeline.statistics.mean_metric import mean_metric
 from grpo_pipeline.statistics.metric import (
     NOT_NEGATIVE,
     SHARE,
@@ -20,9 +22,6 @@ from grpo_pipeline.statistics.metric import (
     Metric,
     MetricSuite,
     Unit,
-    column,
-    has_value,
-    mean_metric,
 )
 from grpo_pipeline.tasks.dialogue.evaluation.summary import summary
 from grpo_pipeline.tasks.dialogue.evaluation.trivial_rules import TRIVIAL_RULES

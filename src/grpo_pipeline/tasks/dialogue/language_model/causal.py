@@ -8,7 +8,7 @@ written and in the graph of an update.
 import torch
 from torch import Tensor
 
-from grpo_pipeline.core.types import replicate, to_rows
+from grpo_pipeline.core.groups import replicate, to_rows
 from grpo_pipeline.tasks.dialogue.language_model.attention import additive_mask
 from grpo_pipeline.tasks.dialogue.language_model.base import (
     Encoded,

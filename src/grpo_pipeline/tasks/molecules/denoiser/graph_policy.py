@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from grpo_pipeline.core.sampling.plackett_luce import tempered_logits
-from grpo_pipeline.core.training.execution import at_least_float32
+from grpo_pipeline.core.training.precision import at_least_float32
 from grpo_pipeline.tasks.molecules.denoiser.denoiser import Denoiser
 from grpo_pipeline.tasks.molecules.diffusion.noise import GraphNoise
 from grpo_pipeline.tasks.molecules.diffusion.params import DenoiserParams, NoiseParams

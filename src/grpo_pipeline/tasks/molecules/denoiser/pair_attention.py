@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from grpo_pipeline.core.training.execution import at_least_float32
+from grpo_pipeline.core.training.precision import at_least_float32
 from grpo_pipeline.tasks.molecules.denoiser.graph_layout import GraphLayout, GraphState
 from grpo_pipeline.tasks.molecules.denoiser.modulated_norm import ModulatedNorm, added, normalised
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from grpo_pipeline.core.training.execution import exact_region
+from grpo_pipeline.core.training.precision import exact_region
 from grpo_pipeline.tasks.molecules.graphs.graph_entries import dense_pairs, pair_index
 
 CYCLES = (3, 4, 5)

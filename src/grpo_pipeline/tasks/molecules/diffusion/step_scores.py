@@ -16,7 +16,7 @@ from torch import Tensor
 from grpo_pipeline.core.policy_gradient.algorithms import choose
 from grpo_pipeline.core.policy_gradient.kl import categorical_kl
 from grpo_pipeline.core.sampling.plackett_luce import entropy_of
-from grpo_pipeline.core.training.micro_batches import recomputed
+from grpo_pipeline.core.training.recomputation import recomputed
 from grpo_pipeline.tasks.molecules.denoiser.graph_policy import GraphPolicy
 from grpo_pipeline.tasks.molecules.diffusion.params import EntryReduction, TrajectoryParams
 from grpo_pipeline.tasks.molecules.diffusion.size_groups import (

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from grpo_pipeline.core.sampling.plackett_luce import gumbel_noise
-from grpo_pipeline.core.training.execution import at_least_float32
+from grpo_pipeline.core.training.precision import at_least_float32
 from grpo_pipeline.tasks.molecules.diffusion.noise_schedule import NoiseSchedule
 
 

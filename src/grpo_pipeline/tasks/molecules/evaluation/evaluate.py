@@ -11,7 +11,7 @@ import torch
 
 from grpo_pipeline.core.rng import Stream
 from grpo_pipeline.runs.progress import track
-from grpo_pipeline.statistics.metric import unscored_columns
+from grpo_pipeline.statistics.unscored_rewards import unscored_columns
 from grpo_pipeline.tasks.molecules.batch import MoleculeBatch
 from grpo_pipeline.tasks.molecules.denoiser.graph_policy import GraphPolicy
 from grpo_pipeline.tasks.molecules.evaluation.graph_draws import (

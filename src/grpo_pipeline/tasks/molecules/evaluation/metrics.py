@@ -11,7 +11,10 @@ import numpy as np
 import pandas as pd
 from pydantic import BaseModel, ConfigDict, Field
 
-from grpo_pipeline.statistics import weighted
+from grpo_pipeline.statistics import linear_resampling, weighted
+from grpo_pipeline.statistics.columns import column, has_value
+from grpo_pipeline.statistics.linear_resampling import linear_resamples
+from grpo_pipeline.statistics.mean_metric import mean_metric
 from grpo_pipeline.statistics.metric import (
     NOT_NEGATIVE,
     SHARE,
@@ -20,11 +23,8 @@ from grpo_pipeline.statistics.metric import (
     Metric,
     MetricSuite,
     Unit,
-    column,
-    has_value,
-    mean_metric,
 )
-from grpo_pipeline.statistics.weighted import linear_resamples, wasserstein_1
+from grpo_pipeline.statistics.wasserstein import wasserstein_1
 from grpo_pipeline.tasks.molecules.evaluation.summary import summary
 
 TRAINING = "training"
@@ -135,7 +135,7 @@ def distance(rows: pd.DataFrame, weights: np.ndarray, *, columns: str) -> np.nda
     for name, reference in compared(rows, columns).items():
         values = column(rows, name)
         statistic = partial(_distance_of, values, reference)
-        distances.append(weighted.linear(statistic, values, weights, highest=np.inf))
+        distances.append(linear_resampling.linear(statistic, values, weights, highest=np.inf))
     # [columns, B] -> [B].
     return np.asarray(np.mean(distances, axis=0))
 

@@ -13,7 +13,7 @@ from torch.nn.functional import adaptive_avg_pool2d
 from grpo_pipeline.core.agreement import decisive
 from grpo_pipeline.core.params import AlgorithmParams
 from grpo_pipeline.core.storage.weights import ModelWeights
-from grpo_pipeline.core.training.execution import at_least_float32, exact_region
+from grpo_pipeline.core.training.precision import at_least_float32, exact_region
 from grpo_pipeline.core.types import Rollouts, Scores
 from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionData, shown_outlines
 from grpo_pipeline.tasks.attention.losses import (
@@ -110,8 +110,6 @@ class OutlineTask(BaseTask):
 
     def rows(self, data: AttentionData, split: str) -> np.ndarray:
         """Return the rows of the training split whose outline is shown, and none of any other."""
-        if split != "train":
-            return np.empty(0, np.int64)
         rows, supervised = data.examples.rows(split), self.task.supervised
         shown = shown_outlines(data.examples, rows, supervised.mask_share, supervised.mask_seed)
         return np.asarray(rows[shown])

@@ -1,0 +1,85 @@
+"""Compare each sample, or decision, with its own group, or with the predicted value of its prompt."""
+
+from dataclasses import replace
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from grpo_pipeline.core.params import AdvantageParams, AlgorithmParams
+from grpo_pipeline.core.policy_gradient import advantages as advantage_functions
+from grpo_pipeline.core.types import Advantages, Credits, Rewards
+from grpo_pipeline.tasks.base import Task
+
+
+def compute_advantages(
+    algorithm: AlgorithmParams,
+    task: Task,
+    replicated: Any,
+    rewards: Rewards,
+    values: Tensor | None = None,
+    importance: Tensor | None = None,
+) -> Advantages:
+    """Compare each sample, or decision, with its own group, or with the predicted value of its prompt; then weigh the prompts.
+
+    A KL that is paid in the reward is in the total. ``per_reward`` does not read the total: it pays the KL after normalisation.
+    """
+    params = algorithm.advantage
+    if params.method == "per_reward":
+        advantages = compare_components(params, rewards, whiten=True)
+        if rewards.kl_penalty is not None:
+            # A sample pays its KL if at least one weighted component scored it.
+            scored = [
+                ~part.isnan() for name, part in rewards.components.items() if rewards.weights[name]
+            ]
+            is_scored = torch.stack(scored).any(dim=0)  # [P, G]
+            advantages = advantage_functions.subtract_penalty(
+                advantages, rewards.kl_penalty, is_scored
+            )
+    elif rewards.credits is not None:
+        advantages = compare_decisions(params, rewards.credits)
+    else:
+        advantages = advantage_functions.compute_advantages(
+            rewards.total,
+            method=params.method,
+            std=params.std,
+            eps=params.eps,
+            tie_tolerance=params.tie_tolerance,
+            values=values if params.baseline == "value" else None,
+        )
+    if params.top_k_ratio < 1:
+        advantages = advantage_functions.keep_top(
+            advantages, rewards.total, ratio=params.top_k_ratio
+        )
+    # Factors on prompts and on replayed samples come after the normalisation, which would cancel them.
+    weights = task.prompt_weights(replicated)
+    if weights is not None:
+        advantages = advantage_functions.apply_prompt_weights(advantages, weights)
+    if importance is None:
+        return advantages
+    # [P, G], or [P, G, L] of decisions.
+    weighed = advantages.values * advantage_functions.along(importance.double(), advantages.values)
+    return replace(advantages, values=weighed)
+
+
+def compare_components(params: AdvantageParams, rewards: Rewards, *, whiten: bool) -> Advantages:
+    """Return the weighted sum of what each part of the reward says of the samples, [P, G]."""
+    return advantage_functions.per_reward_advantages(
+        rewards.components,
+        rewards.weights,
+        std=params.std,
+        eps=params.eps,
+        tie_tolerance=params.tie_tolerance,
+        whiten=whiten,
+    )
+
+
+def compare_decisions(params: AdvantageParams, credits: Credits) -> Advantages:
+    """Return what each decision has contributed, beside those of its group, [P, G, L]."""
+    return advantage_functions.decision_advantages(
+        credits,
+        method=cast(advantage_functions.Method, params.method),
+        std=params.std,
+        eps=params.eps,
+        tie_tolerance=params.tie_tolerance,
+    )

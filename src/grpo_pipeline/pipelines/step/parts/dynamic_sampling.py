@@ -1,0 +1,69 @@
+"""Draw groups again whose samples all earn the same: they teach nothing (DAPO, 2503.14476)."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
+from grpo_pipeline.core.sampling.dynamic import resample_tied
+from grpo_pipeline.core.training.state import TrainState
+from grpo_pipeline.core.types import Rollouts
+from grpo_pipeline.pipelines.step.advantages import compare_components, compare_decisions
+from grpo_pipeline.pipelines.step.parts.credit import credit_decisions
+from grpo_pipeline.pipelines.step.reward import compute_rewards
+from grpo_pipeline.pipelines.step.sampling import decode_rollouts, draw_samples
+from grpo_pipeline.tasks.base import Task
+
+
+def dynamic_sampling(
+    algorithm: AlgorithmParams,
+    training: TrainingParams,
+    task: Task,
+    state: TrainState,
+    context: Any,
+    replicated: Any,
+    rollouts: Rollouts,
+    temperature: float,
+) -> tuple[Rollouts, Mapping[str, float]]:
+    """Draw groups whose samples all earn the same again, a bounded number of times; returns what that has cost, too."""
+    assert algorithm.dynamic_sampling is not None
+    sampled, detached = rollouts, task.detach(context)
+
+    # The signal of a group lies in what its advantages are computed from: the total, the components or the credits.
+    def measure(drawn: Rollouts) -> Tensor:
+        with torch.no_grad():
+            outcomes = decode_rollouts(task, state, detached, drawn, replicated)
+            rewards = compute_rewards(task, replicated, drawn, outcomes)
+            if algorithm.credits_decisions:
+                rewards = credit_decisions(
+                    algorithm, task, state, detached, drawn, replicated, rewards
+                )
+        # Decisions may differ in what they contributed where the sets tie.
+        if rewards.credits is not None:
+            # One row for each prompt, [P, G * L], so that a difference in any decision counts.
+            return compare_decisions(algorithm.advantage, rewards.credits).values.flatten(1)
+        # Parts may differ where their sum ties, and teach under per_reward: its scores are all 0 exactly where it has no signal.
+        is_by_component = algorithm.advantage.method == "per_reward"
+        return (
+            compare_components(algorithm.advantage, rewards, whiten=False).values
+            if is_by_component
+            else rewards.total
+        )
+
+    def draw(attempt: int) -> tuple[Rollouts, Tensor]:
+        drawn = draw_samples(
+            algorithm, training, task, state, context, temperature=temperature, attempt=attempt
+        )
+        return drawn, measure(drawn)
+
+    retries, tolerance = algorithm.dynamic_sampling.max_retries, algorithm.advantage.tie_tolerance
+    changed, _, report = resample_tied(
+        sampled, measure(sampled), draw=draw, max_retries=retries, tie_tolerance=tolerance
+    )
+    groups = sampled.actions.shape[0]
+    return changed, {
+        "reward/ties_before_retries": report.tied_before / groups,
+        "reward/retries": float(report.attempts),
+    }

@@ -1,0 +1,43 @@
+"""Score the samples with a reference policy, and move that after the policy."""
+
+from typing import Any, TypeGuard
+
+from grpo_pipeline.core.params import AlgorithmParams
+from grpo_pipeline.core.training.precision import network_precision
+from grpo_pipeline.core.training.reference import ReferenceUpdate, update_reference
+from grpo_pipeline.core.training.state import TrainState
+from grpo_pipeline.core.types import ReferenceScores, Rollouts
+from grpo_pipeline.pipelines.step.parts.entropy_target import ends_batch
+from grpo_pipeline.tasks.base import ScoresKl, Task
+
+
+def score_reference(
+    algorithm: AlgorithmParams,
+    task: Task,
+    state: TrainState,
+    batch: Any,
+    rollouts: Rollouts,
+    temperature: float,
+) -> ReferenceScores:
+    """Return what the reference policy says about the samples; empty where the update computes an exact KL itself."""
+    if state.reference is None or (algorithm.pays_exact_kl and scores_kl(task)):
+        return ReferenceScores()
+    with network_precision(state):
+        return task.score_reference(state.reference, batch, rollouts, temperature=temperature)
+
+
+def scores_kl(task: Task) -> TypeGuard[ScoresKl]:
+    """Say whether the task has ``score_with_kl``; also of a task that is wrapped in another."""
+    return hasattr(task, "score_with_kl")
+
+
+def move_reference(
+    algorithm: AlgorithmParams, next_state: TrainState, update_epoch: int
+) -> TrainState:
+    """Move the reference in its own rhythm: it follows batches, so that only the last update epoch of one moves it."""
+    rule = ReferenceUpdate(
+        algorithm.reference.update, algorithm.reference.every_steps, algorithm.reference.decay
+    )
+    if next_state.reference is not None and ends_batch(algorithm, update_epoch):
+        update_reference(next_state.reference, next_state.policy, rule, next_state.step + 1)
+    return next_state

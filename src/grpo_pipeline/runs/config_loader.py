@@ -1,0 +1,172 @@
+"""Load the configuration, replacing where Kedro would merge."""
+
+import operator
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial, reduce
+from pathlib import Path
+from typing import Any
+
+from kedro.config import BadConfigException, MissingConfigException, OmegaConfigLoader
+from omegaconf import DictConfig, OmegaConf
+from yaml import MarkedYAMLError
+
+from grpo_pipeline.pipelines.arms import merge, with_arms, without_replaced
+from grpo_pipeline.pipelines.shared_parameters import with_shared
+from grpo_pipeline.runs.environments import PLAIN, extended, without_results
+from grpo_pipeline.tasks import TASKS
+
+TASK, FOLDER = "{task}", "{folder}"
+
+
+class ReplacingConfigLoader(OmegaConfigLoader):
+    """Merges parameters as Kedro does, and takes reward weights exactly as the last place that names any has them.
+
+    The places are conf/base, the environment, and ``--params``, in this order. Below an environment lie those that it
+    extends (``runs.environments``). Parameters ``{task}`` are what each task's own section is merged onto. In the catalogue an
+    entry ``{task}.…`` stands for one of each task: ``{task}`` and ``{folder}`` are filled in here, placeholders of arms by Kedro.
+
+    Attributes:
+        base_parameters: of each file of conf/base, interpolations not resolved; known once the parameters are read.
+    """
+
+    base_parameters: Sequence[Mapping[str, Any]] = ()
+
+    def __getitem__(self, key: str) -> Any:
+        """Return a part of the configuration, the catalogue with the entries of every task."""
+        found = super().__getitem__(key)
+        if key == "parameters":
+            return with_arms(with_shared(found))
+        return self._with_tasks(found) if key == "catalog" else found
+
+    def _with_tasks(self, catalog: dict[str, Any]) -> dict[str, Any]:
+        """Return the catalogue with ``{task}.…`` filled in; a task's own entry of the same name stays."""
+        general = {name: entry for name, entry in catalog.items() if name.startswith(f"{TASK}.")}
+        own = {name: entry for name, entry in catalog.items() if name not in general}
+        try:
+            named = dict(self["globals"])  # with what a runtime parameter replaces
+        except (KeyError, MissingConfigException):
+            named = {}
+        folders = {task: named.get(folder, of) for folder, task, of in self._folders()}
+        filled = {
+            name.replace(TASK, task): _filled(entry, {TASK: task, FOLDER: folder})
+            for task, folder in folders.items()
+            for name, entry in general.items()
+        }
+        return filled | own
+
+    def _folders(self) -> Iterator[tuple[str, str, str]]:
+        """Yield of each task the name of its folder among the globals, the task, and the folder where none is given."""
+        suffix = "" if self.env in PLAIN else f"_{self.env}"
+        yield from ((f"{task}_folder", task, task + suffix) for task in TASKS)
+
+    def _read_raw_config(self, key: str) -> Any:
+        try:
+            return self._read_layers(key)
+        except MarkedYAMLError:
+            self._refuse_yaml(key)
+            raise
+
+    def _read_layers(self, key: str) -> Any:
+        """Read the base and the environment, which stands on what it extends."""
+        base, own, base_path, path, files = super()._read_raw_config(key)
+        if key == "parameters":
+            self.base_parameters = [_plain(config) for config in base.values()]
+        env = self.env or self.default_run_env
+        if below := extended(self.conf_source, env) if env != self.base_env else []:
+            patterns = self.config_patterns[key]
+            layers = [self._read_dir_configs(str(folder), patterns, key, files) for folder in below]
+            joined = self._join(key, [_joined(layer) for layer in (*layers, own)])
+            own = {Path(path) / f"{key}.yml": OmegaConf.create(joined)}
+        return base, own, base_path, path, files
+
+    def _join(self, key: str, layers: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """Merge what an environment extends, the lowest first, with what it says itself, which comes last."""
+        if self.merge_strategy.get(key) == "soft":
+            return reduce(partial(merge, depth=1), layers)
+        if key == "globals":
+            return without_results(layers, self.env)
+        return reduce(operator.or_, layers)
+
+    def _refuse_yaml(self, key: str) -> None:
+        """Name the first file that is no plain YAML; a tag is refused by the reader, which does not know the file.
+
+        Raises:
+            BadConfigException: naming file, line and what stands there.
+        """
+        env = self.env or self.default_run_env
+        below = extended(self.conf_source, env) if env != self.base_env else []
+        folders = [Path(self.conf_source) / str(name) for name in (self.base_env, *below, env)]
+        files = {
+            path: None
+            for folder in folders
+            for pattern in self.config_patterns[key]
+            for path in sorted(folder.glob(pattern))
+            if path.suffix in (".yml", ".yaml")
+        }
+        for path in files:
+            try:
+                OmegaConf.load(path)
+            except MarkedYAMLError as error:
+                line = error.problem_mark.line + 1 if error.problem_mark else "?"
+                raise BadConfigException(
+                    f"{path} line {line} must be plain YAML, without tags and with each key once, got: {error.problem}; correct "
+                    "the line"
+                ) from error
+
+    def _merge_and_resolve(self, key: str, config_per_file: dict[Path, Any]) -> Any:
+        given = _plain(self.runtime_params)
+        if key == "parameters" and given:
+            kept = {
+                path: without_replaced(_plain(config), given, depth=1)
+                for path, config in config_per_file.items()
+            }
+            config_per_file = {path: OmegaConf.create(config) for path, config in kept.items()}
+        return super()._merge_and_resolve(key, config_per_file)
+
+    @staticmethod
+    def _soft_merge(
+        config: dict[str, Any], env_config: dict[str, Any], env_path: str | None = None
+    ) -> Any:
+        return merge(config, env_config, depth=1)
+
+
+def base_parameters(loader: Any) -> dict[str, Any]:
+    """Read the parameters of conf/base alone: the defaults. Nothing where they are no files of a configuration."""
+    if not isinstance(loader, OmegaConfigLoader):
+        return {}
+    base = type(loader)(
+        loader.conf_source,
+        env=loader.base_env,
+        base_env=loader.base_env,
+        default_run_env=loader.base_env,
+        config_patterns=loader.config_patterns,
+        merge_strategy=loader.merge_strategy,
+    )
+    try:
+        return dict(base["parameters"])
+    except (KeyError, MissingConfigException):
+        return {}
+
+
+def _joined(config_per_file: Mapping[Path, Any]) -> dict[str, Any]:
+    """Return the files of one environment as one, interpolations not resolved."""
+    return _plain(OmegaConf.unsafe_merge(*config_per_file.values())) if config_per_file else {}
+
+
+def _filled(value: Any, words: Mapping[str, str]) -> Any:
+    """Return a tree with placeholders replaced in every text."""
+    if isinstance(value, str):
+        for placeholder, word in words.items():
+            value = value.replace(placeholder, word)
+        return value
+    if isinstance(value, Mapping):
+        return {name: _filled(part, words) for name, part in value.items()}
+    return [_filled(part, words) for part in value] if isinstance(value, list) else value
+
+
+def _plain(config: Any) -> dict[str, Any]:
+    """Return nested dictionaries, their interpolations not resolved yet."""
+    found: Any = (
+        OmegaConf.to_container(config, resolve=False) if isinstance(config, DictConfig) else config
+    )
+    return dict(found or {})

@@ -1,0 +1,42 @@
+"""Say by name, while a run is still going, which coefficient of a loss does nothing."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+PREFIX = "dead/"
+
+# A coefficient can be silent for one batch: the KL at the reference itself, the entropy of a uniform policy.
+PATIENCE = 2
+
+
+class DeadCoefficients:
+    """Count how often in a row each coefficient had exactly no effect, and say so once."""
+
+    def __init__(self) -> None:
+        self._silent: dict[str, int] = {}
+
+    def read(self, arm: str, rows: Iterable[Mapping[str, Any]]) -> list[str]:
+        """Return one sentence for each coefficient that these metric rows show to be dead for the second time in a row."""
+        found = []
+        for row in rows:
+            for metric in (name for name in row if name.startswith(PREFIX)):
+                name = metric.removeprefix(PREFIX)
+                count = self._silent.get(f"{arm}/{name}", 0) + 1 if row[metric] == 1.0 else 0
+                self._silent[f"{arm}/{name}"] = count
+                if count == PATIENCE:
+                    found.append(describe(arm, name, int(row["step"])))
+        return found
+
+
+def describe(arm: str, name: str, step: int) -> str:
+    """Return what is dead and what to do, in one sentence."""
+    if name.startswith("reward_"):
+        part = name.removeprefix("reward_")
+        return (
+            f"{arm}: the reward component '{part}' is the same for all samples of every group at step {step} and cancels in the "
+            "advantages; make it differ between samples of one prompt, or set its weight to 0"
+        )
+    return (
+        f"{arm}: the coefficient of '{name}' is not 0, but its gradient is exactly 0 at step {step}; find the detach, or set "
+        "it to 0"
+    )
