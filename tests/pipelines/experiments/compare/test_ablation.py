@@ -21,7 +21,7 @@ def test_every_arm_of_the_ablation_can_be_trained_and_each_of_the_eight_limits_h
     arms = {name: arm | {"set": merge({"training": SHORT["training"]}, arm["set"])} for name, arm in ARMS.items()}
     params = CompareParams(
         seeds=(0,), control="supervised", arms={"supervised": {"base": "supervised"}} | arms,
-        primary_metrics=("auroc", "reward_class"), baseline_rules=(), keep="predictions", split="test", workers=1,
+        primary_metrics=("auroc", "reward_class"), baseline_rules=(), keep="predictions", split="test",
     )  # fmt: skip
     plan, store = arrange_trials(params, EVALUATION, {"attention": tiny_parameters()}), Memory()
     for record in train_trial(params, EVALUATION, plan, make_clinical_examples(), store):

@@ -43,7 +43,7 @@ def parameters() -> dict[str, Any]:
 
 
 def grid(arms: dict[str, Any], *, seeds: tuple[int, ...] = (0, 1)) -> CompareParams:
-    options = {"primary_metrics": ("f1",), "baseline_rules": ("start",), "keep": "weights", "split": "test", "workers": 1}
+    options = {"primary_metrics": ("f1",), "baseline_rules": ("start",), "keep": "weights", "split": "test"}
     return CompareParams(seeds=seeds, control="supervised", arms=arms, **options)
 
 
