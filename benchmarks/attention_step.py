@@ -68,8 +68,9 @@ from grpo_pipeline.pipelines.step import advantages, recipe
 from grpo_pipeline.pipelines.step.arm_parts import Parts
 from grpo_pipeline.pipelines.step.parts import replay
 from grpo_pipeline.pipelines.step.wire import ALGORITHM, TRAINING
-from grpo_pipeline.pipelines.training.loop import StepRunner, merge_metrics, quiet_nodes
-from grpo_pipeline.pipelines.training.nodes import build_state
+from grpo_pipeline.pipelines.training.loop import StepRunner, quiet_nodes
+from grpo_pipeline.pipelines.training.start import build_state
+from grpo_pipeline.pipelines.training.step_metrics import merge_metrics
 from grpo_pipeline.runs.progress import _Bar
 from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionContext, AttentionData
 from grpo_pipeline.tasks.attention.build import FeatureSet, build_task, encode_examples

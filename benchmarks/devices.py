@@ -60,8 +60,9 @@ from grpo_pipeline.pipelines.experiments.trials.records import Trial
 from grpo_pipeline.pipelines.experiments.trials.setup import open_trial
 from grpo_pipeline.pipelines.experiments.trials.setups import find_setup
 from grpo_pipeline.pipelines.training.loader import make_training_batch
-from grpo_pipeline.pipelines.training.loop import StepRunner, quiet_nodes, rows_of_step
-from grpo_pipeline.pipelines.training.nodes import build_state
+from grpo_pipeline.pipelines.training.loop import StepRunner, quiet_nodes
+from grpo_pipeline.pipelines.training.order import rows_of_step
+from grpo_pipeline.pipelines.training.start import build_state
 from grpo_pipeline.tasks import TASKS, find_task
 
 ROOT = Path(__file__).resolve().parents[1]

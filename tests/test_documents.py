@@ -222,3 +222,11 @@ def test_the_tree_in_the_readme_is_true(committed_files: tuple[Path, ...]) -> No
     assert not sorted(part for part in parts - {"__init__.py", "py.typed"} if f"src/grpo_pipeline/{part}" not in paths)
     folders = {file.relative_to(ROOT).parts[0] for file in committed_files if file.parent != ROOT}
     assert not sorted(folder for folder in folders if folder[0] != "." and folder not in paths)
+
+
+def test_ten_questions_are_answered_each_by_a_line_of_one_file() -> None:
+    section = (ROOT / "docs/architecture.md").read_text(encoding="utf-8").partition("## Ten questions")[2].partition("\n## ")[0]
+    rows = [[cell.strip().strip("`") for cell in line.strip("|").split(" | ")] for line in section.splitlines() if "?" in line]
+    assert len(rows) == 10
+    for question, file, line in rows:
+        assert (ROOT / "src/grpo_pipeline" / file).read_text(encoding="utf-8").count(line) == 1, question

@@ -15,7 +15,7 @@ from grpo_pipeline.core.training.micro_batches import PerPrompt
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.pipelines.step.parts.replay import nothing_replayed
 from grpo_pipeline.pipelines.training.loop import StepRunner
-from grpo_pipeline.pipelines.training.nodes import build_state
+from grpo_pipeline.pipelines.training.start import build_state
 from grpo_pipeline.tasks.dialogue.batch import DialogueBatch
 from grpo_pipeline.tasks.dialogue.build import build_task
 from grpo_pipeline.tasks.dialogue.language_model.params import FolderModelParams, ReplyParams

@@ -19,7 +19,8 @@ from grpo_pipeline.pipelines.gradient_flow import GradientFlowError
 from grpo_pipeline.pipelines.params import GradientFlowParams
 from grpo_pipeline.pipelines.step import mixing, policy_terms, supervised_term
 from grpo_pipeline.pipelines.step.arm_parts import Parts
-from grpo_pipeline.pipelines.training.loop import StepRunner, rows_of_step
+from grpo_pipeline.pipelines.training.loop import StepRunner
+from grpo_pipeline.pipelines.training.order import rows_of_step
 from grpo_pipeline.tasks.attention.model.sam import cell_centres
 from grpo_pipeline.tasks.attention.task import AttentionTask
 

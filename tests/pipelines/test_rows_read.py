@@ -25,7 +25,7 @@ from grpo_pipeline.core.storage.checkpoint import NoCheckpoint
 from grpo_pipeline.pipelines import gradient_flow
 from grpo_pipeline.pipelines.params import GradientFlowParams, RewardAuditParams
 from grpo_pipeline.pipelines.reward_audit import pipeline
-from grpo_pipeline.pipelines.training import nodes
+from grpo_pipeline.pipelines.training import export, nodes, prediction, start
 from grpo_pipeline.tasks.dialogue.build import tokenise
 from grpo_pipeline.tasks.dialogue.data.examples import DialogueExamples, content_digest
 
@@ -121,15 +121,15 @@ def run(name: str, changed: Changed = (), weights_of: Changed | None = None) -> 
             notes[name] = list(found)
             return made
 
-        state = nodes.build_state(algorithm, training, SEED, task, data)
-        phase("probe", nodes.pick_probe_batch, algorithm, training, SEED, task, data)
+        state = start.build_state(algorithm, training, SEED, task, data)
+        phase("probe", start.pick_probe_batch, algorithm, training, SEED, task, data)
         loop = algorithm, training, "never", task, data, state, NoCheckpoint("nowhere"), {}
         yields = phase("train", lambda *args: list(nodes.train(*args)), *loop)
         checkpoint = next(last for _, last in reversed(yields) if last)
-        fitted = phase("calibrate", nodes.calibrate, SEED, task, data, checkpoint)
-        model = phase("export", nodes.export_model, task, checkpoint, fitted, data)
-        trained = model if weights_of is None else nodes.export_model(task, run(name, weights_of).checkpoint)
-        predictions = phase("predict", nodes.predict, algorithm, training, SEED, task, data, trained)
+        fitted = phase("calibrate", export.calibrate, SEED, task, data, checkpoint)
+        model = phase("export", export.export_model, task, checkpoint, fitted, data)
+        trained = model if weights_of is None else export.export_model(task, run(name, weights_of).checkpoint)
+        predictions = phase("predict", prediction.predict, algorithm, training, SEED, task, data, trained)
     rows = {split: task.rows(data, split).tolist() for split in (TRAIN, VAL, TEST)}
     metrics = pd.DataFrame([row for new, _ in yields for row in new]).drop(columns=TIMES)
     limits = ({**model.config, "training": None}, {name: dict(part) for name, part in model.beside.items()})

@@ -19,7 +19,8 @@ from grpo_pipeline.pipelines.step import recipe, sampling
 from grpo_pipeline.pipelines.step.arm_parts import Parts
 from grpo_pipeline.pipelines.step.experience import Experience
 from grpo_pipeline.pipelines.step.wire import ALGORITHM, fold
-from grpo_pipeline.pipelines.training.nodes import build_state, export_model
+from grpo_pipeline.pipelines.training.export import export_model
+from grpo_pipeline.pipelines.training.start import build_state
 from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionData
 from grpo_pipeline.tasks.attention.build import build_task
 from grpo_pipeline.tasks.attention.data.examples import Examples

@@ -45,7 +45,7 @@ def make_params(scheme: str, **changes: Any) -> CrossValidationParams:
     values = {
         **{"scheme": scheme, "folds": 2, "inner_folds": 2, "val_share": 0.4, "seed": 0, "seeds": [0], "control": "supervised"},
         **{"arms": arms, "candidates": None, "selection_metric": "auroc", "primary_metrics": ["auroc", "reward"]},
-        keep="predictions",
+        "keep": "predictions",
     }
     return CrossValidationParams.model_validate(values | changes)
 

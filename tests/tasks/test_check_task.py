@@ -21,8 +21,9 @@ from torch import Tensor, nn
 
 from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
 from grpo_pipeline.core.types import Rollouts, Scores
-from grpo_pipeline.pipelines.training.loop import StepRunner, check_first_ratio
-from grpo_pipeline.pipelines.training.nodes import build_probe_state, build_state
+from grpo_pipeline.pipelines.training.first_ratio import check_first_ratio
+from grpo_pipeline.pipelines.training.loop import StepRunner
+from grpo_pipeline.pipelines.training.start import build_probe_state, build_state
 from grpo_pipeline.testing import CHECKS, QUICK, TaskContractError, check_quickly, check_task, reports, subject_of
 from grpo_pipeline.testing.subject import first_difference, moved_weights
 

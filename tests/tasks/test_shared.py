@@ -13,7 +13,7 @@ from tiny_attention import gather
 
 from grpo_pipeline.core.storage.weights import weights_of
 from grpo_pipeline.pipelines.training.loop import StepRunner
-from grpo_pipeline.pipelines.training.nodes import build_state
+from grpo_pipeline.pipelines.training.start import build_state
 from grpo_pipeline.tasks.audit_plan import AuditPlan
 from grpo_pipeline.tasks.dialogue.build import start_from as start_dialogue
 from grpo_pipeline.tasks.molecules.build import start_from as start_molecules

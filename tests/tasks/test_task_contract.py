@@ -24,7 +24,7 @@ from grpo_pipeline.pipelines.reward_audit.samples import read_samples
 from grpo_pipeline.pipelines.step import policy_terms, supervised_term
 from grpo_pipeline.pipelines.training.loader import make_training_batch
 from grpo_pipeline.pipelines.training.loop import StepRunner, quiet_nodes
-from grpo_pipeline.pipelines.training.nodes import build_state
+from grpo_pipeline.pipelines.training.start import build_state
 from grpo_pipeline.tasks.base import Proposal
 from grpo_pipeline.testing import check_task
 

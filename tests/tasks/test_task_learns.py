@@ -13,7 +13,7 @@ from grpo_pipeline.core.storage.weights import ModelWeights, weights_of
 from grpo_pipeline.pipelines.step import advantages
 from grpo_pipeline.pipelines.training.loader import make_training_batch
 from grpo_pipeline.pipelines.training.loop import StepRunner, quiet_nodes
-from grpo_pipeline.pipelines.training.nodes import build_state
+from grpo_pipeline.pipelines.training.start import build_state
 from grpo_pipeline.tasks.dialogue.build import start_from as start_dialogue
 from grpo_pipeline.tasks.molecules.build import start_from as start_molecules
 

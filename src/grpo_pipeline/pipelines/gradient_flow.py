@@ -33,10 +33,10 @@ from grpo_pipeline.pipelines.step.arm_parts import ALL, Parts
 from grpo_pipeline.pipelines.step.experience import LossTerms
 from grpo_pipeline.pipelines.step.wire import ALGORITHM, TRAINING
 from grpo_pipeline.pipelines.training.loader import make_training_batch
-from grpo_pipeline.pipelines.training.loop import rows_of_step
-from grpo_pipeline.pipelines.training.nodes import data_of_arm
+from grpo_pipeline.pipelines.training.order import rows_of_step
 from grpo_pipeline.pipelines.training.pipeline import shared_inputs, shared_training
-from grpo_pipeline.pipelines.training.stages import train_steps
+from grpo_pipeline.pipelines.training.short_training import train_steps
+from grpo_pipeline.pipelines.training.start import data_of_arm
 from grpo_pipeline.tasks.base import Task
 
 # Gradient norms of loss terms on components -> a heatmap in which an exact zero looks like no number at all.

@@ -23,10 +23,12 @@ from tiny_choices import TinyChoices, own_rates
 from grpo_pipeline.core.params import AlgorithmName, AlgorithmParams, is_on
 from grpo_pipeline.core.policy_gradient.algorithms import CLIPPED
 from grpo_pipeline.core.schedules import Schedule
+from grpo_pipeline.pipelines.step import recipe
 from grpo_pipeline.pipelines.training import loop as fold_module
-from grpo_pipeline.pipelines.training.loader import plan_batch, remember
-from grpo_pipeline.pipelines.training.loop import StepRunner, quiet_nodes, rows_of_step
-from grpo_pipeline.pipelines.training.nodes import build_state
+from grpo_pipeline.pipelines.training.loop import StepRunner, quiet_nodes
+from grpo_pipeline.pipelines.training.order import rows_of_step
+from grpo_pipeline.pipelines.training.replayed_batches import plan_batch, remember
+from grpo_pipeline.pipelines.training.start import build_state
 
 TASK, STEPS = TinyChoices(), 3
 TIMES = ("step_seconds", "samples_per_second", "peak_memory_mb")
@@ -60,7 +62,8 @@ REPLAYED = {"capacity": 8, "max_age_steps": 5, "share": 0.5, "importance_cap": 3
 def nodes_arranged_once() -> Iterator[None]:
     """Thousands of loops of the same nodes: here nothing replaces one of them."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fold_module, "_loop_nodes", cache(fold_module._loop_nodes))
+        for table in ("collect", "learn", "move"):
+            patch.setattr(recipe, table, cache(getattr(recipe, table)))
         patch.setattr(fold_module, "_peak_memory_mb", lambda device: 0.0)
         with quiet_nodes():
             yield

@@ -15,7 +15,7 @@ from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.pipelines.data.attention.prediction import draw_overlay
 from grpo_pipeline.pipelines.step import policy_metrics, policy_terms, supervised_term
 from grpo_pipeline.pipelines.step.experience import Experience
-from grpo_pipeline.pipelines.training import nodes
+from grpo_pipeline.pipelines.training import export, nodes, prediction
 from grpo_pipeline.tasks.attention.inference.predictor import CorePrediction
 from grpo_pipeline.tasks.attention.inference.score_tables import point_rows, score_row
 from grpo_pipeline.tasks.attention.model.model import AttentionModel
@@ -119,9 +119,9 @@ def test_an_arm_with_stops_and_options_trains_is_exported_and_predicts():
     assert [(row["policy/ratio_first"], row.get("replay/groups")) for row in trained] == [(1.0, None), *[(1.0, 2.0)] * 3]
     assert all(-1.0 <= row["reward/points/mean"] <= -1 / 3 for row in trained)
     assert all(1.0 <= row["points_used"] <= 3.0 for row in watched)
-    model = nodes.export_model(task, [checkpoint for _, checkpoint in yielded if checkpoint is not False][-1])
+    model = export.export_model(task, [checkpoint for _, checkpoint in yielded if checkpoint is not False][-1])
     AttentionModel.from_description(model.config).load_state_dict(dict(model.tensors))
-    predictions, rollouts, shown = nodes.predict(algorithm, training, 0, task, data, model)
+    predictions, rollouts, shown = prediction.predict(algorithm, training, 0, task, data, model)
     used = predictions.groupby("rule")["points_used"].mean()
     assert used[["uniform", "oracle", "centre", "fixed", "none"]].tolist() == [3.0, 3.0, 3.0, 3.0, 0.0]
     assert 1.0 < used["policy"] < 3.0

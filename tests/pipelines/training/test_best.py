@@ -11,7 +11,7 @@ from grpo_pipeline.core.storage.checkpoint import Checkpoint, NoCheckpoint
 from grpo_pipeline.datasets.checkpoint import CheckpointDataset
 from grpo_pipeline.pipelines.arms import keeping_one
 from grpo_pipeline.pipelines.evaluation.comparison import best_validation
-from grpo_pipeline.pipelines.training import nodes
+from grpo_pipeline.pipelines.training import export, nodes
 from grpo_pipeline.tasks import find_task
 from grpo_pipeline.tasks.attention.task import AttentionTask
 
@@ -30,7 +30,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 def run(*, keep: str = "both", start: Any = NOTHING, resume: str = "never") -> list[tuple[list[dict[str, Any]], Any]]:
     """Train 4 epochs of 2 steps: validated, and stored, after steps 2, 4, 6 and 8."""
     training = training_params(epochs=4, batch_size=4, keep=keep)
-    state = nodes.build_state(algorithm_params(), training, SEED, TASK, DATA)
+    state = start.build_state(algorithm_params(), training, SEED, TASK, DATA)
     return list(nodes.train(algorithm_params(), training, resume, TASK, DATA, state, start, None))
 
 
@@ -53,8 +53,8 @@ def test_the_best_weights_are_a_model_beside_the_last_ones(script: list[float]) 
     yielded = run()
     found = stored(yielded)
     assert noted(yielded) == {1: {"best/auroc": 0.25}, 3: {"best/auroc": 0.75}, 5: {}, 7: {}}
-    last, model = found[8], nodes.export_model(TASK, found[8])
-    best = nodes.export_best(SEED, TASK, DATA, last, model)
+    last, model = found[8], export.export_model(TASK, found[8])
+    best = export.export_best(SEED, TASK, DATA, last, model)
     assert differing(dict(model.tensors), dict(last.policy)) == []
     assert differing(dict(best.tensors), dict(found[4].policy)) == []
     assert differing(dict(best.tensors), dict(last.policy)) != []
@@ -62,7 +62,7 @@ def test_the_best_weights_are_a_model_beside_the_last_ones(script: list[float]) 
     assert model.config["validation"] == {"metric": "auroc", "value": 0.5, "step": 8}
     assert (best.config["training"]["step"], model.config["training"]["step"]) == (4, 8)
     # Its calibration and its training inputs are its own.
-    assert best.config["calibration"] == nodes.calibrate(SEED, TASK, DATA, found[4])
+    assert best.config["calibration"] == export.calibrate(SEED, TASK, DATA, found[4])
     assert "inputs" in best.config
     assert [bool(found[step].best) for step in (2, 4, 6, 8)] == [False, False, True, True]  # not stored twice
 
@@ -71,16 +71,16 @@ def test_an_undefined_validation_is_no_best_one(script: list[float]) -> None:
     script += [NAN, 0.5, NAN, NAN]
     found = stored(run())
     assert [found[step].progress.get("best", {}).get("step") for step in (2, 4, 6, 8)] == [None, 4, 4, 4]
-    assert "validation" not in nodes.export_model(TASK, found[8]).config  # not one of other weights
-    model = nodes.export_model(TASK, found[4], {"method": "none"})
-    assert nodes.export_best(SEED, TASK, DATA, found[4], model) == model  # the best are the last ones: nothing is done again
+    assert "validation" not in export.export_model(TASK, found[8]).config  # not one of other weights
+    model = export.export_model(TASK, found[4], {"method": "none"})
+    assert export.export_best(SEED, TASK, DATA, found[4], model) == model  # the best are the last ones: nothing is done again
 
 
 @pytest.mark.parametrize(("keep", "step", "prefix"), [("last", 8, None), ("best", 4, "model"), ("both", 8, "best")])
 def test_which_weights_become_the_model(script: list[float], keep: str, step: int, prefix: str | None) -> None:
     script += VALUES
     yielded = run(keep=keep)
-    found, model = stored(yielded), nodes.export_model(TASK, stored(yielded)[8])
+    found, model = stored(yielded), export.export_model(TASK, stored(yielded)[8])
     assert model.config["validation"] == {"metric": "auroc", "value": VALUES[step // 2 - 1], "step": step}
     assert model.config["training"]["step"] == step
     assert bool(found[8].best) == (keep != "last")
@@ -111,8 +111,8 @@ def test_where_no_validation_has_the_metric_the_last_weights_are_the_model(monke
     monkeypatch.setattr(AttentionTask, "validate", lambda *_, **__: {"reward/mean": -1.0})
     yielded = run()
     found = stored(yielded)[8]
-    model = nodes.export_model(TASK, found)
-    assert nodes.export_best(SEED, TASK, DATA, found, model) == model
+    model = export.export_model(TASK, found)
+    assert export.export_best(SEED, TASK, DATA, found, model) == model
 
 
 def test_a_comparison_says_after_which_step_the_weights_were_best() -> None:

@@ -23,9 +23,21 @@ from grpo_pipeline.core.types import Advantages, Credits, Rollouts
 from grpo_pipeline.pipelines.evaluation import nodes as evaluation
 from grpo_pipeline.pipelines.params import SamplingParams
 from grpo_pipeline.pipelines.step.parts.replay import Replayed
-from grpo_pipeline.pipelines.training import loader, nodes, stages
-from grpo_pipeline.pipelines.training.loop import Film, StepRunner, merge_metrics, quiet_nodes, to_floats
+from grpo_pipeline.pipelines.training import (
+    export,
+    nodes,
+    prediction,
+    replayed_batches,
+    short_training,
+    shown_samples,
+    stages,
+    start,
+)
+from grpo_pipeline.pipelines.training.film import Film
+from grpo_pipeline.pipelines.training.frames import develop
+from grpo_pipeline.pipelines.training.loop import StepRunner, quiet_nodes
 from grpo_pipeline.pipelines.training.resuming import run_parameters
+from grpo_pipeline.pipelines.training.step_metrics import merge_metrics, to_floats
 from grpo_pipeline.rewards.second_calls import LATE
 from grpo_pipeline.tasks.trained_arms import TrainedArms
 
@@ -125,7 +137,7 @@ def weights(seed: int) -> ModelWeights:
 def test_a_table_of_samples_is_drawn_in_batches_of_64_with_noise_of_their_own() -> None:
     """133 rows: 64, 64 and 5, each with the generator of its number."""
     task, algorithm = Asked(), algorithm_params("supervised", proposal="uniform")
-    predictions, table, shown = nodes.predict(algorithm, training_params(group_size=3), 9, task, None, weights(4))
+    predictions, table, shown = prediction.predict(algorithm, training_params(group_size=3), 9, task, None, weights(4))
     seeds = [step_generator(9, number, stream=Stream.SAMPLE_TABLE).initial_seed() for number in range(3)]
     expected = {"group": 3, "temperature": 1.0, "proposal": "uniform"}
     assert task.drawn == [{**expected, "seed": seed, "prompts": n} for seed, n in zip(seeds, (64, 64, 5), strict=True)]
@@ -182,11 +194,11 @@ REPLAY = {"capacity": 20, "max_age_steps": 9, "share": 0.5, "importance_cap": 2.
 )
 def test_stored_groups_stand_at_the_last_places_of_a_batch(prompts: int, share: float, stored: int, replayed: int) -> None:
     algorithm = algorithm_params(replay=REPLAY | {"share": share})
-    state = nodes.build_state(algorithm, own_rates(training_params(), 0.1), 2, TinyChoices(), None)
+    state = start.build_state(algorithm, own_rates(training_params(), 0.1), 2, TinyChoices(), None)
     state.replay.add([group(900 + n, 3) for n in range(stored)])
     fresh = np.arange(10, 10 + prompts)
     given = fresh.copy()
-    planned, found = loader.plan_batch(algorithm, replace(state, step=6, total_steps=10), fresh)
+    planned, found = replayed_batches.plan_batch(algorithm, replace(state, step=6, total_steps=10), fresh)
     assert len(found.groups) == replayed
     assert found.positions == tuple(range(prompts - replayed, prompts))
     assert planned.tolist() == [*given[: prompts - replayed].tolist(), *(one.row for one in found.groups)]
@@ -196,19 +208,19 @@ def test_stored_groups_stand_at_the_last_places_of_a_batch(prompts: int, share: 
 
 def test_fresh_groups_are_remembered_with_what_they_taught() -> None:
     algorithm = algorithm_params(replay=REPLAY)
-    state = nodes.build_state(algorithm, own_rates(training_params(), 0.1), 2, TinyChoices(), None)
+    state = start.build_state(algorithm, own_rates(training_params(), 0.1), 2, TinyChoices(), None)
     rows = np.array([11, 12, 13, 14])
     values = torch.tensor([[1.0, -3.0], [0.0, 0.0], [0.5, -0.5], [9.0, 9.0]])
     experience = SimpleNamespace(rollouts=rollouts_of(4), advantages=SimpleNamespace(values=values), temperature=0.7)
-    loader.remember(replace(state, step=6), experience, rows, Replayed((group(14, 3),), (3,)))
+    replayed_batches.remember(replace(state, step=6), experience, rows, Replayed((group(14, 3),), (3,)))
     found = {one.row: one for one in state.replay.groups}
     assert {row: (one.signal, one.step, one.temperature) for row, one in found.items()} == {11: (2.0, 6, 0.7), 13: (0.5, 6, 0.7)}
     assert found[13].actions.tolist() == [[8, 9], [10, 11]]
     assert found[13].behaviour_logprobs.flatten().tolist() == pytest.approx([0.8, 0.9, 1.0, 1.1])
     weights = SimpleNamespace(importance=torch.tensor([[1.0, 1.0], [0.5, 1.5], [0.2, 0.4]]))
-    metrics = loader.replay_metrics(9, weights, Replayed((group(1, 3), group(2, 8)), (1, 2)))
+    metrics = replayed_batches.replay_metrics(9, weights, Replayed((group(1, 3), group(2, 8)), (1, 2)))
     assert metrics == pytest.approx({"replay/groups": 2.0, "replay/importance_mean": 0.65, "replay/age_steps": 3.5})
-    assert loader.replay_metrics(9, weights, Replayed((), ())) == {}
+    assert replayed_batches.replay_metrics(9, weights, Replayed((), ())) == {}
 
 
 @pytest.mark.parametrize(
@@ -219,14 +231,14 @@ def test_a_run_has_the_whole_batches_of_its_epochs_or_its_most_steps(
     batch_size: int, epochs: int, max_steps: Any, total: int
 ) -> None:
     training = own_rates(training_params(batch_size=batch_size, epochs=epochs, max_steps=max_steps, precision="bf16"), 0.1)
-    state = nodes.build_state(algorithm_params(), training, 8, Asked(), None)
+    state = start.build_state(algorithm_params(), training, 8, Asked(), None)
     assert (state.total_steps, state.step, state.epoch, state.generator_seed, state.precision) == (total, 0, 0, 8, "bf16")
     assert torch.equal(state.policy.head, ChoicePolicy(8).head)
     assert torch.equal(state.reference.head, ChoicePolicy(8).head)
     assert state.reference.head is not state.policy.head
     assert state.replay is None
-    assert nodes.build_state(algorithm_params(kl_weight=0.0), training, 8, Asked(), None).reference is None
-    replay = nodes.build_state(algorithm_params(replay=REPLAY), training, 8, Asked(), None).replay
+    assert start.build_state(algorithm_params(kl_weight=0.0), training, 8, Asked(), None).reference is None
+    replay = start.build_state(algorithm_params(replay=REPLAY), training, 8, Asked(), None).replay
     assert (replay.capacity, replay.max_age_steps) == (20, 9)
 
 
@@ -246,7 +258,7 @@ def test_a_short_training_reads_the_batches_and_the_noise_of_a_run(step: int) ->
     state = SimpleNamespace(step=step, generator_seed=9)
     epoch, place = divmod(step, 4)
     rows = TRAIN[numpy_generator(9, Stream.ORDER, epoch).permutation(23)[5 * place : 5 * place + 5]].tolist()
-    found = stages.pick_batch(algorithm_params(), training_params(batch_size=5), Batched(), "data", state)
+    found = short_training.pick_batch(algorithm_params(), training_params(batch_size=5), Batched(), "data", state)
     assert found == ("data", rows, step_generator(9, step, stream=Stream.BATCH).initial_seed())
 
 
@@ -259,7 +271,7 @@ def test_a_probe_reads_the_first_batch_of_the_run_or_its_first_piece(micro_batch
         (algorithm_params(), "data"),
         (algorithm_params("supervised", proposal="oracle"), "data with the truth"),
     ):
-        found = nodes.pick_probe_batch(algorithm, training, 9, Batched(), "data")
+        found = start.pick_probe_batch(algorithm, training, 9, Batched(), "data")
         assert found == (data, first[:prompts], noise)
 
 
@@ -268,7 +280,7 @@ def test_a_run_whose_probe_began_at_another_ratio_does_not_start() -> None:
     task.fingerprint = lambda *args, **kwargs: {}
 
     def begun(metrics: Any) -> Any:
-        state = nodes.build_state(algorithm, training, 0, task, None)
+        state = start.build_state(algorithm, training, 0, task, None)
         return next(nodes.train(algorithm, training, "never", task, None, state, NoCheckpoint("x"), metrics))
 
     assert begun({"policy/ratio_mean": 1.0}) == begun({}) == begun(None) == ([], False)
@@ -292,7 +304,7 @@ class Resumable(Asked):
 
 def steps_of(task: Any, algorithm: AlgorithmParams, **changes: Any) -> list[Any]:
     training = own_rates(training_params(**{"batch_size": 5, "epochs": 1, "animation_frames": 0} | changes), 0.1)
-    state = nodes.build_state(algorithm, training, 4, task, None)
+    state = start.build_state(algorithm, training, 4, task, None)
     return list(nodes.train(algorithm, training, "never", task, None, state, NoCheckpoint("x"), {}))
 
 
@@ -320,7 +332,7 @@ def test_a_run_that_goes_on_with_another_version_of_the_code_says_so(is_other: b
     assert last.code
     written = {name: f"{version}+1" if is_other else version for name, version in last.code.items()}
     training = own_rates(training_params(batch_size=5, epochs=2, animation_frames=0), 0.1)
-    state = nodes.build_state(algorithm, training, 4, task, None)
+    state = start.build_state(algorithm, training, 4, task, None)
     with caplog.at_level("WARNING", logger="grpo_pipeline.pipelines.training.resuming"):
         rows = [row for rows, _ in nodes.train(algorithm, training, "auto", task, None, state, replace(last, code=written), {})
                 for row in rows if row["split"] == "train"]  # fmt: skip
@@ -354,7 +366,7 @@ def test_the_advantage_of_a_credited_sample_is_the_mean_over_the_decisions_that_
     credits = Credits(torch.tensor([[[1.0, 3.0, 0.0], [5.0, 0.0, 0.0]]], dtype=f64), is_valid)
     rewards = replace(combine_rewards({"hit": torch.tensor([[4.0, 5.0]], dtype=f64)}, {"hit": 2.0}), credits=credits)
     taught = Advantages(torch.tensor([[[-2.0, 3.0, 0.0], [2.0, 0.0, 0.0]]], dtype=f64), torch.tensor([False]))
-    found = nodes.add_rewards(pd.DataFrame({"row": [7, 7]}), rewards, taught)
+    found = shown_samples.add_rewards(pd.DataFrame({"row": [7, 7]}), rewards, taught)
     assert found.to_dict("list") == {
         "row": [7, 7], "reward_hit": [4.0, 5.0], "credit_0": [1.0, 5.0], "credit_1": [3.0, 0.0], "credit_2": [0.0, 0.0],
         "reward": [8.0, 10.0], "advantage": [0.5, 2.0], "group_is_tied": [False, False],
@@ -364,7 +376,7 @@ def test_the_advantage_of_a_credited_sample_is_the_mean_over_the_decisions_that_
 @pytest.mark.parametrize("calibration", [None, {"temperature": 1.5}])
 def test_a_model_is_exported_with_its_weights_how_far_it_was_trained_and_what_was_fitted(calibration: Any) -> None:
     trained = replace(BLANK, policy=ChoicePolicy(12).state_dict(), progress={"step": 8, "epoch": 2})
-    found = nodes.export_model(Asked(), trained, calibration)
+    found = export.export_model(Asked(), trained, calibration)
     fitted = {} if calibration is None else {"calibration": calibration}
     assert found.config == {"task": "tiny", "training": {"step": 8, "epoch": 2}} | fitted
     assert torch.equal(found.tensors["head"], ChoicePolicy(12).head)
@@ -373,11 +385,11 @@ def test_a_model_is_exported_with_its_weights_how_far_it_was_trained_and_what_wa
 
 def test_the_film_of_a_run_says_the_steps_of_its_frames() -> None:
     frames = {f"{step:09d}/{name}": torch.full((2,), 10.0 * step + at) for step in (8, 0, 12) for at, name in enumerate("ab")}
-    found = nodes.develop(replace(BLANK, frames=frames))
+    found = develop(replace(BLANK, frames=frames))
     assert {name: shown.tolist() for name, shown in found.items()} == {
         "step": [0, 8, 12], "a": [[0.0] * 2, [80.0] * 2, [120.0] * 2], "b": [[1.0] * 2, [81.0] * 2, [121.0] * 2],
     }  # fmt: skip
-    assert nodes.develop(BLANK) == {}
+    assert develop(BLANK) == {}
 
 
 def test_calls_out_of_time_are_added_up_while_a_run_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -409,17 +421,17 @@ def test_every_refusal_of_a_start_is_asked_for() -> None:
                 raise ValueError("the task says no")
 
     training = own_rates(training_params(), 0.1)
-    nodes.build_state(algorithm_params(), training, 0, Strict(), None)
+    start.build_state(algorithm_params(), training, 0, Strict(), None)
     for changes, said in (
         ({"update_epochs": 7}, "the task says no"),
         ({"replay": REPLAY}, "replay must be null where a row of tiny is not the same prompt"),
     ):
         with pytest.raises(ValueError, match=said):
-            nodes.build_state(algorithm_params(**changes), training, 0, Strict(), None)
+            start.build_state(algorithm_params(**changes), training, 0, Strict(), None)
     rates = training.optimizer.model_copy(update={"learning_rates": {"encoder": 0.1}})
     with pytest.raises(ValueError, match=r"learning_rates must name \['encoder', 'head'\], got nothing for \['head'\]; add them"):
-        nodes.build_state(algorithm_params(), training.model_copy(update={"optimizer": rates}), 0, Asked(), None)
-    state = nodes.build_state(algorithm_params(), training, 0, Asked(), None)
+        start.build_state(algorithm_params(), training.model_copy(update={"optimizer": rates}), 0, Asked(), None)
+    state = start.build_state(algorithm_params(), training, 0, Asked(), None)
     task = Asked()
     task.fingerprint = lambda *args, **kwargs: {}
     with pytest.raises(ValueError, match="resume must be never or auto, got 'yes'; use --params resume=auto to go on"):
@@ -458,7 +470,7 @@ def test_a_step_tells_the_calls_that_ran_out_of_time_in_it_alone() -> None:
 
     training = own_rates(training_params(batch_size=8, group_size=4), 0.1)
     algorithm, task = algorithm_params(), Hanging()
-    state, runner = nodes.build_state(algorithm, training, 0, task, None), StepRunner(task, algorithm, training)
+    state, runner = start.build_state(algorithm, training, 0, task, None), StepRunner(task, algorithm, training)
     LATE.add("mine:part", seconds=1.0)  # before the run
     told = []
     for late in (0, 2, 0, 1):

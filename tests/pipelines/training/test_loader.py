@@ -11,9 +11,11 @@ from tiny_attention import algorithm_params, differing, make_batch, make_data, m
 from grpo_pipeline.core.params import LoaderParams
 from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.core.storage.checkpoint import Checkpoint, NoCheckpoint
-from grpo_pipeline.pipelines.training import loader, nodes
+from grpo_pipeline.pipelines.training import nodes, replayed_batches
 from grpo_pipeline.pipelines.training.loader import BatchLoader, make_training_batch
-from grpo_pipeline.pipelines.training.loop import StepRunner, merge_metrics, quiet_nodes, rows_of_step, steps_per_epoch
+from grpo_pipeline.pipelines.training.loop import StepRunner, quiet_nodes
+from grpo_pipeline.pipelines.training.order import rows_of_step, steps_per_epoch
+from grpo_pipeline.pipelines.training.step_metrics import merge_metrics
 from grpo_pipeline.runs.lookahead import THREAD_NAME
 from grpo_pipeline.tasks.attention.task import AttentionTask
 
@@ -101,10 +103,10 @@ def test_with_replay_a_batch_is_made_after_the_step_before_it_on_one_core(monkey
 def test_each_step_replays_groups_of_its_own_draw():
     params, training, rows = algorithm_params(replay=REPLAY | {"max_age_steps": 50}), settings(0), np.arange(8)
     state = make_state(TASK, DATA, params, training)
-    plan, replayed = loader.plan_batch(params, state, rows)
+    plan, replayed = replayed_batches.plan_batch(params, state, rows)
     done = StepRunner(TASK, params, training).run(state, TASK.make_batch(DATA, plan), replayed)
-    loader.remember(state, done.experience, plan, replayed)
-    plans = [loader.plan_batch(params, replace(state, step=step), rows[:4])[0].tolist() for step in (1, 1, 2, 3, 4)]
+    replayed_batches.remember(state, done.experience, plan, replayed)
+    plans = [replayed_batches.plan_batch(params, replace(state, step=step), rows[:4])[0].tolist() for step in (1, 1, 2, 3, 4)]
     assert plans[0] == plans[1]
     assert len(set(map(tuple, plans))) > 2
     with pytest.raises(ValueError, match="workers must be at most prefetch = 2, got 3; the others would be idle"):

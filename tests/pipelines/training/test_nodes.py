@@ -22,7 +22,7 @@ from grpo_pipeline.core.storage.checkpoint import Checkpoint, NoCheckpoint
 from grpo_pipeline.core.types import Advantages, Rewards
 from grpo_pipeline.datasets.checkpoint import CheckpointDataset
 from grpo_pipeline.pipelines.step.arm_parts import Parts
-from grpo_pipeline.pipelines.training import nodes
+from grpo_pipeline.pipelines.training import export, nodes, prediction, shown_samples, start
 from grpo_pipeline.pipelines.training.pipeline import create_pipeline
 from grpo_pipeline.tasks.attention.task import AttentionTask
 from grpo_pipeline.tasks.dialogue.scores.f1 import f1
@@ -61,7 +61,7 @@ def run(
 ) -> Iterator[Yielded]:
     arm, options = ARMS[name]
     algorithm, training = algorithm_params(arm, **options, **changes), training or short()
-    state = nodes.build_state(algorithm, training, SEED, TASK, DATA)
+    state = start.build_state(algorithm, training, SEED, TASK, DATA)
     return nodes.train(algorithm, training, resume, TASK, DATA, state, start, None)
 
 
@@ -169,7 +169,7 @@ def test_a_control_with_another_proposal_trains_and_predicts_and_only_the_oracle
     monkeypatch.setattr(AttentionTask, "make_batch", record)
     algorithm = algorithm_params("supervised", proposal=proposal)
     training = short(epochs=1, validate_every_epochs=9)
-    nodes.pick_probe_batch(algorithm, training, SEED, TASK, DATA)
+    start.pick_probe_batch(algorithm, training, SEED, TASK, DATA)
     yielded = run("control", proposal=proposal, training=training)
     first = next((rows, checkpoint) for rows, checkpoint in yielded if rows)
     assert shown == {(True, proposal == "oracle"), (False, False)}
@@ -179,7 +179,7 @@ def test_a_control_with_another_proposal_trains_and_predicts_and_only_the_oracle
     assert "class_decoder.prior" in changed or proposal == "uniform"
     assert not any(name.startswith(("policy.", "texture.")) for name in changed)
     assert [row["reward/ties_fraction"] == 1.0 for row in rows_of(yielded, "train")] == [proposal == "none"] * 2
-    predictions, rollouts, _ = nodes.predict(algorithm, training, SEED, TASK, DATA, nodes.export_model(TASK, checkpoint))
+    predictions, rollouts, _ = prediction.predict(algorithm, training, SEED, TASK, DATA, export.export_model(TASK, checkpoint))
     assert np.isfinite(predictions["prob"]).all()
     assert len(rollouts) == 5 * training.group_size
     assert ("x0" in rollouts) == (proposal != "none")
@@ -187,16 +187,16 @@ def test_a_control_with_another_proposal_trains_and_predicts_and_only_the_oracle
 
 def test_export_then_predict_scores_the_test_split():
     checkpoint = last_checkpoint(whole())
-    calibration = nodes.calibrate(SEED, TASK, DATA, checkpoint)
+    calibration = export.calibrate(SEED, TASK, DATA, checkpoint)
     expected = TASK.calibrate(trained_policy(checkpoint), DATA, TASK.rows(DATA, "val"), seed=SEED)
     assert json.dumps(calibration, sort_keys=True) == json.dumps(expected, sort_keys=True)
-    model, knowing = (nodes.export_model(TASK, checkpoint, calibration, *data) for data in ((), (DATA,)))
+    model, knowing = (export.export_model(TASK, checkpoint, calibration, *data) for data in ((), (DATA,)))
     for one in (model, knowing):
         assert differing(dict(checkpoint.policy), dict(one.tensors)) == []
     assert model.config["training"]["step"] == 6
     assert "inputs" not in model.config
     assert Familiarity.from_model(knowing).told == TASK.describe_inputs(trained_policy(checkpoint), DATA).told
-    predictions, rollouts, shown = nodes.predict(algorithm_params(), short(), SEED, TASK, DATA, model)
+    predictions, rollouts, shown = prediction.predict(algorithm_params(), short(), SEED, TASK, DATA, model)
     assert set(predictions["core_id"]) == set(rollouts["core_id"]) == set(shown["core_id"]) == {f"c{i}" for i in range(10, 15)}
     assert len(rollouts) == 5 * short().group_size
     test = TASK.rows(DATA, "test")
@@ -211,8 +211,8 @@ def test_many_rows_are_sampled_batch_by_batch_and_twelve_of_them_shown(monkeypat
     monkeypatch.setattr(AttentionTask, "evaluate", lambda *_, **__: None)
     policy = trained_policy(last_checkpoint(whole()))
     shake(policy)
-    model = replace(nodes.export_model(TASK, last_checkpoint(whole())), tensors=policy.state_dict())
-    _, table, shown = nodes.predict(algorithm_params(), short(group_size=2), SEED, TASK, DATA, model)
+    model = replace(export.export_model(TASK, last_checkpoint(whole())), tensors=policy.state_dict())
+    _, table, shown = prediction.predict(algorithm_params(), short(group_size=2), SEED, TASK, DATA, model)
     assert table["core_id"].tolist() == [f"c{row:02d}" for row in rows for _ in range(2)]
     batch = TASK.make_batch(DATA, rows[64:])
     generator = step_generator(SEED, 1, stream=Stream.SAMPLE_TABLE)
@@ -227,8 +227,8 @@ def test_what_cannot_be_trained_or_exported_is_refused():
     rates = training.optimizer.learning_rates | {"value_headx": 0.1}
     misspelt = training.model_copy(update={"optimizer": training.optimizer.model_copy(update={"learning_rates": rates})})
     with pytest.raises(ValueError, match=r"must name components of the task .*, got 'value_headx'; did you mean value_head\?"):
-        nodes.build_state(algorithm_params(), misspelt, SEED, TASK, DATA)
-    for made in (lambda: nodes.export_model(TASK, NOTHING, {}), lambda: nodes.calibrate(SEED, TASK, DATA, NOTHING)):
+        start.build_state(algorithm_params(), misspelt, SEED, TASK, DATA)
+    for made in (lambda: export.export_model(TASK, NOTHING, {}), lambda: export.calibrate(SEED, TASK, DATA, NOTHING)):
         with pytest.raises(ValueError, match=r"a checkpoint must be in nowhere, got nothing there; train the arm first"):
             made()
 
@@ -242,7 +242,7 @@ EPSILON = 1e-4  # added to the standard deviation of a group
 
 def shown(arm="grpo", seed=0, **changes):
     algorithm = talk.algorithm_params(arm, **changes)
-    return nodes.shown_samples(TALK, TALK.build_policy(0), TALKS, SHOWN, algorithm=algorithm, group_size=6, seed=seed)
+    return shown_samples.shown_samples(TALK, TALK.build_policy(0), TALKS, SHOWN, algorithm=algorithm, group_size=6, seed=seed)
 
 
 def test_each_row_has_the_reward_of_its_reply_and_the_advantage_in_its_group():
@@ -269,7 +269,7 @@ def test_each_row_has_the_reward_of_its_reply_and_the_advantage_in_its_group():
 def test_ties_are_those_of_the_samples_own_groups():
     total = torch.tensor([[1.0, 1.0, 1.0], [0.0, 2.0, 1.0]], dtype=torch.float64)
     table = pd.DataFrame({"example_id": ["a"] * 3 + ["b"] * 3})
-    found = nodes.add_rewards(table, Rewards({"f1": total}, total), Advantages(total - 1, torch.tensor([True, False])))
+    found = shown_samples.add_rewards(table, Rewards({"f1": total}, total), Advantages(total - 1, torch.tensor([True, False])))
     assert found["group_is_tied"].tolist() == [True] * 3 + [False] * 3
     assert found["reward"].tolist() == found["reward_f1"].tolist() == [1.0, 1.0, 1.0, 0.0, 2.0, 1.0]
 
@@ -281,7 +281,7 @@ class Shown(AttentionTask):
 def test_rows_of_credited_decisions_say_what_each_has_contributed():
     task = Shown(TASK.model, TASK.rewards, TASK.supervised, TASK.image_size, TASK.device)
     algorithm = algorithm_params(advantage={"credit": "marginal"})
-    table = nodes.shown_samples(task, task.build_policy(0), DATA, np.arange(4), algorithm=algorithm, group_size=6, seed=0)
+    table = shown_samples.shown_samples(task, task.build_policy(0), DATA, np.arange(4), algorithm=algorithm, group_size=6, seed=0)
     credits = table[[f"credit_{place}" for place in range(task.model.points)]].to_numpy().reshape(4, 6, -1)
     scaled = (credits - credits.mean(1, keepdims=True)) / (credits.std(1, ddof=1, keepdims=True) + EPSILON)
     assert table["advantage"].to_numpy() == pytest.approx(scaled.mean(2).ravel(), abs=1e-9)

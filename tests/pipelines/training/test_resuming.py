@@ -16,7 +16,7 @@ from grpo_pipeline.core.params import LENGTH, AlgorithmParams, TrainingParams
 from grpo_pipeline.core.storage.checkpoint import Checkpoint, CheckpointError, NoCheckpoint
 from grpo_pipeline.datasets.checkpoint import CheckpointDataset
 from grpo_pipeline.pipelines import training as training_package
-from grpo_pipeline.pipelines.training import nodes
+from grpo_pipeline.pipelines.training import frames, nodes
 from grpo_pipeline.pipelines.training.resuming import run_digest
 from grpo_pipeline.tasks.attention.build import build_task
 from grpo_pipeline.tasks.attention.params import ModelParams as AttentionModelParams
@@ -50,7 +50,7 @@ def train(training: TrainingParams, *, start: Any = NOTHING, algorithm: Algorith
     models = (AttentionModelParams, "model"), (RewardParams, "reward"), (SupervisedParams, "supervised_loss")
     task = build_task(*(model.model_validate(section(name)) for model, name in models), make_examples(), training)
     algorithm = algorithm or algorithm_params()
-    state = nodes.build_state(algorithm, training, 0, task, DATA)
+    state = start.build_state(algorithm, training, 0, task, DATA)
     return list(nodes.train(algorithm, training, "auto", task, DATA, state, start, None, sections=SECTIONS))
 
 
@@ -109,18 +109,18 @@ def test_what_says_how_may_change_when_a_run_goes_on(unbroken: list[Checkpoint])
 
 def test_a_run_that_goes_on_has_the_frames_of_one_that_was_never_stopped(unbroken: list[Checkpoint], tmp_path: Path):
     """6 steps, and more frames than that: one before each step, and one at the end; of 2 frames those are all."""
-    whole = nodes.develop(unbroken[-1])
+    whole = frames.develop(unbroken[-1])
     assert whole["step"].tolist() == [0, 1, 2, 3, 4, 5, 6]
     assert len(whole["image"]) == 7
     assert (np.abs(np.diff(whole["attention"], axis=0)).max((1, 2, 3)) > 0).all()  # the policy moves
     dataset = CheckpointDataset(str(tmp_path / "checkpoint"))
     dataset.save(unbroken[1])
-    going_on = nodes.develop(run(loop(), start=dataset.load())[-1])
+    going_on = frames.develop(run(loop(), start=dataset.load())[-1])
     assert going_on.keys() == whole.keys()
     assert all(going_on[name].tobytes() == whole[name].tobytes() for name in whole)
     two, none = (run(loop(animation_frames=count))[-1] for count in (2, 0))
-    assert nodes.develop(two)["step"].tolist() == [0, 6]
-    assert nodes.develop(none) == {}
+    assert frames.develop(two)["step"].tolist() == [0, 6]
+    assert frames.develop(none) == {}
     assert differing(dict(two.policy), dict(unbroken[-1].policy)) == differing(dict(none.policy), dict(two.policy)) == []
     assert none.rng == unbroken[-1].rng  # taking frames draws from no stream of training
 

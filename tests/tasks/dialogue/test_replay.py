@@ -50,7 +50,7 @@ def run(task, algorithm, *, resume="never", start=None):
     """Train four steps; returns (train rows, checkpoints)."""
     training = tiny.training_params(epochs=4, checkpoint_every_steps=1, validate_every_epochs=4)
     data = tiny.make_data(task)
-    state = nodes.build_state(algorithm, training, 0, task, data)
+    state = start.build_state(algorithm, training, 0, task, data)
     found = [*nodes.train(algorithm, training, resume, task, data, state, start or NoCheckpoint("none"), {})]
     rows = [row for part, _ in found for row in part if row["split"] == "train"]
     return rows, [checkpoint for _, checkpoint in found if checkpoint is not False]

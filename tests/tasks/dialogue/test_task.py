@@ -12,7 +12,7 @@ from grpo_pipeline.core.groups import replicate
 from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.core.storage.weights import ModelWeights
 from grpo_pipeline.pipelines.training.loop import StepRunner
-from grpo_pipeline.pipelines.training.nodes import build_state
+from grpo_pipeline.pipelines.training.start import build_state
 from grpo_pipeline.rewards.group_rewards import RewardFailedError
 from grpo_pipeline.tasks.dialogue import task as dialogue_task
 from grpo_pipeline.tasks.dialogue.build import build_task, check_arms

@@ -16,7 +16,7 @@ from grpo_pipeline.core.storage.weights import ModelWeights
 from grpo_pipeline.core.training.micro_batches import join_prompts
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.pipelines.step import policy_terms
-from grpo_pipeline.pipelines.training.nodes import build_state
+from grpo_pipeline.pipelines.training.start import build_state
 from grpo_pipeline.rewards.group_rewards import RewardFailedError
 from grpo_pipeline.tasks.frames import texts_of
 from grpo_pipeline.tasks.molecules import build, molecule_data

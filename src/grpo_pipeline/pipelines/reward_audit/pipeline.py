@@ -28,7 +28,7 @@ from grpo_pipeline.pipelines.reward_audit.warnings import (
     find_warnings,
     policy_table,
 )
-from grpo_pipeline.pipelines.training.stages import train_steps
+from grpo_pipeline.pipelines.training.short_training import train_steps
 from grpo_pipeline.tasks.base import Task
 
 # The reward audit as a picture: what each policy is paid, which component differs inside groups, what agrees with the metrics.

@@ -15,7 +15,7 @@ from kedro.pipeline.preview_contract import ImagePreview
 from grpo_pipeline.pipelines.step import recipe
 from grpo_pipeline.pipelines.step.arm_parts import ALL, Parts
 from grpo_pipeline.pipelines.step.wire import ALGORITHM, TRAINING
-from grpo_pipeline.pipelines.training import at_once, nodes
+from grpo_pipeline.pipelines.training import at_once, export, frames, nodes, prediction, start
 
 
 def create_pipeline(
@@ -44,12 +44,12 @@ def create_pipeline(
     }
     inputs = [ALGORITHM, TRAINING, "params:seed", "task", "data", "model"]
     outputs = ["predictions", "rollouts", "showcase"]  # what the evaluation and the report read
-    predict = Node(nodes.predict, inputs, outputs, name="predict", namespace="results")
+    predict = Node(prediction.predict, inputs, outputs, name="predict", namespace="results")
     develop = Node(
-        nodes.develop, ["checkpoint"], "frames", name="develop_frames", namespace="results"
+        frames.develop, ["checkpoint"], "frames", name="develop_frames", namespace="results"
     )
     best = Node(
-        nodes.export_best,
+        export.export_best,
         ["params:seed", "task", "data", "checkpoint", "model"],
         "best",
         name="export_best",
@@ -162,9 +162,9 @@ def _training_of_stage(sections: Mapping[str, str]) -> Pipeline:
 
 def _start(parts: Parts) -> Pipeline:
     """Wire task and data -> the start of a training, and its first step, which is made once before it."""
-    start = [
+    begin = [
         Node(
-            nodes.build_state,
+            start.build_state,
             [ALGORITHM, TRAINING, "params:seed", "task", "data"],
             "initial_state",
             name="build_state",
@@ -172,20 +172,20 @@ def _start(parts: Parts) -> Pipeline:
         ),
         # Built a second time: the probe updates its weights, training must start from the untouched ones.
         Node(
-            nodes.build_probe_state,
+            start.build_probe_state,
             [ALGORITHM, TRAINING, "params:seed", "task", "data"],
             "probe_state",
             name="copy_state",
             namespace="start",
         ),
         Node(
-            nodes.pick_probe_batch,
+            start.pick_probe_batch,
             [ALGORITHM, TRAINING, "params:seed", "task", "data"],
             "probe_batch",
             name="take_first_batch",
         ),
         Node(
-            nodes.tabulate_probe,
+            start.tabulate_probe,
             ["task", "data", "probe_batch", "probe_rollouts", "probe_rewards", "probe_advantages"],
             "probe_table",
             name="tabulate_first_step",
@@ -201,7 +201,7 @@ def _start(parts: Parts) -> Pipeline:
         },
         parameters={ALGORITHM: ALGORITHM, TRAINING: TRAINING},
     )
-    return Pipeline(start) + probe
+    return Pipeline(begin) + probe
 
 
 def _export() -> Pipeline:
@@ -209,14 +209,14 @@ def _export() -> Pipeline:
     return Pipeline(
         [
             Node(
-                nodes.calibrate,
+                export.calibrate,
                 ["params:seed", "task", "data", "checkpoint"],
                 "calibration",
                 name="calibrate",
                 namespace="export",
             ),
             Node(
-                nodes.export_model,
+                export.export_model,
                 ["task", "checkpoint", "calibration", "data"],
                 "model",
                 name="export_model",

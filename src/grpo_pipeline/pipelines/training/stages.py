@@ -6,15 +6,11 @@ from typing import Any
 
 from kedro.pipeline import Node, Pipeline
 
-from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
+from grpo_pipeline.core.params import AlgorithmParams
 from grpo_pipeline.core.storage.weights import ModelWeights
-from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.pipelines.arms import Arms
 from grpo_pipeline.pipelines.experiments.trials.arms import validate
 from grpo_pipeline.pipelines.step.arm_parts import Parts
-from grpo_pipeline.pipelines.training.loader import make_training_batch
-from grpo_pipeline.pipelines.training.loop import StepRunner, quiet_nodes, rows_of_step
-from grpo_pipeline.pipelines.training.nodes import build_state, data_of_arm
 from grpo_pipeline.pipelines.training.pipeline import create_stage
 from grpo_pipeline.tasks.base import Task
 from grpo_pipeline.tasks.spec import TaskSpec
@@ -136,38 +132,3 @@ def create_stages(spec: TaskSpec, arms: Arms, parts: Mapping[str, Parts]) -> Pip
             )
         )
     return Pipeline(nodes, tags=task) + stages
-
-
-# Train an arm for a few steps before an audit, because a fresh model may start with parts that are exactly 0.
-
-
-def train_steps(
-    algorithm: AlgorithmParams,
-    training: TrainingParams,
-    steps: int,
-    *,
-    seed: int,
-    task: Task,
-    data: Any,
-) -> TrainState:
-    """Build an arm's start and train it for ``steps`` batches, the first ones of its training."""
-    state = build_state(algorithm, training, seed, task, data)
-    runner = StepRunner(task, algorithm, training)
-    with quiet_nodes():
-        for _ in range(steps):
-            state, _ = runner(state, pick_batch(algorithm, training, task, data, state))
-    return state
-
-
-def pick_batch(
-    algorithm: AlgorithmParams, training: TrainingParams, task: Task, data: Any, state: TrainState
-) -> Any:
-    """Return the batch of the state's step, the same as in training."""
-    data = data_of_arm(algorithm, task, data)
-    rows = rows_of_step(
-        task.rows(data, "train"),
-        state.step,
-        batch_size=training.batch_size,
-        seed=state.generator_seed,
-    )
-    return make_training_batch(task, data, rows, seed=state.generator_seed, step=state.step)

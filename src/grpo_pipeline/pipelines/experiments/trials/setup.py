@@ -19,7 +19,7 @@ from grpo_pipeline.core.storage.checkpoint import Checkpoint, NoCheckpoint
 from grpo_pipeline.core.storage.weights import ModelWeights
 from grpo_pipeline.pipelines.experiments.trials.arms import TRAINING, ResolvedArm
 from grpo_pipeline.pipelines.experiments.trials.records import Trial
-from grpo_pipeline.pipelines.training import nodes
+from grpo_pipeline.pipelines.training import export, nodes, prediction, start
 from grpo_pipeline.tasks import find_task
 from grpo_pipeline.tasks.base import Task
 
@@ -184,7 +184,9 @@ def train_trial(
         tested = task.rows(data, split)
         return Trained(fit(task, data, [arm.description.baseline], tested, seed=seed), [], None)
     weights, rows = train_weights(arm.algorithm, arm.training, task, data, seed=seed)
-    predictions, _, _ = nodes.predict(arm.algorithm, arm.training, seed, task, data, weights, split)
+    predictions, _, _ = prediction.predict(
+        arm.algorithm, arm.training, seed, task, data, weights, split
+    )
     return Trained(predictions, rows, weights)
 
 
@@ -193,11 +195,11 @@ def train_weights(
 ) -> tuple[ModelWeights, list[Row]]:
     """Build, train and export an arm, or a stage before the arms; returns the final weights and the metrics by step."""
     training = training.model_copy(update={"animation_frames": 0})  # nobody looks at a trial
-    state = nodes.build_state(algorithm, training, seed, task, data)
+    state = start.build_state(algorithm, training, seed, task, data)
     nothing = NoCheckpoint("a trial is trained from its start")
     rows: list[Row] = []
     checkpoint: Checkpoint | NoCheckpoint = nothing
     for some, saved in nodes.train(algorithm, training, "never", task, data, state, nothing, {}):
         rows += some
         checkpoint = saved if isinstance(saved, Checkpoint) else checkpoint
-    return nodes.export_model(task, checkpoint), rows
+    return export.export_model(task, checkpoint), rows
