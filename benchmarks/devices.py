@@ -50,15 +50,11 @@ from grpo_pipeline.core.rng import step_generator
 from grpo_pipeline.core.storage.snapshot import restore, snapshot
 from grpo_pipeline.core.training.precision import network_precision
 from grpo_pipeline.core.training.state import TrainState
-from grpo_pipeline.pipelines.experiments.trials.arms import (
-    ALGORITHM,
-    TRAINING,
-    ArmParams,
-    resolve_arm,
-)
+from grpo_pipeline.pipelines.experiments.trials.arms import ALGORITHM, TRAINING, resolve_arm
+from grpo_pipeline.pipelines.experiments.trials.preparation import open_trial
 from grpo_pipeline.pipelines.experiments.trials.records import Trial
-from grpo_pipeline.pipelines.experiments.trials.setup import open_trial
-from grpo_pipeline.pipelines.experiments.trials.setups import find_setup
+from grpo_pipeline.pipelines.experiments.trials.task_lookup import find_preparation
+from grpo_pipeline.pipelines.experiments.trials.trial_params import ArmParams
 from grpo_pipeline.pipelines.training.loader import make_training_batch
 from grpo_pipeline.pipelines.training.loop import StepRunner, quiet_nodes
 from grpo_pipeline.pipelines.training.order import rows_of_step
@@ -130,10 +126,10 @@ def open_task(
     with KedroSession.create(project, env=env, runtime_params={name: changes}) as session:
         context = session.load_context()
         parameters, examples = context.params[name], context.catalog[f"{name}.examples"].load()
-    setup = find_setup(name)
-    models = {ALGORITHM: AlgorithmParams, TRAINING: TrainingParams} | setup.models
+    preparation = find_preparation(name)
+    models = {ALGORITHM: AlgorithmParams, TRAINING: TrainingParams} | preparation.models
     arm = resolve_arm(ArmParams(base=ARM), parameters, name=ARM, models=models, path=name)
-    opened = open_trial(setup, arm, Trial(arm=ARM, seed=SEED), examples, {})
+    opened = open_trial(preparation, arm, Trial(arm=ARM, seed=SEED), examples, {})
     return Opened(opened.task, opened.data, arm.algorithm, arm.training)
 
 

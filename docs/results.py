@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "src"))
 
 from grpo_pipeline.pipeline_registry import register_pipelines  # noqa: E402
-from grpo_pipeline.pipelines.evaluation.nodes import build_suite  # noqa: E402
+from grpo_pipeline.pipelines.evaluation.suite import build_suite  # noqa: E402
 from grpo_pipeline.runs.run_config_loader import RunConfigLoader  # noqa: E402
 from grpo_pipeline.settings import CONFIG_LOADER_ARGS  # noqa: E402
 from grpo_pipeline.statistics.metric import UNBOUNDED, Bounds  # noqa: E402

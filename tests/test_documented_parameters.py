@@ -14,10 +14,10 @@ import pytest
 import yaml
 from parameter_models import BUILDERS, ROOT, TASKS, read_sections
 
-from grpo_pipeline.pipelines.experiments.trials.arms import merge
+from grpo_pipeline.pipelines.parameter_merge import merge
 from grpo_pipeline.runs.config_loader import ReplacingConfigLoader
 from grpo_pipeline.settings import CONFIG_LOADER_ARGS
-from grpo_pipeline.tracking.store import parse_config
+from grpo_pipeline.tracking.mlflow_config import parse_config
 
 BLOCK = re.compile(
     r"(?:^ *<!-- needs: (?P<needs>[^\n]+?) -->\n\n?)?^(?P<indent> *)```yaml\n(?P<text>.*?)^(?P=indent)```$",

@@ -15,7 +15,7 @@ from mlflow.entities import Run
 from mlflow.tracking import MlflowClient
 from told_answers import same_everywhere
 
-from grpo_pipeline.tracking.store import create_database
+from grpo_pipeline.tracking.database import create_database
 
 KEYS = ["supervised.seed0", "grpo.seed0", "supervised.seed1", "grpo.seed1"]
 COMMAND = ("run", "--env", "smoke", "--pipelines", "compare")

@@ -13,9 +13,9 @@ import yaml
 from parameter_models import BUILDERS, TASKS, build_attention, read_parameters, read_sections, sections
 from pydantic import ValidationError
 
-from grpo_pipeline.pipelines.evaluation.nodes import build_suite
+from grpo_pipeline.pipelines.evaluation.suite import build_suite
 from grpo_pipeline.pipelines.experiments.compare.nodes import arrange_trials
-from grpo_pipeline.pipelines.experiments.trials.arms import CompareParams
+from grpo_pipeline.pipelines.experiments.trials.trial_params import CompareParams
 from grpo_pipeline.pipelines.params import EvaluationParams
 from grpo_pipeline.tasks.attention.data.params import DataParams
 

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from grpo_pipeline.hooks import WatchHooks
+from grpo_pipeline.hooks.watch import WatchHooks
 from grpo_pipeline.runs.dead_coefficients import DeadCoefficients
 
 
@@ -43,7 +43,7 @@ def test_counts_across_chunks_and_apart_for_each_arm_and_names_what_is_dead():
 
 def test_the_hook_reads_metric_rows_only(monkeypatch):
     said = []
-    monkeypatch.setattr(logging.getLogger("grpo_pipeline.hooks"), "warning", said.append)
+    monkeypatch.setattr(logging.getLogger("grpo_pipeline.hooks.watch"), "warning", said.append)
     hooks = WatchHooks()
     hooks.after_dataset_saved("attention.grpo.checkpoint", rows(1.0, 1.0))
     assert said == []

@@ -8,17 +8,15 @@ from typing import Any
 import yaml
 from kedro.framework.project import LOGGING, configure_logging
 
-from grpo_pipeline.hooks import (
-    ArmHooks,
-    DataHooks,
-    DeviceHooks,
-    MlflowHooks,
-    SummaryHooks,
-    ThreadHooks,
-    WatchHooks,
-)
+from grpo_pipeline.hooks.arms import ArmHooks
+from grpo_pipeline.hooks.devices import DeviceHooks
+from grpo_pipeline.hooks.run_ownership import RunEndHooks, RunHooks
+from grpo_pipeline.hooks.splits import DataHooks
+from grpo_pipeline.hooks.summary import SummaryHooks
+from grpo_pipeline.hooks.threads import ThreadHooks
+from grpo_pipeline.hooks.tracking import MlflowHooks
+from grpo_pipeline.hooks.watch import WatchHooks
 from grpo_pipeline.runs.freed_memory import keep_freed_memory
-from grpo_pipeline.runs.hook import RunEndHooks, RunHooks
 from grpo_pipeline.runs.mlflow_defaults import set_mlflow_defaults
 from grpo_pipeline.runs.run_config_loader import RunConfigLoader
 from grpo_pipeline.runs.terminal import let_printing_last

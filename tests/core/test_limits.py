@@ -7,13 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from grpo_pipeline.core.policy_gradient.advantages import (
-    Advantages,
-    apply_prompt_weights,
-    compute_advantages,
-    keep_top,
-    whiten,
-)
+from grpo_pipeline.core.policy_gradient.advantages import apply_prompt_weights, compute_advantages, keep_top, whiten
 from grpo_pipeline.core.policy_gradient.algorithms import LossOptions, check_combination
 from grpo_pipeline.core.policy_gradient.denominators import all_reduce_counts, count
 from grpo_pipeline.core.policy_gradient.entropy import AdaptiveEntropy
@@ -26,6 +20,7 @@ from grpo_pipeline.core.sampling.truncation import kept_choices
 from grpo_pipeline.core.schedules import Schedule, mixing_weights, value_at
 from grpo_pipeline.core.training.reference import ReferenceUpdate, update_reference
 from grpo_pipeline.core.training.replay import ReplayBuffer, importance_weights
+from grpo_pipeline.core.types import Advantages
 
 F64 = torch.float64
 R = torch.tensor([[1.0, 3.0]], dtype=F64)

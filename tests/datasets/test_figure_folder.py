@@ -3,7 +3,7 @@ import base64
 from kedro.io.core import Version
 from matplotlib.figure import Figure
 
-from grpo_pipeline.datasets.figure import FigureFolderDataset
+from grpo_pipeline.datasets.figure_folder import FigureFolderDataset
 
 PNG = b"\x89PNG"
 

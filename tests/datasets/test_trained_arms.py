@@ -10,7 +10,7 @@ from kedro.io.core import DatasetError
 from grpo_pipeline.core.storage.content_digest import content_digest
 from grpo_pipeline.core.storage.tensor_folder import CorruptFolderError
 from grpo_pipeline.core.storage.weights import ModelWeights, save_weights
-from grpo_pipeline.datasets.checkpoint import TrainedArmsDataset
+from grpo_pipeline.datasets.trained_arms import TrainedArmsDataset
 from grpo_pipeline.runs.artefact_records import Entry, Record, save_record
 
 

@@ -9,7 +9,7 @@ from kedro.pipeline import Node, Pipeline
 from kedro.runner import SequentialRunner
 
 from grpo_pipeline.pipelines.boxes import TRAINS, hand_over, lookup, read_rest, with_boxes
-from grpo_pipeline.tracking.tracker import node_key
+from grpo_pipeline.tracking.arm_runs import node_key
 
 
 def rows() -> tuple[list[int], str]:

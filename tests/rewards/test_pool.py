@@ -107,7 +107,7 @@ def test_a_process_killed_or_paused_from_outside_costs_no_sample(how):
         assert pool.counts.replaced == 1
 
 
-F1, ROUGE = ("grpo_pipeline.tasks.dialogue.scores.score_table:" + name for name in ("f1", "rouge_l"))
+F1, ROUGE = "grpo_pipeline.tasks.dialogue.scores.f1:f1", "grpo_pipeline.tasks.dialogue.scores.rouge:rouge_l"
 
 
 def test_a_slow_import_costs_no_time_of_a_chunk(tmp_path, monkeypatch):

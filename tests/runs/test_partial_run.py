@@ -9,7 +9,7 @@ from kedro.io.core import Version
 from kedro.pipeline import Pipeline, node
 from kedro_datasets.pandas import CSVDataset
 
-from grpo_pipeline.runs.hook import RunHooks, refuse_runner
+from grpo_pipeline.hooks.run_ownership import RunHooks, refuse_runner
 from grpo_pipeline.runs.partial_run import absent_inputs, refuse_missing_inputs, refuse_versions
 
 

@@ -9,6 +9,7 @@ from kedro.io import DataCatalog
 from kedro.pipeline import Node, Pipeline
 
 from grpo_pipeline.core.storage.checkpoint import Checkpoint, save_checkpoint
+from grpo_pipeline.hooks.run_ownership import RunHooks
 from grpo_pipeline.runs.artefact_records import (
     Entry,
     ProvenanceError,
@@ -18,7 +19,6 @@ from grpo_pipeline.runs.artefact_records import (
     refuse_mixture,
     save_record,
 )
-from grpo_pipeline.runs.hook import RunHooks
 from grpo_pipeline.runs.provenance import Provenance
 from grpo_pipeline.runs.result_folders import LOOKS_UP
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from grpo_pipeline.pipelines.experiments.trials.arms import merge
+from grpo_pipeline.pipelines.parameter_merge import merge
 from grpo_pipeline.settings import CONFIG_LOADER_ARGS, CONFIG_LOADER_CLASS
 
 ROOT = Path(__file__).resolve().parents[2]

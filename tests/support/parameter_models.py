@@ -16,7 +16,7 @@ from grpo_pipeline.pipelines.params import sections as declared
 from grpo_pipeline.runs.config_loader import ReplacingConfigLoader
 from grpo_pipeline.settings import CONFIG_LOADER_ARGS
 from grpo_pipeline.tasks import BUILT_IN, find_task
-from grpo_pipeline.tasks.attention.build import AttentionTask
+from grpo_pipeline.tasks.attention.task import AttentionTask
 from grpo_pipeline.tasks.dialogue.build import build_task, check_arms
 from grpo_pipeline.tasks.molecules.build import build_task as build_molecules
 from grpo_pipeline.tasks.molecules.build import check_arms as check_molecule_arms

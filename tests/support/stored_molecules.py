@@ -14,7 +14,7 @@ from tiny_audit import audit_document
 
 from grpo_pipeline.pipelines.data.molecules.report import draw_molecules, measure_window
 from grpo_pipeline.pipelines.evaluation.nodes import compare_arms
-from grpo_pipeline.pipelines.reward_audit.pipeline import reward_figure
+from grpo_pipeline.pipelines.reward_audit.reward_figure import reward_figure
 
 
 def leave_results(project: Path, *, catalog: DataCatalog | None = None) -> dict[str, Any]:

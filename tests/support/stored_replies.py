@@ -12,7 +12,7 @@ from tiny_audit import audit_document
 from tiny_replies import evaluation_params, make_predictions
 
 from grpo_pipeline.pipelines.evaluation.nodes import compare_arms
-from grpo_pipeline.pipelines.reward_audit.pipeline import reward_figure
+from grpo_pipeline.pipelines.reward_audit.reward_figure import reward_figure
 
 ARMS = ("supervised", "reinforce", "grpo")
 

@@ -11,10 +11,11 @@ from kedro.pipeline import Pipeline
 from kedro.runner import SequentialRunner
 from tiny_attention import CONF, make_examples, section
 
-from grpo_pipeline.pipelines.experiments.trials.arms import CompareParams, ResolvedArm, resolve_arms
+from grpo_pipeline.pipelines.experiments.trials.arms import ResolvedArm, resolve_arms
 from grpo_pipeline.pipelines.experiments.trials.engine import Bench
 from grpo_pipeline.pipelines.experiments.trials.records import Plan, TrialHeader, TrialRecord, plan_grid
-from grpo_pipeline.pipelines.experiments.trials.setups import find_setup
+from grpo_pipeline.pipelines.experiments.trials.task_lookup import find_preparation
+from grpo_pipeline.pipelines.experiments.trials.trial_params import CompareParams
 
 SECTIONS = ("supervised", "grpo", "training", "model", "reward", "supervised_loss")
 SHORT = {"training": {"epochs": 1, "validation_samples": 2}, "algorithm": {"update_epochs": 1}}
@@ -52,7 +53,7 @@ def resolve_tiny(**arms: dict) -> dict[str, ResolvedArm]:
         seeds=(0, 1), control="supervised", arms=base | arms, primary_metrics=("auroc",), baseline_rules=(), keep="predictions",
         split="test",
     )  # fmt: skip
-    return resolve_arms(params, tiny_parameters(), task="attention", models=find_setup("attention").models)
+    return resolve_arms(params, tiny_parameters(), task="attention", models=find_preparation("attention").models)
 
 
 def tiny_plan(seeds: tuple[int, ...] = (0, 1), **arms: dict) -> Plan:
@@ -61,7 +62,10 @@ def tiny_plan(seeds: tuple[int, ...] = (0, 1), **arms: dict) -> Plan:
 
 def tiny_bench(**changes) -> Bench:
     return Bench(
-        find_setup("attention"), make_examples(), lambda rows, rule: {"rows": float((rows["rule"] == rule).sum())}, **changes
+        find_preparation("attention"),
+        make_examples(),
+        lambda rows, rule: {"rows": float((rows["rule"] == rule).sum())},
+        **changes,
     )
 
 

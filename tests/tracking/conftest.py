@@ -12,7 +12,7 @@ from kedro_processes import clean_environ
 from mlflow.entities import Run
 from mlflow.tracking import MlflowClient
 
-from grpo_pipeline.tracking.store import create_database
+from grpo_pipeline.tracking.database import create_database
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -3,7 +3,7 @@
 import pytest
 from kedro.pipeline import Node, Pipeline
 
-from grpo_pipeline.tracking.tracker import Arm, dataset_key, end_statuses, find_arms, node_key, status_of
+from grpo_pipeline.tracking.arm_runs import Arm, dataset_key, end_statuses, find_arms, node_key, status_of
 
 
 def node(name, namespace, inputs=None, outputs="out"):

@@ -7,7 +7,8 @@ from kedro.io import CachedDataset, MemoryDataset, Version
 from kedro_datasets.pandas import CSVDataset
 
 from grpo_pipeline.datasets.metric_stream import MetricStreamDataset
-from grpo_pipeline.tracking.tracker import catalog_text, dataset_path
+from grpo_pipeline.tracking.catalog_text import catalog_text
+from grpo_pipeline.tracking.dataset_files import dataset_path
 
 
 def test_the_path_of_a_plain_and_a_cached_dataset(tmp_path):

@@ -1,6 +1,6 @@
 """The text that the command prints about a reward."""
 
-from grpo_pipeline.tracking.summary import reward_audit_text
+from grpo_pipeline.tracking.reward_audit_summary import reward_audit_text
 
 
 def entry(value, ci95=None):

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from grpo_pipeline.tracking.store import MlflowConfig, parse_config
+from grpo_pipeline.tracking.mlflow_config import MlflowConfig, parse_config
 
 ROOT = Path(__file__).parents[2]
 

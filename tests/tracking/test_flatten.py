@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from grpo_pipeline.tracking.metrics import arm_parameters, flatten, run_parameters, sanitise, shorten, to_plain
-from grpo_pipeline.tracking.tracker import parameters_read
+from grpo_pipeline.tracking.flat_parameters import flatten, sanitise, shorten, to_plain
+from grpo_pipeline.tracking.logged_parameters import arm_parameters, parameters_read, run_parameters
 
 
 class Model(BaseModel):

@@ -14,7 +14,7 @@ import yaml
 
 from grpo_pipeline.datasets.metric_stream import MetricStreamDataset
 from grpo_pipeline.tracking.experiment import HIDDEN
-from grpo_pipeline.tracking.metrics import row_points
+from grpo_pipeline.tracking.metric_points import row_points
 
 
 @pytest.fixture(scope="module")

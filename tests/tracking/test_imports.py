@@ -12,7 +12,7 @@ import requests
 from kedro_processes import clean_environ, command_of
 from mlflow_server import Server
 
-from grpo_pipeline.datasets.checkpoint import TrainedArmsDataset
+from grpo_pipeline.datasets.trained_arms import TrainedArmsDataset
 from grpo_pipeline.tracking.store import use_store
 
 FAKE = """

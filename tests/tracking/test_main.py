@@ -11,15 +11,17 @@ from grpo_pipeline.core.storage.weights import save_weights, weights_of
 from grpo_pipeline.tasks import BUILT_IN
 from grpo_pipeline.tasks.serving import serving_of
 from grpo_pipeline.tracking import __main__ as command
-from grpo_pipeline.tracking.__main__ import parse_arguments, runs_page
+from grpo_pipeline.tracking import store_page
+from grpo_pipeline.tracking.__main__ import parse_arguments
 from grpo_pipeline.tracking.experiment import HIDDEN
 from grpo_pipeline.tracking.served import can_be_served, save_served
+from grpo_pipeline.tracking.store_page import runs_page
 
 
 @pytest.fixture
 def served(monkeypatch):
     calls = []
-    monkeypatch.setattr(command, "serve", lambda args: calls.append(args) or 0)
+    monkeypatch.setattr(store_page, "serve", lambda args: calls.append(args) or 0)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     return calls
 

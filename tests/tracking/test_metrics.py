@@ -4,16 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from grpo_pipeline.tracking.metrics import (
-    Point,
-    arm_scores,
-    as_number,
-    chosen_metrics,
-    comparison_table,
-    parent_scores,
-    row_points,
-    shown_metrics,
-)
+from grpo_pipeline.tracking.comparison_scores import arm_scores, comparison_table, parent_scores, shown_metrics
+from grpo_pipeline.tracking.metric_points import Point, as_number, chosen_metrics, row_points
 
 
 def test_training_rows_keep_their_names_and_others_get_their_split():

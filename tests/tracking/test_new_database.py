@@ -11,7 +11,7 @@ import pytest
 from mlflow.tracking import MlflowClient
 from sqlalchemy import Connection, Engine, event
 
-from grpo_pipeline.tracking.store import _owned, create_database
+from grpo_pipeline.tracking.database import _owned, create_database
 
 CREATE = "import sys; from grpo_pipeline.tracking.store import create_database; create_database(sys.argv[1])"
 

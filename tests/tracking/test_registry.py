@@ -16,7 +16,7 @@ from mlflow.tracking import MlflowClient
 from tiny import tiny
 
 from grpo_pipeline.core.storage.weights import load_weights, save_weights
-from grpo_pipeline.datasets.checkpoint import TrainedArmsDataset
+from grpo_pipeline.datasets.trained_arms import TrainedArmsDataset
 from grpo_pipeline.tasks.attention.data.params import ModelPreprocessing
 from grpo_pipeline.tasks.serving import serving_of
 from grpo_pipeline.tasks.trained_arms import TrainedArms, version_of

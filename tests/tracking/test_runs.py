@@ -12,7 +12,7 @@ from mlflow_server import Server
 
 from grpo_pipeline.runs.process import process_tags
 from grpo_pipeline.tracking.experiment import HIDDEN, find_experiment, log_params
-from grpo_pipeline.tracking.metrics import MAX_VALUE_LENGTH
+from grpo_pipeline.tracking.flat_parameters import MAX_VALUE_LENGTH
 from grpo_pipeline.tracking.runs import PARENT, Runs
 
 

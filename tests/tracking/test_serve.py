@@ -18,7 +18,7 @@ SERVER = (
     "file.rename('ids')\n"
     "worker.wait()\n"
 )
-COMMAND = "import sys; from grpo_pipeline.tracking.__main__ import serve; sys.exit(serve([sys.executable, '-c', sys.argv[1]]))"
+COMMAND = "import sys; from grpo_pipeline.tracking.store_page import serve; sys.exit(serve([sys.executable, '-c', sys.argv[1]]))"
 
 
 def is_alive(process: int) -> bool:

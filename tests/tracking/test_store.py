@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from grpo_pipeline.tracking.store import artifact_location, parse_config, redact, root_cause, tracking_uri, unusable_reason
+from grpo_pipeline.tracking.addresses import redact
+from grpo_pipeline.tracking.mlflow_config import artifact_location, parse_config
+from grpo_pipeline.tracking.store import root_cause, tracking_uri, unusable_reason
 
 PROJECT = Path("/some/project")
 

@@ -1,8 +1,8 @@
 import pandas as pd
 
 from grpo_pipeline.pipelines.experiments.trials.records import TrialHeader, TrialRecord
-from grpo_pipeline.tracking.metrics import ended_run, grid_scores, grid_table, headline_of_folds
-from grpo_pipeline.tracking.tracker import resolved_sections
+from grpo_pipeline.tracking.logged_parameters import resolved_sections
+from grpo_pipeline.tracking.trial_runs import ended_run, grid_scores, grid_table, headline_of_folds
 
 PARAMETERS = {
     "algorithm": {"name": "grpo", "kl_weight": {"start": 0.1}}, "training": {"epochs": 2, "batch_size": 4},

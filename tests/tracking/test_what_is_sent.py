@@ -13,12 +13,14 @@ from kedro.pipeline import Node
 from grpo_pipeline.pipelines.experiments.trials.records import TrialHeader, TrialRecord
 from grpo_pipeline.runs.process import process_tags
 from grpo_pipeline.runs.run_identity import begin_run
-from grpo_pipeline.tracking import experiment, runs, tracker
-from grpo_pipeline.tracking.experiment import HIDDEN, RowBuffer, end_stale_runs, is_refusal, log_metrics, log_tags
-from grpo_pipeline.tracking.metrics import EndedRun
+from grpo_pipeline.tracking import arm_runs, experiment, frame_pictures, runs, tracker, writer
+from grpo_pipeline.tracking.experiment import HIDDEN, end_stale_runs, is_refusal, log_metrics, log_tags
+from grpo_pipeline.tracking.frame_pictures import draw_frames
+from grpo_pipeline.tracking.mlflow_config import MlflowConfig
+from grpo_pipeline.tracking.row_buffer import RowBuffer
 from grpo_pipeline.tracking.runs import PARENT, Runs
-from grpo_pipeline.tracking.store import MlflowConfig
 from grpo_pipeline.tracking.tracker import Tracker
+from grpo_pipeline.tracking.trial_runs import EndedRun
 
 NOW = 1_800_000_000.25  # seconds; MLflow counts whole milliseconds
 
@@ -53,7 +55,7 @@ def points(client: Noted) -> list[tuple[str, str, float, int, int]]:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (runs, experiment, tracker):
+    for module in (runs, tracker, writer):
         monkeypatch.setattr(module.time, "time", lambda: NOW)
 
 
@@ -255,7 +257,7 @@ def tracked(resume: str = "never", catalog: DataCatalog | None = None) -> tuple[
     made = Tracker(
         MlflowConfig(), project=Path("/p"), parameters={"seed": 1, "resume": resume, "t": {"a": {"x": 1}, "b": {"x": 2}}}
     )
-    made._arms = tracker.find_arms(nodes, resume=resume == "auto")
+    made._arms = arm_runs.find_arms(nodes, resume=resume == "auto")
     made._runs, made._catalog, made._tags = told, catalog or DataCatalog(), {"seed": "1", "env": "here"}
     return made, told, nodes
 
@@ -357,13 +359,13 @@ def test_a_few_frames_of_a_training_are_pictures_by_step(monkeypatch: pytest.Mon
         asked.append(name)
         return lambda few, arm: [f"{arm} {step} {value}" for step, value in zip(few["step"], few["x"], strict=True)]
 
-    monkeypatch.setattr(tracker, "resolve_name", resolve)
+    monkeypatch.setattr(frame_pictures, "resolve_name", resolve)
     frames = {"step": np.arange(0, 130, 10), "x": np.arange(13)}
-    drawn = tracker.draw_frames(frames, task="attention", arm="a")
+    drawn = draw_frames(frames, task="attention", arm="a")
     assert drawn == {step: f"a {step} {step // 10}" for step in (0, 30, 60, 90, 120)}
-    assert tracker.draw_frames({name: few[:2] for name, few in frames.items()}, task="attention", arm="a").keys() == {0, 10}
+    assert draw_frames({name: few[:2] for name, few in frames.items()}, task="attention", arm="a").keys() == {0, 10}
     assert [name.rpartition(":")[2] for name in asked] == ["draw_frames"] * 2
-    assert tracker.draw_frames(frames, task="dialogue", arm="a") == tracker.draw_frames(frames, task="none", arm="a") == {}
+    assert draw_frames(frames, task="dialogue", arm="a") == draw_frames(frames, task="none", arm="a") == {}
 
 
 def test_the_machine_is_looked_at_every_ten_seconds(monkeypatch: pytest.MonkeyPatch) -> None:

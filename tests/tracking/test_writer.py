@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from grpo_pipeline.tracking.experiment import Writer
+from grpo_pipeline.tracking.writer import Writer
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_a_refused_entry_is_skipped_and_announced_three_times(writer, lost):
     messages = []
     handler = logging.Handler()
     handler.emit = lambda record: messages.append(record.getMessage())
-    logger = logging.getLogger("grpo_pipeline.tracking.experiment")
+    logger = logging.getLogger("grpo_pipeline.tracking.writer")
     logger.addHandler(handler)
     try:
         for _ in range(5):
@@ -109,8 +109,8 @@ def test_a_second_ctrl_c_gives_up_what_is_left(lost):
 
 def test_a_slow_store_is_waited_for_as_long_as_it_takes_entries(lost, monkeypatch):
     """Twenty entries of 0.05 s: the limit of 0.4 s is that of one entry, and all of them arrive."""
-    monkeypatch.setattr("grpo_pipeline.tracking.experiment.ENTRY_SECONDS", 0.4)
-    monkeypatch.setattr("grpo_pipeline.tracking.experiment.SAY_AFTER_SECONDS", 0.05)
+    monkeypatch.setattr("grpo_pipeline.tracking.writer.ENTRY_SECONDS", 0.4)
+    monkeypatch.setattr("grpo_pipeline.tracking.writer.SAY_AFTER_SECONDS", 0.05)
     done = []
     writer = Writer(on_lost=lost.append, flush=lambda: None, is_refusal=lambda error: False)
     for number in range(20):
@@ -120,8 +120,8 @@ def test_a_slow_store_is_waited_for_as_long_as_it_takes_entries(lost, monkeypatc
 
 
 def test_a_store_that_takes_no_entry_any_more_is_left(lost, monkeypatch):
-    monkeypatch.setattr("grpo_pipeline.tracking.experiment.ENTRY_SECONDS", 0.2)
-    monkeypatch.setattr("grpo_pipeline.tracking.experiment.SAY_AFTER_SECONDS", 0.05)
+    monkeypatch.setattr("grpo_pipeline.tracking.writer.ENTRY_SECONDS", 0.2)
+    monkeypatch.setattr("grpo_pipeline.tracking.writer.SAY_AFTER_SECONDS", 0.05)
     gate = threading.Event()
     writer = Writer(on_lost=lost.append, flush=lambda: None, is_refusal=lambda error: False)
     writer.post(lambda: gate.wait(600))
@@ -146,7 +146,7 @@ def test_with_a_limit_how_the_run_ended_is_sent_before_all_else(lost):
 
 
 def test_it_flushes_while_nothing_is_posted(lost, monkeypatch):
-    monkeypatch.setattr("grpo_pipeline.tracking.experiment.FLUSH_SECONDS", 0.02)
+    monkeypatch.setattr("grpo_pipeline.tracking.writer.FLUSH_SECONDS", 0.02)
     flushed = threading.Event()
     writer = Writer(on_lost=lost.append, flush=flushed.set, is_refusal=lambda error: False)
     assert flushed.wait(120)

@@ -1,11 +1,8 @@
 """A Matplotlib figure saved as an image that can be read back as bytes."""
 
-import base64
-from pathlib import PurePosixPath
 from typing import Any
 
 from kedro.io.core import get_filepath_str
-from kedro_datasets._typing import ImagePreview
 from kedro_datasets.matplotlib import MatplotlibDataset
 from matplotlib import rc_context
 
@@ -56,37 +53,3 @@ class PictureDataset(FigureDataset):
         with self._fs.open(path, mode="wb") as file:
             file.write(data)
         self._invalidate_cache()
-
-
-# Several Matplotlib figures saved as one folder of images.
-
-
-class FigureFolderDataset(MatplotlibDataset):  # type: ignore[misc]
-    """Save a mapping of file name -> figure as a folder; ``load`` returns file name -> bytes, so that a page can embed them.
-
-    Example:
-        ::
-
-            <task>.compare.forests:
-              type: grpo_pipeline.datasets.figure.FigureFolderDataset
-              filepath: data/08_reporting/forests
-              versioned: true
-    """
-
-    def save(self, data: Any) -> None:
-        """Write each figure under its name."""
-        with rc_context(SVG):
-            super().save(data)
-
-    def load(self) -> dict[str, bytes]:
-        """Return the bytes of each image by its name, in alphabetical order."""
-        folder = get_filepath_str(self._get_load_path(), self._protocol)
-        found = {}
-        for path in sorted(self._fs.ls(folder, detail=False)):
-            with self._fs.open(path, mode="rb") as file:
-                found[PurePosixPath(path).name] = bytes(file.read())
-        return found
-
-    def preview(self) -> ImagePreview:
-        """Show the first image in Kedro-Viz."""
-        return ImagePreview(base64.b64encode(next(iter(self.load().values()))).decode("ascii"))

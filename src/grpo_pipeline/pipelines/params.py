@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from grpo_pipeline.core.params import AlgorithmParams, Expectation, TrainingParams
 from grpo_pipeline.pipelines.arms import NAME, Arms, arms_of
-from grpo_pipeline.pipelines.experiments.trials.arms import CompareParams, GridParams
+from grpo_pipeline.pipelines.experiments.trials.trial_params import CompareParams, GridParams
 from grpo_pipeline.tasks.params import FoldParams
 from grpo_pipeline.tasks.spec import TaskSpec
 

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from grpo_pipeline.pipelines.arms import ALGORITHM, BASE, merge
+from grpo_pipeline.pipelines.arms import ALGORITHM, BASE
+from grpo_pipeline.pipelines.parameter_merge import merge
 from grpo_pipeline.tasks import TASKS, find_task
 
 TASK = "{task}"

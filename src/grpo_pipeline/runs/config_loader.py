@@ -10,7 +10,8 @@ from kedro.config import BadConfigException, MissingConfigException, OmegaConfig
 from omegaconf import DictConfig, OmegaConf
 from yaml import MarkedYAMLError
 
-from grpo_pipeline.pipelines.arms import merge, with_arms, without_replaced
+from grpo_pipeline.pipelines.arms import with_arms
+from grpo_pipeline.pipelines.parameter_merge import merge, without_replaced
 from grpo_pipeline.pipelines.shared_parameters import with_shared
 from grpo_pipeline.runs.environments import PLAIN, extended, without_results
 from grpo_pipeline.tasks import TASKS

@@ -84,7 +84,7 @@ class TaskSpec:
         pipelines: module with the Kedro side of the task, by default ``grpo_pipeline.pipelines.data.<name>``:
             ``create_pipeline()`` leads to ``<name>.examples``, ``create_preparation()`` from there to ``<name>.data`` and
             ``<name>.task``; ``create_report``,
-            ``create_prediction`` and ``adapt_setup`` where the task has its own.
+            ``create_prediction`` and ``adapt_preparation`` where the task has its own.
     """
 
     name: str

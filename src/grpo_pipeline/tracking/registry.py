@@ -14,8 +14,9 @@ from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
 from grpo_pipeline.core.storage.weights import HEADER
+from grpo_pipeline.tracking.addresses import redact
 from grpo_pipeline.tracking.served import Kept
-from grpo_pipeline.tracking.store import redact, root_cause, used_store
+from grpo_pipeline.tracking.store import root_cause, used_store
 
 CHAMPION = "champion"
 METRIC, VALUE, DATA = "validation.metric", "validation.value", "data"  # tags of a version

@@ -21,10 +21,10 @@ from mlflow.tracking import MlflowClient
 
 from grpo_pipeline.runs.process import process_tags
 from grpo_pipeline.runs.run_identity import run_identity
+from grpo_pipeline.tracking.addresses import is_server
+from grpo_pipeline.tracking.database import create_database
 from grpo_pipeline.tracking.experiment import (
     NotOpenedError,
-    RowBuffer,
-    Writer,
     end_stale_runs,
     find_experiment,
     is_refusal,
@@ -34,10 +34,13 @@ from grpo_pipeline.tracking.experiment import (
     reopen_run,
     tag_names,
 )
-from grpo_pipeline.tracking.metrics import EndedRun, row_points
+from grpo_pipeline.tracking.metric_points import row_points
 from grpo_pipeline.tracking.registry import crown, register
+from grpo_pipeline.tracking.row_buffer import RowBuffer
 from grpo_pipeline.tracking.served import Kept, registered_name, save_served
-from grpo_pipeline.tracking.store import create_database, is_server, root_cause
+from grpo_pipeline.tracking.store import root_cause
+from grpo_pipeline.tracking.trial_runs import EndedRun
+from grpo_pipeline.tracking.writer import Writer
 
 logger = logging.getLogger(__name__)
 

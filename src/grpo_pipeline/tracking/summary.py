@@ -3,7 +3,6 @@
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from textwrap import fill
 from typing import Any
 
 import pandas as pd
@@ -11,10 +10,10 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from grpo_pipeline.pipelines.reporting import tables
+from grpo_pipeline.pipelines.reporting import markdown, tables
 from grpo_pipeline.statistics.answer import Answer
 from grpo_pipeline.tasks import find_task
-from grpo_pipeline.tracking.store import redact
+from grpo_pipeline.tracking.addresses import redact
 from grpo_pipeline.tracking.tracker import Tracker
 
 COLUMNS, GAP = 120, 3  # letters of a line, and between two columns of a table
@@ -65,12 +64,12 @@ def table_parts(table: tables.Table) -> Iterator[Table | Text]:
         for place in places:
             drawn.add_column(Text(table.heads[place]), justify="right" if place else "left")
         for row in table.rows:
-            drawn.add_row(*(Text(tables.cell_text(row[place])) for place in places))
+            drawn.add_row(*(Text(markdown.cell_text(row[place])) for place in places))
         yield drawn
     empty: dict[str, dict[str, None]] = {}  # reason -> rows, each once
     for first, *others in table.rows:
         for cell in others:
-            if cell.note and not tables.holds_interval(cell):
+            if cell.note and not markdown.holds_interval(cell):
                 empty.setdefault(cell.note, {})[first.text] = None
     for reason, names in empty.items():
         every = len(names) == len(table.rows) > 1
@@ -83,7 +82,7 @@ def fitting_places(table: tables.Table) -> Iterator[list[int]]:
     A head may break at its spaces, a cell may not.
     """
     texts = [
-        [tables.cell_text(row[place]) for row in table.rows] for place in range(len(table.heads))
+        [markdown.cell_text(row[place]) for row in table.rows] for place in range(len(table.heads))
     ]
     widths = [
         GAP + max(map(len, (*cells, *head.split(), "")))
@@ -160,60 +159,3 @@ def prediction_text(report: Mapping[str, Any], *, where: Mapping[str, Path]) -> 
     return "\n".join(
         [first, *refused, *absent, *(f"- {note}" for note in report["notes"]), *places]
     )
-
-
-# The reward audit on the terminal: what each policy is paid, how the start's groups differ, and the warnings.
-
-Document = Mapping[str, Any]
-
-
-def reward_audit_text(document: Document, *, is_brief: bool = False) -> str:
-    """Return the policies as a table, then the spread inside the start's groups, then the warnings, wrapped.
-
-    With ``is_brief`` the warnings alone, for a run that has more to tell: the tables are on its page.
-    """
-    n, start = document["n"], document["start"]
-    warm = (
-        f", after {document['warmup_steps']} steps of the control"
-        if document["warmup_steps"]
-        else ""
-    )
-    title = f"{document['split']} split, {n['examples']} examples, {n['clusters']} clusters by {n['cluster']}{warm}"
-    sentences = document["warnings"] or ["nothing to warn about"]
-    warnings = [fill(f"- {sentence}", COLUMNS, subsequent_indent="  ") for sentence in sentences]
-    figures = (
-        []
-        if is_brief
-        else [policies_text(document), *groups_lines(document["policies"][start], start)]
-    )
-    return "\n".join([title, *figures, *warnings])
-
-
-def policies_text(document: Document) -> str:
-    """Return one line per policy: its role, its mean reward, what it is paid more than the start, and its metrics."""
-    rows = {
-        name: {
-            "role": policy["role"],
-            "reward": cell_text(policy["reward"], sign=False, with_interval=False),
-            "more than start": cell_text(policy["more_than_start"], sign=True, with_interval=True),
-            **{
-                metric: cell_text(entry, sign=False, with_interval=False)
-                for metric, entry in policy["metrics"].items()
-            },
-        }
-        for name, policy in document["policies"].items()
-    }
-    return str(pd.DataFrame.from_dict(rows, orient="index").to_string())
-
-
-def groups_lines(policy: Mapping[str, Any], name: str) -> list[str]:
-    """Return how much the samples of one example differ, and which parts make them differ."""
-    groups = policy["groups"]
-    std = cell_text(groups["std"], sign=False, with_interval=False)
-    shares = ", ".join(
-        f"{part} {cell_text(found['explained'], sign=False, with_interval=False)}"
-        for part, found in groups["components"].items()
-    )
-    return [
-        f"groups of {name}: standard deviation {std}, {groups['tied']:.0%} tied; share of the variance: {shares}"
-    ]

@@ -6,12 +6,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
-from contextlib import suppress
-from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import Any
 
 import numpy as np
@@ -20,222 +16,52 @@ import yaml
 from kedro.io import DataCatalog
 from kedro.pipeline import Pipeline
 from kedro.pipeline.node import Node
-from pydantic import TypeAdapter, ValidationError
 
-from grpo_pipeline.core.params import AlgorithmParams
-from grpo_pipeline.pipelines.arms import GROUPS
-from grpo_pipeline.pipelines.boxes import TRAINS
 from grpo_pipeline.pipelines.experiments.trials.records import TrialRecord
-from grpo_pipeline.pipelines.params import sections
 from grpo_pipeline.runs.code_version import source_tags
 from grpo_pipeline.runs.process import process_tags
 from grpo_pipeline.statistics.answer import Answer
 from grpo_pipeline.tasks import TASKS, find_task
 from grpo_pipeline.tasks.frames import frame_table
-from grpo_pipeline.tracking.metrics import (
-    arm_parameters,
+from grpo_pipeline.tracking.addresses import redact
+from grpo_pipeline.tracking.arm_runs import (
+    Arm,
+    Key,
+    dataset_key,
+    end_statuses,
+    find_arms,
+    is_stage,
+    node_key,
+    status_of,
+)
+from grpo_pipeline.tracking.catalog_text import catalog_text
+from grpo_pipeline.tracking.comparison_scores import (
     arm_scores,
-    chosen_metrics,
     comparison_table,
-    ended_run,
-    flatten,
-    grid_scores,
-    grid_table,
-    headline_of_folds,
     parent_scores,
-    run_parameters,
-    sanitise,
     shown_metrics,
-    to_plain,
 )
+from grpo_pipeline.tracking.dataset_files import dataset_path, matches
+from grpo_pipeline.tracking.flat_parameters import flatten, sanitise, to_plain
+from grpo_pipeline.tracking.frame_pictures import draw_frames
+from grpo_pipeline.tracking.logged_parameters import (
+    arm_parameters,
+    parameters_read,
+    resolved_sections,
+    run_parameters,
+)
+from grpo_pipeline.tracking.metric_points import chosen_metrics
+from grpo_pipeline.tracking.mlflow_config import MlflowConfig, artifact_location
 from grpo_pipeline.tracking.served import Kept, can_be_served, described
-from grpo_pipeline.tracking.store import (
-    MlflowConfig,
-    artifact_location,
-    lost_reason,
-    redact,
-    root_cause,
-    tracking_uri,
-    unusable_reason,
-)
-
-# Which arm of which task a node or a dataset belongs to: both begin with ``<task>.<arm>``.
-
-Key = tuple[str, str]
-
-
-@dataclass
-class Arm:
-    """State of one arm while a run goes on.
-
-    Attributes:
-        task: name of the task.
-        name: name of the arm within it.
-        nodes_left: nodes of the arm that have not started.
-        awaits_checkpoint: a checkpoint will be loaded that may name the child run to go on with.
-        resumed: id of that run.
-        trainer: name of the node that trains it; empty where this command only evaluates it.
-        ended: when it was trained last, or else its last node ended, in milliseconds; None before.
-        is_open: whether the child run, which has the name ``label``, was asked for.
-        pending: what is to be logged once it is.
-    """
-
-    task: str
-    name: str
-    nodes_left: int = 0
-    awaits_checkpoint: bool = False
-    resumed: str = ""
-    trainer: str = ""
-    ended: int | None = None
-    is_open: bool = False
-    pending: list[Callable[[str], None]] = field(default_factory=list)
-
-    @property
-    def label(self) -> str:
-        """Name of the child run."""
-        return f"{self.task}.{self.name}"
-
-
-def node_key(node: Node) -> Key | None:
-    """Return task and arm of a node's namespace; deeper levels belong to the arm, one level or a group of nodes to none."""
-    parts = (node.namespace or "").replace(TRAINS, ".").replace("-", ".").split(".")
-    return (parts[0], parts[1]) if len(parts) > 1 and parts[1] not in GROUPS else None
-
-
-def dataset_key(name: str) -> Key | None:
-    """Return task and arm of a dataset's name ``<task>.<arm>.<what>``."""
-    parts = name.split(".")
-    return (parts[0], parts[1]) if len(parts) > 2 else None
-
-
-def find_arms(nodes: Iterable[Node], *, resume: bool) -> dict[Key, Arm]:
-    """Return the arms of a pipeline, in the order in which they first appear; ``resume`` lets them wait for a checkpoint."""
-    arms: dict[Key, Arm] = {}
-    for node in nodes:
-        if (key := node_key(node)) is not None:
-            arm = arms.setdefault(key, Arm(*key))
-            arm.nodes_left += 1
-            if f"{arm.label}.metric_rows" in node.outputs:
-                arm.trainer = node.name
-            arm.awaits_checkpoint |= resume and f"{arm.label}.resume_from" in node.inputs
-    return arms
-
-
-def status_of(error: BaseException | None) -> str:
-    """Return MLflow's word for how a run ended; Ctrl-C and SIGTERM are no ``Exception``."""
-    if error is None:
-        return "FINISHED"
-    return "FAILED" if isinstance(error, Exception) else "KILLED"
-
-
-def end_statuses(
-    arms: Mapping[Key, Arm], *, current: Key | None, error: BaseException | None
-) -> dict[str, str]:
-    """Return child run -> status: an arm whose nodes were all done before the error has finished."""
-    done = {key: arm.nodes_left == 0 and key != current for key, arm in arms.items()}
-    return {
-        arm.label: status_of(None if done[key] else error)
-        for key, arm in arms.items()
-        if arm.is_open
-    }
-
-
-def is_stage(arm: Arm) -> bool:
-    """Say whether what is trained is a stage before the arms, whose model nobody is to take."""
-    if arm.task not in TASKS:
-        return False
-    spec = find_task(arm.task)
-    return arm.name in (*spec.stages, *spec.optional_stages)
-
-
-# Pictures of an arm's training, from its start to its end: each takes a tenth of a second to draw.
-MOST_PICTURES = 5
-
-
-def draw_frames(frames: Mapping[str, np.ndarray], *, task: str, arm: str) -> dict[int, np.ndarray]:
-    """Draw a few frames of a training as its task draws them; step -> picture, nothing of a task without pictures."""
-    drawing = find_task(task).pictures if task in TASKS else ""
-    if not drawing:
-        return {}
-    count = len(frames["step"])
-    places = np.unique(np.linspace(0, count - 1, min(count, MOST_PICTURES)).round().astype(int))
-    few = {name: values[places] for name, values in frames.items()}
-    drawn = resolve_name(drawing)(few, arm=arm)
-    return dict(zip(few["step"].tolist(), drawn, strict=True))
-
-
-def parameters_read(pipeline: Pipeline, tasks: Iterable[str], *, is_grid: bool) -> set[str]:
-    """Return the paths of the parameters that a pipeline's nodes name; a grid of trials reads all of its tasks."""
-    inputs = pipeline.inputs()
-    named = {name.removeprefix("params:") for name in inputs if name.startswith("params:")}
-    everything = {*tasks} if is_grid and "parameters" in inputs else set()
-    # The threads are set before any node runs; whether a run goes on says nothing about its result.
-    return (named | everything | {"threads"}) - {"resume"}
-
-
-def resolved_sections(section: Mapping[str, Any], task: str, base: str) -> dict[str, str]:
-    """Return an arm's sections flat, with what their models fill in; one that its model does not take is left out.
-
-    Args:
-        section: parameters of the task.
-        task: its name.
-        base: the arm.
-    """
-    if task not in TASKS:
-        return {}
-    given = {**section, **section.get(base, {})}
-    models = {**sections(find_task(task)), "algorithm": AlgorithmParams}
-    found: dict[str, Any] = {}
-    for name in models.keys() & given.keys():
-        with suppress(ValidationError):
-            found[name] = TypeAdapter(models[name]).validate_python(given[name])
-    return flatten(found)
-
-
-# Files of catalogue entries, and the configuration as text.
-
-SECRET_KEYS = ("credentials", "password", "secret", "token", "api_key")
-
-
-def matches(name: str, patterns: Iterable[str]) -> bool:
-    """Return whether a catalogue name fits one of the shell patterns."""
-    return any(fnmatchcase(name, pattern) for pattern in patterns)
-
-
-def dataset_path(dataset: Any) -> Path | None:
-    """Return the local file or folder that a dataset saves to (of a versioned one: in this run), None if it has none.
-
-    Reads the attributes by which Kedro's file datasets say where they are.
-    """
-    inner = getattr(dataset, "_dataset", dataset)  # of a CachedDataset
-    if getattr(inner, "_version", None):
-        where = inner._get_versioned_path(inner.resolve_save_version())
-    else:
-        where = getattr(inner, "_filepath", None) or getattr(inner, "_path", None)
-    return None if where is None else Path(str(where))
-
-
-def catalog_text(catalog: Mapping[str, Any]) -> str:
-    """Return the catalogue's configuration as YAML, without credentials and without passwords in addresses."""
-    return yaml.safe_dump(_without_secrets(to_plain(catalog)), sort_keys=False, allow_unicode=True)
-
-
-def _without_secrets(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {
-            key: _without_secrets(item)
-            for key, item in value.items()
-            if str(key).lower() not in SECRET_KEYS
-        }
-    if isinstance(value, list):
-        return [_without_secrets(item) for item in value]
-    return redact(value) if isinstance(value, str) and "://" in value else value
-
+from grpo_pipeline.tracking.store import lost_reason, root_cause, tracking_uri, unusable_reason
+from grpo_pipeline.tracking.trial_runs import ended_run, grid_scores, grid_table, headline_of_folds
 
 logger = logging.getLogger(__name__)
 
 GRIDS = ("compare", "cross_validation")
+
 RUN_ID = "mlflow_run_id"  # under this name a checkpoint remembers its child run
+
 PARENT = ""
 
 

@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 
 from grpo_pipeline.pipelines.evaluation import nodes
-from grpo_pipeline.pipelines.evaluation.comparison import compare, gains_of_moved, unscored_sentences
+from grpo_pipeline.pipelines.evaluation.comparison import compare, gains_of_moved
+from grpo_pipeline.pipelines.evaluation.unscored_samples import unscored_sentences
 from grpo_pipeline.pipelines.experiments.compare import nodes as compare_nodes
 from grpo_pipeline.pipelines.experiments.cross_validation import nodes as fold_nodes
 from grpo_pipeline.pipelines.params import EvaluationParams

@@ -16,9 +16,10 @@ from tiny_folds import EVALUATION
 from tiny_replies import evaluation_params
 from tiny_replies import make_predictions as make_replies
 
-from grpo_pipeline.pipelines.evaluation.comparison import unscored_sentences
-from grpo_pipeline.pipelines.evaluation.nodes import build_suite, compare_arms, read_commit
+from grpo_pipeline.pipelines.evaluation.nodes import compare_arms, read_commit
 from grpo_pipeline.pipelines.evaluation.pipeline import create_pipeline
+from grpo_pipeline.pipelines.evaluation.suite import build_suite
+from grpo_pipeline.pipelines.evaluation.unscored_samples import unscored_sentences
 from grpo_pipeline.pipelines.params import EvaluationParams
 from grpo_pipeline.pipelines.reporting.tables import arms_table, rivals_table
 from grpo_pipeline.statistics.bootstrap import cluster_weights

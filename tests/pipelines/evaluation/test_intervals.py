@@ -10,7 +10,7 @@ from scipy.special import expit
 from scipy.stats import t as student
 
 from grpo_pipeline.pipelines.evaluation.comparison import estimate
-from grpo_pipeline.pipelines.evaluation.nodes import build_suite
+from grpo_pipeline.pipelines.evaluation.suite import build_suite
 from grpo_pipeline.statistics import linear_resampling, weighted
 from grpo_pipeline.statistics.bootstrap import Estimate, cluster_weights, describe, paired_difference
 from grpo_pipeline.statistics.metric import Metric

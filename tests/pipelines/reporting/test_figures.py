@@ -2,7 +2,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from grpo_pipeline.pipelines.reporting.figures import POINTS, colour_of, learning_curves, smooth, thin
+from grpo_pipeline.pipelines.reporting.figures import colour_of
+from grpo_pipeline.pipelines.reporting.learning_curves import POINTS, learning_curves, smooth, thin
 
 TITLES = {
     "Reward", "Supervised loss", "Policy entropy (nats)", "KL to the reference (nats)",

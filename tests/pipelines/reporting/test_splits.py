@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
-from grpo_pipeline.hooks import DataHooks
+from grpo_pipeline.hooks.splits import DataHooks
 from grpo_pipeline.pipelines.reporting.splits import class_chart, power_lines, split_lines, splits_table
 
 TABLE = pd.DataFrame(

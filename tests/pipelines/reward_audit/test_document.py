@@ -8,16 +8,12 @@ from tiny_audit import MODEL, OWNERS, PLAN, STYLE, model_samples, rows_of, sound
 
 from grpo_pipeline.pipelines.params import WarningLimits
 from grpo_pipeline.pipelines.reporting.reward_section import reward_section
-from grpo_pipeline.pipelines.reward_audit.document import (
-    RewardDocument,
-    agree_between,
-    agree_within,
-    find_constant,
-    find_ties,
-    measure_spread,
-)  # fmt: skip
+from grpo_pipeline.pipelines.reward_audit.agreement import agree_between, agree_within
+from grpo_pipeline.pipelines.reward_audit.document import RewardDocument
+from grpo_pipeline.pipelines.reward_audit.group_spread import find_constant, find_ties, measure_spread  # fmt: skip
+from grpo_pipeline.pipelines.reward_audit.policy_table import policy_table
 from grpo_pipeline.pipelines.reward_audit.samples import PolicySamples, read_samples
-from grpo_pipeline.pipelines.reward_audit.warnings import find_no_ceiling, find_warnings, policy_table, way_to_ceiling
+from grpo_pipeline.pipelines.reward_audit.warnings import find_no_ceiling, find_warnings, way_to_ceiling
 from grpo_pipeline.statistics import bootstrap, wording
 
 ONCE, EACH = np.ones((1, 12)), np.arange(12)

@@ -5,11 +5,12 @@ from pydantic import ValidationError
 from grpo_pipeline.core.policy_gradient.advantages import compute_advantages
 from grpo_pipeline.core.rewards import combine_rewards
 from grpo_pipeline.rewards.functions import check_measure
+from grpo_pipeline.rewards.group_rewards import RewardFailedError
 from grpo_pipeline.rewards.pool import RewardPool
 from grpo_pipeline.tasks.dialogue.batch import Outcomes
 from grpo_pipeline.tasks.dialogue.params import RewardParams
 from grpo_pipeline.tasks.dialogue.reward_shares import RewardShare, gather_rewards
-from grpo_pipeline.tasks.dialogue.rewards import RewardFailedError, submit_rewards
+from grpo_pipeline.tasks.dialogue.rewards import submit_rewards
 from grpo_pipeline.tasks.dialogue.scores.bleu import bleu
 from grpo_pipeline.tasks.dialogue.scores.score_table import score_replies
 

@@ -13,11 +13,11 @@ from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.core.storage.weights import ModelWeights
 from grpo_pipeline.pipelines.training.loop import StepRunner
 from grpo_pipeline.pipelines.training.start import build_state
+from grpo_pipeline.rewards.group_rewards import RewardFailedError
 from grpo_pipeline.tasks.dialogue import task as dialogue_task
 from grpo_pipeline.tasks.dialogue.build import build_task, check_arms
 from grpo_pipeline.tasks.dialogue.data.hidden_characters import printable
 from grpo_pipeline.tasks.dialogue.language_model.sampling import greedy_replies
-from grpo_pipeline.tasks.dialogue.rewards import RewardFailedError
 from grpo_pipeline.tasks.dialogue.scores.f1 import f1
 from grpo_pipeline.tasks.frames import texts_of
 from grpo_pipeline.tasks.sample_rewards import measure

@@ -2,10 +2,6 @@
 
 import hashlib
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    pass
 
 LISTS = (
     "checkpoint.json",

@@ -13,31 +13,26 @@ import torch
 
 from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.pipelines.evaluation.comparison import compare
+from grpo_pipeline.pipelines.evaluation.suite import build_suite
 from grpo_pipeline.pipelines.params import EvaluationParams, SamplingParams
 from grpo_pipeline.runs.lookahead import usable_cores
 from grpo_pipeline.runs.run_identity import run_identity
 from grpo_pipeline.statistics.answer import Answer
-from grpo_pipeline.statistics.metric import MetricSuite
 from grpo_pipeline.statistics.sameness import measure_sameness, sameness_sentences
 from grpo_pipeline.tasks import find_task
 from grpo_pipeline.tasks.base import Task
 from grpo_pipeline.tasks.trained_arms import TrainedArms, version_of
 
-# The metrics of a task, found by its name.
-
-
-def build_suite(task: str, options: Mapping[str, float]) -> MetricSuite:
-    """Return the metrics of a task.
-
-    Raises:
-        ValueError: if there is no such task.
-        pydantic.ValidationError: if an option is unknown to the task.
-    """
-    suite: MetricSuite = find_task(task).build_suite(options)
-    return suite
-
-
 TRAINING, SHOWN, INSTEAD = "__training", "__shown", "__instead"
+
+BATCH_PROMPTS = 64
+
+OF_TRAINING = (
+    "training",
+    "calibration",
+    "inputs",
+    "validation",
+)  # sections of a model's description that say how it was made
 
 
 def fit_baselines(params: EvaluationParams, task: Task, data: Any) -> pd.DataFrame:
@@ -135,15 +130,6 @@ def read_commit() -> str:
     except (OSError, subprocess.TimeoutExpired):
         return "unknown"
     return result.stdout.strip() if result.returncode == 0 else "unknown"
-
-
-BATCH_PROMPTS = 64
-OF_TRAINING = (
-    "training",
-    "calibration",
-    "inputs",
-    "validation",
-)  # sections of a model's description that say how it was made
 
 
 @torch.no_grad()

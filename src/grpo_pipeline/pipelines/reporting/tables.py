@@ -1,6 +1,6 @@
 """Format the comparison document as tables for the page's template."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,9 @@ from grpo_pipeline.statistics.wording import tone_of
 from grpo_pipeline.tasks.spec import Wording
 
 Entry = Mapping[str, Any]
+
 ARROWS = {"higher": "↑", "lower": "↓", "none": ""}
+
 LONGEST_TEXT = 300
 
 
@@ -218,40 +220,3 @@ def shorten(value: Any) -> str:
     return (
         text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]} … ({len(text)} characters)"
     )
-
-
-# Tables as Markdown.
-
-
-def columns(table: Table, heads: Sequence[str]) -> Table:
-    """Return the named columns of a table."""
-    places = [table.heads.index(head) for head in heads]
-    return Table(
-        table.caption, list(heads), [[row[place] for place in places] for row in table.rows]
-    )
-
-
-def markdown(table: Table) -> str:
-    """Return a table with columns of even width."""
-    lines = [table.heads] + [[cell_text(cell) for cell in row] for row in table.rows]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(table.heads))]
-    drawn = [
-        "| "
-        + " | ".join(text.ljust(width) for text, width in zip(line, widths, strict=True))
-        + " |"
-        for line in lines
-    ]
-    rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
-    return "\n".join([f"**{table.caption}**", "", drawn[0], rule, *drawn[1:]])
-
-
-def cell_text(cell: Cell) -> str:
-    """Return value and interval on one line; a reason too long for a terminal stays in the document."""
-    if cell.text == "undefined":
-        return "-"
-    return f"{cell.text} {cell.note}" if holds_interval(cell) else cell.text
-
-
-def holds_interval(cell: Cell) -> bool:
-    """Say whether the note of a cell is an interval, and not a reason or an explanation."""
-    return cell.note.startswith("[")

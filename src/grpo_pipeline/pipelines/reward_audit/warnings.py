@@ -3,12 +3,11 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import pandas as pd
-
 from grpo_pipeline.pipelines.params import WarningLimits
 from grpo_pipeline.statistics.wording import few_clusters_sentences, side_of, tone_of
 
 Document = Mapping[str, Any]
+
 Entry = Mapping[str, Any]
 
 
@@ -175,46 +174,3 @@ def _signed(entry: Entry) -> str:
         if entry["ci95"] is None
         else " [{:+.3f}, {:+.3f}]".format(*entry["ci95"])
     )
-
-
-# The document of a reward audit as one row per policy, for a spreadsheet.
-
-
-def policy_table(document: Mapping[str, Any]) -> pd.DataFrame:
-    """Return one row per policy.
-
-    Columns: ``policy``, ``role``, ``samples`` (per example), ``not_scored``; ``reward`` and ``more_than_start``, each with
-    ``_low`` and ``_high`` of its 95% interval; ``way_to_ceiling``; ``reward_<component>``; the metrics; ``group_std`` and
-    ``tied_groups``. NaN where undefined.
-    """
-    return pd.DataFrame(
-        [_row(document, name, policy) for name, policy in document["policies"].items()]
-    )
-
-
-def _row(document: Mapping[str, Any], name: str, policy: Mapping[str, Any]) -> dict[str, Any]:
-    gap, groups = policy["more_than_start"], policy["groups"]
-    row = {
-        "policy": name,
-        "role": policy["role"],
-        "samples": policy["samples"],
-        "not_scored": policy["not_scored"],
-    }
-    row |= _interval("reward", policy["reward"]) | _interval("more_than_start", gap)
-    row["way_to_ceiling"] = None if gap is None else way_to_ceiling(document, name)
-    row |= {
-        f"reward_{component}": entry["value"] for component, entry in policy["components"].items()
-    }
-    row |= {metric: entry["value"] for metric, entry in policy["metrics"].items()}
-    spread = (
-        {"group_std": None, "tied_groups": None}
-        if groups is None
-        else {"group_std": groups["std"]["value"], "tied_groups": groups["tied"]}
-    )
-    return row | spread
-
-
-def _interval(name: str, entry: Mapping[str, Any] | None) -> dict[str, float | None]:
-    value = None if entry is None else entry["value"]
-    low, high = (None, None) if entry is None or entry.get("ci95") is None else entry["ci95"]
-    return {name: value, f"{name}_low": low, f"{name}_high": high}

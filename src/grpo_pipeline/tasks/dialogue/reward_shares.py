@@ -5,10 +5,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from grpo_pipeline.rewards.group_rewards import PendingRewards, RewardFailedError
+from grpo_pipeline.rewards.group_rewards import GroupRewards, PendingRewards, RewardFailedError
 from grpo_pipeline.tasks.dialogue.batch import Outcomes
 from grpo_pipeline.tasks.dialogue.params import RewardParams
-from grpo_pipeline.tasks.dialogue.rewards import ReplyRewards
 
 
 class RewardShare(NamedTuple):
@@ -43,7 +42,7 @@ def gather_rewards(
     }
 
 
-def _refuse_without_any(results: list[ReplyRewards]) -> None:
+def _refuse_without_any(results: list[GroupRewards]) -> None:
     for name, weight in results[0].weights.items():
         if weight and all(bool(result.is_failed[name].all()) for result in results):
             cause = next(result.causes[name] for result in results if name in result.causes)

@@ -8,19 +8,12 @@ from collections.abc import Mapping, Sequence
 
 from grpo_pipeline.rewards.functions import Measure
 from grpo_pipeline.rewards.group_rewards import (
-    GroupRewards,
     PendingRewards,
-    RewardFailedError,
     Subjects,
     check_groups,
 )
 from grpo_pipeline.rewards.pool import RewardPool
 from grpo_pipeline.tasks.dialogue.params import RewardParams
-
-__all__ = ["PendingRewards", "ReplyRewards", "RewardFailedError", "submit_rewards"]
-
-# What a batch of replies earned; the loop of this task knows it by this name.
-ReplyRewards = GroupRewards
 
 
 def submit_rewards(

@@ -7,7 +7,7 @@ from tiny_folds import EVALUATION
 from tiny_grid import SHORT, Memory, tiny_parameters
 
 from grpo_pipeline.pipelines.experiments.compare.nodes import arrange_trials, train_trial
-from grpo_pipeline.pipelines.experiments.trials.arms import CompareParams
+from grpo_pipeline.pipelines.experiments.trials.trial_params import CompareParams
 
 ARMS = yaml.safe_load((CONF / "ablation/parameters/attention_compare.yml").read_text())["attention"]["compare"]["arms"]
 # Recomputation, value baseline, sampling, reward scales, exploration, supervised loss, replay, number of points.

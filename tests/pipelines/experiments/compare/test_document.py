@@ -18,18 +18,13 @@ from tiny_folds import EVALUATION
 from tiny_grid import SHORT, Memory, tiny_parameters, tiny_plan
 
 from grpo_pipeline.pipelines.evaluation.budget import Budget
-from grpo_pipeline.pipelines.evaluation.nodes import build_suite
+from grpo_pipeline.pipelines.evaluation.suite import build_suite
 from grpo_pipeline.pipelines.experiments.compare import nodes, tables
-from grpo_pipeline.pipelines.experiments.compare.document import (
-    budgets_of,
-    compare_trials,
-    describe_correction,
-    metric_sentence,
-    summary,
-)
+from grpo_pipeline.pipelines.experiments.compare.document import budgets_of, compare_trials, describe_correction
 from grpo_pipeline.pipelines.experiments.compare.nodes import arrange_trials, score_rows
-from grpo_pipeline.pipelines.experiments.trials.arms import CompareParams
+from grpo_pipeline.pipelines.experiments.compare.sentences import metric_sentence, summary
 from grpo_pipeline.pipelines.experiments.trials.records import CompareError, TrialHeader, TrialRecord, plan_grid
+from grpo_pipeline.pipelines.experiments.trials.trial_params import CompareParams
 from grpo_pipeline.statistics.answer import Answer
 from grpo_pipeline.statistics.bootstrap import cluster_weights
 from grpo_pipeline.statistics.multiplicity import holm

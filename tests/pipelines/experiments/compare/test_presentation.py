@@ -4,9 +4,10 @@ import re
 
 from told_answers import unmarked
 
-from grpo_pipeline.pipelines.evaluation.nodes import build_suite, state_grid_answer
-from grpo_pipeline.pipelines.experiments.compare import tables
-from grpo_pipeline.pipelines.experiments.compare.tables import forest
+from grpo_pipeline.pipelines.evaluation.nodes import state_grid_answer
+from grpo_pipeline.pipelines.evaluation.suite import build_suite
+from grpo_pipeline.pipelines.experiments.compare import page_tables, tables
+from grpo_pipeline.pipelines.experiments.compare.forests import forest
 from grpo_pipeline.pipelines.params import EvaluationParams
 from grpo_pipeline.pipelines.reporting.page import Page, render
 from grpo_pipeline.pipelines.reporting.tables import Cell
@@ -85,7 +86,7 @@ def test_the_page_opens_with_the_answer_and_escapes_what_it_shows():
     document, metrics = make_document()
     forests = {f"{name}.svg": f"<svg id='{name}'></svg>".encode() for name in metrics}
     answer = state_grid_answer(EVALUATION, document)
-    page = Page("compare.html", document, answer, "core", "<i>", tables.page_parts(document, metrics, forests))
+    page = Page("compare.html", document, answer, "core", "<i>", page_tables.page_parts(document, metrics, forests))
     html = unmarked(render(page))
     first = html[: html.index("<nav")]
     assert "is no_kl, the best of 2 arms, better than supervised, its control?" in first

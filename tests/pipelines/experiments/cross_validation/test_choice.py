@@ -3,7 +3,9 @@ import pytest
 from pydantic import ValidationError
 from tiny_folds import EVALUATION, make_fold_examples, make_params, plan_cores, task_parameters
 
-from grpo_pipeline.pipelines.experiments.cross_validation.choice import choose, inner_plan, trial_arm
+from grpo_pipeline.pipelines.experiments.cross_validation.candidates import trial_arm
+from grpo_pipeline.pipelines.experiments.cross_validation.choice import choose
+from grpo_pipeline.pipelines.experiments.cross_validation.fold_plan import inner_plan
 from grpo_pipeline.pipelines.experiments.cross_validation.nodes import arrange_arms
 from grpo_pipeline.pipelines.experiments.trials.records import CompareError, TrialHeader
 

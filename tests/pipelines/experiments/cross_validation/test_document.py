@@ -12,12 +12,15 @@ from tiny_folds import EVALUATION, make_params, plan_cores, task_parameters
 from tiny_grid import Memory
 from told_answers import unmarked
 
-from grpo_pipeline.pipelines.evaluation.nodes import build_suite, state_grid_answer
-from grpo_pipeline.pipelines.experiments.cross_validation import nodes, tables
-from grpo_pipeline.pipelines.experiments.cross_validation.choice import nothing_to_choose, outer_plan
+from grpo_pipeline.pipelines.evaluation.nodes import state_grid_answer
+from grpo_pipeline.pipelines.evaluation.suite import build_suite
+from grpo_pipeline.pipelines.experiments.cross_validation import forests, nodes, tables
+from grpo_pipeline.pipelines.experiments.cross_validation.choice import nothing_to_choose
+from grpo_pipeline.pipelines.experiments.cross_validation.fold_plan import outer_plan
 from grpo_pipeline.pipelines.experiments.cross_validation.out_of_fold import ensemble
 from grpo_pipeline.pipelines.experiments.trials.records import CompareError, TrialHeader, TrialRecord
-from grpo_pipeline.pipelines.reporting.tables import cell_text, difference_cell, value_cell
+from grpo_pipeline.pipelines.reporting.markdown import cell_text
+from grpo_pipeline.pipelines.reporting.tables import difference_cell, value_cell
 from grpo_pipeline.tasks.attention.evaluation.metrics import REQUIRED
 
 METRICS = build_suite("attention", {}).metrics
@@ -199,7 +202,7 @@ def test_result_table_summary_and_figure_say_the_same(result):
     counts = f"{fold['train']} | {fold['val']} | {fold['test']} ({fold['test_positives']})"
     assert f"| fold1 | {counts} | {folds['supervised']['fold1']:.3f} | {folds['grpo']['fold1']:.3f} |" in text
     assert "The held-out test split, 30 cores of 10 clusters by patient_id; nothing was chosen on it**" in text
-    figure = tables.draw(result, METRICS)["00_auroc.svg"]
+    figure = forests.draw(result, METRICS)["00_auroc.svg"]
     drawn = {line.get_gid(): list(line.get_xdata()) for line in figure.axes[0].lines}  # of the last arm
     assert drawn["stratified"][0] == found["stratified"]["value"]
     assert drawn["pooled"][0] == found["pooled"]["value"]

@@ -10,16 +10,14 @@ from tiny_grid import Memory
 from tiny_rows import ROWS
 
 from grpo_pipeline.pipelines.evaluation.budget import Budget
-from grpo_pipeline.pipelines.experiments.cross_validation.choice import (
-    Settings,
-    choose,
-    inner_plan,
-    nothing_to_choose,
-    outer_plan,
-)
-from grpo_pipeline.pipelines.experiments.cross_validation.document import Resamples, describe_fold
+from grpo_pipeline.pipelines.experiments.cross_validation.candidates import Settings
+from grpo_pipeline.pipelines.experiments.cross_validation.choice import choose, nothing_to_choose
+from grpo_pipeline.pipelines.experiments.cross_validation.document import describe_fold
+from grpo_pipeline.pipelines.experiments.cross_validation.fold_plan import inner_plan, outer_plan
 from grpo_pipeline.pipelines.experiments.cross_validation.nodes import fold_table, plan_folds, score_tested_rows, suite_of
 from grpo_pipeline.pipelines.experiments.cross_validation.out_of_fold import OutOfFold, check_rows, collect, ensemble
+from grpo_pipeline.pipelines.experiments.cross_validation.out_of_fold_scores import Resamples
+from grpo_pipeline.pipelines.experiments.trials.preparation import resplit_table
 from grpo_pipeline.pipelines.experiments.trials.records import (
     CompareError,
     Plan,
@@ -28,7 +26,6 @@ from grpo_pipeline.pipelines.experiments.trials.records import (
     TrialRecord,
     plan_grid,
 )
-from grpo_pipeline.pipelines.experiments.trials.setup import resplit_table
 from grpo_pipeline.statistics.bootstrap import cluster_weights
 from grpo_pipeline.statistics.metric import MetricSuite, Unit
 from grpo_pipeline.tasks import find_task

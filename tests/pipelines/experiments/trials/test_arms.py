@@ -2,8 +2,9 @@ import pytest
 from pydantic import ValidationError
 from tiny_grid import tiny_parameters
 
-from grpo_pipeline.pipelines.experiments.trials.arms import CompareParams, resolve_arms
-from grpo_pipeline.pipelines.experiments.trials.setups import find_setup
+from grpo_pipeline.pipelines.experiments.trials.arms import resolve_arms
+from grpo_pipeline.pipelines.experiments.trials.task_lookup import find_preparation
+from grpo_pipeline.pipelines.experiments.trials.trial_params import CompareParams
 
 BASE = {"grpo": {"base": "grpo"}, "supervised": {"base": "supervised"}}
 GOOD = {
@@ -15,7 +16,7 @@ GOOD = {
 
 def resolve(**arms):
     params = CompareParams.model_validate(GOOD | {"arms": BASE | arms})
-    return resolve_arms(params, tiny_parameters(), task="attention", models=find_setup("attention").models)
+    return resolve_arms(params, tiny_parameters(), task="attention", models=find_preparation("attention").models)
 
 
 def test_an_arm_is_its_base_with_the_changes_and_the_shared_sections():
@@ -47,7 +48,7 @@ def test_a_section_of_an_arm_stands_before_the_shared_one():
     params = CompareParams.model_validate(
         GOOD | {"arms": BASE | {"own": {"base": "own", "set": {"training": {"batch_size": 2}}}}}
     )
-    arms = resolve_arms(params, parameters, task="attention", models=find_setup("attention").models)
+    arms = resolve_arms(params, parameters, task="attention", models=find_preparation("attention").models)
     assert [arms[name].parameters["reward"]["heatmap_weight"] for name in ("grpo", "own")] == [0.0, 0.7]
     assert [(arms[name].training.epochs, arms[name].training.batch_size) for name in ("grpo", "own")] == [
         (2, parameters["training"]["batch_size"]), (9, 2),
@@ -78,7 +79,7 @@ def test_a_baseline_is_judged_by_its_own_rows_and_begins_with_no_stage():
     parameters["pretraining"] = {"algorithm": parameters["supervised"]["algorithm"], "training": parameters["training"]}
     arms = BASE | {"texture": {"base": "grpo", "baseline": "texture"}}
     params = CompareParams.model_validate(GOOD | {"arms": arms})
-    found = resolve_arms(params, parameters, task="attention", models=find_setup("attention").models)
+    found = resolve_arms(params, parameters, task="attention", models=find_preparation("attention").models)
     assert {name for name, arm in found.items() if "pretraining" in arm.sections} == {"supervised", "grpo"}
     assert (found["texture"].description.rule, found["texture"].description.baseline) == ("texture", "texture")
     with pytest.raises(

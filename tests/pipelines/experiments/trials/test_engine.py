@@ -11,10 +11,11 @@ from tiny_grid import SHORT, Memory, resolve_tiny, run_in_memory, tiny_bench, ti
 
 import grpo_pipeline
 from grpo_pipeline.core.storage.checkpoint import NoCheckpoint
-from grpo_pipeline.pipelines.experiments.trials import engine, executor
-from grpo_pipeline.pipelines.experiments.trials.engine import run_trials, trial_digest
+from grpo_pipeline.pipelines.experiments.trials import digest, executor
+from grpo_pipeline.pipelines.experiments.trials.digest import trial_digest
+from grpo_pipeline.pipelines.experiments.trials.engine import run_trials
 from grpo_pipeline.pipelines.experiments.trials.records import CompareError, Trial
-from grpo_pipeline.pipelines.experiments.trials.setups import find_setup
+from grpo_pipeline.pipelines.experiments.trials.task_lookup import find_preparation
 from grpo_pipeline.pipelines.step.arm_parts import Parts
 from grpo_pipeline.pipelines.training.pipeline import create_pipeline
 from grpo_pipeline.tasks.attention import frozen_features
@@ -122,10 +123,10 @@ def test_a_cell_that_raises_stops_no_other_and_is_tried_again(whole, monkeypatch
     monkeypatch.setenv("GRPO_PROGRESS", "lines")
     store, train = Memory(dict(whole.records)), executor.train_trial
 
-    def broken(setup, arm, opened, *, seed, split):
+    def broken(preparation, arm, opened, *, seed, split):
         if seed == 1:
             raise ValueError("loss must be finite,\n got nan")
-        return train(setup, arm, opened, seed=seed, split=split)
+        return train(preparation, arm, opened, seed=seed, split=split)
 
     monkeypatch.setattr(executor, "train_trial", broken)
     plan = tiny_plan(seeds=(0, 1, 2))
@@ -146,7 +147,7 @@ def test_a_cell_that_raises_stops_no_other_and_is_tried_again(whole, monkeypatch
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, RuntimeError])
 def test_ctrl_c_and_sigterm_stop_at_once_and_all_cells_failing_is_an_error(monkeypatch, error):
-    def stopped(setup, arm, opened, *, seed, split):
+    def stopped(preparation, arm, opened, *, seed, split):
         raise error
 
     monkeypatch.setattr(executor, "train_trial", stopped)
@@ -167,7 +168,7 @@ def test_features_of_a_frozen_encoder_are_handed_on(monkeypatch):
 
 
 PACKAGE = Path(grpo_pipeline.__file__).parent
-KIT, EXAMPLES = find_setup("attention"), make_examples()
+KIT, EXAMPLES = find_preparation("attention"), make_examples()
 SPLIT = dict(zip(EXAMPLES.table["core_id"], EXAMPLES.table["split"], strict=True))
 
 
@@ -201,11 +202,11 @@ def test_the_digest_reads_shared_code_and_the_tasks_own_folder_alone(monkeypatch
         return salt
 
     with monkeypatch.context() as patch:
-        patch.setattr(engine, "digest_of_sources", recorded)
-        engine.source_digest.__wrapped__("attention")
+        patch.setattr(digest, "digest_of_sources", recorded)
+        digest.source_digest.__wrapped__("attention")
     found = {str(path.relative_to(PACKAGE)) for path in read}
     assert {"core/types.py", "tasks/base.py", "tasks/attention/task.py", "pipelines/data/attention/nodes.py"} <= found
     assert not [name for name in found if "molecules" in name or "dialogue" in name]
     assert not [name for name in found if name.startswith(("pipelines/reporting", "pipelines/evaluation", "tracking"))]
-    monkeypatch.setattr(engine, "source_digest", lambda task: f"other code of {task}")
+    monkeypatch.setattr(digest, "source_digest", lambda task: f"other code of {task}")
     assert of() != before

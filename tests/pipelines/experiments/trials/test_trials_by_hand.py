@@ -8,11 +8,18 @@ import torch
 from tiny_attention import algorithm_params, training_params
 
 from grpo_pipeline.core.storage.checkpoint import Checkpoint
-from grpo_pipeline.pipelines.experiments.trials import engine, executor, setup, setups
+from grpo_pipeline.pipelines.experiments.trials import digest as digest_module
+from grpo_pipeline.pipelines.experiments.trials import (
+    executor,
+    preparation,
+    stage_training,
+    trial_training,
+)
 from grpo_pipeline.pipelines.experiments.trials.engine import Bench, record_of, shortened
 from grpo_pipeline.pipelines.experiments.trials.executor import Assignment, Place, reason_of
 from grpo_pipeline.pipelines.experiments.trials.records import Trial
-from grpo_pipeline.pipelines.experiments.trials.setups import InitialWeights, StageParams
+from grpo_pipeline.pipelines.experiments.trials.stage_training import InitialWeights
+from grpo_pipeline.pipelines.experiments.trials.trial_params import StageParams
 
 
 def arm(*, rule: str = "policy", **parameters: Any) -> Any:
@@ -28,12 +35,12 @@ def digest(monkeypatch: pytest.MonkeyPatch) -> Any:
     def of(
         one: Any, *, seed: int = 0, examples: str = "e", run: str = "r", source: str = "s", split: Any = None, scored: str = "val"
     ) -> str:
-        monkeypatch.setattr(engine, "examples_of", lambda setup, trial, given: f"{given} {trial.split}")
-        monkeypatch.setattr(engine, "open_task", lambda setup, arm, there: f"task of {there}")
-        monkeypatch.setattr(engine, "data_of", lambda setup, arm, there: f"data of {there}")
-        monkeypatch.setattr(engine, "run_digest", lambda *given, seed: f"{run} {given} {seed}")
-        monkeypatch.setattr(engine, "source_digest", lambda task: f"{source} of {task}")
-        return engine.trial_digest(SimpleNamespace(task="t"), one, Trial("a", seed, split=split), examples, split=scored)
+        monkeypatch.setattr(digest_module, "examples_of", lambda preparation, trial, given: f"{given} {trial.split}")
+        monkeypatch.setattr(digest_module, "open_task", lambda preparation, arm, there: f"task of {there}")
+        monkeypatch.setattr(digest_module, "data_of", lambda preparation, arm, there: f"data of {there}")
+        monkeypatch.setattr(digest_module, "run_digest", lambda *given, seed: f"{run} {given} {seed}")
+        monkeypatch.setattr(digest_module, "source_digest", lambda task: f"{source} of {task}")
+        return digest_module.trial_digest(SimpleNamespace(task="t"), one, Trial("a", seed, split=split), examples, split=scored)
 
     return of
 
@@ -52,9 +59,9 @@ def test_the_code_of_a_trial_is_all_that_trains_and_the_versions(monkeypatch: py
     """Every folder by name; another version of this package or of torch is other code."""
     asked: list[tuple[str, ...]] = []
     monkeypatch.setattr(
-        engine, "digest_of_sources", lambda package, names, salt="": asked.append((salt, *names)) or f"{salt} {names}"
+        digest_module, "digest_of_sources", lambda package, names, salt="": asked.append((salt, *names)) or f"{salt} {names}"
     )
-    first = engine.source_digest.__wrapped__("attention")
+    first = digest_module.source_digest.__wrapped__("attention")
     _, *shared = asked[0]
     expected = {
         *(
@@ -67,15 +74,16 @@ def test_the_code_of_a_trial_is_all_that_trains_and_the_versions(monkeypatch: py
             "tasks/folds.py",
             "tasks/stored_examples.py",
         ),
-        *("pipelines/experiments/trials/setup.py", "pipelines/experiments/trials/setups.py"),
+        *("pipelines/experiments/trials/preparation.py", "pipelines/experiments/trials/stage_training.py"),
+        *("pipelines/experiments/trials/task_lookup.py", "pipelines/experiments/trials/trial_training.py"),
     }
     assert expected <= set(shared)
     assert {names for _, *own in asked[1:] for names in own} == {"attention"}  # tasks/attention and pipelines/data/attention
     assert len(asked) == 3
-    for module, name in ((engine.grpo_pipeline, "__version__"), (torch, "__version__")):
+    for module, name in ((digest_module.grpo_pipeline, "__version__"), (torch, "__version__")):
         with monkeypatch.context() as patch:
             patch.setattr(module, name, "99.0")
-            assert engine.source_digest.__wrapped__("attention") != first
+            assert digest_module.source_digest.__wrapped__("attention") != first
 
 
 class Known:
@@ -113,17 +121,17 @@ def test_a_stage_is_trained_again_for_whatever_decides_its_weights(monkeypatch: 
         trained.append((algorithm.name, training.epochs, task.facts, data, seed))
         return f"weights {len(trained)}", []
 
-    monkeypatch.setattr(setups, "train_weights", train)
-    first = setups.train_stage(stage(), 4, Known(), "data", InitialWeights())
+    monkeypatch.setattr(stage_training, "train_weights", train)
+    first = stage_training.train_stage(stage(), 4, Known(), "data", InitialWeights())
     assert (first.model, trained) == ("weights 1", [("supervised", 1, "f", "data", 4)])
-    assert setups.train_stage(stage(), 4, Known(), "data", first) is first
+    assert stage_training.train_stage(stage(), 4, Known(), "data", first) is first
     keys = {first.key}
     for changed in (
         (stage(epochs=2), 4, Known(), "data"), (stage(supervised_weight=0.3), 4, Known(), "data"), (stage(), 5, Known(), "data"),
         (stage(), 4, Known("g"), "data"), (stage(), 4, Known(device="cuda"), "data"), (stage(), 4, Known(), "other"),
         (stage("supervised", proposal="policy"), 4, Known(), "data"),
     ):  # fmt: skip
-        found = setups.train_stage(*changed, first)
+        found = stage_training.train_stage(*changed, first)
         assert found.key not in keys
         keys.add(found.key)
     assert len(trained) == 8
@@ -131,23 +139,23 @@ def test_a_stage_is_trained_again_for_whatever_decides_its_weights(monkeypatch: 
 
 @pytest.mark.parametrize(("proposal", "draws"), [("none", False), ("uniform", True), ("policy", True)])
 def test_rewards_decide_a_stage_only_where_it_draws_samples(monkeypatch: pytest.MonkeyPatch, proposal: str, draws: bool) -> None:
-    monkeypatch.setattr(setups, "train_weights", lambda *given, seed: ("weights", []))
+    monkeypatch.setattr(stage_training, "train_weights", lambda *given, seed: ("weights", []))
     task = Known()
-    setups.train_stage(stage(proposal=proposal), 0, task, "data", InitialWeights())
+    stage_training.train_stage(stage(proposal=proposal), 0, task, "data", InitialWeights())
     assert task.asked == [draws]
 
 
 def test_what_an_arm_and_its_stage_ask_for_is_checked_before_the_stage_is_trained() -> None:
-    check, task, plain = setups.opening("pre"), Known(), Known()
+    check, task, plain = stage_training.opening("pre"), Known(), Known()
     assert check("arm", stage(), task, "data") is task
     assert task.asked == [("data", "data"), "arm", "pre", stage().algorithm]
     known = InitialWeights("key", "model")
-    assert setups.begin_with(stage(), task, known) == ("begun", "model")
+    assert stage_training.begin_with(stage(), task, known) == ("begun", "model")
     # Of an arm without the stage.
     assert check("arm", None, plain, "data") is plain
     assert plain.asked == [("data", "data"), "arm"]
-    assert setups.train_stage(None, 0, task, "data", known) is known
-    assert setups.begin_with(None, task, known) is task
+    assert stage_training.train_stage(None, 0, task, "data", known) is known
+    assert stage_training.begin_with(None, task, known) is task
 
 
 def test_a_trial_keeps_all_rows_and_the_last_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,8 +171,11 @@ def test_a_trial_keeps_all_rows_and_the_last_checkpoint(monkeypatch: pytest.Monk
 
     build = lambda algorithm, training, seed, task, data: f"state of {seed}"  # noqa: E731
     exported = lambda task, checkpoint: (task, checkpoint)  # noqa: E731
-    monkeypatch.setattr(setup, "nodes", SimpleNamespace(train=train, build_state=build, export_model=exported))
-    weights, rows = setup.train_weights("algorithm", training_params(epochs=7, animation_frames=9), "task", "data", seed=6)
+    for module, name, made in (("start", "build_state", build), ("nodes", "train", train), ("export", "export_model", exported)):
+        monkeypatch.setattr(trial_training, module, SimpleNamespace(**{name: made}))
+    weights, rows = trial_training.train_weights(
+        "algorithm", training_params(epochs=7, animation_frames=9), "task", "data", seed=6
+    )
     assert weights == ("task", last)
     assert rows == [{"step": step} for step in range(4)]
     assert asked == [("algorithm", 0, 7, "never", "task", "data", "state of 6")]
@@ -173,13 +184,13 @@ def test_a_trial_keeps_all_rows_and_the_last_checkpoint(monkeypatch: pytest.Monk
 @pytest.mark.parametrize("keeps", [False, True])
 def test_the_record_of_a_trial_says_how_it_went(monkeypatch: pytest.MonkeyPatch, keeps: bool) -> None:
     monkeypatch.setattr(executor, "open_trial", lambda *given: SimpleNamespace(memory="memory of this one"))
-    done, asked = setup.Trained("predictions", [{"step": 0}], "weights"), []
+    done, asked = trial_training.Trained("predictions", [{"step": 0}], "weights"), []
     monkeypatch.setattr(executor, "train_trial", lambda *given, seed, split: asked.append((seed, split)) or done)
     clock = iter([10.0, 12.5])
     monkeypatch.setattr(executor.time, "perf_counter", lambda: next(clock))
     bench = Bench(SimpleNamespace(task="t"), "examples", lambda rows, rule: {f"{rows} {rule}": 0.5})
     job = Assignment(1, Trial("a", 3, "2"), arm(rule="own", x=1))
-    outcome, memory = executor.train(job, Place(bench.setup, "examples", "val", keeps), "before")
+    outcome, memory = executor.train(job, Place(bench.preparation, "examples", "val", keeps), "before")
     record = record_of(job, outcome, bench, digest="d")
     header = record.header
     assert (header.key, header.task, header.arm, header.seed, header.fold) == ("a.seed3.fold2", "t", "a", 3, "2")
@@ -195,7 +206,7 @@ def test_a_trial_that_fails_leaves_the_memory_of_the_one_before(monkeypatch: pyt
 
     monkeypatch.setattr(executor, "open_trial", refuse)
     job, bench = Assignment(1, Trial("a", 0), arm()), Bench(SimpleNamespace(task="t"), None, dict)
-    outcome, memory = executor.train(job, Place(bench.setup, None, "val", False), "before")
+    outcome, memory = executor.train(job, Place(bench.preparation, None, "val", False), "before")
     record = record_of(job, outcome, bench, digest="d")
     assert (record.header.status, record.header.reason, memory) == ("failed", "RuntimeError: no data", "before")
     assert "refuse" in record.traceback
@@ -205,7 +216,7 @@ def test_rows_that_cannot_be_scored_fail_their_trial_alone() -> None:
     def score(rows: Any, rule: str) -> Any:
         raise ValueError(f"no {rule}")
 
-    outcome = executor.Outcome(1.5, setup.Trained("rows", [], None))
+    outcome = executor.Outcome(1.5, trial_training.Trained("rows", [], None))
     given, bench = Assignment(1, Trial("a", 0), arm(rule="own")), Bench(SimpleNamespace(task="t"), None, score)
     record = record_of(given, outcome, bench, digest="d")
     assert (record.header.status, record.header.reason, record.header.seconds) == ("failed", "no own", 1.5)
@@ -226,21 +237,25 @@ def test_what_is_fitted_in_the_place_of_an_arm_gets_the_scored_rows_and_the_seed
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: list[Any] = []
-    monkeypatch.setattr(setup, "resolve_name", lambda name: lambda *given, seed: asked.append((*given, seed)) or "rows")
+    monkeypatch.setattr(trial_training, "resolve_name", lambda name: lambda *given, seed: asked.append((*given, seed)) or "rows")
     task = SimpleNamespace(rows=lambda data, split: (data, split))
     fitted = SimpleNamespace(description=SimpleNamespace(baseline="forest"))
-    opened = setup.Opened(task, "data", {})
-    found = setup.train_trial(SimpleNamespace(task="attention"), fitted, opened, seed=7, split="val")
+    opened = preparation.Opened(task, "data", {})
+    found = trial_training.train_trial(SimpleNamespace(task="attention"), fitted, opened, seed=7, split="val")
     assert asked == [(task, "data", ["forest"], ("data", "val"), 7)]
     assert (found.predictions, found.metric_rows, found.weights) == ("rows", [], None)
 
 
 def test_an_arm_is_trained_and_predicts_with_the_seed_of_its_trial(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
-    monkeypatch.setattr(setup, "train_weights", lambda *given, seed: asked.append((*given, seed)) or ("weights", [{"step": 0}]))
-    monkeypatch.setattr(setup.nodes, "predict", lambda *given: asked.append(given) or ("predictions", None, None))
+    monkeypatch.setattr(
+        trial_training, "train_weights", lambda *given, seed: asked.append((*given, seed)) or ("weights", [{"step": 0}])
+    )
+    monkeypatch.setattr(trial_training.prediction, "predict", lambda *given: asked.append(given) or ("predictions", None, None))
     trained = SimpleNamespace(algorithm="algorithm", training="training", description=SimpleNamespace(baseline=None))
-    found = setup.train_trial(SimpleNamespace(task="t"), trained, setup.Opened("task", "data", {}), seed=7, split="val")
+    found = trial_training.train_trial(
+        SimpleNamespace(task="t"), trained, preparation.Opened("task", "data", {}), seed=7, split="val"
+    )
     assert asked == [
         ("algorithm", "training", "task", "data", 7),
         ("algorithm", "training", 7, "task", "data", "weights", "val"),

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from grpo_pipeline.core.params import TrainingParams
 from grpo_pipeline.core.types import Rollouts
-from grpo_pipeline.pipelines.experiments.trials.setup import train_weights
+from grpo_pipeline.pipelines.experiments.trials.trial_training import train_weights
 from grpo_pipeline.pipelines.training.loader import make_training_batch
 from grpo_pipeline.pipelines.training.loop import StepRunner
 from grpo_pipeline.tasks.attention.batch import outlined_share, shown_outlines

@@ -5,7 +5,7 @@ from pydantic import ValidationError
 from scipy.stats import wasserstein_distance
 
 from grpo_pipeline.pipelines.evaluation.comparison import compare
-from grpo_pipeline.pipelines.evaluation.nodes import build_suite
+from grpo_pipeline.pipelines.evaluation.suite import build_suite
 from grpo_pipeline.pipelines.params import EvaluationParams
 from grpo_pipeline.tasks.molecules.evaluation.metrics import METRICS, add_training
 from grpo_pipeline.tasks.molecules.evaluation.metrics import build_suite as build

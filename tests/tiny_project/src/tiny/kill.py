@@ -12,7 +12,7 @@ class Killer:
         self.what, _, number = os.environ.get("TINY_KILL", "").partition(":")
         self.left = int(number or 0)
         if self.what == "writes":
-            from grpo_pipeline.tracking import experiment
+            from grpo_pipeline.tracking import experiment, writer
 
             log_metrics = experiment.log_metrics
 
@@ -20,11 +20,11 @@ class Killer:
                 log_metrics(client, run, metrics)
                 self.count()
 
-            experiment.log_metrics, experiment.FLUSH_SECONDS = counted, 0.01
+            experiment.log_metrics, writer.FLUSH_SECONDS = counted, 0.01
         elif self.what == "saves":
             from grpo_pipeline.tracking import experiment
 
-            experiment.FLUSH_SECONDS = 1e6  # whatever was not written at the end of an arm is lost
+            writer.FLUSH_SECONDS = 1e6  # whatever was not written at the end of an arm is lost
 
     @hook_impl(trylast=True)
     def after_dataset_saved(self, dataset_name, data):

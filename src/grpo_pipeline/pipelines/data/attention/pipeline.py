@@ -16,7 +16,7 @@ from grpo_pipeline.pipelines.data.attention.nodes import (
     split_cores,
     without_features,
 )
-from grpo_pipeline.pipelines.experiments.trials.setup import TaskSetup
+from grpo_pipeline.pipelines.experiments.trials.preparation import TaskPreparation
 from grpo_pipeline.tasks.attention.frozen_features import FeatureSet
 
 
@@ -108,12 +108,12 @@ def create_preparation() -> Pipeline:
     )
 
 
-def adapt_setup(setup: TaskSetup) -> TaskSetup:
-    """Return the setup that computes features once for all trials with the same encoder."""
+def adapt_preparation(preparation: TaskPreparation) -> TaskPreparation:
+    """Return the preparation that computes features once for all trials with the same encoder."""
     return replace(
-        setup,
+        preparation,
         without_features=without_features,
-        memory={**setup.memory, "attention.features_cache": FeatureSet(key="", values=None)},
-        carry={**setup.carry, "attention.features_cache": "attention.features"},
+        memory={**preparation.memory, "attention.features_cache": FeatureSet(key="", values=None)},
+        carry={**preparation.carry, "attention.features_cache": "attention.features"},
         gather={"attention.features": gather_features},
     )

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from grpo_pipeline.pipelines.data.attention.image_sheet import image_sheet
 from grpo_pipeline.pipelines.data.attention.roc_curves import roc
 from grpo_pipeline.pipelines.data.attention.training_animation import still_of, training_animation
-from grpo_pipeline.pipelines.evaluation.nodes import build_suite
+from grpo_pipeline.pipelines.evaluation.suite import build_suite
 from grpo_pipeline.pipelines.params import EvaluationParams
 from grpo_pipeline.pipelines.reporting import tables
 from grpo_pipeline.pipelines.reporting.data_section import data_parts

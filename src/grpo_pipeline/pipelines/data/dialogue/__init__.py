@@ -1,7 +1,7 @@
 """The Kedro side of the dialogue task: data, preparation, report, prediction."""
 
 from grpo_pipeline.pipelines.data.dialogue.pipeline import (
-    adapt_setup,
+    adapt_preparation,
     create_pipeline,
     create_preparation,
 )
@@ -9,7 +9,7 @@ from grpo_pipeline.pipelines.data.dialogue.prediction import create_prediction
 from grpo_pipeline.pipelines.data.dialogue.report import create_report
 
 __all__ = [
-    "adapt_setup",
+    "adapt_preparation",
     "create_pipeline",
     "create_prediction",
     "create_preparation",

@@ -14,7 +14,7 @@ from grpo_pipeline.pipelines.data.dialogue.nodes import (
     split_personas,
     tokenise_examples,
 )
-from grpo_pipeline.pipelines.experiments.trials.setup import TaskSetup
+from grpo_pipeline.pipelines.experiments.trials.preparation import TaskPreparation
 from grpo_pipeline.tasks.dialogue.dialogue_data import DialogueData
 from grpo_pipeline.tasks.dialogue.language_model.token_table import stack_rows
 
@@ -110,9 +110,9 @@ def create_preparation() -> Pipeline:
     )
 
 
-def adapt_setup(setup: TaskSetup) -> TaskSetup:
-    """Return the setup whose digests need no tokens."""
+def adapt_preparation(preparation: TaskPreparation) -> TaskPreparation:
+    """Return the preparation whose digests need no tokens."""
     nothing = stack_rows([])
     return replace(
-        setup, without_features=lambda examples: DialogueData(examples, nothing, nothing)
+        preparation, without_features=lambda examples: DialogueData(examples, nothing, nothing)
     )

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from grpo_pipeline.pipelines.data.dialogue.reply_groups import reply_groups
 from grpo_pipeline.pipelines.data.dialogue.scores_by_need import scores_by_need
-from grpo_pipeline.pipelines.evaluation.nodes import build_suite
+from grpo_pipeline.pipelines.evaluation.suite import build_suite
 from grpo_pipeline.pipelines.params import EvaluationParams
 from grpo_pipeline.pipelines.reporting import tables
 from grpo_pipeline.pipelines.reporting.data_section import data_parts

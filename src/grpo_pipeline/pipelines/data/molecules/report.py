@@ -21,7 +21,7 @@ from grpo_pipeline.pipelines.data.molecules.sampled_molecules import (
     gather_molecules,
 )
 from grpo_pipeline.pipelines.data.molecules.validity_by_size import validity_by_size
-from grpo_pipeline.pipelines.evaluation.nodes import build_suite
+from grpo_pipeline.pipelines.evaluation.suite import build_suite
 from grpo_pipeline.pipelines.params import EvaluationParams
 from grpo_pipeline.pipelines.reporting import tables
 from grpo_pipeline.pipelines.reporting.data_section import data_parts

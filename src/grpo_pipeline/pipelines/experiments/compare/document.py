@@ -1,12 +1,10 @@
 """Build the document ``<task>.compare.result`` from the estimates of all arms (docs/compare.md)."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from grpo_pipeline.pipelines.evaluation.budget import (
     Budget,
@@ -14,231 +12,35 @@ from grpo_pipeline.pipelines.evaluation.budget import (
     mean_budget,
     read_budget,
 )
-from grpo_pipeline.pipelines.evaluation.comparison import estimate
-from grpo_pipeline.pipelines.experiments.trials.arms import CompareParams
+from grpo_pipeline.pipelines.experiments.compare.arm_scores import (
+    RuleMetrics,
+    Scores,
+    score_trials,
+    usable,
+    why_missing,
+)
+from grpo_pipeline.pipelines.experiments.compare.sentences import notes, summary
 from grpo_pipeline.pipelines.experiments.trials.records import (
     CompareError,
     Plan,
     StoredTrials,
-    Trial,
 )
+from grpo_pipeline.pipelines.experiments.trials.trial_params import CompareParams
 from grpo_pipeline.pipelines.params import EvaluationParams
-from grpo_pipeline.statistics.alignment import Rules, check_same_units, digest_of_units, split_rules
-from grpo_pipeline.statistics.bootstrap import LEVEL, Estimate, cluster_weights
-from grpo_pipeline.statistics.changes import change_sentences
-from grpo_pipeline.statistics.metric import Metric, MetricSuite
+from grpo_pipeline.statistics.alignment import digest_of_units
+from grpo_pipeline.statistics.bootstrap import LEVEL
+from grpo_pipeline.statistics.metric import MetricSuite
 from grpo_pipeline.statistics.over_seeds import (
     BySeed,
     correct_for_number,
     describe_seeds,
     differences_by_seed,
 )
-from grpo_pipeline.statistics.seed_interval import METHOD, NOT_COVERED
-from grpo_pipeline.statistics.wording import ALPHA, few_clusters_sentences, side_of
-
-# Finished trials -> estimates of every arm, seed, rule and metric, all on the same resamples of patients.
-
-# rule -> metric -> seed -> estimate
-ArmScores = dict[str, dict[str, dict[int, Estimate]]]
-
-
-@dataclass(frozen=True)
-class Scores:
-    """The scores that the table of a comparison is made from.
-
-    Attributes:
-        arms: arm -> rule -> metric -> seed -> estimate; an arm without a finished trial is absent.
-        cores: the rows that were resampled, of one trial and rule: their number and clusters are those of all.
-    """
-
-    arms: Mapping[str, ArmScores]
-    cores: pd.DataFrame
-
-
-def usable(plan: Plan, trials: StoredTrials) -> list[Trial]:
-    """Return the trials of the plan that are finished, and were trained with the parameters of the plan."""
-    return [trial for trial in plan.trials if why_missing(plan, trial, trials) is None]
-
-
-def why_missing(plan: Plan, trial: Trial, trials: StoredTrials) -> str | None:
-    """Return why a trial does not take part, or None."""
-    header = trials.headers.get(trial.key)
-    if header is None:
-        return "not trained"
-    if header.status == "failed":
-        return header.reason or "failed"
-    return (
-        None
-        if header.parameters == plan.arms[trial.arm].parameters
-        else "trained with other parameters; run compare again"
-    )
-
-
-def score_trials(
-    plan: Plan,
-    trials: StoredTrials,
-    params: EvaluationParams,
-    suite: MetricSuite,
-    *,
-    rules: "RuleMetrics",
-) -> Scores:
-    """Score every usable trial.
-
-    Args:
-        plan: arms and trials.
-        trials: what is stored.
-        params: cluster, resamples and seed.
-        suite: the task's metrics.
-        rules: which rules and metrics of an arm are scored.
-
-    Raises:
-        CompareError: if no trial of the control is usable.
-        ValueError: if two trials do not hold the same cores.
-    """
-    cores = control_cores(plan, trials, params, suite)
-    weights = cluster_weights(cores[params.cluster], resamples=params.resamples, seed=params.seed)
-    arms: dict[str, ArmScores] = {}
-    for trial in usable(plan, trials):
-        tables = aligned(trial, plan, trials, suite, cluster=params.cluster)
-        for rule, names in rules.of(plan.arms[trial.arm].description.rule, tables).items():
-            check_same_units(
-                tables[rule],
-                cores,
-                who=f"{trial.key} / {rule}",
-                unit=suite.unit,
-                cluster=params.cluster,
-            )
-            scores = arms.setdefault(trial.arm, {}).setdefault(rule, {})
-            for name in names:
-                scores.setdefault(name, {})[trial.seed] = estimate(
-                    suite.metrics[name], tables[rule], weights, cluster=params.cluster
-                )
-    return Scores({arm: arms[arm] for arm in plan.arms if arm in arms}, cores)
-
-
-def control_cores(
-    plan: Plan, trials: StoredTrials, params: EvaluationParams, suite: MetricSuite
-) -> pd.DataFrame:
-    """Return the rows of the control's first usable trial; those of all other trials must hold the same cores.
-
-    Raises:
-        CompareError: if the control has no usable trial.
-    """
-    control = next(iter(plan.arms))
-    first = next((trial for trial in usable(plan, trials) if trial.arm == control), None)
-    if first is None:
-        lost = next(trial for trial in plan.trials if trial.arm == control)
-        reason = why_missing(plan, lost, trials)
-        raise CompareError(
-            f"the control {control} must have a finished trial, got none ({lost.key}: {reason}); train it first"
-        )
-    return aligned(first, plan, trials, suite, cluster=params.cluster)[
-        plan.arms[control].description.rule
-    ]
-
-
-@dataclass(frozen=True)
-class RuleMetrics:
-    """All metrics of an arm's own rule, and the primary ones of the other rules that are shown."""
-
-    metrics: Collection[str]
-    primary: Collection[str]
-    baselines: Iterable[str]
-
-    def of(self, headline: str, tables: Rules) -> dict[str, list[str]]:
-        """Return rule -> metrics."""
-        others = {
-            rule: list(self.primary)
-            for rule in self.baselines
-            if rule in tables and rule != headline
-        }
-        return {headline: list(self.metrics)} | others
-
-
-def aligned(
-    trial: Trial, plan: Plan, trials: StoredTrials, suite: MetricSuite, *, cluster: str
-) -> Rules:
-    """Return a trial's prediction rows by rule, in the order of the core ids.
-
-    Raises:
-        ValueError: if the rows lack a column, repeat a core, or do not hold the arm's rule.
-    """
-    rules = split_rules(trials.predictions(trial.key), suite, arm=trial.key, cluster=cluster)
-    rule = plan.arms[trial.arm].description.rule
-    if rule not in rules:
-        raise ValueError(
-            f"predictions of {trial.key} must hold the rule {rule!r}, got {sorted(rules)}; correct the arm's rule"
-        )
-    return rules
-
-
-# Plain sentences about the document: what was shown for each primary metric, and what is missing.
-
-# (lower, higher) than the control, in words, by which is better.
-SIDES = {"higher": ("worse", "better"), "lower": ("better", "worse"), "none": ("lower", "higher")}
-
-
-def summary(
-    document: Mapping[str, Any], metrics: Mapping[str, Metric], *, chance_rule: str
-) -> list[str]:
-    """Say which arms differ from the control by primary metric, then of every arm what got worse and better, then what failed.
-
-    The first are corrected for the number of comparisons, the second are not, and say how many metrics were looked at.
-
-    Args:
-        document: ``<task>.compare.result`` without its summary.
-        metrics: the task's metrics.
-        chance_rule: of the task's evaluation.
-    """
-    sentences = few_clusters_sentences(document["n"])
-    if len(document["seeds"]) == 1:
-        sentences.append(NOT_COVERED)
-    sentences += [
-        metric_sentence(document, name, metrics[name]) for name in document["primary_metrics"]
-    ]
-    correction, lost = notes(document)
-    return [
-        *sentences,
-        *correction,
-        *change_sentences(document, metrics, chance_rule=chance_rule),
-        *lost,
-    ]
-
-
-def notes(document: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """Say where the resamples are too few for any comparison to come out, and which trials are not in the table."""
-    note = document["correction"].get("note")
-    lost = [
-        f"{key} ({trial['reason']})" for key, trial in document["trials"].items() if trial["reason"]
-    ]
-    return (
-        [f"{note[0].upper()}{note[1:]}."] if note else [],
-        [f"Not in the table: {'; '.join(lost)}."] if lost else [],
-    )
-
-
-def metric_sentence(document: Mapping[str, Any], name: str, metric: Metric) -> str:
-    """Return which arms are worse and better than the control (lower and higher, where neither is better)."""
-    lower, higher = SIDES[metric.better]
-    words: dict[int | None, str] = {
-        -1: f"{lower} in",
-        1: f"{higher} in",
-        0: "no difference shown in",
-        None: "no statement about",
-    }
-    arms: dict[int | None, list[str]] = {side: [] for side in words}
-    for arm, found in document["differences"].items():
-        arms[side_of(found.get(name))].append(arm)
-    # Worse before better, and what is not shown last.
-    order = sorted((-1, 1), key=lambda side: words[side], reverse=True)
-    parts = [f"{words[side]} {', '.join(arms[side])}" for side in (*order, 0, None) if arms[side]]
-    text = "; ".join(parts) or "no arm to compare"
-    corrected = document["correction"]["comparisons"]
-    how = f", corrected for {corrected} comparisons" if corrected else ""
-    return f"{metric.title} against {document['control']}{how}: {text}."
-
+from grpo_pipeline.statistics.seed_interval import METHOD
+from grpo_pipeline.statistics.wording import ALPHA
 
 Pair = tuple[str, str]  # arm, metric
+
 Write = Callable[[BySeed], dict[str, Any]]  # the estimates of single seeds -> their mean for JSON
 
 

@@ -8,11 +8,11 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from grpo_pipeline.pipelines.evaluation.nodes import build_suite
-from grpo_pipeline.pipelines.experiments.compare import tables
+from grpo_pipeline.pipelines.evaluation.suite import build_suite
+from grpo_pipeline.pipelines.experiments.compare import page_tables, tables
 from grpo_pipeline.pipelines.experiments.compare.document import compare_trials
-from grpo_pipeline.pipelines.experiments.compare.tables import forest
-from grpo_pipeline.pipelines.experiments.trials.arms import CompareParams, ResolvedArm, resolve_arms
+from grpo_pipeline.pipelines.experiments.compare.forests import forest
+from grpo_pipeline.pipelines.experiments.trials.arms import ResolvedArm, resolve_arms
 from grpo_pipeline.pipelines.experiments.trials.engine import Bench, run_trials
 from grpo_pipeline.pipelines.experiments.trials.records import (
     Plan,
@@ -20,7 +20,8 @@ from grpo_pipeline.pipelines.experiments.trials.records import (
     TrialRecord,
     plan_grid,
 )
-from grpo_pipeline.pipelines.experiments.trials.setups import find_setup
+from grpo_pipeline.pipelines.experiments.trials.task_lookup import find_preparation
+from grpo_pipeline.pipelines.experiments.trials.trial_params import CompareParams
 from grpo_pipeline.pipelines.params import EvaluationParams
 from grpo_pipeline.pipelines.reporting.page import Page, configuration_text, plain, render
 from grpo_pipeline.runs.executor import ExecutorParams
@@ -42,8 +43,10 @@ def arrange_trials(
     """
     task = evaluation.task
     check_names(params, build_suite(task, evaluation.metric_options), task=task)
-    arms = resolve_arms(params, plain(parameters)[task], task=task, models=find_setup(task).models)
-    check_reward(params, arms, task=task, section=find_setup(task).reward_section)
+    arms = resolve_arms(
+        params, plain(parameters)[task], task=task, models=find_preparation(task).models
+    )
+    check_reward(params, arms, task=task, section=find_preparation(task).reward_section)
     return plan_grid(task, arms, params.seeds)
 
 
@@ -92,7 +95,7 @@ def train_trial(
     suite = build_suite(evaluation.task, evaluation.metric_options)
     score = partial(score_rows, suite=suite, cluster=evaluation.cluster)
     bench = Bench(
-        find_setup(evaluation.task),
+        find_preparation(evaluation.task),
         examples,
         score,
         split=params.split,
@@ -171,7 +174,7 @@ def render_page(
     """Put answer, tables and figures on one self-contained HTML page."""
     metrics, task = metrics_of(evaluation, result), evaluation.task
     configuration = configuration_text(parameters, task)
-    parts = tables.page_parts(result, metrics, forests)
+    parts = page_tables.page_parts(result, metrics, forests)
     return render(Page("compare.html", result, answer, find_task(task).noun, configuration, parts))
 
 

@@ -4,26 +4,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
-from grpo_pipeline.pipelines.reporting.figures import (
-    BLUE,
-    INK,
-    ORANGE,
-    PANEL_INCHES,
-    SIDES,
-    name_panel,
-    plain_axes,
-)
+from grpo_pipeline.pipelines.reporting.markdown import columns, markdown
 from grpo_pipeline.pipelines.reporting.tables import (
     ARROWS,
     Cell,
     Table,
-    columns,
     difference_cell,
     interval_text,
-    markdown,
     metric_cell,
     value_cell,
 )
@@ -31,8 +19,11 @@ from grpo_pipeline.statistics.metric import Metric
 from grpo_pipeline.tasks import find_task
 
 Document = Mapping[str, Any]
+
 Metrics = Mapping[str, Metric]
+
 HEADS = ("arm", "mean", "seeds [95% without them]", "difference", "simultaneous", "p", "p, Holm")
+
 IN_SUMMARY = (
     "arm",
     "mean",
@@ -213,91 +204,3 @@ def ends(key: str, entry: Mapping[str, Any], *, prefix: str = "") -> dict[str, f
     """Return the two ends of an interval."""
     low, high = entry.get(key) or (None, None)
     return {f"{prefix}{key}_low": low, f"{prefix}{key}_high": high}
-
-
-# The differences of all arms to the control, one picture per primary metric.
-
-Entry = Mapping[str, Any]
-ROW_INCHES = 0.32
-
-
-def forest(document: Mapping[str, Any], name: str, metric: Metric) -> Figure:
-    """Draw the difference of each arm to the control.
-
-    Thick bar: 95% interval; thin bar: simultaneous interval; disc: mean over the seeds; small marks: single seeds. An arm
-    without a value has an empty row that says so.
-    """
-    entries = {arm: found[name] for arm, found in document["differences"].items()}
-    figure = Figure(
-        figsize=(PANEL_INCHES[0], 1.3 + ROW_INCHES * max(len(entries), 2)), layout="constrained"
-    )
-    axes = figure.add_subplot()
-    axes.axvline(0, color=INK, linewidth=1)
-    for row, (arm, entry) in enumerate(entries.items()):
-        draw_row(axes, row, entry, label=arm)
-    axes.set_yticks(range(len(entries)), list(entries))
-    axes.invert_yaxis()
-    axes.set_ylim(len(entries) - 0.4, -0.6)
-    plain_axes(axes, grid="x")
-    reading = f"difference to {document['control']}, {SIDES[metric.better]}"
-    marks = "thick: 95%, thin: simultaneous 95%, marks: single seeds"
-    name_panel(axes, metric.title, reading=f"{reading}\n{marks}")
-    return figure
-
-
-def draw_row(axes: Axes, row: int, entry: Entry, *, label: str) -> None:
-    """Draw one arm."""
-    if entry["value"] is None:
-        axes.annotate(
-            "undefined",
-            (0, row),
-            xytext=(6, 0),
-            textcoords="offset points",
-            va="center",
-            fontsize=8,
-            color=INK,
-        )
-        return
-    for key, width in (("ci95_simultaneous", 1.2), ("ci95", 4.0)):
-        if bounds := entry.get(key):
-            axes.plot(
-                bounds,
-                [row, row],
-                color=BLUE,
-                linewidth=width,
-                solid_capstyle="butt",
-                gid=f"{label} {key}",
-            )
-    values = list(entry["seeds"]["values"].values())
-    axes.plot(
-        values, [row + 0.26] * len(values), "|", color=ORANGE, markersize=6, gid=f"{label} seeds"
-    )
-    axes.plot([entry["value"]], [row], "o", color=INK, markersize=5, gid=f"{label} mean")
-
-
-# The tables of the page.
-
-
-def page_parts(
-    document: Document, metrics: Metrics, forests: Mapping[str, bytes]
-) -> dict[str, Any]:
-    """Return what compare.html lays out: tables, and the forests of the primary metrics in their order.
-
-    Args:
-        document: ``<task>.compare.result``.
-        metrics: the task's metrics.
-        forests: ``<metric>.svg`` -> drawing.
-    """
-    words, primary = find_task(document["task"]).words, document["primary_metrics"]
-    return {
-        "words": words,
-        "forests": {f"{place:02d}": forests[f"{name}.svg"] for place, name in enumerate(primary)},
-        "primaries": [metric_table(document, name, metrics[name]) for name in primary],
-        "explained": words.explanation(
-            rule for rules in document["baselines"].values() for rule in rules
-        ),
-        "baselines": baselines_table(document),
-        "metrics": all_metrics_table(document, metrics),
-        "arms": settings_table(document),
-        "trials": trials_table(document),
-    }

@@ -8,23 +8,22 @@ from typing import Any, Literal
 import pandas as pd
 from matplotlib.figure import Figure
 
-from grpo_pipeline.pipelines.evaluation.nodes import build_suite
+from grpo_pipeline.pipelines.evaluation.suite import build_suite
 from grpo_pipeline.pipelines.experiments.compare.nodes import score_rows
-from grpo_pipeline.pipelines.experiments.cross_validation import choice, tables
-from grpo_pipeline.pipelines.experiments.cross_validation.choice import (
-    Choice,
+from grpo_pipeline.pipelines.experiments.cross_validation import choice, forests, tables
+from grpo_pipeline.pipelines.experiments.cross_validation.candidates import (
     Settings,
     check_metrics,
     check_reward,
-    inner_plan,
-    outer_plan,
     resolve_settings,
 )
+from grpo_pipeline.pipelines.experiments.cross_validation.choice import Choice
 from grpo_pipeline.pipelines.experiments.cross_validation.document import build_document
+from grpo_pipeline.pipelines.experiments.cross_validation.fold_plan import inner_plan, outer_plan
 from grpo_pipeline.pipelines.experiments.cross_validation.out_of_fold import OutOfFold, collect
 from grpo_pipeline.pipelines.experiments.trials.engine import Bench, run_trials
 from grpo_pipeline.pipelines.experiments.trials.records import StoredTrials, TrialRecord
-from grpo_pipeline.pipelines.experiments.trials.setups import find_setup
+from grpo_pipeline.pipelines.experiments.trials.task_lookup import find_preparation
 from grpo_pipeline.pipelines.params import CrossValidationParams, EvaluationParams
 from grpo_pipeline.pipelines.reporting.page import Page, configuration_text, plain, render
 from grpo_pipeline.runs.executor import ExecutorParams
@@ -49,7 +48,7 @@ def arrange_arms(
     task = evaluation.task
     check_metrics(params, suite_of(evaluation), task=task)
     settings = resolve_settings(
-        params, plain(parameters)[task], task=task, models=find_setup(task).models
+        params, plain(parameters)[task], task=task, models=find_preparation(task).models
     )
     check_reward(params, settings, task=task, section=find_task(task).reward_section)
     return settings
@@ -207,7 +206,7 @@ def write_summary(evaluation: EvaluationParams, result: Document) -> str:
 
 def draw_folds(evaluation: EvaluationParams, result: Document) -> dict[str, Figure]:
     """Draw each primary metric of every arm, with each fold."""
-    return tables.draw(result, metrics_of(evaluation, result))
+    return forests.draw(result, metrics_of(evaluation, result))
 
 
 def render_page(
@@ -259,7 +258,7 @@ def bench(
         cluster=evaluation.cluster,
     )
     return Bench(
-        find_setup(evaluation.task),
+        find_preparation(evaluation.task),
         examples,
         score,
         keeps_weights=params.keep == "weights",

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 import pandas as pd
 
 from grpo_pipeline.pipelines.evaluation.budget import Budget, mean_budget, read_budget
-from grpo_pipeline.pipelines.experiments.cross_validation.choice import Choices, Settings, trial_arm
+from grpo_pipeline.pipelines.experiments.cross_validation.candidates import Settings, trial_arm
+from grpo_pipeline.pipelines.experiments.cross_validation.fold_plan import Choices
 from grpo_pipeline.pipelines.experiments.trials.records import CompareError, StoredTrials
 from grpo_pipeline.statistics.alignment import split_rules
 from grpo_pipeline.statistics.fold_averages import FOLD

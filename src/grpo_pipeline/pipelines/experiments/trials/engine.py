@@ -1,20 +1,13 @@
 """Train the trials of a plan; each is handed over when it is finished, and a failed one stops no other."""
 
-import hashlib
-import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import cache
-from importlib import import_module
-from pathlib import Path
 from typing import Any, Literal
 
 import pandas as pd
-import torch
 
-import grpo_pipeline
-from grpo_pipeline.pipelines.experiments.trials.arms import ResolvedArm
+from grpo_pipeline.pipelines.experiments.trials.digest import trial_digest
 from grpo_pipeline.pipelines.experiments.trials.executor import (
     Assignment,
     Outcome,
@@ -23,63 +16,18 @@ from grpo_pipeline.pipelines.experiments.trials.executor import (
     failure,
     one_by_one,
 )
+from grpo_pipeline.pipelines.experiments.trials.preparation import (
+    TaskPreparation,
+)
 from grpo_pipeline.pipelines.experiments.trials.records import (
     CompareError,
     Plan,
     StoredTrials,
-    Trial,
     TrialHeader,
     TrialRecord,
 )
-from grpo_pipeline.pipelines.experiments.trials.setup import (
-    TaskSetup,
-    data_of,
-    examples_of,
-    open_task,
-)
-from grpo_pipeline.pipelines.training.resuming import run_digest
-from grpo_pipeline.runs.code_version import digest_of_sources
 from grpo_pipeline.runs.executor import ExecutorParams
 from grpo_pipeline.runs.progress import Several, say
-from grpo_pipeline.tasks import TASKS, find_task
-
-# Digest what decides a trial's result (parameters, data, seed, code): a finished trial is kept as long as it is the same.
-
-# Code that only reads finished trials (evaluation, reporting, tracking) does not count: a new figure trains nothing anew.
-DECIDING = (
-    *("core", "rewards", "statistics", "pipelines/step", "pipelines/training"),
-    *("pipelines/experiments/trials/setup.py", "pipelines/experiments/trials/setups.py"),
-)
-
-
-def trial_digest(
-    setup: TaskSetup, arm: ResolvedArm, trial: Trial, examples: Any, *, split: str
-) -> str:
-    """Return the digest of one trial; two trials with the same one have the same result (on one machine)."""
-    there = examples_of(setup, trial, examples)
-    task = open_task(setup, arm, there)
-    run = run_digest(arm.algorithm, arm.training, task, data_of(setup, arm, there), seed=trial.seed)
-    parameters = json.dumps({"scored": split, **arm.parameters}, sort_keys=True)
-    return hashlib.sha256(
-        "\n".join([run, parameters, arm.description.rule, source_digest(setup.task)]).encode()
-    ).hexdigest()
-
-
-@cache
-def source_digest(task: str) -> str:
-    """Return the digest of the source files that decide a trial of a task, and the versions of this package and torch.
-
-    These are the code that all tasks share, and the task's own: another task's may change.
-    """
-    package, wiring = Path(grpo_pipeline.__file__).parent, find_task(task).wiring()
-    shared = sorted(f"tasks/{path.name}" for path in (package / "tasks").glob("*.py"))
-    own = sorted(
-        {Path(str(module.__file__)).parent for module in (import_module(TASKS[task]), wiring)}
-    )
-    versions = f"{grpo_pipeline.__version__} {torch.__version__}"
-    parts = [digest_of_sources(package, (*DECIDING, *shared), salt=versions)]
-    return "\n".join([*parts, *(digest_of_sources(path.parent, [path.name]) for path in own)])
-
 
 # (prediction rows, rule) -> metric -> value on the whole split, without those that are undefined
 Score = Callable[[pd.DataFrame, str], Mapping[str, float]]
@@ -90,7 +38,7 @@ class Bench:
     """Everything that a trial is trained with.
 
     Attributes:
-        setup: the task.
+        preparation: the task.
         examples: its data, with the split that is used where a trial has none of its own.
         score: the metrics that are written beside a trial's rows.
         split: the split whose rows are scored.
@@ -98,7 +46,7 @@ class Bench:
         executor: where the trials are trained; None trains them one by one in this process.
     """
 
-    setup: TaskSetup
+    preparation: TaskPreparation
     examples: Any
     score: Score
     split: str = "test"
@@ -124,7 +72,7 @@ def run_trials(
     """
     digests = {
         trial.key: trial_digest(
-            bench.setup, plan.arms[trial.arm], trial, bench.examples, split=bench.split
+            bench.preparation, plan.arms[trial.arm], trial, bench.examples, split=bench.split
         )
         for trial in plan.trials
     }
@@ -142,11 +90,11 @@ def run_trials(
     ]
     devices = [plan.arms[one.trial.arm].training.device for one in to_do]
     workers = min(bench.executor.count(devices) if bench.executor else 1, len(to_do))
-    place = Place(bench.setup, bench.examples, bench.split, bench.keeps_weights)
+    place = Place(bench.preparation, bench.examples, bench.split, bench.keeps_weights)
     failed: list[TrialHeader] = []
     weights = {one.trial.key: 1.0 for one in to_do}
     with closing(
-        Several(f"{bench.setup.task}: {len(to_do)} trials", weights, at_once=max(workers, 1))
+        Several(f"{bench.preparation.task}: {len(to_do)} trials", weights, at_once=max(workers, 1))
     ) as shown:
         if bench.executor is not None and workers > 1:
             outcomes = at_once(to_do, place, shown, params=bench.executor, workers=workers)
@@ -166,7 +114,7 @@ def record_of(given: Assignment, outcome: Outcome, bench: Bench, *, digest: str)
     """Return the record of a trial, of a failure too, with its metrics."""
     header = TrialHeader(
         key=given.trial.key,
-        task=bench.setup.task,
+        task=bench.preparation.task,
         arm=given.trial.arm,
         seed=given.trial.seed,
         fold=given.trial.fold,

@@ -12,14 +12,10 @@ from functools import partial
 from typing import Any
 
 from grpo_pipeline.pipelines.experiments.trials.arms import ResolvedArm
+from grpo_pipeline.pipelines.experiments.trials.preparation import TaskPreparation, open_trial
 from grpo_pipeline.pipelines.experiments.trials.records import Trial
-from grpo_pipeline.pipelines.experiments.trials.setup import (
-    TaskSetup,
-    Trained,
-    open_trial,
-    train_trial,
-)
-from grpo_pipeline.pipelines.experiments.trials.setups import find_setup
+from grpo_pipeline.pipelines.experiments.trials.task_lookup import find_preparation
+from grpo_pipeline.pipelines.experiments.trials.trial_training import Trained, train_trial
 from grpo_pipeline.runs.executor import ExecutorParams, Job, Pool
 from grpo_pipeline.runs.progress import Several, told_to
 
@@ -47,7 +43,7 @@ class Outcome:
 class Place:
     """The task and the data that every trial is trained with, and what is kept of a training."""
 
-    setup: TaskSetup
+    preparation: TaskPreparation
     examples: Any
     split: str
     keeps_weights: bool
@@ -59,8 +55,10 @@ def train(
     """Train one trial; returns how it ended, and the memory for the next trial in this process."""
     start = time.perf_counter()
     try:
-        opened = open_trial(place.setup, given.arm, given.trial, place.examples, memory)
-        done = train_trial(place.setup, given.arm, opened, seed=given.trial.seed, split=place.split)
+        opened = open_trial(place.preparation, given.arm, given.trial, place.examples, memory)
+        done = train_trial(
+            place.preparation, given.arm, opened, seed=given.trial.seed, split=place.split
+        )
     except Exception as error:  # noqa: BLE001 - whatever one trial raises is written down, and the other trials go on
         return failure(error, seconds=time.perf_counter() - start), memory
     kept = done if place.keeps_weights else Trained(done.predictions, done.metric_rows, None)
@@ -108,7 +106,7 @@ _here: list[Here] = []
 
 def settle(task: str, examples: Any, split: str, keeps_weights: bool) -> Iterator[None]:
     """Let this process remember what every trial is trained with; yields nothing."""
-    _here[:] = [Here(Place(find_setup(task), examples, split, keeps_weights))]
+    _here[:] = [Here(Place(find_preparation(task), examples, split, keeps_weights))]
     yield from ()
 
 
@@ -134,7 +132,7 @@ def at_once(
         ): one
         for one in given
     }
-    settles = (place.setup.task, place.examples, place.split, place.keeps_weights)
+    settles = (place.preparation.task, place.examples, place.split, place.keeps_weights)
     first = Job("settle", f"{__name__}:settle", settles)
     waiting = {*jobs}
     with closing(Pool([*jobs], params, at_once=workers, first=first)) as pool:

@@ -15,6 +15,7 @@ import torch
 from grpo_pipeline.core.rewards import combine_rewards
 from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.core.types import Rollouts
+from grpo_pipeline.rewards.group_rewards import PendingRewards
 from grpo_pipeline.runs.progress import track
 from grpo_pipeline.statistics.unscored_rewards import unscored_columns
 from grpo_pipeline.tasks.dialogue.batch import DialogueBatch
@@ -31,7 +32,7 @@ from grpo_pipeline.tasks.dialogue.evaluation.trivial_rules import trivial_replie
 from grpo_pipeline.tasks.dialogue.language_model.base import Encoded, LanguageModel
 from grpo_pipeline.tasks.dialogue.language_model.sampling import greedy_replies
 from grpo_pipeline.tasks.dialogue.language_model.teacher_forcing import reference_perplexity
-from grpo_pipeline.tasks.dialogue.rewards import PendingRewards, submit_rewards
+from grpo_pipeline.tasks.dialogue.rewards import submit_rewards
 from grpo_pipeline.tasks.dialogue.scores.diversity import self_bleu
 from grpo_pipeline.tasks.dialogue.scores.score_table import score_replies
 

@@ -3,7 +3,7 @@
 A resample of clusters holds some of them twice. A repeated reply adds n-grams and no different ones, so that distinct-n of a
 resample is too low, always: its percentile interval lies below the value of the sample. Distinct-n is therefore taken as
 linear around the sample, with the effect of each cluster measured by leaving it out. That is the jackknife; for a mean it
-is exactly the bootstrap (``weighted.linear_resamples``).
+is exactly the bootstrap (``linear_resampling.linear_resamples``).
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The contract between the engine of comparisons and a task: how examples become a task and its data, and how a split is written.
+"""Prepare a task and its data for a trial: how examples become both, and how a split is written.
 
 The nodes between are those of the task's own pipeline, run in their order with an arm's parameters in the place of the shared
 ones: what an ordinary run prepares is what a trial trains on.
@@ -7,25 +7,19 @@ ones: what an ordinary run prepares is what a trial trains on.
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from inspect import isgeneratorfunction, signature
-from pkgutil import resolve_name
 from typing import Any, get_type_hints
 
 import pandas as pd
 from kedro.pipeline import Pipeline
 from pydantic import BaseModel
 
-from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
-from grpo_pipeline.core.storage.checkpoint import Checkpoint, NoCheckpoint
-from grpo_pipeline.core.storage.weights import ModelWeights
 from grpo_pipeline.pipelines.experiments.trials.arms import TRAINING, ResolvedArm
 from grpo_pipeline.pipelines.experiments.trials.records import Trial
-from grpo_pipeline.pipelines.training import export, nodes, prediction, start
-from grpo_pipeline.tasks import find_task
 from grpo_pipeline.tasks.base import Task
 
 
 @dataclass(frozen=True)
-class TaskSetup:
+class TaskPreparation:
     """A task as the engine sees it.
 
     Attributes:
@@ -102,104 +96,72 @@ def resplit_table(
     return table.assign(split=ids.map(split).fillna(""))
 
 
-def examples_of(setup: TaskSetup, trial: Trial, examples: Any) -> Any:
+def examples_of(preparation: TaskPreparation, trial: Trial, examples: Any) -> Any:
     """Return the examples with the trial's own split, where it has one."""
-    return examples if trial.split is None else setup.resplit(examples, trial.split)
+    return examples if trial.split is None else preparation.resplit(examples, trial.split)
 
 
-def open_task(setup: TaskSetup, arm: ResolvedArm, examples: Any) -> Task:
+def open_task(preparation: TaskPreparation, arm: ResolvedArm, examples: Any) -> Task:
     """Return the arm's task alone: nothing that takes long is computed or trained."""
-    name = setup.untrained or f"{setup.task}.task"
+    name = preparation.untrained or f"{preparation.task}.task"
     values = run_pipeline(
-        setup, setup.prepare.to_outputs(name), inputs(setup, arm, examples, seed=0)
+        preparation,
+        preparation.prepare.to_outputs(name),
+        inputs(preparation, arm, examples, seed=0),
     )
     found: Task = values[name]
     return found
 
 
-def data_of(setup: TaskSetup, arm: ResolvedArm, examples: Any) -> Any:
+def data_of(preparation: TaskPreparation, arm: ResolvedArm, examples: Any) -> Any:
     """Return what ``Task.fingerprint`` reads of the data."""
-    if setup.without_features is not None:
-        return setup.without_features(examples)
-    name = f"{setup.task}.data"
+    if preparation.without_features is not None:
+        return preparation.without_features(examples)
+    name = f"{preparation.task}.data"
     return run_pipeline(
-        setup, setup.prepare.to_outputs(name), inputs(setup, arm, examples, seed=0)
+        preparation,
+        preparation.prepare.to_outputs(name),
+        inputs(preparation, arm, examples, seed=0),
     )[name]
 
 
 def open_trial(
-    setup: TaskSetup, arm: ResolvedArm, trial: Trial, examples: Any, memory: Mapping[str, Any]
+    preparation: TaskPreparation,
+    arm: ResolvedArm,
+    trial: Trial,
+    examples: Any,
+    memory: Mapping[str, Any],
 ) -> Opened:
     """Return task and data of a trial; a frozen encoder's features are taken from ``memory`` where they fit."""
-    given = inputs(setup, arm, examples_of(setup, trial, examples), seed=trial.seed)
-    values = run_pipeline(setup, setup.prepare, given | dict(setup.memory) | dict(memory))
-    kept = {name: values[source] for name, source in setup.carry.items()}
-    return Opened(values[f"{setup.task}.task"], values[f"{setup.task}.data"], kept)
+    given = inputs(preparation, arm, examples_of(preparation, trial, examples), seed=trial.seed)
+    values = run_pipeline(
+        preparation, preparation.prepare, given | dict(preparation.memory) | dict(memory)
+    )
+    kept = {name: values[source] for name, source in preparation.carry.items()}
+    return Opened(values[f"{preparation.task}.task"], values[f"{preparation.task}.data"], kept)
 
 
-def inputs(setup: TaskSetup, arm: ResolvedArm, examples: Any, *, seed: int) -> dict[str, Any]:
+def inputs(
+    preparation: TaskPreparation, arm: ResolvedArm, examples: Any, *, seed: int
+) -> dict[str, Any]:
     """Return what the preparing nodes read: examples, the arm's sections, the seed. An absent section is None."""
-    wanted = {name: None for name in setup.prepare.inputs() if name.startswith("params:")}
-    sections = {f"params:{setup.task}.{name}": section for name, section in arm.sections.items()}
-    return wanted | sections | {"params:seed": seed, f"{setup.task}.examples": examples}
+    wanted = {name: None for name in preparation.prepare.inputs() if name.startswith("params:")}
+    sections = {
+        f"params:{preparation.task}.{name}": section for name, section in arm.sections.items()
+    }
+    return wanted | sections | {"params:seed": seed, f"{preparation.task}.examples": examples}
 
 
-def run_pipeline(setup: TaskSetup, pipeline: Pipeline, values: dict[str, Any]) -> dict[str, Any]:
+def run_pipeline(
+    preparation: TaskPreparation, pipeline: Pipeline, values: dict[str, Any]
+) -> dict[str, Any]:
     """Run the nodes in their order; values travel by reference, and what a generator node yields is gathered."""
     values = dict(values)
     for node in pipeline.nodes:
         outputs = node.run({name: values[name] for name in node.inputs})
         is_stream = isgeneratorfunction(node.func)
         values |= {
-            name: setup.gather[name](value) if is_stream else value
+            name: preparation.gather[name](value) if is_stream else value
             for name, value in outputs.items()
         }
     return values
-
-
-# Train and score one trial with the nodes of an ordinary arm; only the probe is left out.
-
-Row = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Trained:
-    """Result of a trial's training: prediction rows of the scored split, metrics by step, final weights.
-
-    Of a baseline the rows alone.
-    """
-
-    predictions: pd.DataFrame
-    metric_rows: list[Row]
-    weights: ModelWeights | None
-
-
-def train_trial(
-    setup: TaskSetup, arm: ResolvedArm, opened: Opened, *, seed: int, split: str
-) -> Trained:
-    """Build, train, export and predict a split, as ``pipelines/training`` wires it; or fit what a user would try instead."""
-    task, data = opened.task, opened.data
-    if arm.description.baseline is not None:
-        fit = resolve_name(find_task(setup.task).baselines)
-        tested = task.rows(data, split)
-        return Trained(fit(task, data, [arm.description.baseline], tested, seed=seed), [], None)
-    weights, rows = train_weights(arm.algorithm, arm.training, task, data, seed=seed)
-    predictions, _, _ = prediction.predict(
-        arm.algorithm, arm.training, seed, task, data, weights, split
-    )
-    return Trained(predictions, rows, weights)
-
-
-def train_weights(
-    algorithm: AlgorithmParams, training: TrainingParams, task: Task, data: Any, *, seed: int
-) -> tuple[ModelWeights, list[Row]]:
-    """Build, train and export an arm, or a stage before the arms; returns the final weights and the metrics by step."""
-    training = training.model_copy(update={"animation_frames": 0})  # nobody looks at a trial
-    state = start.build_state(algorithm, training, seed, task, data)
-    nothing = NoCheckpoint("a trial is trained from its start")
-    rows: list[Row] = []
-    checkpoint: Checkpoint | NoCheckpoint = nothing
-    for some, saved in nodes.train(algorithm, training, "never", task, data, state, nothing, {}):
-        rows += some
-        checkpoint = saved if isinstance(saved, Checkpoint) else checkpoint
-    return export.export_model(task, checkpoint), rows

@@ -13,11 +13,11 @@ from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
 from grpo_pipeline.core.storage.checkpoint import NoCheckpoint
 from grpo_pipeline.pipelines.data.dialogue.pipeline import SECTIONS
 from grpo_pipeline.pipelines.experiments.compare import nodes
-from grpo_pipeline.pipelines.experiments.trials import setups
-from grpo_pipeline.pipelines.experiments.trials.arms import CompareParams
-from grpo_pipeline.pipelines.experiments.trials.engine import trial_digest
+from grpo_pipeline.pipelines.experiments.trials import stage_training
+from grpo_pipeline.pipelines.experiments.trials.digest import trial_digest
 from grpo_pipeline.pipelines.experiments.trials.records import Trial
-from grpo_pipeline.pipelines.experiments.trials.setups import find_setup
+from grpo_pipeline.pipelines.experiments.trials.task_lookup import find_preparation
+from grpo_pipeline.pipelines.experiments.trials.trial_params import CompareParams
 from grpo_pipeline.pipelines.params import EvaluationParams
 from grpo_pipeline.pipelines.training.pipeline import create_pipeline as create_arm
 from grpo_pipeline.pipelines.training.stages import create_preparation, create_stages
@@ -62,19 +62,19 @@ def run(params: CompareParams) -> Memory:
 @pytest.fixture
 def trainings(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """(epochs, seed) of each warm start that is trained."""
-    seen, train = [], setups.train_weights
+    seen, train = [], stage_training.train_weights
 
     def counted(algorithm, training, task, data, *, seed):
         seen.append((training.epochs, seed))
         return train(algorithm, training, task, data, seed=seed)
 
-    monkeypatch.setattr(setups, "train_weights", counted)
+    monkeypatch.setattr(stage_training, "train_weights", counted)
     return seen
 
 
 def ordinary_predictions(arm: str, *, seed: int) -> pd.DataFrame:
     """Predictions of an arm as an ordinary run of the task's own pipelines makes them."""
-    found, models, loop = parameters(), find_setup("dialogue").models, TrainingParams.model_validate
+    found, models, loop = parameters(), find_preparation("dialogue").models, TrainingParams.model_validate
     given: dict[str, Any] = {"dialogue.examples": make_examples(), "params:seed": seed, "params:resume": "never"}
     given |= {f"params:dialogue.{name}": models[name].model_validate(found[name]) for name in SECTIONS if name in models}
     given["params:dialogue.training"] = loop(found["training"])
@@ -100,11 +100,11 @@ def test_a_cell_is_what_an_ordinary_run_gives_and_a_start_is_trained_once_per_se
 
 
 def test_a_digest_needs_no_training_and_an_arm_that_readers_do_not_have_fails_before_its_warm_start(trainings) -> None:
-    plan, setup, examples = arrange(grid(ARMS)), find_setup("dialogue"), make_examples()
-    digests = {trial.key: trial_digest(setup, plan.arms[trial.arm], trial, examples, split="test") for trial in plan.trials}
+    plan, preparation, examples = arrange(grid(ARMS)), find_preparation("dialogue"), make_examples()
+    digests = {trial.key: trial_digest(preparation, plan.arms[trial.arm], trial, examples, split="test") for trial in plan.trials}
     assert len(set(digests.values())) == 8
     other = Trial("grpo", 0, split=dict.fromkeys(examples.table["example_id"], "train"))
-    assert trial_digest(setup, plan.arms["grpo"], other, examples, split="test") != digests["grpo.seed0"]
+    assert trial_digest(preparation, plan.arms["grpo"], other, examples, split="test") != digests["grpo.seed0"]
     assert trainings == []
     impossible = {"base": "grpo", "set": {"algorithm": {"kl_estimator": "exact"}, "warm_start": {"training": {"epochs": 3}}}}
     store = run(grid({"supervised": ARMS["supervised"], "impossible": impossible}, seeds=(0,)))

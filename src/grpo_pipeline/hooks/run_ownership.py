@@ -1,4 +1,4 @@
-"""Kedro hooks that check a run, lock its folders, record its artefacts, put its files in place, and end it."""
+"""Check a run, lock its folders, record its artefacts, put its files in place, and end it."""
 
 import atexit
 import os

@@ -1,9 +1,7 @@
-"""Every task as the engine sees it, from its spec and its preparation; the stages of a seed are trained once for all its arms."""
+"""Train the stages of a seed once for all its arms."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import partial
-from pkgutil import resolve_name
 from typing import Any
 
 from kedro.pipeline import Node, Pipeline
@@ -11,12 +9,10 @@ from kedro.pipeline import Node, Pipeline
 from grpo_pipeline.core.agreement import digest_of
 from grpo_pipeline.core.params import AlgorithmParams
 from grpo_pipeline.core.storage.weights import ModelWeights
-from grpo_pipeline.pipelines.experiments.trials.arms import StageParams
-from grpo_pipeline.pipelines.experiments.trials.setup import TaskSetup, resplit_table, train_weights
-from grpo_pipeline.pipelines.training.stages import create_preparation
-from grpo_pipeline.tasks import find_task
+from grpo_pipeline.pipelines.experiments.trials.preparation import TaskPreparation
+from grpo_pipeline.pipelines.experiments.trials.trial_params import StageParams
+from grpo_pipeline.pipelines.experiments.trials.trial_training import train_weights
 from grpo_pipeline.tasks.base import Task
-from grpo_pipeline.tasks.spec import TaskSpec
 
 
 @dataclass(frozen=True)
@@ -32,41 +28,12 @@ class InitialWeights:
     model: ModelWeights = field(default=ModelWeights({}, {}), repr=False)
 
 
-def find_setup(task: str) -> TaskSetup:
-    """Return a task as the engine sees it; its own ``adapt_setup`` may change what is general.
-
-    Raises:
-        ValueError: if there is no such task.
-    """
-    spec = find_task(task)
-    wiring, stages = spec.wiring(), (*spec.optional_stages, *spec.stages)
-    setup = TaskSetup(
-        task=task,
-        prepare=create_preparation(spec, stages),
-        resplit=partial(resplit, spec),
-        reward_section=spec.reward_section,
-    )
-    setup = with_stages(setup, stages) if stages else setup
-    adapted: TaskSetup = wiring.adapt_setup(setup) if hasattr(wiring, "adapt_setup") else setup
-    return adapted
-
-
-def resplit(spec: TaskSpec, examples: Any, split: Mapping[str, str]) -> Any:
-    """Return the examples with another split; one that the mapping does not name is in none."""
-    table = resplit_table(examples.table, split, key=spec.key, noun=spec.noun)
-    return (
-        resolve_name(spec.with_table)(examples, table)
-        if spec.with_table
-        else replace(examples, table=table)
-    )
-
-
-def with_stages(setup: TaskSetup, stages: tuple[str, ...]) -> TaskSetup:
-    """Return the setup whose task begins with the weights that the last stage ends with, trained with the seed of each trial.
+def with_stages(preparation: TaskPreparation, stages: tuple[str, ...]) -> TaskPreparation:
+    """Return a preparation whose task begins with the weights of the last stage, trained with the seed of each trial.
 
     A stage does nothing for an arm without its section.
     """
-    task, nodes = setup.task, []
+    task, nodes = preparation.task, []
     untrained = current = f"{task}.untrained_task"
     data = f"{task}.data"
     for stage in stages:
@@ -81,8 +48,8 @@ def with_stages(setup: TaskSetup, stages: tuple[str, ...]) -> TaskSetup:
         nodes.append(Node(begin_with, inputs, begun, name=f"begin_with_{stage}", namespace=where))
         current = begun
     return replace(
-        setup,
-        prepare=setup.prepare + Pipeline(nodes),
+        preparation,
+        prepare=preparation.prepare + Pipeline(nodes),
         untrained=untrained,
         memory={f"{task}.{stage}.known": InitialWeights() for stage in stages},
         carry={f"{task}.{stage}.known": f"{task}.{stage}.start" for stage in stages},
