@@ -23,7 +23,7 @@ GRACE_SECONDS = 5.0
 
 
 class Message(NamedTuple):
-    """What a worker sends.
+    """A message of a worker.
 
     Attributes:
         kind: ``item``, one value of the function that it was asked for; ``end``, after the last one; ``error``, which the

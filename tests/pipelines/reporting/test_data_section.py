@@ -1,4 +1,4 @@
-"""What the page shows of the data: one example of each class, as the task draws or writes it."""
+"""The page shows the data: one example of each class, as the task draws or writes it."""
 
 import io
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""What an arm's step has beside what every step has."""
+"""List the parts that an arm's step has beside those of every step."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What a term of the loss is divided by: its own count in a whole batch, the count of the step in a piece of one."""
+"""Say by which count a term of the loss is divided: its own count in a whole batch, the count of the step in a piece of one."""
 
 from typing import cast
 

@@ -1,4 +1,4 @@
-"""What a step collects from a batch, and what the pieces of its updates hand on."""
+"""Hold the experience of a batch, the terms of its loss, and the reports of its updates."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -65,7 +65,7 @@ class Experience:
 
 @dataclass(frozen=True)
 class Report:
-    """What a piece of an update has done, without a graph: its share of each term, the scores, gradients of single terms.
+    """The work of a piece of an update, without a graph: its share of each term, the scores, gradients of single terms.
 
     Attributes:
         terms: name -> scalar.

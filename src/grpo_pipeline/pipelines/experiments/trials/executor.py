@@ -94,7 +94,7 @@ def one_by_one(
 
 
 class Here:
-    """What a process that trains trials remembers: the place, and what trials of one seed share."""
+    """The memory of a process that trains trials: the place, and what trials of one seed share."""
 
     def __init__(self, place: Place) -> None:
         self.place = place

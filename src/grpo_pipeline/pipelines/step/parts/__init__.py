@@ -1,1 +1,1 @@
-"""What acts in the step of an arm that has it: one part a file."""
+"""Parts that act in the step of an arm that has them, one a file."""
