@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from tiny import SERIAL
 from tiny_attention import make_clinical_examples, section
 from tiny_grid import SHORT, Memory, tiny_parameters
 
@@ -97,9 +98,9 @@ def cross_validate(params: CrossValidationParams) -> Validated:
     settings = nodes.arrange_arms(params, EVALUATION, task_parameters())
     folds = plan_cores(examples.table, splits, params).document()
     inner, trials = Memory(), Memory()
-    train_all(nodes.train_inner_trials(params, EVALUATION, settings, folds, examples, inner), inner)
-    choices = nodes.choose_settings(params, EVALUATION, settings, folds, inner)
-    train_all(nodes.train_folds(params, EVALUATION, settings, folds, choices, examples, trials), trials)
-    rows = nodes.pool_predictions(params, EVALUATION, settings, folds, choices, trials)
+    train_all(nodes.train_inner_trials(params, EVALUATION, SERIAL, settings, folds, examples, inner), inner)
+    choices = nodes.choose_settings(params, EVALUATION, SERIAL, settings, folds, inner)
+    train_all(nodes.train_folds(params, EVALUATION, SERIAL, settings, folds, choices, examples, trials), trials)
+    rows = nodes.pool_predictions(params, EVALUATION, SERIAL, settings, folds, choices, trials)
     result = nodes.score_predictions(params, EVALUATION, folds, choices, rows, "unknown")
     return Validated(params, examples, folds, choices, rows, result, inner, trials)

@@ -79,7 +79,7 @@ class Job:
 
 
 class Event(NamedTuple):
-    """An event in the life of a job: an ``item`` is yielded, it is at a ``moment``, it comes to its ``end`` or to an ``error``."""
+    """An event in the life of a job: an ``item`` is yielded, it is at a ``moment``, it comes to its ``end`` or an ``error``."""
 
     job: Job
     kind: Literal["moment", "item", "end", "error"]

@@ -2,6 +2,7 @@
 
 import pytest
 import yaml
+from tiny import SERIAL
 from tiny_attention import CONF, make_clinical_examples, merge
 from tiny_folds import EVALUATION
 from tiny_grid import SHORT, Memory, tiny_parameters
@@ -24,7 +25,7 @@ def test_every_arm_of_the_ablation_can_be_trained_and_each_of_the_eight_limits_h
         primary_metrics=("auroc", "reward_class"), baseline_rules=(), keep="predictions", split="test",
     )  # fmt: skip
     plan, store = arrange_trials(params, EVALUATION, {"attention": tiny_parameters()}), Memory()
-    for record in train_trial(params, EVALUATION, plan, make_clinical_examples(), store):
+    for record in train_trial(params, EVALUATION, SERIAL, plan, make_clinical_examples(), store):
         if record is not False:
             store.keep(record)
     assert len(store.headers) > len(ARMS)

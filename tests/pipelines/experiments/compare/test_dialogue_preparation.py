@@ -5,6 +5,7 @@ from typing import Any
 import pandas as pd
 import pytest
 import yaml
+from tiny import SERIAL
 from tiny_attention import CONF
 from tiny_grid import Memory, run_in_memory
 from tiny_talk import make_examples, section
@@ -53,7 +54,7 @@ def arrange(params: CompareParams):
 
 def run(params: CompareParams) -> Memory:
     store = Memory()
-    for record in nodes.train_trial(params, EVALUATION, arrange(params), make_examples(), store):
+    for record in nodes.train_trial(params, EVALUATION, SERIAL, arrange(params), make_examples(), store):
         if record is not False:
             store.keep(record)
     return store

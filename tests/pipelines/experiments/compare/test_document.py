@@ -12,7 +12,7 @@ import pytest
 import yaml
 from scipy.stats import t as student
 from sklearn.metrics import roc_auc_score
-from tiny import CONF
+from tiny import CONF, SERIAL
 from tiny_attention import make_examples
 from tiny_folds import EVALUATION
 from tiny_grid import SHORT, Memory, tiny_parameters, tiny_plan
@@ -430,7 +430,7 @@ def test_the_split_of_the_comparison_is_what_every_trial_scores_and_the_document
     monkeypatch.setattr(nodes, "run_trials", lambda plan, bench, before: benches.append(bench) or iter(()))
     for split in ("val", "test"):
         params = CompareParams(**GRID.model_dump() | {"split": split})
-        assert [*nodes.train_trial(params, evaluation(), PLAN, make_examples(), store)] == []
+        assert [*nodes.train_trial(params, evaluation(), SERIAL, PLAN, make_examples(), store)] == []
         assert compare_trials(PLAN, store, params, evaluation(), suite=SUITE)["split"] == benches[-1].split == split
     shared = yaml.safe_load((CONF / "base/parameters/tasks.yml").read_text(encoding="utf-8"))
     assert shared["{task}"]["compare"]["split"] == "val"

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
+from tiny import SERIAL
 from tiny_folds import EVALUATION, cross_validate, make_params, task_parameters
 
 from grpo_pipeline.pipelines.experiments.cross_validation import nodes
@@ -117,6 +118,6 @@ def test_the_choice_of_an_outer_fold_is_reported_and_a_second_run_keeps_every_tr
         assert choice["means"] == pytest.approx(means)
         assert means[choice["chosen"]] == max(means.values())
     settings = nodes.arrange_arms(found.params, EVALUATION, task_parameters())
-    given = found.params, EVALUATION, settings, found.folds
+    given = found.params, EVALUATION, SERIAL, settings, found.folds
     assert list(nodes.train_inner_trials(*given, found.examples, found.inner)) == [False]
     assert list(nodes.train_folds(*given, found.choices, found.examples, found.trials)) == [False]
