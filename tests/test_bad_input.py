@@ -35,7 +35,6 @@ TAIL = "  [GRPO_TRACEBACK=1 shows the traceback]\n"
 # Runs `kedro run` with a fault that no input can cause.
 FAULTY = """
 import errno, sys
-from grpo_pipeline.core.policy_gradient import losses
 from grpo_pipeline.core.storage import checkpoint
 from kedro.framework.cli import main
 

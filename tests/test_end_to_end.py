@@ -200,7 +200,11 @@ def test_mlflow_holds_files_and_tables(client: MlflowClient, runs: dict[str, Run
     for arm in ARMS:
         child = {"probe_table.csv", "predictions.csv", "rollouts.csv", "calibration.json", "metric_rows.jsonl"}
         assert sorted(child - files(f"attention.{arm}")) == []
-        assert files(f"attention.{arm}", "tables") == {"tables/probe_table.json", "tables/rollouts.json"}
+        assert files(f"attention.{arm}", "tables") == {
+            "tables/probe_table.json",
+            "tables/rollouts.json",
+            "tables/samples.json",
+        }
 
 
 def test_a_run_names_code_command_and_data_and_every_page_and_record_names_the_run(project: Path, runs: dict[str, Run]) -> None:

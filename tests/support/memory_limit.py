@@ -19,7 +19,8 @@ from grpo_pipeline.pipelines.data.attention.nodes import build_examples, check_m
 from grpo_pipeline.pipelines.training.nodes import train
 from grpo_pipeline.tasks.attention import task as task_module
 from grpo_pipeline.tasks.attention.batch import AttentionData
-from grpo_pipeline.tasks.attention.data import examples as building
+from grpo_pipeline.tasks.attention.data import example_building
+from grpo_pipeline.tasks.attention.data import examples as stored
 from grpo_pipeline.tasks.attention.data.params import DataParams
 from grpo_pipeline.tasks.attention.task import AttentionTask
 
@@ -43,7 +44,8 @@ def main(root: str, output: str, limit: str) -> None:
     base = yaml.safe_load((CONF / "base/parameters/attention_data.yml").read_text())["attention"]["data"]
     params = DataParams.model_validate(base | {"source": "manifest", "root": root, "image_size": 256, "workers": 2})
     small = np.arange(256 * 256, dtype=np.uint8).reshape(256, 256)
-    building.CHUNK_BYTES, task_module.REFERENCE_BATCH = 2**21, 2  # a batch is what needs memory, whatever the data set
+    example_building.CHUNK_BYTES = stored.CHUNK_BYTES = 2**21
+    task_module.REFERENCE_BATCH = 2  # a batch is what needs memory, whatever the data set
     threading.stack_size(2**20)  # of 8 MB each, and how many there are at once is a matter of luck
     train_one_step(make_task(), make_data())  # whatever the libraries allocate once, compiled kernels and threads among it
     resource.setrlimit(resource.RLIMIT_DATA, (data_bytes() + int(limit), resource.RLIM_INFINITY))

@@ -126,6 +126,8 @@ class Pool:
         while (job := self._next(number)) is not None:
             given = 0
             for attempt in range(1, TRIES + 1):
+                if self._is_closed:  # who died over it was ended
+                    return
                 done = 0
                 try:
                     worker = worker or self._open()
@@ -155,6 +157,7 @@ class Pool:
             is_closed = self._is_closed
         if is_closed:
             worker.close()
+            raise WorkerDied(None)
         if self._first is not None:
             for _ in worker.results(self._first.function, *self._first.arguments, watch=_ignore):
                 pass

@@ -484,6 +484,7 @@ class Tracker:
             self._runs is None
             or not isinstance(digest, str)
             or not matches(name, self._config.inputs)
+            or ".read." in name  # the same data, handed from one box of the graph to another
         ):
             return
         source = str(self._path(name) or "memory")
