@@ -37,7 +37,7 @@ LEFT = {
     "predict": "07_model_output/*/predict/report.json",
 }
 # Lines of progress, of commands that may work on several tasks.
-SAID = {"train": ("train {task}.grpo: ", "evaluate {task}"), "evaluate": ("compare {task}: ",)}
+SAID = {"train": ("train {task}: ", "evaluate {task}"), "evaluate": ("compare {task}: ",)}
 
 
 def test_no_registered_pipeline_is_left_out() -> None:

@@ -190,7 +190,8 @@ class Tracker:
         if arm and name == f"{arm.label}.resume_from" and arm.awaits_checkpoint:
             arm.resumed = str((getattr(data, "extra", None) or {}).get(RUN_ID, ""))
             arm.awaits_checkpoint = False
-            self._open_child(arm)
+            if arm.trainer in ("", node.name):  # else another node reads it before the arm is trained
+                self._open_child(arm)
         self._log_input(name, data)
 
     def saving(self, name: str, data: Any) -> None:

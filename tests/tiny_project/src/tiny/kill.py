@@ -12,17 +12,17 @@ class Killer:
         self.what, _, number = os.environ.get("TINY_KILL", "").partition(":")
         self.left = int(number or 0)
         if self.what == "writes":
-            from grpo_pipeline.tracking import experiment, writer
+            from grpo_pipeline.tracking import row_buffer, writer
 
-            log_metrics = experiment.log_metrics
+            log_metrics = row_buffer.log_metrics
 
             def counted(client, run, metrics):
                 log_metrics(client, run, metrics)
                 self.count()
 
-            experiment.log_metrics, writer.FLUSH_SECONDS = counted, 0.01
+            row_buffer.log_metrics, writer.FLUSH_SECONDS = counted, 0.01
         elif self.what == "saves":
-            from grpo_pipeline.tracking import experiment
+            from grpo_pipeline.tracking import writer
 
             writer.FLUSH_SECONDS = 1e6  # whatever was not written at the end of an arm is lost
 
