@@ -25,7 +25,8 @@ from grpo_pipeline.core.storage.checkpoint import NoCheckpoint
 from grpo_pipeline.pipelines import gradient_flow
 from grpo_pipeline.pipelines.params import GradientFlowParams, RewardAuditParams
 from grpo_pipeline.pipelines.reward_audit import pipeline
-from grpo_pipeline.pipelines.training import export, nodes, prediction, start
+from grpo_pipeline.pipelines.training import export, nodes, prediction
+from grpo_pipeline.pipelines.training.start import build_state, pick_probe_batch
 from grpo_pipeline.tasks.dialogue.build import tokenise
 from grpo_pipeline.tasks.dialogue.data.examples import DialogueExamples, content_digest
 
@@ -121,8 +122,8 @@ def run(name: str, changed: Changed = (), weights_of: Changed | None = None) -> 
             notes[name] = list(found)
             return made
 
-        state = start.build_state(algorithm, training, SEED, task, data)
-        phase("probe", start.pick_probe_batch, algorithm, training, SEED, task, data)
+        state = build_state(algorithm, training, SEED, task, data)
+        phase("probe", pick_probe_batch, algorithm, training, SEED, task, data)
         loop = algorithm, training, "never", task, data, state, NoCheckpoint("nowhere"), {}
         yields = phase("train", lambda *args: list(nodes.train(*args)), *loop)
         checkpoint = next(last for _, last in reversed(yields) if last)

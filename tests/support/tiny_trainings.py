@@ -5,8 +5,9 @@ from typing import Any
 from tiny import tiny
 
 from grpo_pipeline.core.storage.checkpoint import NoCheckpoint
-from grpo_pipeline.pipelines.training import at_once, start
+from grpo_pipeline.pipelines.training import at_once
 from grpo_pipeline.pipelines.training.at_once import make_ready
+from grpo_pipeline.pipelines.training.start import build_state
 from grpo_pipeline.runs.executor import ExecutorParams
 
 ARMS = ("supervised", "grpo")
@@ -18,7 +19,7 @@ def ready(name: str, arm: str, executor_params: ExecutorParams, task: Any = None
     task, data = task or made.make_task(), made.make_data()
     algorithm = made.algorithm_params(arm)
     training = made.training_params(**{"epochs": 2, "checkpoint_every_steps": 2, "log_every_steps": 1} | changes)
-    state = start.build_state(algorithm, training, seed, task, data)
+    state = build_state(algorithm, training, seed, task, data)
     sections = {"algorithm": f"{name}.{arm}.algorithm", "training": f"{name}.training", "task": name}
     return make_ready(algorithm, training, "never", executor_params, task, data, state, NoCheckpoint("nowhere"), {}, sections)
 

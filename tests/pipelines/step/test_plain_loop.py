@@ -18,7 +18,8 @@ from torch import Tensor
 
 from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
 from grpo_pipeline.core.storage.checkpoint import NoCheckpoint
-from grpo_pipeline.pipelines.training import nodes, start
+from grpo_pipeline.pipelines.training import nodes
+from grpo_pipeline.pipelines.training.start import build_state
 
 SEED, STEPS, PROMPTS, GROUP, BETAS = 7, 6, 5, 3, (0.9, 0.999)
 PARTS = {"hits": 1.3, "small": 4.0}
@@ -125,7 +126,7 @@ def training_of(loop: str) -> TrainingParams:
 
 def trained(arm: str, loop: str, seed: int = SEED) -> tuple[Uneven, ChoicePolicy, list[dict[str, Any]]]:
     task, algorithm, training = Uneven(), algorithm_of(arm), training_of(loop)
-    state = start.build_state(algorithm, training, seed, task, None)
+    state = build_state(algorithm, training, seed, task, None)
     done = nodes.train(algorithm, training, "never", task, None, state, NoCheckpoint("nowhere"), {})
     rows = [row for rows, _ in done for row in rows if row["split"] == "train"]
     return task, state.policy, rows

@@ -12,6 +12,7 @@ from grpo_pipeline.datasets.checkpoint import CheckpointDataset
 from grpo_pipeline.pipelines.arms import keeping_one
 from grpo_pipeline.pipelines.evaluation.comparison import best_validation
 from grpo_pipeline.pipelines.training import export, nodes
+from grpo_pipeline.pipelines.training.start import build_state
 from grpo_pipeline.tasks import find_task
 from grpo_pipeline.tasks.attention.task import AttentionTask
 
@@ -30,7 +31,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 def run(*, keep: str = "both", start: Any = NOTHING, resume: str = "never") -> list[tuple[list[dict[str, Any]], Any]]:
     """Train 4 epochs of 2 steps: validated, and stored, after steps 2, 4, 6 and 8."""
     training = training_params(epochs=4, batch_size=4, keep=keep)
-    state = start.build_state(algorithm_params(), training, SEED, TASK, DATA)
+    state = build_state(algorithm_params(), training, SEED, TASK, DATA)
     return list(nodes.train(algorithm_params(), training, resume, TASK, DATA, state, start, None))
 
 

@@ -31,12 +31,12 @@ from grpo_pipeline.pipelines.training import (
     short_training,
     shown_samples,
     stages,
-    start,
 )
 from grpo_pipeline.pipelines.training.film import Film
 from grpo_pipeline.pipelines.training.frames import develop
 from grpo_pipeline.pipelines.training.loop import StepRunner, quiet_nodes
 from grpo_pipeline.pipelines.training.resuming import run_parameters
+from grpo_pipeline.pipelines.training.start import build_state, pick_probe_batch
 from grpo_pipeline.pipelines.training.step_metrics import merge_metrics, to_floats
 from grpo_pipeline.rewards.second_calls import LATE
 from grpo_pipeline.tasks.trained_arms import TrainedArms
@@ -194,7 +194,7 @@ REPLAY = {"capacity": 20, "max_age_steps": 9, "share": 0.5, "importance_cap": 2.
 )
 def test_stored_groups_stand_at_the_last_places_of_a_batch(prompts: int, share: float, stored: int, replayed: int) -> None:
     algorithm = algorithm_params(replay=REPLAY | {"share": share})
-    state = start.build_state(algorithm, own_rates(training_params(), 0.1), 2, TinyChoices(), None)
+    state = build_state(algorithm, own_rates(training_params(), 0.1), 2, TinyChoices(), None)
     state.replay.add([group(900 + n, 3) for n in range(stored)])
     fresh = np.arange(10, 10 + prompts)
     given = fresh.copy()
@@ -208,7 +208,7 @@ def test_stored_groups_stand_at_the_last_places_of_a_batch(prompts: int, share: 
 
 def test_fresh_groups_are_remembered_with_what_they_taught() -> None:
     algorithm = algorithm_params(replay=REPLAY)
-    state = start.build_state(algorithm, own_rates(training_params(), 0.1), 2, TinyChoices(), None)
+    state = build_state(algorithm, own_rates(training_params(), 0.1), 2, TinyChoices(), None)
     rows = np.array([11, 12, 13, 14])
     values = torch.tensor([[1.0, -3.0], [0.0, 0.0], [0.5, -0.5], [9.0, 9.0]])
     experience = SimpleNamespace(rollouts=rollouts_of(4), advantages=SimpleNamespace(values=values), temperature=0.7)
@@ -231,14 +231,14 @@ def test_a_run_has_the_whole_batches_of_its_epochs_or_its_most_steps(
     batch_size: int, epochs: int, max_steps: Any, total: int
 ) -> None:
     training = own_rates(training_params(batch_size=batch_size, epochs=epochs, max_steps=max_steps, precision="bf16"), 0.1)
-    state = start.build_state(algorithm_params(), training, 8, Asked(), None)
+    state = build_state(algorithm_params(), training, 8, Asked(), None)
     assert (state.total_steps, state.step, state.epoch, state.generator_seed, state.precision) == (total, 0, 0, 8, "bf16")
     assert torch.equal(state.policy.head, ChoicePolicy(8).head)
     assert torch.equal(state.reference.head, ChoicePolicy(8).head)
     assert state.reference.head is not state.policy.head
     assert state.replay is None
-    assert start.build_state(algorithm_params(kl_weight=0.0), training, 8, Asked(), None).reference is None
-    replay = start.build_state(algorithm_params(replay=REPLAY), training, 8, Asked(), None).replay
+    assert build_state(algorithm_params(kl_weight=0.0), training, 8, Asked(), None).reference is None
+    replay = build_state(algorithm_params(replay=REPLAY), training, 8, Asked(), None).replay
     assert (replay.capacity, replay.max_age_steps) == (20, 9)
 
 
@@ -271,7 +271,7 @@ def test_a_probe_reads_the_first_batch_of_the_run_or_its_first_piece(micro_batch
         (algorithm_params(), "data"),
         (algorithm_params("supervised", proposal="oracle"), "data with the truth"),
     ):
-        found = start.pick_probe_batch(algorithm, training, 9, Batched(), "data")
+        found = pick_probe_batch(algorithm, training, 9, Batched(), "data")
         assert found == (data, first[:prompts], noise)
 
 
@@ -280,7 +280,7 @@ def test_a_run_whose_probe_began_at_another_ratio_does_not_start() -> None:
     task.fingerprint = lambda *args, **kwargs: {}
 
     def begun(metrics: Any) -> Any:
-        state = start.build_state(algorithm, training, 0, task, None)
+        state = build_state(algorithm, training, 0, task, None)
         return next(nodes.train(algorithm, training, "never", task, None, state, NoCheckpoint("x"), metrics))
 
     assert begun({"policy/ratio_mean": 1.0}) == begun({}) == begun(None) == ([], False)
@@ -304,7 +304,7 @@ class Resumable(Asked):
 
 def steps_of(task: Any, algorithm: AlgorithmParams, **changes: Any) -> list[Any]:
     training = own_rates(training_params(**{"batch_size": 5, "epochs": 1, "animation_frames": 0} | changes), 0.1)
-    state = start.build_state(algorithm, training, 4, task, None)
+    state = build_state(algorithm, training, 4, task, None)
     return list(nodes.train(algorithm, training, "never", task, None, state, NoCheckpoint("x"), {}))
 
 
@@ -332,7 +332,7 @@ def test_a_run_that_goes_on_with_another_version_of_the_code_says_so(is_other: b
     assert last.code
     written = {name: f"{version}+1" if is_other else version for name, version in last.code.items()}
     training = own_rates(training_params(batch_size=5, epochs=2, animation_frames=0), 0.1)
-    state = start.build_state(algorithm, training, 4, task, None)
+    state = build_state(algorithm, training, 4, task, None)
     with caplog.at_level("WARNING", logger="grpo_pipeline.pipelines.training.resuming"):
         rows = [row for rows, _ in nodes.train(algorithm, training, "auto", task, None, state, replace(last, code=written), {})
                 for row in rows if row["split"] == "train"]  # fmt: skip
@@ -421,17 +421,17 @@ def test_every_refusal_of_a_start_is_asked_for() -> None:
                 raise ValueError("the task says no")
 
     training = own_rates(training_params(), 0.1)
-    start.build_state(algorithm_params(), training, 0, Strict(), None)
+    build_state(algorithm_params(), training, 0, Strict(), None)
     for changes, said in (
         ({"update_epochs": 7}, "the task says no"),
         ({"replay": REPLAY}, "replay must be null where a row of tiny is not the same prompt"),
     ):
         with pytest.raises(ValueError, match=said):
-            start.build_state(algorithm_params(**changes), training, 0, Strict(), None)
+            build_state(algorithm_params(**changes), training, 0, Strict(), None)
     rates = training.optimizer.model_copy(update={"learning_rates": {"encoder": 0.1}})
     with pytest.raises(ValueError, match=r"learning_rates must name \['encoder', 'head'\], got nothing for \['head'\]; add them"):
-        start.build_state(algorithm_params(), training.model_copy(update={"optimizer": rates}), 0, Asked(), None)
-    state = start.build_state(algorithm_params(), training, 0, Asked(), None)
+        build_state(algorithm_params(), training.model_copy(update={"optimizer": rates}), 0, Asked(), None)
+    state = build_state(algorithm_params(), training, 0, Asked(), None)
     task = Asked()
     task.fingerprint = lambda *args, **kwargs: {}
     with pytest.raises(ValueError, match="resume must be never or auto, got 'yes'; use --params resume=auto to go on"):
@@ -470,7 +470,7 @@ def test_a_step_tells_the_calls_that_ran_out_of_time_in_it_alone() -> None:
 
     training = own_rates(training_params(batch_size=8, group_size=4), 0.1)
     algorithm, task = algorithm_params(), Hanging()
-    state, runner = start.build_state(algorithm, training, 0, task, None), StepRunner(task, algorithm, training)
+    state, runner = build_state(algorithm, training, 0, task, None), StepRunner(task, algorithm, training)
     LATE.add("mine:part", seconds=1.0)  # before the run
     told = []
     for late in (0, 2, 0, 1):

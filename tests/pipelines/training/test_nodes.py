@@ -22,8 +22,9 @@ from grpo_pipeline.core.storage.checkpoint import Checkpoint, NoCheckpoint
 from grpo_pipeline.core.types import Advantages, Rewards
 from grpo_pipeline.datasets.checkpoint import CheckpointDataset
 from grpo_pipeline.pipelines.step.arm_parts import Parts
-from grpo_pipeline.pipelines.training import export, nodes, prediction, shown_samples, start
+from grpo_pipeline.pipelines.training import export, nodes, prediction, shown_samples
 from grpo_pipeline.pipelines.training.pipeline import create_pipeline
+from grpo_pipeline.pipelines.training.start import build_state, pick_probe_batch
 from grpo_pipeline.tasks.attention.task import AttentionTask
 from grpo_pipeline.tasks.dialogue.scores.f1 import f1
 from grpo_pipeline.tasks.familiarity import Familiarity
@@ -61,7 +62,7 @@ def run(
 ) -> Iterator[Yielded]:
     arm, options = ARMS[name]
     algorithm, training = algorithm_params(arm, **options, **changes), training or short()
-    state = start.build_state(algorithm, training, SEED, TASK, DATA)
+    state = build_state(algorithm, training, SEED, TASK, DATA)
     return nodes.train(algorithm, training, resume, TASK, DATA, state, start, None)
 
 
@@ -169,7 +170,7 @@ def test_a_control_with_another_proposal_trains_and_predicts_and_only_the_oracle
     monkeypatch.setattr(AttentionTask, "make_batch", record)
     algorithm = algorithm_params("supervised", proposal=proposal)
     training = short(epochs=1, validate_every_epochs=9)
-    start.pick_probe_batch(algorithm, training, SEED, TASK, DATA)
+    pick_probe_batch(algorithm, training, SEED, TASK, DATA)
     yielded = run("control", proposal=proposal, training=training)
     first = next((rows, checkpoint) for rows, checkpoint in yielded if rows)
     assert shown == {(True, proposal == "oracle"), (False, False)}
@@ -227,7 +228,7 @@ def test_what_cannot_be_trained_or_exported_is_refused():
     rates = training.optimizer.learning_rates | {"value_headx": 0.1}
     misspelt = training.model_copy(update={"optimizer": training.optimizer.model_copy(update={"learning_rates": rates})})
     with pytest.raises(ValueError, match=r"must name components of the task .*, got 'value_headx'; did you mean value_head\?"):
-        start.build_state(algorithm_params(), misspelt, SEED, TASK, DATA)
+        build_state(algorithm_params(), misspelt, SEED, TASK, DATA)
     for made in (lambda: export.export_model(TASK, NOTHING, {}), lambda: export.calibrate(SEED, TASK, DATA, NOTHING)):
         with pytest.raises(ValueError, match=r"a checkpoint must be in nowhere, got nothing there; train the arm first"):
             made()

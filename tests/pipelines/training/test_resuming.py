@@ -18,6 +18,7 @@ from grpo_pipeline.datasets.checkpoint import CheckpointDataset
 from grpo_pipeline.pipelines import training as training_package
 from grpo_pipeline.pipelines.training import frames, nodes
 from grpo_pipeline.pipelines.training.resuming import run_digest
+from grpo_pipeline.pipelines.training.start import build_state
 from grpo_pipeline.tasks.attention.build import build_task
 from grpo_pipeline.tasks.attention.params import ModelParams as AttentionModelParams
 from grpo_pipeline.tasks.attention.params import RewardParams, SupervisedParams
@@ -50,7 +51,7 @@ def train(training: TrainingParams, *, start: Any = NOTHING, algorithm: Algorith
     models = (AttentionModelParams, "model"), (RewardParams, "reward"), (SupervisedParams, "supervised_loss")
     task = build_task(*(model.model_validate(section(name)) for model, name in models), make_examples(), training)
     algorithm = algorithm or algorithm_params()
-    state = start.build_state(algorithm, training, 0, task, DATA)
+    state = build_state(algorithm, training, 0, task, DATA)
     return list(nodes.train(algorithm, training, "auto", task, DATA, state, start, None, sections=SECTIONS))
 
 

@@ -11,6 +11,7 @@ from safetensors.torch import load, save
 from grpo_pipeline.core.storage.checkpoint import NoCheckpoint
 from grpo_pipeline.core.training.replay import ReplayBuffer, ReplayState, merge_groups, split_groups
 from grpo_pipeline.pipelines.training import nodes
+from grpo_pipeline.pipelines.training.start import build_state
 
 ROWS = np.arange(4)
 REPLAY = {"capacity": 16, "max_age_steps": 8, "share": 0.5, "importance_cap": 2.0}
@@ -50,7 +51,7 @@ def run(task, algorithm, *, resume="never", start=None):
     """Train four steps; returns (train rows, checkpoints)."""
     training = tiny.training_params(epochs=4, checkpoint_every_steps=1, validate_every_epochs=4)
     data = tiny.make_data(task)
-    state = start.build_state(algorithm, training, 0, task, data)
+    state = build_state(algorithm, training, 0, task, data)
     found = [*nodes.train(algorithm, training, resume, task, data, state, start or NoCheckpoint("none"), {})]
     rows = [row for part, _ in found for row in part if row["split"] == "train"]
     return rows, [checkpoint for _, checkpoint in found if checkpoint is not False]

@@ -20,6 +20,7 @@ from grpo_pipeline.pipelines.experiments.trials.records import Trial
 from grpo_pipeline.pipelines.experiments.trials.task_lookup import find_preparation
 from grpo_pipeline.pipelines.experiments.trials.trial_params import CompareParams
 from grpo_pipeline.pipelines.params import EvaluationParams
+from grpo_pipeline.pipelines.step.arm_parts import Parts
 from grpo_pipeline.pipelines.training.pipeline import create_pipeline as create_arm
 from grpo_pipeline.pipelines.training.stages import create_preparation, create_stages
 from grpo_pipeline.tasks import find_task
@@ -77,6 +78,7 @@ def ordinary_predictions(arm: str, *, seed: int) -> pd.DataFrame:
     """Predictions of an arm as an ordinary run of the task's own pipelines makes them."""
     found, models, loop = parameters(), find_preparation("dialogue").models, TrainingParams.model_validate
     given: dict[str, Any] = {"dialogue.examples": make_examples(), "params:seed": seed, "params:resume": "never"}
+    given["params:executor"] = SERIAL
     given |= {f"params:dialogue.{name}": models[name].model_validate(found[name]) for name in SECTIONS if name in models}
     given["params:dialogue.training"] = loop(found["training"])
     given["params:dialogue.warm_start.training"] = loop(found["warm_start"]["training"])
@@ -84,7 +86,9 @@ def ordinary_predictions(arm: str, *, seed: int) -> pd.DataFrame:
         given[f"params:dialogue.{name}.algorithm"] = AlgorithmParams.model_validate(found[name]["algorithm"])
         given[f"dialogue.{name}.resume_from"] = NoCheckpoint("none")
     spec = find_task("dialogue")
-    whole = create_preparation(spec, spec.stages) + create_stages(spec, {}) + create_arm("dialogue", arm)
+    parts = {name: Parts.of(given[f"params:dialogue.{name}.algorithm"]) for name in ("warm_start", arm)}
+    stages = create_stages(spec, {}, parts)
+    whole = create_preparation(spec, spec.stages) + stages + create_arm("dialogue", arm, parts=parts[arm])
     return run_in_memory(whole, given).load(f"dialogue.{arm}.predictions")
 
 
