@@ -78,7 +78,7 @@ EXECUTION = {
         "pool",
         "workers",
     ),
-    *("log_every_steps", "checkpoint_every_steps", "gradient_report_every_steps"),
+    *("log_every_steps", "checkpoint_every_steps", "gradient_report_every_steps", "animation_frames"),
 }
 COMMAND = "make results"
 PAGES = (ROOT / "README.md", ROOT / "docs" / "results.md")
@@ -124,7 +124,7 @@ def decisive_parameters(task: str, *, env: str) -> dict[str, Any]:
         for name in inputs
         if name.startswith("params:")
         # The audit is handed to the report together with what the comparison reads, and moves no number of it.
-        and name not in ("params:resume", f"params:{task}.reward_audit")
+        and name not in ("params:resume", "params:executor", f"params:{task}.reward_audit")
     )
     found: dict[str, Any] = {"threads": parameters["threads"]}
     for name in names:

@@ -185,6 +185,6 @@ MADE_BY_RUNS = "data/"
 def test_files_that_documents_name_exist(committed_files: tuple[Path, ...]) -> None:
     paths = [f"/{file.relative_to(ROOT).as_posix()}" for file in committed_files]
     named = {(page.name, name) for page in PAGES for name in FILE.findall(page.read_text(encoding="utf-8"))}
-    assert ("metrics.md", "statistics/seed_interval.py") in named
+    assert ("metrics.md", "statistics/wasserstein.py") in named
     theirs = {(page, name) for page, name in named if name.startswith(MADE_BY_RUNS) or page == "adding_a_task.md"}
     assert sorted(one for one in named - theirs if not any(path.endswith(f"/{one[1]}") for path in paths)) == []
