@@ -78,7 +78,12 @@ EXECUTION = {
         "pool",
         "workers",
     ),
-    *("log_every_steps", "checkpoint_every_steps", "gradient_report_every_steps", "animation_frames"),
+    *(
+        "log_every_steps",
+        "checkpoint_every_steps",
+        "gradient_report_every_steps",
+        "animation_frames",
+    ),
 }
 COMMAND = "make results"
 PAGES = (ROOT / "README.md", ROOT / "docs" / "results.md")

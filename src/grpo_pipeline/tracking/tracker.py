@@ -190,7 +190,8 @@ class Tracker:
         if arm and name == f"{arm.label}.resume_from" and arm.awaits_checkpoint:
             arm.resumed = str((getattr(data, "extra", None) or {}).get(RUN_ID, ""))
             arm.awaits_checkpoint = False
-            if arm.trainer in ("", node.name):  # else another node reads it before the arm is trained
+            # Else another node reads it before the arm is trained.
+            if arm.trainer in ("", node.name):
                 self._open_child(arm)
         self._log_input(name, data)
 
