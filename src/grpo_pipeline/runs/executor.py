@@ -16,6 +16,7 @@ from grpo_pipeline.runs.ray_worker import RayWorker, count_slots
 from grpo_pipeline.runs.worker import Worker, WorkerDied
 
 TRIES = 2  # of a job whose process died
+PATIENCE_SECONDS = 30.0  # with a process that is ended
 
 
 class ExecutorParams(BaseModel):
@@ -107,18 +108,24 @@ class Pool:
         self._lock, self._is_closed = threading.Lock(), False
         self._workers: list[Worker | RayWorker] = []
         self._starts: dict[int, set[Hashable]] = {}
-        for number in range(min(at_once, len(jobs))):
-            self._starts[number] = set()
-            threading.Thread(target=self._follow, args=(number,), daemon=True).start()
+        numbers = range(min(at_once, len(jobs)))
+        self._starts |= {number: set() for number in numbers}
+        self._threads = [
+            threading.Thread(target=self._follow, args=(number,), daemon=True) for number in numbers
+        ]
+        for thread in self._threads:
+            thread.start()
 
     def close(self) -> None:
-        """End all processes; nothing more happens."""
+        """End all processes and wait for that; nothing more happens."""
         with self._lock:
             self._is_closed = True
             self._to_do.clear()
             workers, self._workers = self._workers, []
         for worker in workers:
             worker.close()
+        for thread in self._threads:  # one may have begun a process meanwhile, and ends it
+            thread.join(PATIENCE_SECONDS)
 
     def _follow(self, number: int) -> None:
         """Give a process one job after the other, and a new process where it has died."""
