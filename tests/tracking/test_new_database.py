@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Engine, event
 
 from grpo_pipeline.tracking.database import _owned, create_database
 
-CREATE = "import sys; from grpo_pipeline.tracking.store import create_database; create_database(sys.argv[1])"
+CREATE = "import sys; from grpo_pipeline.tracking.database import create_database; create_database(sys.argv[1])"
 
 
 def test_a_killed_creation_leaves_nothing_that_a_later_one_trips_over(tmp_path: Path) -> None:
