@@ -1,5 +1,6 @@
 import math
 import sys
+from pathlib import Path
 
 import numpy as np
 import tiny_rewards
@@ -110,6 +111,18 @@ test_names_that_say_something_else_are_refused = refuses(
     (Measure("tiny_rewards:other_columns"), "must take its parameters from .*'answers'.*, got 'ground_truth'; rename it"),
     by=check_measure,
 )
+
+
+def test_the_digest_of_a_reward_of_the_project_follows_what_it_is_computed_by(monkeypatch):
+    """F1 is computed from normalised words: another text of that module is another reward."""
+    of_f1 = "grpo_pipeline.tasks.dialogue.scores"
+    read = Path.read_bytes
+
+    def digest_with(changed):
+        monkeypatch.setattr(Path, "read_bytes", lambda path: read(path) + (b"#" if path.stem == changed else b""))
+        return Measure(f"{of_f1}.f1:f1").digest
+
+    assert digest_with("normalisation") != digest_with("nothing") == digest_with("bleu")
 
 
 def test_a_digest_is_that_of_the_options_and_not_of_their_order():

@@ -26,11 +26,8 @@ from grpo_pipeline.pipelines.step import recipe
 from grpo_pipeline.pipelines.step.arm_parts import ALL, Parts
 from grpo_pipeline.pipelines.step.experience import LossTerms
 from grpo_pipeline.pipelines.step.wire import ALGORITHM, TRAINING
-from grpo_pipeline.pipelines.training.loader import make_training_batch
-from grpo_pipeline.pipelines.training.order import rows_of_step
 from grpo_pipeline.pipelines.training.pipeline import shared_inputs, shared_training
-from grpo_pipeline.pipelines.training.short_training import train_steps
-from grpo_pipeline.pipelines.training.start import data_of_arm
+from grpo_pipeline.pipelines.training.short_training import pick_batch, train_steps
 from grpo_pipeline.tasks.base import Task
 
 FLOW = "params:gradient_flow"
@@ -80,15 +77,7 @@ def pick_audited_batch(
     algorithm: AlgorithmParams, training: TrainingParams, task: Task, data: Any, state: TrainState
 ) -> Any:
     """Return the batch of the state's step, or its first micro-batch: the audit runs in one piece."""
-    data = data_of_arm(algorithm, task, data)
-    rows = rows_of_step(
-        task.rows(data, "train"),
-        state.step,
-        batch_size=training.batch_size,
-        seed=state.generator_seed,
-    )
-    first = rows[: training.micro_batch_size]
-    return make_training_batch(task, data, first, seed=state.generator_seed, step=state.step)
+    return pick_batch(algorithm, training, task, data, state, at_most=training.micro_batch_size)
 
 
 def measure_terms(

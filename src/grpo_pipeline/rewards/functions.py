@@ -50,15 +50,37 @@ class Measure:
     def digest(self) -> str:
         """Return the cache key of values: path, options, and the text of the function's own module as it is on disk now.
 
+        Of a reward of the project, the modules of its task that it imports count, too: they are part of what it computes.
+
         Raises:
             ValueError: as ``load_function``.
         """
-        module = sys.modules.get(getattr(load_function(self.function), "__module__", None) or "")
-        file = getattr(module, "__file__", None)
-        text = Path(file).read_bytes() if file else b""
+        name = getattr(load_function(self.function), "__module__", None) or ""
+        task = ".".join(name.split(".")[:3])  # grpo_pipeline.tasks.<task>
+        names = _imported(name, within=f"{task}.") if self.is_built_in else {name}
+        texts = [
+            Path(file).read_bytes()
+            for one in sorted(names)
+            if (file := getattr(sys.modules.get(one), "__file__", None))
+        ]
         return hashlib.sha256(
-            json.dumps([self.function, dict(self.options)], sort_keys=True).encode() + text
+            json.dumps([self.function, dict(self.options)], sort_keys=True).encode()
+            + b"".join(texts)
         ).hexdigest()
+
+
+def _imported(name: str, *, within: str) -> set[str]:
+    """Return a module and all modules of a package that it imports something of, however indirectly."""
+    found, left = {name}, [name]
+    while left:
+        values = vars(sys.modules[left.pop()]).values() if left[-1] in sys.modules else ()
+        used = {
+            getattr(value, "__module__", None) or getattr(value, "__name__", "") for value in values
+        }
+        new = {one for one in used if isinstance(one, str) and one.startswith(within)} - found
+        found |= new
+        left += sorted(new)
+    return found
 
 
 COMPLETIONS, PROMPTS = "completions", "prompts"

@@ -9,7 +9,7 @@ from pkgutil import resolve_name
 from typing import Any
 
 from grpo_pipeline.runs.threads import VARIABLES, compute_in
-from grpo_pipeline.runs.worker import WorkerDied
+from grpo_pipeline.runs.worker import UnsendableError, WorkerDied
 
 
 class Calls:
@@ -48,13 +48,18 @@ class RayWorker:
         """Yield what a generator function yields there; ``watch`` is told nothing.
 
         Raises:
+            UnsendableError: if the arguments cannot be copied.
             WorkerDied: if the process, or its machine, has ended before that.
             Exception: which the function has raised.
         """
         errors = self._ray.exceptions
         try:
             call = self._actor.call.options(num_returns="streaming")
-            for value in call.remote(function, arguments):
+            try:
+                values = call.remote(function, arguments)
+            except TypeError as error:
+                raise UnsendableError(f"it cannot be copied into another one ({error})") from error
+            for value in values:
                 yield self._ray.get(value)
         except errors.RayActorError as error:
             raise WorkerDied(None) from error

@@ -95,6 +95,11 @@ def is_report_step(step: int, training: TrainingParams) -> bool:
     return step % training.gradient_report_every_steps == training.gradient_report_every_steps - 1
 
 
+def ends_batch(algorithm: AlgorithmParams, update_epoch: int) -> bool:
+    """Say whether an update is the last one of its batch."""
+    return update_epoch == algorithm.update_epochs - 1
+
+
 def _policy_state(report: Report) -> dict[str, Tensor | float]:
     named = {"policy/entropy": ("entropy", -1.0), "kl/reference": ("kl", 1.0)}
     found: dict[str, Tensor | float] = {

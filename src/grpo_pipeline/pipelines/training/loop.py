@@ -8,7 +8,7 @@ import logging
 import resource
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
@@ -20,7 +20,7 @@ from grpo_pipeline.core.training.optim import advance
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.pipelines.step import recipe
 from grpo_pipeline.pipelines.step.arm_parts import Parts
-from grpo_pipeline.pipelines.step.experience import Experience
+from grpo_pipeline.pipelines.step.experience import Experience, Report
 from grpo_pipeline.pipelines.step.in_micro_batches import InMicroBatches
 from grpo_pipeline.pipelines.step.parts.replay import Replayed, nothing_replayed
 from grpo_pipeline.pipelines.step.pieces import attach_micro_batch, cut_experience, join
@@ -57,6 +57,12 @@ class StepRunner:
         done = self.run(state, batch, nothing_replayed())
         return done.state, done.metrics
 
+    def _learn_from(self, piece: Experience, values: Mapping[str, Any]) -> Report:
+        """Add up the gradients of a piece of the batch; its graph is gone when the next one begins."""
+        attached = attach_micro_batch(self._task, values["state"], piece, values["update_epoch"])
+        report: Report = fold(self._learn, {**values, "experience": attached})["report"]
+        return report
+
     def run(self, state: TrainState, batch: Any, replayed: Replayed) -> StepResult:
         """Do the same with stored groups at some places of the batch, and return the experience, too."""
         start, late = time.perf_counter(), LATE.total
@@ -69,10 +75,7 @@ class StepRunner:
         pieces, measured = cut_experience(algorithm, training, task, experience), []
         for update_epoch in range(algorithm.update_epochs):
             values = {**constants, "task": task, "state": state, "update_epoch": update_epoch}
-            reports = []
-            for piece in pieces:  # the graph of one is gone before the next one begins
-                piece = attach_micro_batch(task, state, piece, update_epoch)
-                reports.append(fold(self._learn, values | {"experience": piece})["report"])
+            reports = [self._learn_from(piece, values) for piece in pieces]
             moved = fold(self._move, values | {"experience": experience, "report": join(reports)})
             state = moved["next_state"]
             measured.append(moved["step_metrics"])

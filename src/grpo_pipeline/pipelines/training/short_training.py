@@ -30,9 +30,15 @@ def train_steps(
 
 
 def pick_batch(
-    algorithm: AlgorithmParams, training: TrainingParams, task: Task, data: Any, state: TrainState
+    algorithm: AlgorithmParams,
+    training: TrainingParams,
+    task: Task,
+    data: Any,
+    state: TrainState,
+    *,
+    at_most: int | None = None,
 ) -> Any:
-    """Return the batch of the state's step, the same as in training."""
+    """Return the batch of the state's step, the same as in training, or its first prompts."""
     data = data_of_arm(algorithm, task, data)
     rows = rows_of_step(
         task.rows(data, "train"),
@@ -40,4 +46,6 @@ def pick_batch(
         batch_size=training.batch_size,
         seed=state.generator_seed,
     )
-    return make_training_batch(task, data, rows, seed=state.generator_seed, step=state.step)
+    return make_training_batch(
+        task, data, rows[:at_most], seed=state.generator_seed, step=state.step
+    )

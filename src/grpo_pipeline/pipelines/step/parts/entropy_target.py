@@ -6,6 +6,7 @@ from grpo_pipeline.core.params import AlgorithmParams
 from grpo_pipeline.core.policy_gradient.entropy import AdaptiveEntropy
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.pipelines.step.experience import Report
+from grpo_pipeline.pipelines.step.update import ends_batch
 
 ENTROPY = "entropy_weight"
 
@@ -27,8 +28,3 @@ def steer_entropy(
     # The term is -H, the controller wants H.
     moved = steering.step(report.weights["entropy"], -float(report.terms["entropy"]))
     return replace(next_state, coefficients={**next_state.coefficients, ENTROPY: moved})
-
-
-def ends_batch(algorithm: AlgorithmParams, update_epoch: int) -> bool:
-    """Say whether an update is the last one of its batch."""
-    return update_epoch == algorithm.update_epochs - 1

@@ -7,7 +7,7 @@ from grpo_pipeline.core.training.precision import network_precision
 from grpo_pipeline.core.training.reference import ReferenceUpdate, update_reference
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import ReferenceScores, Rollouts
-from grpo_pipeline.pipelines.step.parts.entropy_target import ends_batch
+from grpo_pipeline.pipelines.step.update import ends_batch
 from grpo_pipeline.tasks.base import ScoresKl, Task
 
 
