@@ -186,6 +186,13 @@ def test_what_all_take_together_is_shared_out_to_those_at_once(clock):
     assert several.left() == pytest.approx(3 * 8 / 2)
 
 
+def test_of_loops_that_tell_nothing_on_the_way_the_first_end_says_how_long_the_others_take(clock):
+    several = Several("train", {"a": 1, "b": 1, "c": 1}, at_once=1)
+    clock[0] += 8.0
+    several.end("a")
+    assert several.left() == pytest.approx(2 * 8)
+
+
 def test_muted_several_print_nothing_and_a_listener_is_told_instead(stderr, clock, monkeypatch):
     seen = []
     with told_to(seen.append), progress(4, "count") as shown:

@@ -76,6 +76,7 @@ class Several:
         self._weights, self._at_once = weights, at_once
         self._shares, self._seconds = dict.fromkeys(weights, 0.0), dict.fromkeys(weights, 0.0)
         self._begun: dict[str, float] = {}
+        self._start = time.monotonic()
         self._texts: dict[str, str] = {}
         self._shown = _Silent() if _is_off() else _Line(description)
 
@@ -91,8 +92,8 @@ class Several:
 
     def end(self, name: str) -> None:
         """Take note that a loop is done."""
-        now = time.monotonic()
-        self._seconds[name], self._shares[name] = now - self._begun.setdefault(name, now), 1.0
+        begun = self._begun.setdefault(name, self._start)  # of one that told nothing on the way
+        self._seconds[name], self._shares[name] = time.monotonic() - begun, 1.0
         self._texts.pop(name, None)
         self._show()
 
