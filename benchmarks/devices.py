@@ -8,6 +8,8 @@
 The data stage runs once per task on the CPU, in a temporary project. Then, with the weights that a few steps on the CPU have
 made and with samples that were drawn on the CPU, the device computes what the CPU computed:
 
+`contract`  whether ``grpo_pipeline.testing.check_task`` finds every promise of the protocol kept there; its sentence is
+            printed where one is broken
 `log-prob`  largest difference of a log-probability of a stored decision, nats
 `reward`    largest difference of a sample's reward
 `gradient`  distance of the policy's and the supervised gradient from the CPU's, relative to the CPU's length
@@ -60,6 +62,7 @@ from grpo_pipeline.pipelines.training.loop import StepRunner, quiet_nodes
 from grpo_pipeline.pipelines.training.order import rows_of_step
 from grpo_pipeline.pipelines.training.start import build_state
 from grpo_pipeline.tasks import TASKS, find_task
+from grpo_pipeline.testing import TaskContractError, check_task
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "gpu.md"
@@ -226,6 +229,17 @@ def count_waits(opened: Opened, weights: dict[str, Tensor]) -> int:
     return len(found)
 
 
+def keeps_contract(opened: Opened) -> str:
+    """Say whether the task keeps the promises of the protocol on its device; print the first one that it breaks."""
+    try:
+        with network_precision(opened.state()):  # around everything, which is more than a step does
+            check_task(opened.task, opened.data)
+    except TaskContractError as broken:
+        print(f"{opened.task.name} on {opened.task.device}: {broken}", flush=True)
+        return "broken"
+    return "kept"
+
+
 def apart(a: dict[str, Tensor], b: dict[str, Tensor]) -> float:
     """Return the largest distance of two sets of weights."""
     return max(
@@ -262,6 +276,7 @@ def compare(project: Path, name: str, env: str, device: str, steps: int) -> list
                 "task": name,
                 "device": placed.type,
                 "precision": f"{precision}, {products}" if placed.type == "cuda" else precision,
+                "contract": keeps_contract(opened),
                 "log-prob": float((found["logprobs"] - wanted["logprobs"]).abs().max()),
                 "reward": float((found["reward"] - wanted["reward"]).abs().max()),
                 "gradient": float((found["gradient"] - wanted["gradient"]).norm()) / length,
@@ -281,6 +296,7 @@ COLUMNS = (
     "task",
     "device",
     "precision",
+    "contract",
     "log-prob",
     "reward",
     "gradient",

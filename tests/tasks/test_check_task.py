@@ -445,6 +445,12 @@ def leaves_examples_out(task, policy, data, rows, *, seed, n_samples):
     return task.evaluate(policy, data, rows[1:], seed=seed, n_samples=n_samples)
 
 
+@fault("digits", "evaluate", "return a row of every one of")
+def leaves_out_what_is_not_defined(task, policy, data, rows, *, seed, n_samples):
+    found = task.evaluate(policy, data, rows, seed=seed, n_samples=n_samples)
+    return found[found["digit_id"] != found["digit_id"].iloc[1]]
+
+
 @fault("digits", "evaluate", "return one row per digit_id and rule")
 def evaluates_twice(task, policy, data, rows, *, seed, n_samples):
     return task.evaluate(policy, data, np.append(rows, rows[:1]), seed=seed, n_samples=n_samples)

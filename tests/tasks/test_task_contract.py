@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from grpo_pipeline.core.params import AdvantageParams, AlgorithmParams, TrainingParams
 from grpo_pipeline.core.storage.snapshot import restore, snapshot
+from grpo_pipeline.core.storage.weights import ModelWeights
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import Rollouts, Scores
 from grpo_pipeline.pipelines.reward_audit.samples import read_samples
@@ -350,6 +351,13 @@ def test_an_evaluation_draws_by_its_seed(case: Case):
 
 def test_a_task_keeps_every_promise_that_a_stranger_is_asked_for(case: Case):
     check_task(case.task(), case.data())
+
+
+def test_molecules_that_go_on_from_a_warm_start_and_score_few_prompts_keep_them_too() -> None:
+    """Policies hold the limits of the noise: loading weights into one must not write into those of another."""
+    data, fresh = molecules.make_data(), molecules.make_task(rewards=WIDE, sampling={"prompts": 2})
+    assert len(fresh.rows(data, "test")) > 2
+    check_task(replace(fresh, start=ModelWeights(fresh.build_policy(5).state_dict(), {})), data)
 
 
 @pytest.mark.parametrize("name", ["dialogue", "molecules"])

@@ -36,7 +36,7 @@ class Transition(nn.Module):
             raise ValueError(
                 f"limit must be K probabilities above 0 that sum to 1, got {limit.tolist()}; see marginal_limit"
             )
-        self.register_buffer("limit", limit.to(torch.float64))
+        self.register_buffer("limit", limit.to(torch.float64, copy=True))
         for name, table in vars(schedule).items():
             self.register_buffer(f"log_{name}", table.log(), persistent=False)
 
