@@ -353,6 +353,15 @@ def test_a_task_keeps_every_promise_that_a_stranger_is_asked_for(case: Case):
     check_task(case.task(), case.data())
 
 
+def test_a_policy_is_built_without_a_seed_for_every_cuda_device(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``torch.manual_seed`` seeds them, too, and what is put back afterwards is the CPU's stream alone."""
+    seeded: list[int] = []
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", seeded.append)
+    torch.manual_seed(3)
+    case.task().build_policy(5)
+    assert seeded == [3]
+
+
 def test_molecules_that_go_on_from_a_warm_start_and_score_few_prompts_keep_them_too() -> None:
     """Policies hold the limits of the noise: loading weights into one must not write into those of another."""
     data, fresh = molecules.make_data(), molecules.make_task(rewards=WIDE, sampling={"prompts": 2})

@@ -8,7 +8,8 @@ all three are; a name stands once in ``Stream``. How this differs from numbered 
 import base64
 import hashlib
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from enum import StrEnum, unique
 from typing import Any
 
@@ -95,6 +96,17 @@ def step_generator(
     """
     mixed = int(seed_sequence(seed, stream, *places).generate_state(1, np.uint64)[0]) >> 1
     return torch.Generator(device=device).manual_seed(mixed)
+
+
+@contextmanager
+def drawn_on_the_cpu(seed: int) -> Iterator[None]:
+    """Seed the CPU's global stream, from which modules draw their first weights, and put it back afterwards.
+
+    ``torch.manual_seed`` would seed every CUDA device, too, and nothing would put that back.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        yield
 
 
 def capture_rng(generators: Mapping[str, torch.Generator] | None = None) -> dict[str, Any]:

@@ -41,7 +41,7 @@ def check_weights_follow_from_the_seed(s: Subject) -> None:
             "build_policy",
             "give the same weights for the same seed",
             f"others in {changed[0] if changed else 'another network'}",
-            remedy="call torch.manual_seed(seed) inside torch.random.fork_rng() before the network is made",
+            remedy="make the network inside grpo_pipeline.core.rng.drawn_on_the_cpu(seed)",
         )
     if not _reads_weights(s.task) and all(torch.equal(one[name], other[name]) for name in one):
         s.fail(

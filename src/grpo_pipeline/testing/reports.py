@@ -66,9 +66,7 @@ def check_predictions_hold_the_metrics(s: Subject) -> None:
 
     def only_the_first_are_scored() -> bool:
         """A task may score as many as its parameters say; given no more than these, it leaves none of them out."""
-        return (
-            0 < scored == len(few) * SAMPLES and len(_of_policy(evaluate(few), suite)) == scored
-        )
+        return 0 < scored == len(few) * SAMPLES and len(_of_policy(evaluate(few), suite)) == scored
 
     if not scored or (scored % len(rows) and not only_the_first_are_scored()):
         s.fail(

@@ -83,7 +83,7 @@ class Subject:
                 method,
                 "draw random numbers from the generator or the seed that it is given",
                 f"a changed global random stream ({', '.join(drawn)})",
-                remedy="pass generator= to what draws, or draw inside torch.random.fork_rng() after manual_seed(seed)",
+                remedy="pass generator= to what draws, or draw inside grpo_pipeline.core.rng.drawn_on_the_cpu(seed)",
             )
         changed = [name for name, state in _held(self.policy).items() if state != held[name]]
         if changed:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
 from grpo_pipeline.core.groups import replicate
-from grpo_pipeline.core.rng import Stream, step_generator
+from grpo_pipeline.core.rng import Stream, drawn_on_the_cpu, step_generator
 from grpo_pipeline.core.storage.weights import ModelWeights
 from grpo_pipeline.core.types import Rollouts, Scores
 from grpo_pipeline.statistics.mean_metric import mean_metric
@@ -68,8 +68,7 @@ class ReverseTask(BaseTask):
     reward_weights: ClassVar = {"exact": 0.5, "letters": 0.5}
 
     def build_policy(self, seed):
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+        with drawn_on_the_cpu(seed):
             policy = Writer(self.model.width)
         if self.start is not None:
             policy.load_state_dict(dict(self.start.tensors))

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from grpo_pipeline.core.rng import drawn_on_the_cpu
 from grpo_pipeline.core.types import Rollouts, Scores
 from grpo_pipeline.statistics.mean_metric import mean_metric
 from grpo_pipeline.statistics.metric import MetricSuite, Unit
@@ -53,8 +54,7 @@ class DigitsTask(BaseTask):
     reward_weights: ClassVar = {"right": 1.0}
 
     def build_policy(self, seed):
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+        with drawn_on_the_cpu(seed):
             return nn.Sequential(nn.Linear(64, self.model.hidden), nn.ReLU(), nn.Linear(self.model.hidden, 10))
 
     def rows(self, data, split):

@@ -16,6 +16,7 @@ from grpo_pipeline.core.groups import replicate
 from grpo_pipeline.core.params import AlgorithmParams, ExecutionParams
 from grpo_pipeline.core.ranking import first_largest
 from grpo_pipeline.core.rewards import combine_rewards
+from grpo_pipeline.core.rng import drawn_on_the_cpu
 from grpo_pipeline.core.storage.weights import ModelWeights, digest_of_tensors
 from grpo_pipeline.core.types import ReferenceScores, Rollouts, Scores
 from grpo_pipeline.tasks.attention.augmentation import augment
@@ -162,8 +163,7 @@ class AttentionTask(BaseTask):
 
     def build_policy(self, seed: int) -> AttentionModel:
         """Return a freshly initialised model; leaves the global random state as it was."""
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+        with drawn_on_the_cpu(seed):
             policy = AttentionModel(
                 self.model,
                 self.image_size,

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from grpo_pipeline.core.rng import drawn_on_the_cpu
 from grpo_pipeline.tasks.attention.batch import standardise
 from grpo_pipeline.tasks.attention.data.examples import Examples
 from grpo_pipeline.tasks.attention.losses import outline_loss
@@ -92,8 +93,7 @@ def train_outlines(
     val = examples.rows("val")
     judged = np.array([row for row in val if examples.lesion[row].any()], dtype=np.int64)
     label = torch.from_numpy(examples.table["label"].to_numpy(np.float32))
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with drawn_on_the_cpu(seed):
         net = OutlineNetwork()
         optimizer = torch.optim.AdamW(net.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
         batches = -(-len(train) // BATCH_SIZE)

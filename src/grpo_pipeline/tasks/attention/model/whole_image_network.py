@@ -8,7 +8,7 @@ from numpy.random import Generator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from grpo_pipeline.core.rng import Stream, numpy_generator
+from grpo_pipeline.core.rng import Stream, drawn_on_the_cpu, numpy_generator
 from grpo_pipeline.tasks.attention.batch import standardise
 from grpo_pipeline.tasks.attention.data.examples import Examples
 
@@ -64,8 +64,7 @@ def train_network(
     examples: Examples, train: np.ndarray, *, seed: int, attends: bool, epochs: int = EPOCHS
 ) -> WholeImageNetwork:
     """Train on the labels with mirrored images, AdamW and a cosine schedule; leaves the global random state as it was."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with drawn_on_the_cpu(seed):
         net = WholeImageNetwork(attends=attends)
         optimizer = torch.optim.AdamW(net.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
         batches = -(-len(train) // BATCH_SIZE)

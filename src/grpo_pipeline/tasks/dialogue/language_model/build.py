@@ -18,6 +18,7 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
+from grpo_pipeline.core.rng import drawn_on_the_cpu
 from grpo_pipeline.tasks.dialogue.language_model.base import LanguageModel
 from grpo_pipeline.tasks.dialogue.language_model.byte_tokenizer import EOS, PAD, ByteTokenizer
 from grpo_pipeline.tasks.dialogue.language_model.causal import CausalModel
@@ -55,8 +56,7 @@ def build_language_model(
         FileNotFoundError: if the folder or a file of it is missing.
         ValueError: if it holds another kind of model, or the tokenizer does not fit the model.
     """
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with drawn_on_the_cpu(seed):
         language_model, tokenizer = (
             _read(params)
             if isinstance(params, FolderModelParams)

@@ -1,8 +1,8 @@
 """Join a denoiser with the noise that it was made for; one decision of this policy is the step from z_t to z_{t-1}."""
 
-import torch
 from torch import Tensor, nn
 
+from grpo_pipeline.core.rng import drawn_on_the_cpu
 from grpo_pipeline.core.sampling.plackett_luce import tempered_logits
 from grpo_pipeline.core.training.precision import at_least_float32
 from grpo_pipeline.tasks.molecules.denoiser.denoiser import Denoiser
@@ -71,8 +71,7 @@ def build_policy(
         conditions: F, numbers that a prompt holds beside the size.
         seed: of the weights.
     """
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with drawn_on_the_cpu(seed):
         return GraphPolicy(
             Denoiser(denoiser, limits.each(len), conditions), GraphNoise(limits, noise)
         )

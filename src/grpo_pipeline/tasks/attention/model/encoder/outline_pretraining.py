@@ -12,6 +12,7 @@ from torch.nn.functional import adaptive_avg_pool2d
 
 from grpo_pipeline.core.agreement import decisive
 from grpo_pipeline.core.params import AlgorithmParams
+from grpo_pipeline.core.rng import drawn_on_the_cpu
 from grpo_pipeline.core.storage.weights import ModelWeights
 from grpo_pipeline.core.training.precision import at_least_float32, exact_region
 from grpo_pipeline.core.types import Rollouts, Scores
@@ -100,8 +101,7 @@ class OutlineTask(BaseTask):
     def build_policy(self, seed: int) -> PixelNetwork:
         """Return the network of the pixels as that of the arms starts; the global random state stays."""
         detail = self.task.build_policy(seed).detail
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+        with drawn_on_the_cpu(seed):
             return PixelNetwork(detail).to(self.device)
 
     def parameter_groups(self, policy: PixelNetwork) -> dict[str, list[nn.Parameter]]:
