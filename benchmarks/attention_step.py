@@ -641,7 +641,12 @@ def write_vit_b(folder: Path) -> dict[str, Any]:
     """Write a SAM with a ViT-B of random weights; returns what ``model`` must say of it, with the policy of the public design."""
     SamModel(SamConfig(vision_config={"initializer_range": 0.02})).save_pretrained(folder)
     checkpoint = {"path": str(folder), "kind": "huggingface", "normalisation": "medsam"}
-    return {"checkpoint": checkpoint, "policy_channels": 512, "glimpse_size": 64}
+    return {
+        "checkpoint": checkpoint,
+        "policy_encoder": "shared",
+        "policy_channels": 512,
+        "glimpse_size": 64,
+    }
 
 
 def _merge(into: dict[str, Any], over: Mapping[str, Any]) -> None:
