@@ -49,7 +49,9 @@ from measuring.memory import peak_since_mark_mb, set_mark
 from measuring.spread import Spread, ratio
 from transformers import SamConfig, SamModel
 
-from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
+from grpo_pipeline.core.objective.algorithm import AlgorithmParams
+from grpo_pipeline.core.objective.policy import Clipped
+from grpo_pipeline.core.params import TrainingParams
 from grpo_pipeline.core.policy_gradient.hybrid_loss import hybrid_loss
 from grpo_pipeline.core.policy_gradient.kl import categorical_kl
 from grpo_pipeline.core.policy_gradient.policy_loss import policy_loss
@@ -112,7 +114,8 @@ class Setting:
     def start(self, algorithm: AlgorithmParams) -> TrainState:
         """Return a fresh state of an arm; past the warm-up, so that every term counts."""
         state = build_state(algorithm, self.training, self.seed, self.task, self.data)
-        return replace(state, step=self.grpo.policy_weight.warmup_steps, total_steps=100_000)
+        warmup_steps = self.grpo.losses.weights["policy"].warmup_steps
+        return replace(state, step=warmup_steps, total_steps=100_000)
 
 
 def read_parameters(*environments: str) -> dict[str, Any]:
@@ -209,15 +212,13 @@ def naive_rollouts(setting: Setting, state: TrainState) -> tuple[Rollouts, Rewar
 def naive_epoch(setting: Setting, state: TrainState, rollouts: Rollouts, rewards: Rewards) -> None:
     """Back-propagate one update epoch: the whole model again for every sample; gradients add up in ``.grad``."""
     task, policy, group_size = setting.task, state.policy, setting.training.group_size
-    batch, params = task.replicate(setting.batch, 1), setting.grpo.policy_loss
+    batch, params = task.replicate(setting.batch, 1), setting.grpo.losses.policy
+    assert isinstance(params, Clipped)
     compared = advantages.compute_advantages(setting.grpo, task, batch, rewards).values.float()
-    returns, names = (
-        rewards.total.mean(1).float(),
-        ("supervised", "kl", "value", "policy", "entropy"),
-    )
+    returns = rewards.total.mean(1).float()
     weights = {
-        name: value_at(getattr(setting.grpo, f"{name}_weight"), state.step, state.total_steps)
-        for name in names
+        name: value_at(weight, state.step, state.total_steps)
+        for name, weight in setting.grpo.losses.weights.items()
     }
     for g in range(group_size):
         one = Rollouts(

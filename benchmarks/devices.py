@@ -47,7 +47,8 @@ from measuring import machine
 from torch import Tensor
 
 from grpo_pipeline.core.groups import map_tensors
-from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
+from grpo_pipeline.core.objective.algorithm import AlgorithmParams
+from grpo_pipeline.core.params import TrainingParams
 from grpo_pipeline.core.rng import step_generator
 from grpo_pipeline.core.storage.snapshot import restore, snapshot
 from grpo_pipeline.core.training.precision import network_precision

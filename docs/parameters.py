@@ -12,7 +12,7 @@ import sys
 import textwrap
 import types
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
 from inspect import cleandoc
@@ -198,9 +198,35 @@ def rows(model: type[BaseModel], values: Mapping[str, Any], above: str = "") -> 
         )
         yield f"| `{above}{name}`{mark} | {kind} | {usual} | {meaning} |"
         many = "mapping from" in kind
-        for nested in dict.fromkeys(models_in(field.annotation)):
-            below = dict.fromkeys(inner, ...) if many else inner
-            yield from rows(nested, below, f"{above}{name}.<name>." if many else f"{above}{name}.")
+        below = dict.fromkeys(inner, ...) if many else inner
+        place = f"{above}{name}.<name>." if many else f"{above}{name}."
+        yield from rows_of_kinds([*dict.fromkeys(models_in(field.annotation))], below, place)
+
+
+def rows_of_kinds(
+    models: Sequence[type[BaseModel]], values: Mapping[str, Any], above: str
+) -> Iterator[str]:
+    """Yield the rows of a section of one kind or several: each key once, with the kinds that have it where not all do."""
+    found: dict[str, tuple[str, list[str]]] = {}
+    kinds = {model: kinds_of(model) for model in models}
+    for model in models:
+        for row in rows(model, values, above):
+            key = row.split("|", 2)[1]
+            found.setdefault(key, (row, []))[1].extend(kinds[model])
+    for key, (row, having) in found.items():
+        if key == f" `{above}kind` ":
+            _, _, _, usual, meaning, _ = re.split(r"(?<!\\)\|", row)
+            yield f"|{key}| {', '.join(f'`{kind}`' for kind in having)} |{usual}|{meaning}|"
+        elif len(having) < sum(map(len, kinds.values())):
+            yield f"{row.removesuffix(' |')} (kind {', '.join(having)}) |"
+        else:
+            yield row
+
+
+def kinds_of(model: type[BaseModel]) -> Sequence[str]:
+    """Return the values of a model's key ``kind``; one nameless value of a model without it."""
+    field = model.model_fields.get("kind")
+    return get_args(field.annotation) if field else ("",)
 
 
 def filled(section: Any, model: Any) -> Any:

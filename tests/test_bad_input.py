@@ -57,10 +57,10 @@ NAN_LOSS = """
 from grpo_pipeline.pipelines.step import mixing
 import dataclasses, torch
 original = mixing.mix_losses
-def poisoned(algorithm, task, state, supervised_losses, policy_losses=None):
+def poisoned(algorithm, task, state, supervised_term, **others):
     if state.step >= 3:
-        supervised_losses = {{name: value * float("nan") for name, value in supervised_losses.items()}}
-    return original(algorithm, task, state, supervised_losses, policy_losses)
+        supervised_term = {{name: value * float("nan") for name, value in supervised_term.items()}}
+    return original(algorithm, task, state, supervised_term=supervised_term, **others)
 mixing.mix_losses = poisoned
 """
 

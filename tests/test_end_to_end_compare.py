@@ -116,7 +116,7 @@ def test_each_cell_has_one_child_run(stopped) -> None:
     assert grpo.info.status == "FINISHED"
     assert {name: grpo.data.tags[name] for name in ("task", "arm", "seed")} == {"task": "attention", "arm": "grpo", "seed": "1"}
     # What is as in conf/base is no parameter of the run; what smoke changes is.
-    assert "attention.arm.algorithm.name" not in grpo.data.params
+    assert "attention.arm.algorithm.losses.policy.kind" not in grpo.data.params
     assert grpo.data.params["attention.training.epochs"] == "2"
     written = json.loads((trials(project) / "grpo.seed1" / "trial.json").read_text())
     assert grpo.data.metrics["test/brier"] == written["metrics"]["brier"]
@@ -143,9 +143,9 @@ def test_the_result_is_that_of_an_uninterrupted_run(stopped) -> None:
 
 def test_a_misspelt_name_ends_the_command_before_anything_is_generated(tmp_path, make_project) -> None:
     project = make_project(tmp_path / "project")
-    name = "attention.compare.arms.grpo.set.algorithm.kl_wieght"
+    name = "attention.compare.arms.grpo.set.algorithm.losses.kl.wieght"
     done = compare(project, "--params", f"{name}=0")
     assert done.returncode == 1
-    said = f"error: {name} must be a parameter of this project, got an unknown name; did you mean kl_weight?"
+    said = f"error: {name} must be a parameter of this project, got an unknown name; did you mean weight?"
     assert done.stderr.splitlines()[-1].startswith(said)
     assert not list((project / "data/01_raw").iterdir())

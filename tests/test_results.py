@@ -35,7 +35,12 @@ def test_the_pages_hold_the_stored_numbers_and_the_readme_one_row_per_task() -> 
 @pytest.mark.parametrize("task", list(results.SEEDED))
 def test_what_a_result_depends_on(task: str) -> None:
     found = results.decisive_parameters(task, env="base")
-    assert {"threads", f"{task}.grpo.algorithm.name", f"{task}.training.batch_size", f"{task}.evaluation.resamples"} <= set(found)
+    assert {
+        "threads",
+        f"{task}.grpo.algorithm.losses.policy.kind",
+        f"{task}.training.batch_size",
+        f"{task}.evaluation.resamples",
+    } <= set(found)
     assert found["seed"] == 0
     assert not [
         path for path in found if path.endswith((".device", ".micro_batch_size")) or ".loader" in path or ".compare" in path

@@ -34,7 +34,9 @@ REFUSED = {
     "--pipelines molecules --params molecules.training.epochs=0": "must be greater than or equal to 1, got 0",
     "--pipelines dialogue_train --params dialogue.rewards.pol.workers=1": "did you mean dialogue.rewards.pool?",
     "--params seed=abc": "error: seed must be a whole number of at least 0, got 'abc'; 0 is the default",
-    "--params attention.grpo.algorithm.kl_weight=high": "kl_weight must be a number, or a schedule such as {kind: linear, ",
+    "--params attention.grpo.algorithm.losses.kl.weight=high": (
+        "losses.kl.weight must be a number, or a schedule such as {kind: linear, "
+    ),
     "--params threads=0": "threads must be a whole number",
     "--params data_folder=a": "must be a parameter of this project",
     "--pipelines atention": "Failed to find the pipeline named 'atention'",

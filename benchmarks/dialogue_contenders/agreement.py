@@ -11,13 +11,7 @@ from dialogue_contenders.turns import OURS, PLAIN, TRL
 from dialogue_contenders.with_pipeline import PipelineStep
 from dialogue_contenders.with_trl import TrlRun
 from dialogue_contenders.workload import Workload
-from grpo_pipeline.pipelines.step import (
-    mixing,
-    policy_terms,
-    recipe,
-    sampling,
-    supervised_term,
-)
+from grpo_pipeline.pipelines.step import recipe, sampling
 from grpo_pipeline.pipelines.step.arm_parts import Parts
 from grpo_pipeline.pipelines.step.experience import Experience
 from grpo_pipeline.pipelines.step.wire import ALGORITHM, TRAINING, fold
@@ -71,12 +65,11 @@ def shift(model: torch.nn.Module) -> None:
 
 def of_pipeline(ours: PipelineStep, experience: Experience) -> Named:
     """Return the gradient of our update, after the weights have moved from those of the draw."""
-    state, task = ours.state, ours.task
+    state, task, algorithm = ours.state, ours.task, ours.algorithm
     context = sampling.encode_batch(task, state, ours.batch)
-    moved = replace(experience, context=context)
-    terms, _ = policy_terms.policy_terms(ours.algorithm, ours.training, task, state, moved, 0)
-    supervised = supervised_term.supervised_term(task, state, moved, 0)
-    mixing.mix_losses(ours.algorithm, task, state, supervised, terms).total.backward()
+    given = {"task": task, ALGORITHM: algorithm, TRAINING: ours.training, "state": state}
+    moved = {"experience": replace(experience, context=context), "update_epoch": 0}
+    fold(recipe.learn(Parts.of(algorithm)).nodes, given | moved)
     return _gradients(state.policy.model)
 
 

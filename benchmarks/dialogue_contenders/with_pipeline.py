@@ -10,7 +10,8 @@ import yaml
 from torch import Tensor
 
 from dialogue_contenders.workload import CLIP, LEARNING_RATE, WEIGHT_DECAY, WEIGHTS, Workload
-from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
+from grpo_pipeline.core.objective.algorithm import AlgorithmParams
+from grpo_pipeline.core.params import TrainingParams
 from grpo_pipeline.core.training.micro_batches import PerPrompt
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.pipelines.step.parts.replay import nothing_replayed
@@ -96,22 +97,24 @@ def training_params(workload: Workload) -> TrainingParams:
 
 def algorithm_params(workload: Workload) -> AlgorithmParams:
     """Return GRPO with one update epoch and the KL in the loss."""
-    return AlgorithmParams(
-        name="grpo",
-        supervised_weight=1.0,
-        policy_weight=1.0,
-        entropy_weight=0.0,
-        kl_weight=workload.beta,
-        kl_estimator="k3",
-        value_weight=0.0,
-        update_epochs=1,
-        advantage={"method": "group", "std": "sample"},
-        policy_loss={
-            "clip_low": CLIP,
-            "clip_high": CLIP,
-            "ratio_level": "decision",
-            "reduction": "per_sequence",
-        },
+    policy = {
+        "kind": "grpo",
+        "weight": 1.0,
+        "clip_low": CLIP,
+        "clip_high": CLIP,
+        "ratio_level": "decision",
+        "reduction": "per_sequence",
+    }
+    return AlgorithmParams.model_validate(
+        {
+            "losses": {
+                "supervised": {"weight": 1.0},
+                "policy": policy,
+                "kl": {"weight": workload.beta, "estimator": "k3"},
+            },
+            "update_epochs": 1,
+            "advantage": {"method": "group", "std": "sample"},
+        }
     )
 
 
@@ -129,7 +132,6 @@ def make_task(
     pool = {
         "workers": 0,
         "timeout_seconds": 60.0,
-        "start_seconds": 60.0,
         "chunk_size": 10**6,
         "cache_size": 0,
     }
@@ -140,7 +142,6 @@ def make_task(
         RewardParams.model_validate(
             {
                 "weights": {name: weight for name, weight in WEIGHTS.items() if name != "letters"},
-                "bleu_smoothing": "exp",
                 "own": {"letters": letters},
                 "failure": {"rule": "stop"},
                 "pool": pool,

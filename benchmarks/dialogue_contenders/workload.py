@@ -28,7 +28,6 @@ PERSONAS = {
     "extra_stories": 0,
     "exchanges": 1,
     "needs": {"persona": 0.5, "story": 0.3, "none": 0.2},
-    "two_answers": 0.5,
 }
 # The logit of the end, which no draw reaches, and the unit of the last layer norm that makes it.
 END_LOGIT, CONSTANT = -200.0, 10.0
@@ -143,7 +142,7 @@ def reward(replies: Sequence[str], answers: Sequence[Sequence[str]]) -> list[flo
     parts = {
         "f1": f1(replies, answers),
         "rouge_l": rouge_l(replies, answers),
-        "bleu": bleu(replies, answers, smoothing="exp"),
+        "bleu": bleu(replies, answers),
         "letters": letters(replies, answers),
     }
     return [

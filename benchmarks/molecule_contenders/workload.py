@@ -30,7 +30,6 @@ TINY = {
     "pair_width": 4,
     "global_width": 4,
     "heads": 2,
-    "expansion": 2,
     "features": "cycles",
 }
 PARAMETERS = (

@@ -2,7 +2,7 @@
 
 import errno
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from types import TracebackType
@@ -14,6 +14,8 @@ from kedro.io.core import VersionNotFoundError
 from kedro.validation.exceptions import ParameterValidationError
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
+
+from grpo_pipeline.migrate import OLD
 
 # Raised for what a user gave, wherever they are raised.
 EXPECTED = (
@@ -72,6 +74,9 @@ WANTED = {
 SECTION_TYPES = ("dataclass_type", "model_type", "model_attributes_type", "dict_type")
 SCHEDULE = "a number, or a schedule such as {kind: linear, start: 0.1, end: 0.0}"
 NO_ENVIRONMENT = "Given configuration path either does not exist"
+OF_AN_OLDER_VERSION = (
+    "it is of an older version: python -m grpo_pipeline.migrate conf/<yours> prints the new form"
+)
 SCALARS = ("str", "int", "float", "bool")
 LONGEST = 1000
 
@@ -168,9 +173,8 @@ def parameter_sentences(message: str, parameters: Mapping[str, Any]) -> Iterator
         elif not problems:
             yield f"parameter {name}: {' '.join(text.split())}"
         for problem in problems:
-            yield parameter_sentence(
-                ".".join(filter(None, (name, problem["path"]))), problem, parameters
-            )
+            path = filter(None, f"{name}.{problem['path'] or ''}".split("."))
+            yield parameter_sentence(".".join(without_tags(path, parameters)), problem, parameters)
 
 
 def parameter_sentence(path: str, problem: re.Match[str], parameters: Mapping[str, Any]) -> str:
@@ -191,6 +195,16 @@ def parameter_sentence(path: str, problem: re.Match[str], parameters: Mapping[st
     return value_sentence(path, problem["type"], text, value=problem["value"])
 
 
+def without_tags(path: Iterable[str], values: Any) -> Iterator[str]:
+    """Yield the parts of a path but the kind that pydantic puts behind a section of several kinds."""
+    for part in path:
+        is_section = isinstance(values, Mapping)
+        if is_section and part not in values and part in values.values():
+            continue
+        values = values.get(part) if is_section else None
+        yield part
+
+
 def value_sentence(path: str, kind: str, text: str, *, value: str) -> str:
     """Return what one wrong value should have been.
 
@@ -205,6 +219,11 @@ def value_sentence(path: str, kind: str, text: str, *, value: str) -> str:
     if kind in SECTION_TYPES:
         wanted = SCHEDULE if text.endswith("Schedule") else "a section with names and values"
         return f"{path} must be {wanted}, got {value}; write it so"
+    if tagged := re.match(r"Input tag '(.*)' found using '(\w+)' .*expected tags: (.*)", text):
+        tag, name, known = tagged.groups()
+        return f"{path}.{name} must be one of {known.replace(chr(39), '')}, got {tag}; correct it"
+    if untagged := re.match(r"Unable to extract tag using discriminator '(\w+)'", text):
+        return f"{path}.{untagged[1]} must be given, got nothing; add it to the parameters"
     text = re.sub(r"^Input should be", "must be", text)
     return f"{path} {text[:1].lower() + text[1:]}, got {value}; correct it"
 
@@ -212,6 +231,8 @@ def value_sentence(path: str, kind: str, text: str, *, value: str) -> str:
 def suggestion(path: str, parameters: Mapping[str, Any]) -> str:
     """Return the name that was meant, or that the parameter is to be removed."""
     *parents, name = path.split(".")
+    if name in OLD and parents[-1:] == ["algorithm"]:
+        return OF_AN_OLDER_VERSION
     siblings: Any = parameters
     for parent in parents:
         siblings = siblings.get(parent, {}) if isinstance(siblings, Mapping) else {}
@@ -221,8 +242,8 @@ def suggestion(path: str, parameters: Mapping[str, Any]) -> str:
         else []
     )
     close = get_close_matches(name, names, n=1)
-    return (
-        f"did you mean {'.'.join([*parents, close[0]])}?"
-        if close
-        else "remove it or correct its name"
-    )
+    if close:
+        return f"did you mean {'.'.join([*parents, close[0]])}?"
+    if "algorithm" in parents:  # a part of another kind than that of the base
+        return "remove it, with null where the base has it, or correct its name"
+    return "remove it or correct its name"

@@ -17,9 +17,11 @@ from typing import Any, NoReturn, cast
 
 import click
 from kedro.framework.session import KedroSession
+from kedro.runner import SequentialRunner
 
 from grpo_pipeline.errors import sentence
 from grpo_pipeline.pipeline_registry import register_pipelines
+from grpo_pipeline.runner import ReadyFirst
 from grpo_pipeline.runs.devices import check_devices
 from grpo_pipeline.runs.parameters import tasks_of
 from grpo_pipeline.runs.process import program
@@ -74,6 +76,9 @@ class TrackedSession(KedroSession):
             KeyboardInterrupt: after Ctrl-C elsewhere, in a notebook for instance.
         """
         chosen = [pipeline_name] if pipeline_name else pipeline_names or []
+        given = kwargs.get(RUNNER) or SequentialRunner()
+        if not args and type(given) is SequentialRunner:
+            kwargs[RUNNER] = ReadyFirst(is_async=given._is_async)
         self._remedy = SAME_COMMAND if any(name.endswith(GRIDS) for name in chosen) else hint()
         try:
             with sigterm_raises():

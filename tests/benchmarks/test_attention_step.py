@@ -5,9 +5,10 @@ import copy
 import pytest
 import torch
 from benchmark_scripts import load_benchmark
+from loss_terms import mixed_losses
 from tiny_attention import judge
 
-from grpo_pipeline.pipelines.step import mixing, policy_terms, sampling, supervised_term
+from grpo_pipeline.pipelines.step import sampling
 from grpo_pipeline.pipelines.training.loop import StepRunner
 
 bench = load_benchmark("attention_step")
@@ -39,9 +40,8 @@ def test_an_epoch_of_the_naive_loop_has_the_gradient_of_our_first_update(setting
     replicated = sampling.replicate_batch(training, task, setting.batch)
     experience = judge(task, setting.grpo, state, replicated, context, rollouts, 1.0)
     torch.testing.assert_close(experience.rewards.total, rewards.total, rtol=1e-5, atol=1e-6)
-    terms, _ = policy_terms.policy_terms(setting.grpo, training, task, state, experience, 0)
-    supervised = supervised_term.supervised_term(task, state, experience, 0)
-    mixing.mix_losses(setting.grpo, task, state, supervised, terms).total.backward()
+    losses, _ = mixed_losses(setting.grpo, training, task, state, experience, 0)
+    losses.total.backward()
     gradients = {name: p.grad for name, p in state.policy.named_parameters() if p.grad is not None}
     assert gradients.keys() == naive.keys()
     for name, gradient in gradients.items():

@@ -3,15 +3,21 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel, ValidationError
+from tiny import merge
 
-from grpo_pipeline.core.params import (
-    AdvantageParams,
-    AlgorithmParams,
-    LoaderParams,
-    OptimizerParams,
-    PolicyLossParams,
-    TrainingParams,
-)
+from grpo_pipeline.core.objective.advantage import AdvantageParams
+from grpo_pipeline.core.objective.algorithm import AlgorithmParams
+from grpo_pipeline.core.objective.dynamic_sampling import DynamicSamplingParams
+from grpo_pipeline.core.objective.entropy import EntropyBonus, EntropyTarget
+from grpo_pipeline.core.objective.kl import KlLoss
+from grpo_pipeline.core.objective.kl_in_reward import KlInReward
+from grpo_pipeline.core.objective.part import Part
+from grpo_pipeline.core.objective.policy import Cispo, Clipped, Reinforce, Sapo
+from grpo_pipeline.core.objective.replay import ReplayParams
+from grpo_pipeline.core.objective.rollout_kl import RolloutKlLoss
+from grpo_pipeline.core.objective.supervised import SupervisedLoss
+from grpo_pipeline.core.objective.value import ValueLoss
+from grpo_pipeline.core.params import LoaderParams, OptimizerParams, TrainingParams
 from grpo_pipeline.core.policy_gradient.algorithms import LossOptions
 from grpo_pipeline.core.schedules import value_at
 from grpo_pipeline.tasks.attention.params import ModelParams, RewardParams, SupervisedParams
@@ -22,31 +28,47 @@ def constant(value: float) -> dict[str, Any]:
 
 
 ADVANTAGE = {"method": "group", "std": "sample"}
-POLICY_LOSS = {"clip_low": 0.2, "clip_high": 0.3, "ratio_level": "decision", "reduction": "per_sequence"}
+NO_CLIP = {"clip_low": None, "clip_high": None}
+POLICY = {
+    "kind": "grpo", "weight": constant(1.0), "clip_low": 0.2, "clip_high": 0.3, "ratio_level": "decision",
+    "reduction": "per_sequence",
+}  # fmt: skip
+OTHERS = ("kl", "value", "entropy")
 GRPO = {
-    "name": "grpo", "supervised_weight": 1.0, "policy_weight": constant(1.0), "kl_weight": 0.1, "value_weight": 0.1,
-    "entropy_weight": constant(0.01), "update_epochs": 4, "advantage": ADVANTAGE, "policy_loss": POLICY_LOSS,
+    "losses": {
+        "supervised": {"weight": 1.0}, "policy": POLICY, "kl": {"weight": 0.1}, "value": {"weight": 0.1},
+        "entropy": {"weight": constant(0.01)},
+    },
+    "update_epochs": 4, "advantage": ADVANTAGE,
 }  # fmt: skip
-CONTROL = GRPO | {
-    "name": "supervised", "policy_weight": constant(0.0), "kl_weight": 0.0, "value_weight": 0.0, "update_epochs": 1,
-    "entropy_weight": constant(0.0), "policy_loss": None,
-}  # fmt: skip
-REINFORCE = GRPO | {"name": "reinforce", "update_epochs": 1}
-PPO = GRPO | {"name": "ppo", "advantage": {"method": "batch", "std": "sample", "baseline": "value"}, "value_clip": 0.2}
-GSPO = GRPO | {"name": "gspo", "policy_loss": POLICY_LOSS | {"ratio_level": "sequence"}}
-CISPO = GRPO | {"name": "cispo", "policy_loss": POLICY_LOSS | {"ratio_cap": 4.0}}
-SAPO = GRPO | {"name": "sapo", "policy_loss": POLICY_LOSS | {"tau_positive": 1.0, "tau_negative": 1.1}}
-DR_GRPO = GRPO | {"name": "dr_grpo", "policy_loss": POLICY_LOSS | {"reduction": "constant", "max_decisions": 8}}
-DAPO = GRPO | {
-    "name": "dapo", "policy_loss": POLICY_LOSS | {"reduction": "per_decision"}, "dynamic_sampling": {"max_retries": 2}
-}  # fmt: skip
-BNPO = GRPO | {"name": "bnpo", "policy_loss": POLICY_LOSS | {"reduction": "per_decision_local"}}
-TARGET = {"target": 2.0, "learning_rate": 0.01, "minimum": 0.0, "maximum": 0.1}
+
+
+def grpo(policy: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
+    """Return GRPO with another policy loss, and with further changes."""
+    return merge(merge(GRPO, {"losses": {"policy": policy or {}}}), changes)
+
+
+def losses(**changes: Any) -> dict[str, Any]:
+    return {"losses": changes}
+
+
+ONCE = {name: value for name, value in GRPO.items() if name != "update_epochs"}
+CONTROL = {"losses": {"supervised": {"weight": 1.0}}, "advantage": ADVANTAGE}
+REINFORCE = merge(ONCE, losses(policy={"kind": "reinforce", **NO_CLIP}))
+PPO = grpo({"kind": "ppo"}, losses={"value": {"clip": 0.2}}, advantage={"method": "batch", "baseline": "value"})
+GSPO = grpo({"kind": "gspo", "ratio_level": "sequence"})
+CISPO = grpo({"kind": "cispo", **NO_CLIP, "ratio_cap": 4.0})
+SAPO = grpo({"kind": "sapo", **NO_CLIP, "tau_positive": 1.0, "tau_negative": 1.1})
+DR_GRPO = grpo({"kind": "dr_grpo", "reduction": "constant", "max_decisions": 8})
+DAPO = grpo({"kind": "dapo", "reduction": "per_decision"}, dynamic_sampling={"max_retries": 2})
+BNPO = grpo({"kind": "bnpo", "reduction": "per_decision_local"})
+TARGET = {"nats": 2.0, "learning_rate": 0.01, "minimum": 0.0, "maximum": 0.1}
 REPLAY = {"capacity": 64, "max_age_steps": 10, "share": 0.25, "importance_cap": 2.0}
-EVERYTHING = GRPO | {
-    "kl_placement": "reward", "kl_estimator": "k3", "rollout_kl_weight": 0.01, "entropy_target": TARGET, "replay": REPLAY,
-    "reference": {"update": "ema", "every_steps": 1, "decay": 0.9}, "advantage": ADVANTAGE | {"top_k_ratio": 0.5},
-}  # fmt: skip
+PAID = {"weight": 0.1, "estimator": "k3"}
+EVERYTHING = grpo(
+    losses={"kl": None, "rollout_kl": {"weight": 0.01}, "entropy": {"target": TARGET}}, replay=REPLAY,
+    kl_in_reward=PAID | {"reference": {"update": "ema", "every_steps": 1, "decay": 0.9}}, advantage={"top_k_ratio": 0.5},
+)  # fmt: skip
 OPTIMIZER = {
     "learning_rates": {"a": 0.1}, "weight_decay": 0.0, "max_grad_norm": 1.0, "clip": "joint",
     "learning_rate_schedule": constant(1.0),
@@ -69,77 +91,129 @@ REWARD = {
 SUPERVISED = {
     "samples": "all", "class_weight": 1.0, "class_form": "cross_entropy", "heatmap_weight": 1.0, "needle_weight": 0.0,
     "needle_form": "cross_entropy", "needle_positive_weight": 1.0, "mil_weight": 0.0, "mil_share": 0.2, "entropy_weight": 0.0,
-    "glimpse_weight": 1.0, "glimpse_bag_cells": 4, "symmetric": {"alpha": 1.0, "beta": 1.0, "log_zero": -4.0},
-    "involvement_clamp": 0.02, "prob_clamp": 1e-4,
+    "glimpse_weight": 1.0,
 }  # fmt: skip
+UNBOUNDED = {name: value for name, value in POLICY.items() if name not in NO_CLIP}
+BOUNDS, TAUS = (*NO_CLIP, "delta", "dual_clip"), ("tau_positive", "tau_negative")
+# Names of options and switches that parts have taken the place of.
+FORMER = (
+    "name", "supervised_weight", "policy_weight", "kl_weight", "rollout_kl_weight", "value_weight", "entropy_weight",
+    "policy_loss", "kl_placement", "kl_estimator", "reference", "value_clip", "entropy_target",
+)  # fmt: skip
 VALID: list[tuple[type[BaseModel], dict[str, Any]]] = [
-    (AlgorithmParams, GRPO), (AlgorithmParams, CONTROL), (AlgorithmParams, REINFORCE), (AdvantageParams, ADVANTAGE),
-    (PolicyLossParams, POLICY_LOSS), (OptimizerParams, OPTIMIZER), (TrainingParams, TRAINING), (ModelParams, MODEL),
-    (RewardParams, REWARD), (SupervisedParams, SUPERVISED),
+    (AlgorithmParams, ONCE), (AlgorithmParams, CONTROL), (AlgorithmParams, REINFORCE), (AdvantageParams, ADVANTAGE),
+    (Clipped, POLICY), (Reinforce, UNBOUNDED | {"kind": "reinforce"}), (Cispo, UNBOUNDED | {"kind": "cispo"}),
+    (Sapo, UNBOUNDED | {"kind": "sapo"}), (SupervisedLoss, {"weight": 1.0}), (KlLoss, {"weight": 0.1}), (KlInReward, PAID),
+    (RolloutKlLoss, {"weight": 0.1}), (ValueLoss, {"weight": 0.1}), (EntropyBonus, {"weight": 0.1}), (EntropyTarget, TARGET),
+    (DynamicSamplingParams, {"max_retries": 2}), (ReplayParams, REPLAY), (OptimizerParams, OPTIMIZER), (TrainingParams, TRAINING),
+    (ModelParams, MODEL), (RewardParams, REWARD), (SupervisedParams, SUPERVISED),
 ]  # fmt: skip
 
-CONTROL_RULE = (
-    r"policy_weight, kl_weight, rollout_kl_weight, value_weight and entropy_weight must be 0 and update_epochs 1 for "
-    r"name = supervised; use name = grpo or reinforce to train the policy"
-)
+EXTRA = "Extra inputs are not permitted"
+NO_TAG = r"losses\.policy\n.*Unable to extract tag using discriminator 'kind'"
 REFUSED: list[tuple[type[BaseModel], dict[str, Any], dict[str, Any], str]] = [
-    (AlgorithmParams, CONTROL, {"policy_weight": constant(1.0)}, CONTROL_RULE),
-    (AlgorithmParams, CONTROL, {"policy_weight": {"kind": "linear", "start": 0.0, "end": 1.0}}, CONTROL_RULE),
-    *[(AlgorithmParams, CONTROL, change, CONTROL_RULE) for change in (
-        {"value_weight": 0.1}, {"update_epochs": 2}, {"kl_weight": 0.1}, {"rollout_kl_weight": 0.1},
-        {"entropy_weight": constant(0.1)})],
-    (AlgorithmParams, GRPO, {"policy_weight": constant(0.0)},
-     r"policy_weight must be positive for name = grpo, got start = 0.0; use warmup_steps"),
-    (AlgorithmParams, GRPO, {"policy_weight": {"kind": "linear", "start": 0.0, "end": 1.0}}, "policy_weight must be positive"),
-    (AlgorithmParams, CONTROL, {"supervised_weight": 0.0}, "supervised_weight must be positive for name = supervised, got 0"),
-    (AlgorithmParams, CONTROL, {"policy_loss": POLICY_LOSS, "replay": REPLAY},
-     "policy_loss and replay must be null for name = supervised, got a value; the control has no policy"),
-    (AlgorithmParams, GRPO, {"policy_loss": None}, "policy_loss must be given for name = grpo, got null"),
+    (AlgorithmParams, CONTROL, losses(policy={"weight": constant(1.0)}), NO_TAG),
+    (AlgorithmParams, CONTROL, losses(policy={"weight": {"kind": "linear", "start": 0.0, "end": 1.0}}), NO_TAG),
+    *[(AlgorithmParams, CONTROL, losses(**{name: {"weight": 0.1}}),
+       f"{name} must be null without policy, got a value; the control trains no policy") for name in (*OTHERS, "rollout_kl")],
+    (AlgorithmParams, GRPO, losses(policy=None),
+     "kl and value and entropy must be null without policy, got a value; the control trains no policy"),
+    (AlgorithmParams, CONTROL, {"update_epochs": 2}, "update_epochs must be 1 without losses.policy, got 2"),
+    (AlgorithmParams, GRPO, losses(policy={"weight": constant(0.0)}),
+     r"losses\.policy\.grpo\.weight\n.*weight must be positive at some step, got 0; write null for the whole part"),
+    (AlgorithmParams, GRPO, losses(policy={"weight": {"kind": "linear", "start": 0.0, "end": 1.0}}),
+     r"weight must be positive at its start, got 0.0; use warmup_steps"),
+    *[(AlgorithmParams, GRPO, losses(**{name: {"weight": 0.0}}),
+       rf"losses\.{name}\.weight\n.*weight must be positive at some step, got 0; write null for the whole part")
+      for name in ("supervised", "kl", "rollout_kl", "value", "entropy")],
+    (AlgorithmParams, grpo(losses={"kl": None}), {"kl_in_reward": PAID | {"weight": 0.0}},
+     r"kl_in_reward\.weight\n.*weight must be positive at some step, got 0"),
+    (AlgorithmParams, CONTROL, losses(supervised={"weight": 0.0}), "weight must be positive at some step, got 0"),
+    (AlgorithmParams, CONTROL, losses(supervised=None),
+     "losses must hold supervised or policy, got neither; nothing would be learned"),
+    (AlgorithmParams, CONTROL, {"kl_in_reward": PAID, "dynamic_sampling": {"max_retries": 1}, "replay": REPLAY},
+     "kl_in_reward and dynamic_sampling and replay must be null without losses.policy, got a value; the control trains no"),
+    *[(AlgorithmParams, GRPO, losses(policy={name: None}), rf"losses\.policy\.grpo\.{name}\n.*Field required")
+      for name in POLICY if name != "kind"],
+    (AlgorithmParams, GRPO, losses(policy={"kind": None}), "Input tag 'None' found using 'kind' does not match"),
+    (AlgorithmParams, GRPO, losses(policy={"kind": "supervised"}), "Input tag 'supervised' found using 'kind' does not match"),
     (AlgorithmParams, GRPO, {"proposal": "uniform"},
-     "proposal must be policy for name = grpo, got uniform; a policy learns from its own samples: use name = supervised"),
-    (AlgorithmParams, REINFORCE, {"proposal": "oracle"}, "proposal must be policy for name = reinforce, got oracle"),
+     "proposal must be policy with losses.policy, got uniform; a policy learns from its own samples: leave losses.policy out"),
+    (AlgorithmParams, REINFORCE, {"proposal": "oracle"}, "proposal must be policy with losses.policy, got oracle"),
     (AlgorithmParams, REINFORCE, {"update_epochs": 4},
      r"update_epochs must be 1 for algorithm reinforce, got 4; it has no ratio to correct for a policy that has moved: use grpo"),
-    (AlgorithmParams, REINFORCE, {"replay": REPLAY}, "replay must be null for name = reinforce, got a value; it has no ratio"),
-    (AlgorithmParams, REINFORCE, {"kl_estimator": "ratio_k3"}, "kl_estimator must not be ratio_k3 for name = reinforce"),
+    (AlgorithmParams, REINFORCE, {"replay": REPLAY},
+     "replay must be null with losses.policy.kind = reinforce, got a value; it has no ratio"),
+    (AlgorithmParams, REINFORCE, losses(kl={"estimator": "ratio_k3"}),
+     "losses.kl.estimator must not be ratio_k3 with losses.policy.kind = reinforce"),
+    (AlgorithmParams, REINFORCE, losses(rollout_kl={"weight": 0.1}),
+     "losses.rollout_kl must be null with update_epochs = 1, got a value"),
     *[
-        (AlgorithmParams, GRPO, {"advantage": ADVANTAGE | given | {"credit": "marginal"}} | beside, f"must be set with {said}")
+        (AlgorithmParams, GRPO, merge({"advantage": given | {"credit": "marginal"}}, beside), f"must be set with {said}")
         for given, beside, said in (
             ({"baseline": "value"}, {}, "baseline = value and method = group, got marginal"),
             ({"method": "per_reward"}, {}, "baseline = group and method = per_reward, got marginal"),
-            ({}, {"policy_loss": POLICY_LOSS | {"ratio_level": "joint"}}, "policy_loss.ratio_level = joint, got marginal"),
-            ({}, {"kl_placement": "reward", "kl_estimator": "k1"}, "kl_placement = reward, got marginal"),
+            ({}, losses(policy={"ratio_level": "joint"}), "losses.policy.ratio_level = joint, got marginal"),
+            ({}, {"losses": {"kl": None}, "kl_in_reward": {"weight": 0.1, "estimator": "k1"}}, "kl_in_reward, got marginal"),
         )
     ],
-    (AlgorithmParams, GRPO, {"name": "ppo"}, "advantage.baseline must be value for name = ppo, got group"),
-    (AlgorithmParams, PPO, {"value_weight": 0.0}, "value_weight must be positive with a value baseline, got 0 for name = ppo"),
-    (AlgorithmParams, GRPO, {"value_weight": 0.0, "value_clip": 0.2}, "value_clip must be null without value_weight, got 0.2"),
-    (AlgorithmParams, GRPO, {"name": "gspo"}, "ratio_level must be sequence for algorithm gspo, got decision"),
-    (AlgorithmParams, CISPO, {"name": "grpo"}, "policy_loss.ratio_cap must be absent for name = grpo, got 4.0; only cispo reads"),
-    (AlgorithmParams, SAPO, {"name": "cispo"}, "policy_loss.tau_positive must be absent for name = cispo, got 1.0; only sapo"),
-    (AlgorithmParams, GRPO, {"policy_loss": POLICY_LOSS | {"delta": 1.1}}, r"delta must be finite and above 1 \+ clip_high"),
-    (AlgorithmParams, GRPO, {"kl_estimator": "k1"},
-     "kl_estimator must be one of exact, k2, k3, ratio_k3 with kl_placement = loss, got k1; its gradient has mean 0"),
-    (AlgorithmParams, GRPO, {"kl_placement": "reward"},
-     "kl_estimator must be one of k1, k2, k3 with kl_placement = reward, got exact; a reward needs a number per sample"),
-    (AlgorithmParams, GRPO, {"entropy_target": TARGET | {"minimum": 0.2}}, "minimum must be below maximum, got 0.2 and 0.1"),
+    (AlgorithmParams, GRPO, losses(policy={"kind": "ppo"}),
+     "advantage.baseline must be value with losses.policy.kind = ppo, got group"),
+    *[(AlgorithmParams, values, losses(value=None),
+       "losses.value must be given with advantage.baseline = value, got null; an untrained value is noise")
+      for values in (PPO, grpo(advantage={"baseline": "value"}))],
+    (AlgorithmParams, GRPO, losses(value={"weight": None, "clip": 0.2}), r"losses\.value\.weight\n.*Field required"),
+    (AlgorithmParams, GRPO, losses(value={"weight": 0.0, "clip": 0.2}), "weight must be positive at some step, got 0"),
+    (AlgorithmParams, ONCE, losses(value={"clip": 0.2}), "losses.value.clip must be null with update_epochs = 1, got 0.2"),
+    (AlgorithmParams, GRPO, losses(policy={"kind": "gspo"}), "ratio_level must be sequence for algorithm gspo, got decision"),
+    (AlgorithmParams, CISPO, losses(policy={"kind": "grpo", "clip_low": 0.2, "clip_high": 0.3}),
+     rf"losses\.policy\.grpo\.ratio_cap\n.*{EXTRA}"),
+    (AlgorithmParams, SAPO, losses(policy={"kind": "cispo"}), rf"losses\.policy\.cispo\.tau_positive\n.*{EXTRA}"),
+    (AlgorithmParams, SAPO, losses(policy={"kind": "cispo"}), rf"losses\.policy\.cispo\.tau_negative\n.*{EXTRA}"),
+    *[(AlgorithmParams, values, losses(policy={option: 1.4}), rf"losses\.policy\.{kind}\.{option}\n.*{EXTRA}")
+      for kind, values, unread in (
+          ("reinforce", REINFORCE, (*BOUNDS, "ratio_cap", *TAUS)), ("cispo", CISPO, (*BOUNDS, *TAUS)),
+          ("sapo", SAPO, (*BOUNDS, "ratio_cap")), ("grpo", GRPO, ("ratio_cap", *TAUS)))
+      for option in unread],
+    (AlgorithmParams, GRPO, losses(policy={"delta": 1.1}), r"delta must be finite and above 1 \+ clip_high"),
+    (AlgorithmParams, GRPO, losses(kl={"estimator": "k1"}),
+     r"losses\.kl\.estimator\n.*Input should be 'exact', 'k2', 'k3' or 'ratio_k3'"),
+    (AlgorithmParams, grpo(losses={"kl": None}), {"kl_in_reward": {"weight": 0.1}}, r"kl_in_reward\.estimator\n.*Field required"),
+    *[(AlgorithmParams, grpo(losses={"kl": None}), {"kl_in_reward": {"weight": 0.1, "estimator": estimator}},
+       r"kl_in_reward\.estimator\n.*Input should be 'k1', 'k2' or 'k3'") for estimator in ("exact", "ratio_k3")],
+    (AlgorithmParams, GRPO, {"kl_in_reward": PAID},
+     "one of losses.kl and kl_in_reward must be null, got both; a KL is paid once, to one reference: keep one"),
+    (AlgorithmParams, GRPO, losses(entropy={"target": TARGET | {"minimum": 0.2}}),
+     "minimum must be below maximum, got 0.2 and 0.1"),
+    (AlgorithmParams, GRPO, losses(entropy={"weight": None, "target": TARGET}), r"losses\.entropy\.weight\n.*Field required"),
     (AlgorithmParams, GRPO, {"replay": REPLAY | {"share": 1.0}}, "replay.share\n.*less than 1"),
     (AlgorithmParams, GRPO, {"dynamic_sampling": {"max_retries": 0}}, "max_retries\n.*greater than or equal to 1"),
-    (AlgorithmParams, GRPO, {"reference": {"update": "ema", "decay": 1.0}}, "reference.decay\n.*less than 1"),
-    (AlgorithmParams, GRPO, {"supervised_weight": -1.0}, "supervised_weight must be greater than or equal to 0, got -1"),
-    (AlgorithmParams, GRPO, {"value_weight": {"kind": "linear", "start": 0.1, "end": -0.1}},
-     "value_weight must be greater than or equal to 0, got -0.1"),
+    (AlgorithmParams, GRPO, losses(kl={"reference": {"update": "ema", "decay": 1.0}}),
+     r"losses\.kl\.reference\.decay\n.*less than 1"),
+    (AlgorithmParams, EVERYTHING, {"kl_in_reward": {"reference": {"decay": 1.0}}},
+     r"kl_in_reward\.reference\.decay\n.*less than 1"),
+    (AlgorithmParams, GRPO, losses(supervised={"weight": -1.0}), "weight must be greater than or equal to 0, got -1"),
+    (AlgorithmParams, GRPO, losses(value={"weight": {"kind": "linear", "start": 0.1, "end": -0.1}}),
+     r"losses\.value\.weight\n.*weight must be greater than or equal to 0, got -0.1"),
+    (AlgorithmParams, EVERYTHING, {"kl_in_reward": {"weight": -0.1}}, "weight must be greater than or equal to 0, got -0.1"),
     (AlgorithmParams, GRPO, {"update_epochs": 0}, "update_epochs\n.*greater than or equal to 1"),
+    *[(AlgorithmParams, values, {name: 1.0}, rf"{name}\n.*{EXTRA}") for values in (GRPO, CONTROL) for name in FORMER],
+    *[(AlgorithmParams, GRPO, losses(**{name: {"weight": 1.0}}), rf"losses\.{name}\n.*{EXTRA}")
+      for name in ("kl_rollout", "policy_loss", "kl_in_reward")],
     (AdvantageParams, ADVANTAGE, {"top_k_ratio": 0.0}, "top_k_ratio\n.*greater than 0"),
     (AdvantageParams, ADVANTAGE, {"eps": -1e-9}, "eps\n.*greater than or equal to 0"),
-    (AdvantageParams, ADVANTAGE, {"tie_tolerance": float("inf")}, "tie_tolerance\n.*finite"),
     (AdvantageParams, ADVANTAGE, {"method": "leave_one_out", "baseline": "value"},
      "method must be group, mean_only or batch with baseline = value, got leave_one_out"),
-    (PolicyLossParams, POLICY_LOSS, {"clip_low": 0.0}, "clip_low\n.*greater than 0"),
-    (PolicyLossParams, POLICY_LOSS, {"clip_low": 1.0}, "clip_low\n.*less than 1"),
-    (PolicyLossParams, POLICY_LOSS, {"clip_high": 0.0}, "clip_high\n.*greater than 0"),
-    (PolicyLossParams, POLICY_LOSS, {"dual_clip": 1.0}, "dual_clip must be finite and above 1, got 1.0"),
-    (PolicyLossParams, POLICY_LOSS, {"max_decisions": 8}, "max_decisions must be absent with reduction = per_sequence, got 8"),
+    (Clipped, POLICY, {"clip_low": 0.0}, "clip_low\n.*greater than 0"),
+    (Clipped, POLICY, {"clip_low": 1.0}, "clip_low\n.*less than 1"),
+    (Clipped, POLICY, {"clip_high": 0.0}, "clip_high\n.*greater than 0"),
+    (Clipped, POLICY, {"dual_clip": 1.0}, "dual_clip must be finite and above 1, got 1.0"),
+    (Clipped, POLICY, {"max_decisions": 8}, "max_decisions must be absent with reduction = per_sequence, got 8"),
+    *[(model, UNBOUNDED | {"kind": kind}, {"max_decisions": 8, "reduction": "constant", "ratio_level": "joint"},
+       "max_decisions must be absent with ratio_level = joint, got 8")
+      for model, kind in ((Reinforce, "reinforce"), (Cispo, "cispo"), (Sapo, "sapo"))],
+    (Cispo, UNBOUNDED | {"kind": "cispo"}, {"ratio_cap": 0.5}, "ratio_cap must be at least 1, got 0.5"),
+    *[(Sapo, UNBOUNDED | {"kind": "sapo"}, {name: 0.0}, f"{name} must be finite and above 0, got 0.0") for name in TAUS],
     (OptimizerParams, OPTIMIZER, {"weight_decay": -0.1}, "weight_decay\n.*greater than or equal to 0"),
     (OptimizerParams, OPTIMIZER, {"max_grad_norm": 0.0}, "max_grad_norm\n.*greater than 0"),
     (TrainingParams, TRAINING, {"group_size": 1},
@@ -164,8 +238,6 @@ REFUSED: list[tuple[type[BaseModel], dict[str, Any], dict[str, Any], str]] = [
     (RewardParams, REWARD, {"class_weight": 0.0},
      r"class_weight, heatmap_weight or dice_weight must be positive, got 0 for all; give one"),
     (RewardParams, REWARD, {"heatmap_weight": -1.0}, "heatmap_weight\n.*greater than or equal to 0"),
-    (SupervisedParams, SUPERVISED, {"involvement_clamp": 0.5}, "involvement_clamp\n.*less than 0.5"),
-    (SupervisedParams, SUPERVISED, {"glimpse_bag_cells": 0}, "glimpse_bag_cells\n.*greater than or equal to 1"),
     (SupervisedParams, SUPERVISED, {"class_weight": -1.0}, "class_weight\n.*greater than or equal to 0"),
 ]  # fmt: skip
 
@@ -173,7 +245,7 @@ REFUSED: list[tuple[type[BaseModel], dict[str, Any], dict[str, Any], str]] = [
 @pytest.mark.parametrize(("model", "values", "change", "message"), REFUSED)
 def test_is_refused(model: type[BaseModel], values: dict[str, Any], change: dict[str, Any], message: str):
     with pytest.raises(ValidationError, match=message):
-        model.model_validate(values | change)
+        model.model_validate(merge(values, change))
 
 
 @pytest.mark.parametrize(("model", "values"), VALID)
@@ -186,6 +258,9 @@ def test_is_accepted_frozen_and_complete(model: type[BaseModel], values: dict[st
     for name in values:  # values live in YAML: nothing has a default
         with pytest.raises(ValidationError, match=rf"{name}\n.*Field required"):
             model.model_validate({key: value for key, value in values.items() if key != name})
+        if issubclass(model, Part):  # null takes away what a base has
+            with pytest.raises(ValidationError, match=rf"{name}\n.*Field required"):
+                model.model_validate(values | {name: None})
 
 
 @pytest.mark.parametrize("values", [PPO, GSPO, CISPO, SAPO, DR_GRPO, DAPO, BNPO, EVERYTHING, CONTROL | {"proposal": "oracle"}])
@@ -195,10 +270,32 @@ def test_a_combination_that_works_is_accepted(values: dict[str, Any]):
 
 
 def test_a_number_is_a_constant_schedule_and_options_that_are_not_given_keep_their_defaults():
-    params = AlgorithmParams.model_validate(CISPO | {"kl_weight": 0.3})
-    assert [value_at(params.kl_weight, step, 10) for step in (0, 5, 9)] == [0.3, 0.3, 0.3]
-    assert params.policy_loss is not None
-    assert params.policy_loss.options == LossOptions(clip_low=0.2, clip_high=0.3, ratio_cap=4.0)
+    params = AlgorithmParams.model_validate(merge(CISPO, losses(kl={"weight": 0.3})))
+    assert params.losses.kl is not None
+    assert [value_at(params.losses.kl.weight, step, 10) for step in (0, 5, 9)] == [0.3, 0.3, 0.3]
+    assert params.losses.policy is not None
+    assert params.losses.policy.options == LossOptions(ratio_cap=4.0)
+    clipped = AlgorithmParams.model_validate(GRPO).losses.policy
+    assert clipped is not None
+    assert clipped.options == LossOptions(clip_low=0.2, clip_high=0.3)
+    assert AlgorithmParams.model_validate(ONCE).update_epochs == 1
+
+
+@pytest.mark.parametrize("values", [GRPO, PPO, EVERYTHING])
+def test_null_takes_away_the_whole_part(values: dict[str, Any]):
+    names = ("kl", "rollout_kl", "entropy", "supervised")
+    without = AlgorithmParams.model_validate(merge(values, losses(**dict.fromkeys(names)) | {"kl_in_reward": None}))
+    assert [getattr(without.losses, name) for name in names] == [None] * 4
+    assert without.paid_kl is None
+    rest = {name: part for name, part in values["losses"].items() if name not in names}
+    named = {name: value for name, value in values.items() if name not in ("losses", "kl_in_reward")}
+    assert without == AlgorithmParams.model_validate(named | {"losses": rest})
+    assert set(without.losses.weights) == {"policy", "value"}
+
+
+@pytest.mark.parametrize(("values", "kind"), [(CONTROL, "supervised"), (REINFORCE, "reinforce"), (GSPO, "gspo"), (SAPO, "sapo")])
+def test_the_name_of_an_arm_is_the_kind_of_its_policy_loss(values: dict[str, Any], kind: str):
+    assert AlgorithmParams.model_validate(values).name == kind
 
 
 def test_the_control_draws_uniformly():
@@ -217,13 +314,16 @@ def test_no_more_threads_than_batches_ahead_are_asked_for(prefetch: int, workers
 
 
 @pytest.mark.parametrize(
-    ("option", "value"),
+    ("model", "kind", "option", "value"),
     [
-        ("clip_low", 0.11), ("clip_high", 0.12), ("delta", 1.5), ("dual_clip", 2.5), ("ratio_cap", 4.0), ("tau_positive", 0.7),
-        ("tau_negative", 0.9), ("max_decisions", 9),
+        (Clipped, "grpo", "clip_low", 0.11), (Clipped, "ppo", "clip_high", 0.12), (Clipped, "gspo", "delta", 1.5),
+        (Clipped, "dapo", "dual_clip", 2.5), (Cispo, "cispo", "ratio_cap", 4.0), (Sapo, "sapo", "tau_positive", 0.7),
+        (Sapo, "sapo", "tau_negative", 0.9), (Clipped, "bnpo", "max_decisions", 9), (Reinforce, "reinforce", "max_decisions", 9),
+        (Cispo, "cispo", "max_decisions", 9), (Sapo, "sapo", "max_decisions", 9),
     ],
 )  # fmt: skip
-def test_each_option_of_a_loss_arrives_at_it(option: str, value: float) -> None:
-    given = POLICY_LOSS | {"clip_low": 0.2, "clip_high": 0.3, "reduction": "constant"} | {option: value}
-    options = PolicyLossParams.model_validate(given).options
-    assert options == replace(LossOptions(clip_low=0.2, clip_high=0.3), **{option: value})
+def test_each_option_of_a_loss_arrives_at_it(model: Any, kind: str, option: str, value: float) -> None:
+    clips = {"clip_low": 0.2, "clip_high": 0.3} if model is Clipped else {}
+    given = UNBOUNDED | clips | {"kind": kind, "reduction": "constant"} | {option: value}
+    options = model.model_validate(given).options
+    assert options == replace(LossOptions(**clips), **{option: value})

@@ -99,7 +99,7 @@ BY_THEMSELVES = {
     "tasks/molecules/data/generate.py": "generated data: [seed, size] and [seed, size, 1]",
     "tasks/molecules/denoiser/graph_policy.py": "initial weights, as above",
 }
-MAKES = re.compile(r"default_rng\(|manual_seed\(|SeedSequence\(|RandomState\(|random\.Random\(|random\.seed\(")
+MAKES = re.compile(r"drawn_on_the_cpu\(|default_rng\(|manual_seed\(|SeedSequence\(|RandomState\(|random\.Random\(|random\.seed\(")
 
 
 def test_every_generator_is_of_the_registry_or_listed_with_its_reason():

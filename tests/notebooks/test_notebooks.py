@@ -71,7 +71,7 @@ def check_runs(found: dict[str, Any], project: Path) -> None:
     assert row["difference"] == pytest.approx(entry["value"])
     # Of a few clusters there is no interval.
     assert [row["low"], row["high"]] == (entry["ci95"] or [None, None])
-    assert "attention.arm.algorithm.name" in found["varying"]
+    assert "attention.arm.algorithm.losses.policy.kind" in found["varying"]
     assert "attention.training.batch_size" not in found["varying"]
 
 

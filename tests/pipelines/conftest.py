@@ -106,7 +106,7 @@ def metric_rows() -> Callable[..., pd.DataFrame]:
 
 @pytest.fixture(scope="session")
 def params():
-    return EVALUATION.model_copy(update={"resamples": 100, "max_undefined": 0.1})
+    return EVALUATION.model_copy(update={"resamples": 100})
 
 
 @pytest.fixture(scope="session")

@@ -20,8 +20,10 @@ SPEC = find_task("attention")
 def described(**changes: Any) -> dict[str, Any]:
     """Return parameters with two arms, and what an own section of an arm is merged onto."""
     attention = {
-        "arms": ["supervised", "grpo"], "supervised": {"algorithm": {"name": "supervised", "kl_weight": 0.0}},
-        "grpo": {"algorithm": {"name": "grpo", "advantage": {"method": "group", "std": "sample"}, "policy_loss": {"clip": 0.2}}},
+        "arms": ["supervised", "grpo"], "supervised": {"algorithm": {"losses": {"supervised": {"weight": 1.0}}}},
+        "grpo": {"algorithm": {
+            "advantage": {"method": "group", "std": "sample"}, "losses": {"policy": {"clip": 0.2}, "kl": {"weight": 0.1}},
+        }},
         "training": {"epochs": 12, "optimizer": {"clip": "joint", "rate": 0.1}}, "model": {"points": 3},
         "evaluation": {"control": "supervised", "baseline_arm": "grpo"},
     }  # fmt: skip
@@ -30,10 +32,10 @@ def described(**changes: Any) -> dict[str, Any]:
 
 def test_an_arm_has_what_it_does_not_say_from_its_base() -> None:
     near = {"base": "grpo", "algorithm": {"advantage": {"method": "batch"}}, "training": {"optimizer": {"rate": 0.5}}}
-    far = {"base": "near", "algorithm": {"policy_loss": None}, "training": {"epochs": 1}}
+    far = {"base": "near", "algorithm": {"losses": {"kl": None}}, "training": {"epochs": 1}}
     found = with_arms(described(arms=["far", "supervised"], near=near, far=far))
     assert found["attention"]["far"] == {
-        "algorithm": {"name": "grpo", "advantage": {"method": "batch", "std": "sample"}, "policy_loss": None},
+        "algorithm": {"advantage": {"method": "batch", "std": "sample"}, "losses": {"policy": {"clip": 0.2}, "kl": None}},
         "training": {"epochs": 1, "optimizer": {"clip": "joint", "rate": 0.5}},
     }
     assert found["attention"]["grpo"] == described()["attention"]["grpo"]
@@ -43,7 +45,7 @@ def test_an_arm_has_what_it_does_not_say_from_its_base() -> None:
 
 def test_the_parameters_of_an_arm_that_is_not_trained_are_known() -> None:
     """``attention.arms=grpo`` must work in an environment that describes a third arm."""
-    near = {"base": "grpo", "algorithm": {"kl_weight": 0.5}}
+    near = {"base": "grpo", "algorithm": {"losses": {"kl": {"weight": 0.5}}}}
     given = with_arms(described(arms=["grpo"], near=near))
     assert described_arms("attention", given["attention"]) == ["supervised", "grpo", "near"]
     loader = ReplacingConfigLoader(

@@ -12,12 +12,12 @@ import tiny_attention as attention
 import yaml
 from kedro.io import DataCatalog, MemoryDataset
 from kedro.runner import SequentialRunner
+from loss_terms import mixed_losses
 from torch.nn import functional as F
 
 from grpo_pipeline.pipelines import gradient_flow
 from grpo_pipeline.pipelines.gradient_flow import GradientFlowError
 from grpo_pipeline.pipelines.params import GradientFlowParams
-from grpo_pipeline.pipelines.step import mixing, policy_terms, supervised_term
 from grpo_pipeline.pipelines.step.arm_parts import Parts
 from grpo_pipeline.pipelines.training.loop import StepRunner
 from grpo_pipeline.pipelines.training.order import rows_of_step
@@ -110,8 +110,7 @@ def test_a_sound_task_passes_with_the_norms_of_a_backward_pass_per_term(tmp_path
     for batch in batches[:3]:
         state, _ = StepRunner(task, algorithm, training)(state, batch)
     experience = attention.gather(algorithm, training, task, state, batches[3])
-    terms, _ = policy_terms.policy_terms(algorithm, training, task, state, experience, 0)
-    losses = mixing.mix_losses(algorithm, task, state, supervised_term.supervised_term(task, state, experience, 0), terms)
+    losses, _ = mixed_losses(algorithm, training, task, state, experience, 0)
     for term, loss in losses.terms.items():
         state.optimizer.zero_grad(set_to_none=True)
         loss.backward(retain_graph=True)
@@ -121,8 +120,8 @@ def test_a_sound_task_passes_with_the_norms_of_a_backward_pass_per_term(tmp_path
 
 
 def test_a_term_that_the_arm_never_weighs_is_left_out_and_a_start_is_not_taken_for_sound(tmp_path):
-    for arm, off, terms in (("supervised", (), []), ("grpo", ("entropy_weight", "value_weight"), ["policy", "kl"])):
-        run(tmp_path / arm, attention.make_task(), arm, **dict.fromkeys(off, 0.0))
+    for arm, off, terms in (("supervised", (), []), ("grpo", ("entropy", "value"), ["policy", "kl"])):
+        run(tmp_path / arm, attention.make_task(), arm, losses=dict.fromkeys(off))
         table = saved(tmp_path / arm)
         assert list(dict.fromkeys(table["term"])) == ["supervised", *terms, "reward"]
         assert table["agrees"].all()

@@ -28,7 +28,7 @@ SCRIPTED = Measure("tiny_rewards:scripted")
 
 
 def params(**changes):
-    values = {"workers": 1, "timeout_seconds": 20.0, "start_seconds": 60.0, "chunk_size": 3, "cache_size": 100}
+    values = {"workers": 1, "timeout_seconds": 20.0, "chunk_size": 3, "cache_size": 100}
     return PoolParams(**(values | changes))
 
 
@@ -224,7 +224,7 @@ import os
 from grpo_pipeline.rewards.functions import Measure
 from grpo_pipeline.rewards.pool import RewardPool
 from grpo_pipeline.rewards.params import PoolParams
-pool = RewardPool(PoolParams(workers=1, timeout_seconds=60, start_seconds=60, chunk_size=1, cache_size=0))
+pool = RewardPool(PoolParams(workers=1, timeout_seconds=60, chunk_size=1, cache_size=0))
 scripted = Measure("tiny_rewards:scripted")
 pool.submit(scripted, ["a"]).result()
 print(*pool.pids, flush=True)

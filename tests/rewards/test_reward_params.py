@@ -9,7 +9,7 @@ from refusals import refuses
 
 from grpo_pipeline.rewards.params import FailureParams, OwnRewardParams, PoolParams, check_own_names, check_weights
 
-POOL: dict[str, Any] = {"workers": 0, "timeout_seconds": 0.1, "start_seconds": 0.1, "chunk_size": 1, "cache_size": 0}
+POOL: dict[str, Any] = {"workers": 0, "timeout_seconds": 0.1, "chunk_size": 1, "cache_size": 0}
 
 
 test_weights_that_weigh_nothing_or_too_much_are_refused = refuses(

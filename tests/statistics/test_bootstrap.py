@@ -106,7 +106,7 @@ FEW = "no interval: {}, fewer than 10"
     ],
 )  # fmt: skip
 def test_what_is_said_of_an_estimate(found, clusters, wanted):
-    entry = describe(replace(found, clusters=clusters), max_undefined=0.1)
+    entry = describe(replace(found, clusters=clusters))
     assert entry == wanted
     json.dumps(entry, allow_nan=False)
 
@@ -115,11 +115,11 @@ def test_what_is_said_of_an_estimate(found, clusters, wanted):
 def test_what_no_resample_changes_has_the_exact_bound(clusters):
     """All right of all: Clopper and Pearson's interval, from scipy; in words where it comes from."""
     found = estimate(1.0, [1.0] * 50, clusters=clusters, bounds=(0.0, 1.0))
-    entry = describe(found, max_undefined=0.1)
+    entry = describe(found)
     exact = binomtest(clusters, clusters).proportion_ci(0.95, method="exact")
     assert entry["ci95"] == approx([exact.low, 1.0])
     assert entry["note"] == f"every resample gives this value: exact bound of {clusters} clusters"
-    none = describe(replace(found, value=0.0, resamples=np.zeros(50)), max_undefined=0.1)
+    none = describe(replace(found, value=0.0, resamples=np.zeros(50)))
     assert none["ci95"] == approx([0.0, 1 - exact.low])
     # In the middle of [-1, 3], with u = 1 - 0.025^(1/C) at either end: (1 - u) 0.5 - u and (1 - u) 0.5 + 3 u.
     unseen = 1 - 0.025 ** (1 / clusters)
@@ -141,7 +141,7 @@ def test_the_p_value_of_what_no_resample_changes_agrees_with_its_bound(value, bo
     for clusters in range(10, 60):
         found = estimate(value, [value] * 50, clusters=clusters, bounds=bounds)
         p = p_value(found)
-        assert (p < 0.05) == (side_of(describe(found, max_undefined=0.1)) != 0)
+        assert (p < 0.05) == (side_of(describe(found)) != 0)
         if abs(value) == 1:  # every cluster is won, or lost: the sign test
             assert p == approx(binomtest(clusters, clusters, 0.5).pvalue)
     assert p_value(estimate(0.0, [0.0] * 50, bounds=bounds)) == 1.0

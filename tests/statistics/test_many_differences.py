@@ -79,7 +79,7 @@ def test_alone_it_is_corrected_for_nothing_and_what_never_varies_has_the_level_o
 
 
 def test_the_interval_of_seeds_is_never_inside_that_of_clusters() -> None:
-    found = describe_seeds(GAPS["several"], resamples=RESAMPLES, max_undefined=0.0)
+    found = describe_seeds(GAPS["several"], resamples=RESAMPLES)
     draws = sum(one.resamples for one in GAPS["several"].values()) / 3
     low, high = np.quantile(draws, [0.025, 0.975])
     assert found["ci95_clusters"] == pytest.approx([low, high])
@@ -90,12 +90,12 @@ def test_the_interval_of_seeds_is_never_inside_that_of_clusters() -> None:
     assert (found["seeds"]["min"], found["seeds"]["max"], found["seeds"]["n"], found["n"]) == (0.5, 0.9, 3, 31)
     # Two seeds far apart leave one degree of freedom: no interval over seeds, that over clusters stays.
     apart = {0: estimate(9.0, 1, width=0.01), 1: estimate(0.0, 2, width=0.01)}
-    told = describe_seeds(apart, resamples=RESAMPLES, max_undefined=0.0)
+    told = describe_seeds(apart, resamples=RESAMPLES)
     assert (told["ci95"], told["reason"]) == (
         None, "no interval: too few seeds, 2 that differ by more than the clusters explain",
     )  # fmt: skip
     assert told["ci95_clusters"][0] < 4.5 < told["ci95_clusters"][1]
-    alone = describe_seeds(GAPS["single"], resamples=RESAMPLES, max_undefined=0.0)
+    alone = describe_seeds(GAPS["single"], resamples=RESAMPLES)
     assert alone["ci95"] == alone["ci95_clusters"]
     # Exactly two degrees of freedom are enough: three seeds, and clusters that add nothing.
     assert mean_of_seeds([1.0, 2.0, 4.0], cluster_variance=0.0, clusters=9) is not None
@@ -134,7 +134,7 @@ def test_a_value_rests_on_the_clusters_of_its_smallest_side() -> None:
 
 def test_of_seeds_that_no_resample_changes_their_own_spread_is_told() -> None:
     constant = {seed: Estimate(value, np.full(RESAMPLES, value), 9, "", 12) for seed, value in ((0, 1.0), (1, 2.0), (5, 3.0))}
-    found = describe_seeds(constant, resamples=RESAMPLES, max_undefined=0.0)
+    found = describe_seeds(constant, resamples=RESAMPLES)
     reach = student.ppf(0.975, 2) / math.sqrt(3)  # a deviation of 1 over three seeds
     assert found["ci95"] == pytest.approx([2 - reach, 2 + reach])
     assert found["ci95_clusters"] == [2.0, 2.0]

@@ -2,6 +2,7 @@
 
 from functools import cache
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pandas as pd
@@ -9,7 +10,7 @@ import torch
 from rdkit import Chem
 
 from grpo_pipeline.pipelines.params import EvaluationParams
-from grpo_pipeline.tasks.molecules.data.generate import enumerate_molecules
+from grpo_pipeline.tasks.molecules.data import generate
 from grpo_pipeline.tasks.molecules.data.params import GeneratorParams
 from grpo_pipeline.tasks.molecules.graphs.decoding import decode
 from grpo_pipeline.tasks.molecules.graphs.encoding import encode
@@ -28,14 +29,14 @@ def evaluation_params(**changes: Any) -> EvaluationParams:
     """Return how arms are compared, with changes."""
     names = {"task": "molecules", "split": "test", "control": "supervised", "baseline_arm": "grpo", "headline_rule": "policy"}
     names |= {"chance_rule": "start", "cluster": "sample_id"}
-    numbers = {"seed": 0, "resamples": 50, "max_undefined": 0.2, "metric_options": {}}
+    numbers = {"seed": 0, "resamples": 50, "metric_options": {}}
     return EvaluationParams.model_validate({**names, **numbers, **changes})
 
 
 def reward_params(*, logp: bool = True) -> MoleculeRewardParams:
     """Return the parameters of a reward with or without a window of logP."""
     weights = {"validity": 1.0} | ({"logp": 1.0} if logp else {})
-    pool = {"workers": 0, "timeout_seconds": 10.0, "start_seconds": 120.0, "chunk_size": 32, "cache_size": 100}
+    pool = {"workers": 0, "timeout_seconds": 10.0, "chunk_size": 32, "cache_size": 100}
     window = {"low": 0.0, "high": 1.0, "width": 0.5} if logp else None
     others = {"size": None, "wanted": None, "forbidden": None, "own": None, "failure": {"rule": "stop"}, "pool": pool}
     return MoleculeRewardParams.model_validate(
@@ -45,10 +46,10 @@ def reward_params(*, logp: bool = True) -> MoleculeRewardParams:
 
 @cache
 def molecules() -> tuple[str, ...]:
-    """Return a few hundred molecules of 2 to 6 atoms; the training split is every other one."""
+    """Return a few hundred molecules of 2 to 6 atoms without charges; the training split is every other one."""
     section = {"seed": 0, "atoms": {"C": 5.0, "N": 1.0, "O": 1.0, "F": 1.0}, "min_atoms": 2, "max_atoms": 6, "per_size": 60}
-    params = GeneratorParams.model_validate(section | {"links": {1: 3.0, 2: 1.0}, "forbidden": [], "charged": 0.0})
-    return tuple(enumerate_molecules(params))
+    with patch.multiple(generate, FORBIDDEN=(), CHARGED=0.0):
+        return tuple(generate.enumerate_molecules(GeneratorParams.model_validate(section)))
 
 
 def encoded(smiles: list[str]) -> MoleculeGraphs:

@@ -7,7 +7,8 @@ from typing import Any
 
 import yaml
 
-from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
+from grpo_pipeline.core.objective.algorithm import AlgorithmParams
+from grpo_pipeline.core.params import TrainingParams
 from grpo_pipeline.runs.executor import ExecutorParams
 
 CONF = Path(__file__).resolve().parents[2] / "conf"

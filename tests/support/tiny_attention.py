@@ -10,7 +10,8 @@ import pandas as pd
 import torch
 from tiny import CONF, Sections, constant, merge
 
-from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
+from grpo_pipeline.core.objective.algorithm import AlgorithmParams
+from grpo_pipeline.core.params import TrainingParams
 from grpo_pipeline.core.storage.snapshot import snapshot
 from grpo_pipeline.core.storage.weights import save_weights
 from grpo_pipeline.core.training.state import TrainState

@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from torch import Generator, Tensor, nn
 
-from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
+from grpo_pipeline.core.objective.algorithm import AlgorithmParams
+from grpo_pipeline.core.params import TrainingParams
 from grpo_pipeline.core.rewards import combine_rewards
 from grpo_pipeline.core.sampling.plackett_luce import entropy_of
 from grpo_pipeline.core.types import ReferenceScores, Rollouts, Scores

@@ -21,7 +21,7 @@ STORIES = [
 def persona_params(**changes: Any) -> PersonaParams:
     needs = NeedShares(persona=0.5, story=0.3, none=0.2)
     values = {"seed": 0, "personas": 40, "dialogues_per_persona": 6, "sentences": 4, "extra_stories": 7, "exchanges": 1}
-    return PersonaParams(**{**values, "needs": needs, "two_answers": 0.5, **changes})
+    return PersonaParams(**{**values, "needs": needs, **changes})
 
 
 def data_params(**changes: Any) -> DialogueDataParams:

@@ -27,7 +27,6 @@ EVALUATION = EvaluationParams(
     cluster="patient_id",
     seed=0,
     resamples=20,
-    max_undefined=0.9,
     metric_options={},
 )
 

@@ -51,7 +51,7 @@ def random_graphs(sizes: list[int], nodes: int, classes: Components[int] = CLASS
 
 
 def denoiser_params(**changes: object) -> DenoiserParams:
-    values = {"layers": 2, "width": 8, "pair_width": 4, "global_width": 6, "heads": 2, "expansion": 2, "features": "cycles"}
+    values = {"layers": 2, "width": 8, "pair_width": 4, "global_width": 6, "heads": 2, "features": "cycles"}
     return DenoiserParams.model_validate(values | changes)
 
 

@@ -18,7 +18,7 @@ def evaluation_params(**changes: Any) -> EvaluationParams:
     """Return how arms are compared, with changes."""
     values = {"task": "dialogue", "split": "test", "control": "supervised", "baseline_arm": "grpo", "headline_rule": "policy"}
     values |= {"chance_rule": "start", "cluster": "persona_id"}
-    numbers = {"seed": 0, "resamples": 50, "max_undefined": 0.1, "metric_options": {}}
+    numbers = {"seed": 0, "resamples": 50, "metric_options": {}}
     return EvaluationParams.model_validate({**values, **numbers, **changes})
 
 

@@ -19,7 +19,8 @@ import torch
 import yaml
 from torch import Tensor, nn
 
-from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
+from grpo_pipeline.core.objective.algorithm import AlgorithmParams
+from grpo_pipeline.core.params import TrainingParams
 from grpo_pipeline.core.types import Rollouts, Scores
 from grpo_pipeline.pipelines.training.first_ratio import check_first_ratio
 from grpo_pipeline.pipelines.training.loop import StepRunner
@@ -758,7 +759,7 @@ def test_a_task_without_samples_may_be_taught_by_its_supervised_loss_alone() -> 
     rule = "Empty.sample of the task reverse must take at least one decision in every sample"
     with pytest.raises(TaskContractError, match=rule):
         build_probe_state(algorithm, training, 0, task, WORDS)
-    alone = {"name": "supervised", "proposal": "none", "policy_weight": 0.0, "policy_loss": None}
+    alone = {"proposal": "none", "losses": {"supervised": {"weight": 1.0}}}
     control = AlgorithmParams.model_validate(algorithm.model_dump() | alone)
     assert build_probe_state(control, training, 0, task, WORDS).step == 0
 
@@ -806,8 +807,8 @@ def test_a_first_ratio_that_is_not_1_stops_the_run() -> None:
 )
 def test_how_far_a_first_ratio_may_be_from_1(ratio: float, level: str, precision: str, is_refused: bool) -> None:
     algorithm, training = training_of("reverse", precision=precision)
-    loss = algorithm.policy_loss.model_copy(update={"ratio_level": level})
-    algorithm = algorithm.model_copy(update={"policy_loss": loss})
+    policy = algorithm.losses.policy.model_copy(update={"ratio_level": level})
+    algorithm = algorithm.model_copy(update={"losses": algorithm.losses.model_copy(update={"policy": policy})})
     if not is_refused:
         check_first_ratio({"policy/ratio_mean": ratio}, algorithm, training, reverse(), step=4)
         return

@@ -15,7 +15,7 @@ from tiny import tiny
 from tiny_attention import export
 
 from grpo_pipeline.core.rng import Stream, step_generator
-from grpo_pipeline.core.storage.weights import ModelWeights, save_weights
+from grpo_pipeline.core.storage.weights import ModelWeights, load_weights, save_weights
 from grpo_pipeline.pipelines.data.molecules.prediction import draw_sizes
 from grpo_pipeline.tasks.attention.data.params import ModelPreprocessing
 from grpo_pipeline.tasks.exported import load_exported
@@ -46,6 +46,18 @@ def test_a_denoiser_draws_the_same_molecules(tmp_path: Path, prompt: dict[str, A
     for wrong in ({"qed": [0.5] * 12}, {name: values[:1] for name, values in targets.items()} or {"logp": [1.0]}):
         with pytest.raises(ValueError, match=f"targets must be {said}"):
             draw_molecules(model, sizes, generator=torch.Generator(), targets=wrong)
+
+
+def test_an_older_denoiser_loads_where_it_had_the_width_that_is_now_a_constant(tmp_path: Path) -> None:
+    policy = export(tmp_path / "model", tiny_chemist, tiny_chemist.make_task(), tiny_chemist.make_data())
+    weights = load_weights(tmp_path / "model")
+    for expansion in (2, 3):
+        config = {**weights.config, "denoiser": {**weights.config["denoiser"], "expansion": expansion}}
+        save_weights(tmp_path / f"older{expansion}", replace(weights, config=config))
+    loaded = load_exported(tmp_path / "older2").policy.state_dict()
+    assert all(torch.equal(value, loaded[name]) for name, value in policy.state_dict().items())
+    with pytest.raises(ValueError, match="expansion\n.*Extra inputs"):
+        load_exported(tmp_path / "older3")
 
 
 @pytest.mark.parametrize("prompt", [{}, {"conditions": ["logp"]}], ids=["sizes", "properties"])

@@ -14,15 +14,18 @@ import tiny_attention as attention
 import tiny_chemist as molecules
 import tiny_talk as dialogue
 import torch
+from loss_terms import mixed_losses
 from torch import Tensor, nn
 
-from grpo_pipeline.core.params import AdvantageParams, AlgorithmParams, TrainingParams
+from grpo_pipeline.core.objective.advantage import AdvantageParams
+from grpo_pipeline.core.objective.algorithm import AlgorithmParams
+from grpo_pipeline.core.params import TrainingParams
 from grpo_pipeline.core.storage.snapshot import restore, snapshot
 from grpo_pipeline.core.storage.weights import ModelWeights
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import Rollouts, Scores
 from grpo_pipeline.pipelines.reward_audit.samples import read_samples
-from grpo_pipeline.pipelines.step import policy_terms, supervised_term
+from grpo_pipeline.pipelines.step.parts.supervised import supervised_term
 from grpo_pipeline.pipelines.training.loader import make_training_batch
 from grpo_pipeline.pipelines.training.loop import StepRunner, quiet_nodes
 from grpo_pipeline.pipelines.training.start import build_state
@@ -220,7 +223,7 @@ def test_scores_are_those_of_the_sampler_prompt_by_prompt_and_their_entropy_is_t
 
 def test_micro_batches_give_the_step_of_the_whole_batch(case: Case):
     """Of three and one prompt of unlike sizes, with every term of the loss; plain steps: Adam divides rounding by itself."""
-    task, data, terms = case.task(), case.data(), {"supervised_weight": 0.5, "kl_weight": attention.constant(0.7)}
+    task, data, terms = case.task(), case.data(), {"losses": {"supervised": {"weight": 0.5}, "kl": {"weight": 0.7}}}
     algorithm, rows, found = case.algorithm(update_epochs=1, **terms), task.rows(data, "train")[[0, 4, 5, 6]], []
     for size in (None, 3):
         state = case.state(**terms)
@@ -249,11 +252,10 @@ def test_experience_is_detached_teaches_what_it_may_in_any_order_and_is_replayed
     trainable = {id(p): name for name, p in state.policy.named_parameters() if p.requires_grad}
     groups = task.parameter_groups(state.policy)
     assert sorted(trainable.get(id(p), "frozen") for group in groups.values() for p in group) == sorted(trainable.values())
-    supervised = supervised_term.supervised_term(task, state, experience, 0)
-    terms, _ = policy_terms.policy_terms(algorithm, case.training(), task, state, experience, 0)
-    whole = torch.stack([*terms.values(), *supervised.values()]).sum()
+    terms = mixed_losses(algorithm, case.training(), task, state, experience, 0)[0].terms
+    whole = torch.stack([*terms.values()]).sum()
     by_all, by_supervised, by_policy = (
-        group_gradients(case, state, loss) for loss in (whole, supervised["supervised"], terms["policy"])
+        group_gradients(case, state, loss) for loss in (whole, terms["supervised"], terms["policy"])
     )
     assert [name for name, norm in by_all.items() if norm == 0] == []
     assert {name for name, norm in by_supervised.items() if norm > 0} & {*case.policy_groups} == set()
@@ -271,8 +273,8 @@ def test_experience_is_detached_teaches_what_it_may_in_any_order_and_is_replayed
     attention.shake(state.policy, seed=5, scale=0.02)  # away from the policy that drew, where every ratio is 1
     found = []
     for one in (experience, permuted):
-        terms, _ = policy_terms.policy_terms(algorithm, case.training(), task, state, one, 1)
-        found.append(terms | supervised_term.supervised_term(task, state, one, 0))
+        terms = mixed_losses(algorithm, case.training(), task, state, one, 1)[0].terms
+        found.append({**terms, **supervised_term(task, state, one, 0)})
     torch.testing.assert_close(*found, atol=1e-6, rtol=1e-6)
 
     # Another policy scores the stored actions otherwise, and leaves them as they are.
@@ -380,4 +382,5 @@ def test_credit_per_decision_is_refused_with_what_to_write(name: str) -> None:
     rule = rf"advantage.credit must be set for the task {name}, got marginal; .*write {type(task).__name__}.subset_rewards"
     with pytest.raises(ValueError, match=rule):
         task.check_algorithm(asked)
-    task.check_algorithm(asked.model_copy(update={"policy_loss": None}))  # the control has no policy to credit
+    control = asked.losses.model_copy(update={"policy": None})  # has no policy to credit
+    task.check_algorithm(asked.model_copy(update={"losses": control}))

@@ -36,7 +36,7 @@ def train(name: str, task: Any, arm: str, *, steps: int, rate: float) -> Any:
     optimizer = {"learning_rates": dict.fromkeys(task.parameter_groups(task.build_policy(0)), rate)}
     optimizer["learning_rate_schedule"] = kit.constant(1.0)
     training = kit.training_params(group_size=8, optimizer=optimizer, gradient_report_every_steps=1000)
-    changes = {} if arm == "warm_start" else {"supervised_weight": 0.0, "kl_weight": 0.0}
+    changes = {} if arm == "warm_start" else {"losses": {"supervised": None, "kl": None}}
     algorithm, data = kit.algorithm_params(arm, **changes), kit.make_data()
     state = replace(build_state(algorithm, training, 0, task, data), total_steps=steps)
     runner, rows = StepRunner(task, algorithm, training), task.rows(data, "train")

@@ -5,15 +5,15 @@ from grpo_pipeline.tracking.logged_parameters import resolved_sections
 from grpo_pipeline.tracking.trial_runs import ended_run, grid_scores, grid_table, headline_of_folds
 
 PARAMETERS = {
-    "algorithm": {"name": "grpo", "kl_weight": {"start": 0.1}}, "training": {"epochs": 2, "batch_size": 4},
-    "model": {"points": 3},
+    "algorithm": {"losses": {"policy": {"kind": "grpo"}, "kl": {"weight": {"start": 0.1}}}},
+    "training": {"epochs": 2, "batch_size": 4}, "model": {"points": 3},
 }  # fmt: skip
 METRICS = {"odd name?": 0.5, "auroc": 0.75, "brier": 0.125}
 HEADER = TrialHeader("no_kl.seed1.fold2", "attention", "no_kl", 1, "2", "finished", 2.5, "abc", PARAMETERS, METRICS)
 ROWS = ({"step": 0, "split": "train", "reward/mean": 0.5, "lr": 0.25},)
 DEFAULTS = {
-    "algorithm.name": "grpo", "algorithm.kl_weight.start": "0.2", "training.epochs": "2", "training.batch_size": "8",
-    "model.points": "3",
+    "algorithm.losses.policy.kind": "grpo", "algorithm.losses.kl.weight.start": "0.2", "training.epochs": "2",
+    "training.batch_size": "8", "model.points": "3",
 }  # fmt: skip
 HEADLINE = ("auroc", "absent", "odd name?")
 HOW = {"defaults": DEFAULTS, "env": "smoke", "headline": HEADLINE, "patterns": ("reward/*",)}
@@ -24,7 +24,7 @@ def test_a_cell_has_the_names_of_an_ordinary_arm():
     run = ended_run(TrialRecord(HEADER, pd.DataFrame(), ROWS), **HOW)
     assert (run.name, run.status, run.seconds) == ("no_kl.seed1.fold2 · auroc 0.75", "FINISHED", 2.5)
     assert run.rows == ({"step": 0, "split": "train", "reward/mean": 0.5},)
-    assert run.params == {"attention.arm.algorithm.kl_weight.start": "0.1", "attention.training.batch_size": "4"}
+    assert run.params == {"attention.arm.algorithm.losses.kl.weight.start": "0.1", "attention.training.batch_size": "4"}
     said = "**no_kl**, seed 1, fold 2: auroc 0.750, odd name? 0.500"
     assert run.tags == {
         "task": "attention", "arm": "no_kl", "seed": "1", "env": "smoke", "trial.digest": "abc", "fold": "2",
@@ -37,7 +37,7 @@ def test_the_defaults_of_a_trial_are_as_complete_as_its_own_sections():
     """A schedule in short is the same schedule in long; what a model fills in is no difference."""
     section = {
         "training": {"epochs": 3}, "phantom": {"no": "such field"},
-        "base": {"algorithm": {"name": "grpo"}, "masking": {"patch": 1}},
+        "base": {"algorithm": {"losses": {"policy": {"kind": "grpo"}}}, "masking": {"patch": 1}},
     }  # fmt: skip
     found = resolved_sections(section, "attention", "base")
     assert found == {}  # neither is complete enough for its model
@@ -45,9 +45,9 @@ def test_the_defaults_of_a_trial_are_as_complete_as_its_own_sections():
 
     given = {"training": training_params().model_dump(), "base": {"algorithm": algorithm_params().model_dump()}}
     short = {"kind": "constant", "start": 0.5, "end": 0.5, "warmup_steps": 0}
-    given["base"]["algorithm"]["kl_weight"] = 0.5
+    given["base"]["algorithm"]["losses"]["kl"]["weight"] = 0.5
     found = resolved_sections(given, "attention", "base")
-    assert {path.rpartition(".")[2]: found[path] for path in found if path.startswith("algorithm.kl_weight.")} == {
+    assert {path.rpartition(".")[2]: found[path] for path in found if path.startswith("algorithm.losses.kl.weight.")} == {
         name: str(value) for name, value in short.items()
     }
     assert found["training.batch_size"] == str(training_params().batch_size)

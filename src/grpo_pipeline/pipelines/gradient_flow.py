@@ -16,12 +16,12 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from grpo_pipeline.core.diagnostics.gradient_flow import agrees, gradient_norms, reward_norms
-from grpo_pipeline.core.params import AlgorithmParams, Expectation, TrainingParams, is_on
-from grpo_pipeline.core.schedules import Schedule
+from grpo_pipeline.core.objective.algorithm import AlgorithmParams
+from grpo_pipeline.core.params import TrainingParams
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.pipelines.flow_heatmap import REWARD, norm_heatmap
-from grpo_pipeline.pipelines.params import GradientFlowParams, Term
+from grpo_pipeline.pipelines.params import Expectation, GradientFlowParams, Term
 from grpo_pipeline.pipelines.step import recipe
 from grpo_pipeline.pipelines.step.arm_parts import ALL, Parts
 from grpo_pipeline.pipelines.step.experience import LossTerms
@@ -31,8 +31,6 @@ from grpo_pipeline.pipelines.training.short_training import pick_batch, train_st
 from grpo_pipeline.tasks.base import Task
 
 FLOW = "params:gradient_flow"
-
-WEIGHTS = {"kl_rollout": "rollout_kl_weight"}
 
 
 class GradientFlowError(RuntimeError):
@@ -90,8 +88,7 @@ def measure_terms(
     terms = {
         name: term
         for name, term in losses.terms.items()
-        if losses.weights[name]
-        or is_on(cast(Schedule, getattr(algorithm, WEIGHTS.get(name, f"{name}_weight"))))
+        if losses.weights[name] or name in algorithm.losses.weights
     }
     norms = gradient_norms(terms, losses.weights, task.parameter_groups(state.policy))
     return _as_table(norms)

@@ -5,7 +5,8 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from grpo_pipeline.core.params import AlgorithmParams, Expectation, TrainingParams
+from grpo_pipeline.core.objective.algorithm import AlgorithmParams
+from grpo_pipeline.core.params import TrainingParams
 from grpo_pipeline.pipelines.arms import NAME, Arms, arms_of
 from grpo_pipeline.pipelines.experiments.trials.trial_params import CompareParams, GridParams
 from grpo_pipeline.tasks.params import FoldParams
@@ -13,6 +14,7 @@ from grpo_pipeline.tasks.spec import TaskSpec
 
 Candidates = dict[str, dict[str, dict[str, Any]]]
 Term = Literal["supervised", "policy", "kl", "kl_rollout", "entropy", "value"]
+Expectation = Literal["gradient", "none", "any"]
 
 
 class EvaluationParams(BaseModel):
@@ -45,9 +47,6 @@ class EvaluationParams(BaseModel):
     cluster: str = Field(description="column of the units that are resampled together")
     seed: int = Field(ge=0, description="seed of the run; the resamples are drawn from it")
     resamples: int = Field(ge=20, description="bootstrap resamples behind each interval")
-    max_undefined: float = Field(
-        ge=0, lt=1, description="share of undefined resamples above which no interval is given"
-    )
     metric_options: dict[str, float] = Field(
         description="the task's own constants, such as the bins of the calibration error"
     )
@@ -70,29 +69,6 @@ class GradientFlowParams(BaseModel):
 
     warmup_steps: int = Field(ge=0)
     expected: dict[Term, dict[str, Expectation]]
-
-
-class WarningLimits(BaseModel):
-    """From where on a finding of the reward audit is a warning."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    trivial_share: float = Field(
-        ge=0,
-        description="a trivial policy that is paid more than the start: share of the way from the start to the ceiling",
-    )
-    tied_groups: float = Field(
-        gt=0, le=1, description="share of the start policy's groups whose samples tie"
-    )
-    constant_groups: float = Field(
-        gt=0, le=1, description="share of its groups within which a weighted part is constant"
-    )
-    explained_share: float = Field(
-        ge=0, lt=1, description="share of the variance within groups that a weighted part explains"
-    )
-    disagreement: float = Field(
-        ge=0, lt=1, description="rank correlation of reward and metric in the wrong direction"
-    )
 
 
 class RewardAuditParams(BaseModel):
@@ -120,7 +96,6 @@ class RewardAuditParams(BaseModel):
         description="whether training stops where the audit finds that the ceiling, which knows the answer, is not paid more "
         "than the start",
     )
-    warn: WarningLimits = Field(description="from where on a finding is a warning")
 
 
 class SamplingParams(BaseModel):

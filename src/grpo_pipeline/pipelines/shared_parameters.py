@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from grpo_pipeline.pipelines.arms import ALGORITHM, BASE
+from grpo_pipeline.pipelines.arms import BASE
 from grpo_pipeline.pipelines.parameter_merge import merge
 from grpo_pipeline.tasks import TASKS, find_task
 
@@ -15,8 +15,8 @@ WHOLE = (("compare", "arms"), ("cross_validation", "arms"), ("gradient_flow", "e
 def with_shared(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parameters without the section ``{task}``, which every task's own section is merged onto.
 
-    A section that a task has a model of its own for (``TaskSpec.sections``) has no shared part, nor has an arm that names its
-    algorithm.
+    A section that a task has a model of its own for (``TaskSpec.sections``) has no shared part, nor has an arm that goes out from
+    another one.
 
     Args:
         parameters: of the run; they stay as they are. Without ``{task}`` they come back equal.
@@ -32,17 +32,15 @@ def with_shared(parameters: Mapping[str, Any]) -> dict[str, Any]:
                 if isinstance(own.get(section), Mapping) and key in own[section]:
                     kept = {name: x for name, x in begun.get(section, {}).items() if name != key}
                     begun[section] = kept
-            begun = {name: x for name, x in begun.items() if not _is_described(own.get(name))}
+            begun = {
+                name: x for name, x in begun.items() if not _goes_out_from_another(own.get(name))
+            }
             found[task] = merge(_named(begun, task), own)
     return found
 
 
-def _is_described(arm: Any) -> bool:
-    """Say whether an arm says by itself what it is: by the name of its algorithm, or another arm that it goes out from."""
-    if not isinstance(arm, Mapping):
-        return False
-    algorithm = arm.get(ALGORITHM)
-    return BASE in arm or (isinstance(algorithm, Mapping) and "name" in algorithm)
+def _goes_out_from_another(arm: Any) -> bool:
+    return isinstance(arm, Mapping) and BASE in arm
 
 
 def _named(value: Any, task: str) -> Any:

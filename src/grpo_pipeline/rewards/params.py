@@ -92,7 +92,6 @@ class PoolParams(BaseModel):
     Attributes:
         workers: processes; 0 measures in this one: the same values, but nothing can stop a reward that hangs.
         timeout_seconds: limit of one chunk; a process that passes it is killed and replaced.
-        start_seconds: limit for starting a process and importing a reward there.
         chunk_size: samples per call.
         cache_size: values that are kept.
     """
@@ -101,6 +100,5 @@ class PoolParams(BaseModel):
 
     workers: int = Field(ge=0)
     timeout_seconds: float = Field(gt=0, allow_inf_nan=False)
-    start_seconds: float = Field(gt=0, allow_inf_nan=False)
     chunk_size: int = Field(ge=1)
     cache_size: int = Field(ge=0)

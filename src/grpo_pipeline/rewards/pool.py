@@ -55,9 +55,7 @@ class RewardPool:
         self._lock = threading.RLock()
         self._hits = self._measured = self._failed = 0
         self._worker_pool = WorkerPool(
-            workers=params.workers,
-            timeout_seconds=params.timeout_seconds,
-            start_seconds=params.start_seconds,
+            workers=params.workers, timeout_seconds=params.timeout_seconds
         )
         # The threads know the worker pool and not the pool, so that a pool nobody holds is collected and closed.
         self._finalizer = weakref.finalize(self, self._worker_pool.close)

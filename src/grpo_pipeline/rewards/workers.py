@@ -26,6 +26,9 @@ Broken = (WorkerHungError, WorkerDiedError)
 # Nobody promised that a reward may be called by several threads at a time.
 _HERE = threading.Lock()
 
+START_SECONDS = 120.0
+"""Of starting a process and importing a reward there."""
+
 
 @dataclass(frozen=True)
 class Chunk:
@@ -40,9 +43,9 @@ class Chunk:
 class WorkerPool:
     """The processes and their threads. Threads and processes start with the first chunk and end with ``close``."""
 
-    def __init__(self, *, workers: int, timeout_seconds: float, start_seconds: float) -> None:
+    def __init__(self, *, workers: int, timeout_seconds: float) -> None:
         """Start nothing yet."""
-        self.timeout_seconds, self.start_seconds = timeout_seconds, start_seconds
+        self.timeout_seconds = timeout_seconds
         self.replaced = 0
         # Re-entrant: a garbage collection inside a locked part may close this very worker pool.
         self._lock = threading.RLock()
@@ -203,15 +206,14 @@ class WorkerPool:
                     slot.worker = WorkerProcess(self._prints)
                     self._workers.add(slot.worker)
             try:
-                refusal = slot.worker.load(measure.function, seconds=self.start_seconds)
+                refusal = slot.worker.load(measure.function, seconds=START_SECONDS)
             except Broken as error:
                 self._dismiss(slot)
                 self.refuse_if_closed()
-                how = str(error) or f"no answer after {self.start_seconds:g} s"
+                how = str(error) or f"no answer after {START_SECONDS:g} s"
                 if is_last:
                     raise RewardPoolError(
-                        f"a reward process must import {measure.function!r}, got {how}, twice; import it by hand, or give it "
-                        "more time (rewards.pool.start_seconds)"
+                        f"a reward process must import {measure.function!r}, got {how}, twice; import it by hand"
                     ) from error
                 continue
             if refusal is not None:

@@ -17,6 +17,9 @@ LEVEL = 0.95
 FEW_CLUSTERS = 10
 """With fewer clusters there is no interval: of a class with 5 patients it holds the truth in 81 to 88 of 100 cases, not 95."""
 
+MAX_UNDEFINED = 0.1
+"""Share of undefined resamples above which no interval is given."""
+
 ALIKE = "every resample gives this value"
 
 
@@ -151,7 +154,7 @@ def few_clusters_reason(clusters: int) -> str | None:
     return f"no interval: {named}, fewer than {FEW_CLUSTERS}"
 
 
-def describe(estimate: Estimate, *, max_undefined: float) -> dict[str, Any]:
+def describe(estimate: Estimate, *, max_undefined: float = MAX_UNDEFINED) -> dict[str, Any]:
     """Return ``{"value", "ci95", "n"}`` for JSON, with a ``"reason"`` wherever one of them is null.
 
     A value that rests on fewer than ``FEW_CLUSTERS`` clusters has no interval: whatever reads one then says nothing. Undefined

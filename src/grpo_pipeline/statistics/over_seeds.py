@@ -106,14 +106,14 @@ def seed_mean(by_seed: BySeed, mean: Estimate) -> SeedMean | None:
     )
 
 
-def describe_seeds(by_seed: BySeed, *, resamples: int, max_undefined: float) -> dict[str, Any]:
+def describe_seeds(by_seed: BySeed, *, resamples: int) -> dict[str, Any]:
     """Return the mean over the seeds for JSON, as ``describe``, with the interval that decides.
 
     ``ci95`` holds seeds and clusters and is never inside ``ci95_clusters``, which holds the clusters alone, for these trainings.
     With a single seed both are the same. Where seeds are too few to tell, ``ci95`` is None. ``seeds`` is their spread.
     """
     mean = mean_over_seeds(by_seed, resamples=resamples)
-    entry = describe(mean, max_undefined=max_undefined)
+    entry = describe(mean)
     ends = entry["ci95"]
     entry |= {"ci95_clusters": ends, "seeds": spread(by_seed)}
     if ends is None or len(by_seed) < 2:

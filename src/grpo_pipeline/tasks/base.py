@@ -18,7 +18,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from grpo_pipeline.core.groups import map_tensors, replicate_tree
-from grpo_pipeline.core.params import AlgorithmParams
+from grpo_pipeline.core.objective.algorithm import AlgorithmParams
 from grpo_pipeline.core.storage.weights import ModelWeights
 from grpo_pipeline.core.training.micro_batches import count_prompts
 from grpo_pipeline.core.types import ReferenceScores, Rollouts, Scores

@@ -7,7 +7,7 @@ from typing import Any
 from kedro.pipeline import Pipeline
 from pydantic import TypeAdapter, ValidationError
 
-from grpo_pipeline.core.params import AlgorithmParams
+from grpo_pipeline.core.objective.algorithm import AlgorithmParams
 from grpo_pipeline.pipelines.params import sections
 from grpo_pipeline.tasks import TASKS, find_task
 from grpo_pipeline.tracking.flat_parameters import flatten

@@ -31,7 +31,7 @@ def test_the_sentence_of_a_later_step_begins_with_what_was_refused():
 
 def molecule_params(**changes):
     plain = {"source": "smiles", "root": "data", "columns": None, "bonds": "kekulised", "atoms": None, "charges": None}
-    return MoleculeDataParams(**plain | {"min_atoms": 2, "max_atoms": None, "size_limit": 128, "on_bad_row": "fail"} | changes)
+    return MoleculeDataParams(**plain | {"min_atoms": 2, "max_atoms": None, "on_bad_row": "fail"} | changes)
 
 
 def test_molecules_are_listed_before_the_run_stops():

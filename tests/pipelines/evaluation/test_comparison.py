@@ -29,7 +29,7 @@ from grpo_pipeline.tasks.attention.evaluation.metrics import METRICS
 from grpo_pipeline.tracking.summary import comparison_parts
 
 RULES = ["greedy", "uniform", "centre", "fixed", "none", "oracle", "shuffled"]
-FIELDS = EVALUATION.model_dump() | {"resamples": 200, "max_undefined": 0.1}
+FIELDS = EVALUATION.model_dump() | {"resamples": 200}
 PARAMS = EvaluationParams(**FIELDS)
 
 
@@ -305,7 +305,7 @@ def test_tables_that_do_not_belong_together_are_refused(arms):
 
 
 def test_bad_parameters_are_refused(arms):
-    bad = {"resample": 10, "resamples": 5, "seed": -1, "max_undefined": 1.0, "metric_options": {"calibration_bins": "ten"}}
+    bad = {"resample": 10, "resamples": 5, "seed": -1, "metric_options": {"calibration_bins": "ten"}}
     for name, value in bad.items():
         with pytest.raises(ValidationError, match=name):
             EvaluationParams(**FIELDS | {name: value})

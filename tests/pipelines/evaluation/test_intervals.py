@@ -104,7 +104,7 @@ def test_every_interval_holds_its_value_in_its_middle_and_stays_in_range(task, p
     for name, sides in seeds.items():
         gaps = {seed: paired_difference(one, sides["other"][seed]) for seed, one in sides["own"].items()}
         for by_seed, (low, high) in ((sides["own"], metrics_of(task)[name].bounds), (gaps, gaps[0].bounds)):
-            entries = [describe(by_seed[0], max_undefined=0.1), describe_seeds(by_seed, resamples=200, max_undefined=0.1)]
+            entries = [describe(by_seed[0]), describe_seeds(by_seed, resamples=200)]
             for entry in entries:
                 if entry["ci95"] is not None:
                     assert low <= entry["ci95"][0] <= entry["value"] <= entry["ci95"][1] <= high, (name, entry)

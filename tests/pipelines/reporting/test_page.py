@@ -5,6 +5,7 @@ from hashlib import sha256
 from html import unescape
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,14 +16,14 @@ import tiny_talk
 from matplotlib import rc_context
 from PIL import Image
 from sampled_graphs import ARMS, all_arms, evaluation_params, reward_params
-from tiny_attention import algorithm_params
+from tiny_attention import section
 from tiny_audit import audit_document
 from tiny_replies import evaluation_params as reply_params
 from tiny_replies import make_predictions as make_replies
 from told_answers import unmarked
 
 from grpo_pipeline import pipelines
-from grpo_pipeline.core.params import AlgorithmParams
+from grpo_pipeline.core.objective.algorithm import AlgorithmParams
 from grpo_pipeline.datasets.figure import SVG
 from grpo_pipeline.pipelines.data.attention.report_nodes import outline_sentence, plot_roc, proposal_of, render_report
 from grpo_pipeline.pipelines.data.dialogue.report import plot_scores_by_need, render_replies
@@ -210,22 +211,21 @@ def test_whether_outlines_taught_the_model_is_read_off_the_data() -> None:
         assert (bool(said), never in said) == (bool(start), start == never)
 
 
+CONTROL = {"losses": {"supervised": {"weight": 1.0}}}
+
+
 @pytest.mark.parametrize(
     ("algorithm", "proposal"),
-    [({"name": "supervised"}, "uniform"), ({"name": "supervised", "proposal": "policy"}, "policy"), ({"name": "grpo"}, "policy"),
-     ({"name": "supervised", "proposal": "oracle"}, "oracle")],
+    [(CONTROL, "uniform"), (CONTROL | {"proposal": "policy"}, "policy"), (CONTROL | {"proposal": "oracle"}, "oracle"),
+     ({"losses": CONTROL["losses"] | {"policy": None}}, "uniform"), (section("grpo")["algorithm"], "policy")],
 )  # fmt: skip
-def test_the_page_says_where_the_control_drew_its_points(make_page, params, algorithm: dict[str, str], proposal: str) -> None:
+def test_the_page_says_where_the_control_drew_its_points(make_page, params, algorithm: dict[str, Any], proposal: str) -> None:
     parameters = {"attention": {"supervised": {"algorithm": algorithm}, "training": {}}}
     assert proposal_of("supervised", parameters, params) == proposal
     said = {"uniform": "drawn uniformly", "policy": "of its own policy", "oracle": "drawn from the lesion outlines"}
     text = words_of(make_page(parameters=parameters)).split("nothing learned from reward")[0]
     assert [word for word, sentence in said.items() if f"with points {sentence}" in text] == [proposal]
-    off = dict.fromkeys(("policy_weight", "kl_weight", "value_weight", "entropy_weight"), 0.0) | {
-        "update_epochs": 1,
-        "policy_loss": None,
-    }
-    given = algorithm_params().model_dump() | {"proposal": None} | algorithm | (off if algorithm["name"] == "supervised" else {})
+    given = {"advantage": section("grpo")["algorithm"]["advantage"], "proposal": None} | algorithm
     assert AlgorithmParams.model_validate(given).proposal == proposal
 
 

@@ -21,8 +21,11 @@ ROWS = np.array([0, 1, 2, 3, 5])
 ALGORITHMS: dict[str, dict[str, Any]] = {
     "control": {"arm": "supervised"},
     "policy": {
-        "name": "ppo", "advantage": {"baseline": "value"}, "value_clip": 0.2, "value_weight": 0.5, "kl_weight": 0.5,
-        "rollout_kl_weight": 0.3, "policy_loss": {"ratio_level": "joint"}, "dynamic_sampling": {"max_retries": 2},
+        "losses": {
+            "policy": {"kind": "ppo", "ratio_level": "joint"}, "value": {"weight": 0.5, "clip": 0.2}, "kl": {"weight": 0.5},
+            "rollout_kl": {"weight": 0.3},
+        },
+        "advantage": {"baseline": "value"}, "dynamic_sampling": {"max_retries": 2},
     },
 }  # fmt: skip
 TASK = make_task()
@@ -116,7 +119,7 @@ def calls_of(monkeypatch: pytest.MonkeyPatch, size: int | None) -> list[tuple[st
         calls.append(("decode", len(rollouts.actions), torch.is_grad_enabled()))
         return decode(self, policy, context, rollouts, batch)
 
-    state, algorithm, params = start({"kl_weight": 0.0}, micro_batch_size=size)
+    state, algorithm, params = start({"losses": {"kl": None}}, micro_batch_size=size)
     with monkeypatch.context() as patch:
         patch.setattr(AttentionTask, "encode", noted_encode)
         patch.setattr(AttentionTask, "decode", noted_decode)

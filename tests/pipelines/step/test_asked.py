@@ -14,9 +14,9 @@ from tiny_choices import TinyChoices, own_rates
 from grpo_pipeline.core.rewards import combine_rewards
 from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.core.types import ReferenceScores, Rollouts, Scores
-from grpo_pipeline.pipelines.step import advantages, experience, in_micro_batches, kl_terms, pieces
+from grpo_pipeline.pipelines.step import advantages, experience, in_micro_batches, pieces
 from grpo_pipeline.pipelines.step.arm_parts import Parts
-from grpo_pipeline.pipelines.step.parts import kl_in_reward, replay, values
+from grpo_pipeline.pipelines.step.parts import kl, kl_in_reward, replay, value
 from grpo_pipeline.pipelines.step.parts.credit import credit_samples
 from grpo_pipeline.pipelines.training.loop import StepRunner
 
@@ -63,11 +63,9 @@ class WithKl(Asked):
         return replace(scores, kl=torch.zeros_like(scores.logprobs))
 
 
-def stepped(task: Asked, micro_batch_size: int | None, **changes: Any) -> Any:
-    algorithm = algorithm_params(
-        dynamic_sampling={"max_retries": 2}, supervised_weight=0.5, value_weight=0.5, value_clip=0.2,
-        kl_weight=0.3, update_epochs=2, **changes,
-    )  # fmt: skip
+def stepped(task: Asked, micro_batch_size: int | None, estimator: str) -> Any:
+    losses = {"supervised": {"weight": 0.5}, "value": {"weight": 0.5, "clip": 0.2}, "kl": {"weight": 0.3, "estimator": estimator}}
+    algorithm = algorithm_params(dynamic_sampling={"max_retries": 2}, losses=losses, update_epochs=2)
     training = training_params(batch_size=5, group_size=GROUP, temperature=TEMPERATURE, micro_batch_size=micro_batch_size)
     training = own_rates(training, 0.1)
     state = replace(make_state(task, None, algorithm, training, seed=SEED), step=STEP, total_steps=TOTAL)
@@ -78,7 +76,7 @@ def stepped(task: Asked, micro_batch_size: int | None, **changes: Any) -> Any:
 @pytest.mark.parametrize("micro_batch_size", [None, 2])
 def test_every_call_has_the_temperature_of_the_step_and_every_draw_noise_of_its_own(micro_batch_size: int | None) -> None:
     task = Asked()
-    stepped(task, micro_batch_size, kl_estimator="k3")
+    stepped(task, micro_batch_size, "k3")
 
     def seed(stream: Stream, *places: int) -> int:
         return step_generator(SEED, STEP, *places, stream=stream).initial_seed()
@@ -95,7 +93,7 @@ def test_every_call_has_the_temperature_of_the_step_and_every_draw_noise_of_its_
 @pytest.mark.parametrize("micro_batch_size", [None, 2])
 def test_a_task_that_gives_the_kl_is_asked_for_it_at_the_temperature_of_the_step(micro_batch_size: int | None) -> None:
     task = WithKl()
-    state = stepped(task, micro_batch_size, kl_estimator="exact")
+    state = stepped(task, micro_batch_size, "exact")
     asked = [call for call in task.scored if call[0] == "score_with_kl"]
     pieces = 1 if micro_batch_size is None else 3
     assert asked == [("score_with_kl", 1.4, state.reference)] * (2 * pieces)  # two update epochs
@@ -112,9 +110,8 @@ def test_a_task_that_gives_the_kl_is_asked_for_it_at_the_temperature_of_the_step
     ],
 )
 def test_the_kl_in_the_reward_is_that_of_its_estimator_and_weight(estimator: str, per_decision: tuple[float, float]) -> None:
-    algorithm = algorithm_params(
-        kl_placement="reward", kl_estimator=estimator, kl_weight={"kind": "linear", "start": 1.0, "end": 3.0}
-    )
+    weight = {"kind": "linear", "start": 1.0, "end": 3.0}
+    algorithm = algorithm_params(losses={"kl": None}, kl_in_reward={"weight": weight, "estimator": estimator})
     state = SimpleNamespace(step=5, total_steps=11)  # the weight is 2
     is_valid = torch.tensor([[[True, True], [True, False]]])
     drawn = Rollouts(torch.zeros(1, 2, 2, dtype=torch.long), torch.tensor([[[-1.0, -1.0], [-1.0, 9.0]]], dtype=F64), is_valid)
@@ -172,18 +169,17 @@ def test_a_micro_batch_decodes_its_samples_from_features_of_its_own() -> None:
     [("decision", (0.2, 0.5)), ("joint", (0.7, 0.7)), ("sequence", (0.35, 0.35))],  # 0.2 and 0.5, their sum, their mean
 )
 def test_a_kl_with_ratios_has_those_of_the_level_of_the_policy_loss(level: str, ratios: tuple[float, float]) -> None:
-    algorithm = algorithm_params(
-        name="gspo" if level == "sequence" else "grpo", kl_estimator="ratio_k3",
-        policy_loss={"ratio_level": level, "reduction": "per_sequence"},
-    )  # fmt: skip
+    kind = "gspo" if level == "sequence" else "grpo"
+    loss = {"kind": kind, "ratio_level": level, "reduction": "per_sequence"}
+    algorithm = algorithm_params(losses={"policy": loss, "kl": {"estimator": "ratio_k3"}})
     is_valid = torch.tensor([[[True, True, False]]])
-    scores = SimpleNamespace(logprobs=torch.tensor([[[-1.0, -2.0, 0.0]]], dtype=F64))
+    scores = SimpleNamespace(logprobs=torch.tensor([[[-1.0, -2.0, 0.0]]], dtype=F64), kl=None)
     experience = SimpleNamespace(
         rollouts=Rollouts(torch.zeros(1, 1, 3), torch.tensor([[[-1.2, -2.5, 0.0]]], dtype=F64), is_valid),
         reference=ReferenceScores(torch.tensor([[[-1.5, -1.75, 0.0]]], dtype=F64)),
         share=None,
     )
-    found = kl_terms._estimated_kl(algorithm, algorithm.policy_loss, scores, experience)
+    found = kl.kl_term(algorithm, scores, experience)["kl"]
     # exp(d) - 1 - d for d = -0.5 and 0.25, each times its ratio; the mean over the two decisions that were taken.
     each = (math.exp(-0.5) - 0.5, math.exp(0.25) - 1.25)
     assert float(found) == pytest.approx(sum(math.exp(r) * x for r, x in zip(ratios, each, strict=True)) / 2)
@@ -192,13 +188,13 @@ def test_a_kl_with_ratios_has_those_of_the_level_of_the_policy_loss(level: str, 
 @pytest.mark.parametrize(("baseline", "clip"), [("group", None), ("group", 0.2), ("value", None), ("value", 0.2)])
 def test_values_of_the_rollout_are_kept_where_a_baseline_or_a_clip_reads_them(baseline: str, clip: float | None) -> None:
     task, advantage = Asked(), {"method": "mean_only", "baseline": baseline}
-    algorithm = algorithm_params(advantage=advantage, value_clip=clip, value_weight=0.5, update_epochs=2)
+    algorithm = algorithm_params(advantage=advantage, losses={"value": {"weight": 0.5, "clip": clip}}, update_epochs=2)
     state = make_state(task, None, algorithm, own_rates(training_params(), 0.1))
     batch = task.make_batch(None, np.arange(3))
     context = task.encode(state.policy, batch)
     drawn = task.sample(state.policy, context, 2, temperature=0.8, proposal="policy", generator=torch.Generator())
     assert Parts.of(algorithm).reads_values == (baseline == "value" or clip is not None)
-    found = values.predict_values(task, state, context, drawn, 0.8)
+    found = value.predict_values(task, state, context, drawn, 0.8)
     assert torch.equal(found, (context.features @ state.policy.value).detach())
 
 

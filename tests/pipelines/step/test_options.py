@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from loss_terms import mixed_losses
 from tiny_attention import (
     algorithm_params,
     constant,
@@ -24,20 +25,22 @@ from tiny_attention import (
 from tiny_choices import TinyChoices, own_rates
 from torch import Tensor
 
-from grpo_pipeline.core.params import AlgorithmParams
+from grpo_pipeline.core.objective.algorithm import AlgorithmParams
 from grpo_pipeline.core.policy_gradient.hybrid_loss import NonFiniteLossError
 from grpo_pipeline.core.rewards import combine_rewards
 from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import Rollouts
-from grpo_pipeline.pipelines.step import advantages, mixing, policy_terms, sampling, supervised_term
+from grpo_pipeline.pipelines.step import advantages, sampling
 from grpo_pipeline.pipelines.step.arm_parts import Parts
-from grpo_pipeline.pipelines.step.parts import dynamic_sampling, replay
+from grpo_pipeline.pipelines.step.parts import dynamic_sampling, replay, supervised
 from grpo_pipeline.pipelines.training.loop import StepRunner
 from grpo_pipeline.tasks.attention.task import AttentionTask
 
 TASK, DATA = make_task(), make_data()
-PURE = {"supervised_weight": 0.0, "value_weight": 0.0, "entropy_weight": 0.0, "kl_weight": 0.0}
+PURE: dict[str, Any] = dict.fromkeys(("supervised", "value", "entropy", "kl"))
+FALLING = {"kind": "linear", "start": 1.0, "end": 0.0}
+FADED = PURE | {name: {"weight": FALLING} for name in ("supervised", "value", "entropy")}
 
 
 def moved(algorithm: AlgorithmParams) -> TrainState:
@@ -66,22 +69,31 @@ def paid(parts: Callable[[Rollouts], dict[str, Tensor]], **weights: float) -> At
     return Paid(TASK.model, TASK.rewards, TASK.supervised, TASK.image_size, TASK.device, parts=parts, part_weights=weights)
 
 
-def test_weight_zero_leaves_the_graph_and_the_control_has_no_policy_term() -> None:
-    algorithm = algorithm_params(**PURE | {"entropy_weight": constant(0.0)}, policy_weight=constant(0.5))
-    state = moved(algorithm)
+@pytest.mark.parametrize(
+    ("others", "weights"),
+    [
+        (PURE, {"policy": 0.5, "entropy": 0.0}),  # measured without a bonus, too
+        (FADED, {"supervised": 0.0, "policy": 0.5, "entropy": 0.0, "value": 0.0}),  # their last step has come
+    ],
+)
+def test_weight_zero_leaves_the_graph_and_the_control_has_no_policy_term(others: Any, weights: dict[str, float]) -> None:
+    algorithm = algorithm_params(losses=others | {"policy": {"weight": constant(0.5)}})
+    state = replace(moved(algorithm), step=9)
     experience = experience_of(algorithm, state)
-    terms, _ = policy_terms.policy_terms(algorithm, training_params(), TASK, state, experience, 0)
-    supervised = supervised_term.supervised_term(TASK, state, experience, 0)
-    losses = mixing.mix_losses(algorithm, TASK, state, supervised, terms)
-    torch.testing.assert_close(losses.total, 0.5 * terms["policy"])
-    assert losses.weights == {"supervised": 0.0, "policy": 0.5, "entropy": 0.0, "value": 0.0}
+    losses, _ = mixed_losses(algorithm, training_params(), TASK, state, experience, 0)
+    torch.testing.assert_close(losses.total, 0.5 * losses.terms["policy"])
+    assert losses.weights == weights
+    assert losses.terms.keys() == weights.keys()
+    assert losses.terms["policy"].requires_grad
     groups = TASK.parameter_groups(state.policy)
     silent = [*groups["value_head"], *groups["class_decoder"], *groups["mask_decoder"]]
     assert torch.autograd.grad(losses.total, silent, allow_unused=True) == (None,) * len(silent)
     control = algorithm_params("supervised")
     experience = experience_of(control, state)
     assert not Parts.of(control).learns
-    assert mixing.mix_losses(control, TASK, state, supervised).terms == supervised
+    found, scores = mixed_losses(control, training_params(), TASK, state, experience, 0)
+    assert found.terms == supervised.supervised_term(TASK, state, experience, 0)
+    assert scores is None
     assert experience.reference.log_probs_full is None
 
 
@@ -104,8 +116,8 @@ def test_a_term_that_is_not_finite_stops_the_run(monkeypatch: pytest.MonkeyPatch
 
 def test_under_per_reward_the_kl_is_subtracted_from_the_advantage_and_is_not_divided_by_a_deviation() -> None:
     """A sample of which one part was scored pays, too."""
-    changes: dict[str, Any] = {"advantage": {"method": "per_reward"}, "kl_placement": "reward", "kl_estimator": "k1"}
-    free, paid = (algorithm_params(**changes, kl_weight=weight) for weight in (0.0, 0.5))
+    changes: dict[str, Any] = {"advantage": {"method": "per_reward"}, "losses": {"kl": None}}
+    free, paid = (algorithm_params(**changes, kl_in_reward=kl) for kl in (None, {"weight": 0.5, "estimator": "k1"}))
     state = moved(paid)
     without, experience = experience_of(free, state), experience_of(paid, state)
     k1 = (experience.rollouts.logprobs - experience.reference.logprobs).sum(-1).double()
@@ -121,18 +133,18 @@ def test_under_per_reward_the_kl_is_subtracted_from_the_advantage_and_is_not_div
 
 def test_under_constant_a_kl_of_joint_samples_is_divided_by_their_number() -> None:
     loss = {"reduction": "constant", "ratio_level": "joint", "max_decisions": None}
-    algorithm = algorithm_params(policy_loss=loss, kl_estimator="k3", rollout_kl_weight=0.1)
+    algorithm = algorithm_params(losses={"policy": loss, "kl": {"estimator": "k3"}, "rollout_kl": {"weight": 0.1}})
     state = moved(algorithm)
     experience = experience_of(algorithm, state)
     shake(state.policy.policy, seed=4, scale=0.05)
-    terms, _ = policy_terms.policy_terms(algorithm, training_params(), TASK, state, experience, 1)
+    losses, _ = mixed_losses(algorithm, training_params(), TASK, state, experience, 1)
     rollouts = experience.rollouts
     now = TASK.score(state.policy, TASK.detach(experience.context), rollouts, temperature=1.0).logprobs.detach()
     for name, x in (("kl", experience.reference.logprobs - now), ("kl_rollout", now - rollouts.logprobs)):
         each = (x.exp() - x - 1).clamp(max=10.0).masked_fill(~rollouts.is_valid, 0.0)
         expected = each.sum() / (each.shape[0] * each.shape[1])
         assert float(expected) > 1e-3
-        torch.testing.assert_close(terms[name].detach(), expected, atol=1e-6, rtol=1e-4)
+        torch.testing.assert_close(losses.terms[name].detach(), expected, atol=1e-6, rtol=1e-4)
 
 
 def test_a_term_that_the_task_cannot_give_is_refused_and_not_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,11 +152,11 @@ def test_a_term_that_the_task_cannot_give_is_refused_and_not_dropped(monkeypatch
     state = moved(algorithm)
     experience, score = experience_of(algorithm, state), AttentionTask.score
     blind = replace(experience, reference=replace(experience.reference, log_probs_full=None))
-    with pytest.raises(ValueError, match="kl_estimator must be k2, k3 or ratio_k3 for a task that does not give the whole"):
-        policy_terms.policy_terms(algorithm, training_params(), TASK, state, blind, 0)
+    with pytest.raises(ValueError, match="losses.kl.estimator must be k2, k3 or ratio_k3 for a task that does not give the"):
+        mixed_losses(algorithm, training_params(), TASK, state, blind, 0)
     monkeypatch.setattr(AttentionTask, "score", lambda *args, **kwargs: replace(score(*args, **kwargs), values=None))
-    with pytest.raises(ValueError, match="value_weight must be 0 for a policy without a value head"):
-        policy_terms.policy_terms(algorithm, training_params(), TASK, state, experience, 0)
+    with pytest.raises(ValueError, match="losses.value must be null for a policy without a value head"):
+        mixed_losses(algorithm, training_params(), TASK, state, experience, 0)
 
 
 def test_tied_groups_are_drawn_again_with_noise_of_their_own_and_the_others_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,7 +205,7 @@ def parts(**functions: Callable[[Rollouts], Tensor]) -> Callable[[Rollouts], dic
 
 OPPOSED = paid(parts(up=rising(2.0), down=rising(-1.0)), up=1.0, down=2.0)  # all totals are 0, the scores of the parts not
 GAPS = paid(parts(differs=rising(1.0, lost=True), same=lambda r: torch.full(r.actions.shape[:2], 0.1, dtype=torch.float64)))
-FLAT, STEEP = (paid(parts(flat=rising(scale))) for scale in (0.0, 0.01))
+FLAT, LEVEL, STEEP = (paid(parts(flat=rising(scale))) for scale in (0.0, 1e-10, 0.01))
 
 
 @pytest.mark.parametrize(
@@ -203,7 +215,7 @@ FLAT, STEEP = (paid(parts(flat=rising(scale))) for scale in (0.0, 0.01))
         (OPPOSED, {"method": "per_reward"}, {"reward/retries": 0.0, "reward/ties_fraction": 0.0}),
         (FLAT, {}, {"reward/retries": 3.0, "reward/ties_fraction": 1.0, "dead/reward_flat": 1.0, "dead/policy": 1.0}),
         (STEEP, {}, {"reward/retries": 0.0, "reward/ties_fraction": 0.0, "dead/reward_flat": 0.0, "dead/policy": 0.0}),
-        (STEEP, {"tie_tolerance": 0.5}, {"reward/retries": 3.0, "reward/ties_fraction": 1.0, "dead/policy": 1.0}),
+        (LEVEL, {}, {"reward/retries": 3.0, "reward/ties_fraction": 1.0, "dead/policy": 1.0}),
         (GAPS, {}, {"dead/reward_differs": 0.0, "dead/reward_same": 1.0, "reward/differs/unscored_fraction": 0.25}),
     ],
 )
@@ -247,24 +259,22 @@ def test_credit_is_reported_by_place_and_teaches_where_the_samples_tie(credit: s
     assert bool(want) == (credit != "set")
 
 
-FALLING = {"kind": "linear", "start": 1.0, "end": 0.0}
-
-
 @pytest.mark.parametrize(
-    ("arm", "changes", "micro_batch_size"),
+    ("arm", "losses", "micro_batch_size"),
     [
-        ("grpo", PURE | {"supervised_weight": 1.0, "policy_weight": FALLING}, None),  # the second epoch has no supervised loss
-        ("grpo", PURE | {"policy_weight": FALLING}, 4),
-        ("supervised", {"supervised_weight": FALLING}, 4),
+        # The second epoch has no supervised loss.
+        ("grpo", PURE | {"supervised": {"weight": 1.0}, "policy": {"weight": FALLING}}, None),
+        ("grpo", PURE | {"policy": {"weight": FALLING}}, 4),
+        ("supervised", {"supervised": {"weight": FALLING}}, 4),
     ],
 )
-def test_a_schedule_may_end_at_zero(arm: str, changes: dict[str, Any], micro_batch_size: int | None) -> None:
+def test_a_schedule_may_end_at_zero(arm: str, losses: dict[str, Any], micro_batch_size: int | None) -> None:
     """At the last step nothing is weighed: the run ends there, with a gradient of 0, and does not stop with an error."""
-    task, algorithm = TinyChoices(), algorithm_params(arm, **changes)
+    task, algorithm = TinyChoices(), algorithm_params(arm, losses=losses)
     training = own_rates(training_params(epochs=3, batch_size=8, group_size=4, micro_batch_size=micro_batch_size), 0.1)
     state, runner, norms = make_state(task, None, algorithm, training), StepRunner(task, algorithm, training), []
     for _ in range(3):
         state, metrics = runner(state, task.make_batch(None, np.arange(8)))
         norms.append(metrics["grad_norm/total"])
     assert min(norms[:2]) > 0
-    assert norms[2] == 0 or changes["supervised_weight"] == 1.0
+    assert norms[2] == 0 or losses["supervised"] == {"weight": 1.0}

@@ -16,7 +16,8 @@ from tiny_attention import merge, section
 from tiny_choices import CHOICES, LENGTH, WIDTH, ChoicePolicy, TinyChoices
 from torch import Tensor
 
-from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
+from grpo_pipeline.core.objective.algorithm import AlgorithmParams
+from grpo_pipeline.core.params import TrainingParams
 from grpo_pipeline.core.storage.checkpoint import NoCheckpoint
 from grpo_pipeline.pipelines.training import nodes
 from grpo_pipeline.pipelines.training.start import build_state
@@ -75,30 +76,46 @@ class Uneven(TinyChoices):
 
 
 BASE: dict[str, Any] = {
-    "name": "grpo", "supervised_weight": line(0.9, 0.2), "policy_weight": line(0.7, 1.6, warmup_steps=2),
-    "kl_weight": line(0.3, 0.8), "value_weight": line(0.5, 0.1), "entropy_weight": line(0.05, 0.2),
-    "rollout_kl_weight": line(0.6, 0.25), "update_epochs": 2,
-    "advantage": {"method": "group", "std": "population", "eps": 0.03},
-    "policy_loss": {"clip_low": 0.02, "clip_high": 0.05, "ratio_level": "decision", "reduction": "per_sequence"},
-    "kl_estimator": "k3", "value_clip": 0.01, "reference": {"update": "ema", "every_steps": 2, "decay": 0.6},
+    "losses": {
+        "supervised": {"weight": line(0.9, 0.2)},
+        "policy": {
+            "kind": "grpo", "weight": line(0.7, 1.6, warmup_steps=2), "clip_low": 0.02, "clip_high": 0.05,
+            "ratio_level": "decision", "reduction": "per_sequence",
+        },
+        "kl": {
+            "weight": line(0.3, 0.8), "estimator": "k3", "reference": {"update": "ema", "every_steps": 2, "decay": 0.6},
+        },
+        "rollout_kl": {"weight": line(0.6, 0.25)},
+        "value": {"weight": line(0.5, 0.1), "clip": 0.01},
+        "entropy": {"weight": line(0.05, 0.2)},
+    },
+    "update_epochs": 2, "advantage": {"method": "group", "std": "population", "eps": 0.03},
     "replay": {"capacity": 6, "max_age_steps": 2, "share": 0.5, "importance_cap": 1.1},
 }  # fmt: skip
 ARMS: dict[str, dict[str, Any]] = {
     "decisions": {},
     "sequences": {
-        "name": "gspo", "policy_loss": {"ratio_level": "sequence"}, "advantage": {"method": "batch"},
-        "kl_placement": "reward", "kl_estimator": "k1", "reference": {"update": "copy", "every_steps": 3},
-        "entropy_target": {"target": 1.2, "learning_rate": 0.05, "minimum": 0.01, "maximum": 0.3},
+        "losses": {
+            "policy": {"kind": "gspo", "ratio_level": "sequence"}, "kl": None,
+            "entropy": {"target": {"nats": 1.2, "learning_rate": 0.05, "minimum": 0.01, "maximum": 0.3}},
+        },
+        "kl_in_reward": {"weight": line(0.3, 0.8), "estimator": "k1", "reference": {"update": "copy", "every_steps": 3}},
+        "advantage": {"method": "batch"},
     },
     "counted": {
-        "name": "dapo", "policy_loss": {"reduction": "per_decision"}, "advantage": {"method": "leave_one_out"},
-        "kl_estimator": "k2", "reference": {"update": "frozen"}, "value_clip": None,
+        "losses": {
+            "policy": {"kind": "dapo", "reduction": "per_decision"}, "kl": {"estimator": "k2", "reference": {"update": "frozen"}},
+            "value": {"clip": None},
+        },
+        "advantage": {"method": "leave_one_out"},
     },
     "constant": {
-        "name": "dr_grpo", "policy_loss": {"reduction": "constant", "max_decisions": 4}, "kl_estimator": "exact",
+        "losses": {
+            "policy": {"kind": "dr_grpo", "reduction": "constant", "max_decisions": 4}, "kl": {"estimator": "exact"},
+        },
         "advantage": {"method": "mean_only", "baseline": "value"},
     },
-    "credited": {"advantage": {"credit": "marginal"}, "policy_loss": {"reduction": "per_decision"}},
+    "credited": {"advantage": {"credit": "marginal"}, "losses": {"policy": {"reduction": "per_decision"}}},
 }  # fmt: skip
 LOOPS: dict[str, dict[str, Any]] = {
     "micro_batches": {"micro_batch_size": 2, "encoder_refresh": "every_epoch"},
@@ -173,6 +190,7 @@ class PlainLoop:
 
     def __init__(self, arm: str, loop: str) -> None:
         self.p, self.t = merge(BASE, ARMS[arm]), merge(training_of(loop).model_dump(), {})
+        self.losses, self.in_reward = self.p["losses"], self.p.get("kl_in_reward")
         policy = ChoicePolicy(SEED)
         self.w = {name: p.detach().clone().requires_grad_() for name, p in policy.named_parameters()}
         self.reference = {name: p.detach().clone() for name, p in self.w.items()}
@@ -208,8 +226,8 @@ class PlainLoop:
         values = [float(self.value(self.features(row, self.w))) for row in rows]
         rewards = [[sum(PARTS[name] * float(part[p, g]) for name, part in seen["parts"].items()) for g in range(GROUP)]
                    for p in range(PROMPTS)]  # fmt: skip
-        if self.p.get("kl_placement") == "reward":
-            weight = scheduled(self.p["kl_weight"], number)
+        if self.in_reward is not None:
+            weight = scheduled(self.in_reward["weight"], number)
             for p in range(PROMPTS):
                 for g in range(GROUP):
                     rewards[p][g] -= weight * sum(o - r for o, r in zip(old[p][g], ref[p][g], strict=True))
@@ -229,8 +247,8 @@ class PlainLoop:
             self.update(self.gradient(self.weights(terms), terms))
             collected.append({name: float(term) for name, term in terms.items()})
         entropy = -collected[-1]["entropy"]
-        if (target := self.p.get("entropy_target")) is not None:
-            moved = self.weights(terms)["entropy"] + target["learning_rate"] * (target["target"] - entropy)
+        if (target := self.losses["entropy"].get("target")) is not None:
+            moved = self.weights(terms)["entropy"] + target["learning_rate"] * (target["nats"] - entropy)
             self.alpha = min(target["maximum"], max(target["minimum"], moved))
         self.move_reference()
         self.remember(rows, actions, old, taught, fresh=PROMPTS - self.n_replayed)
@@ -302,24 +320,24 @@ class PlainLoop:
     def terms(
         self, epoch: int, rows: Any, features: Any, actions: Any, seen: Any, old: Any, ref: Any, values: Any, rewards: Any, a: Any
     ) -> dict[str, Tensor]:
-        loss = self.p["policy_loss"]
+        loss, kl, value_clip = self.losses["policy"], self.losses["kl"], self.losses["value"]["clip"]
         terms = {name: torch.zeros((), dtype=torch.float64) for name in ("policy", "entropy", "kl_rollout", "value")}
-        if self.p.get("kl_placement") != "reward":
+        if kl is not None:
             terms["kl"] = torch.zeros((), dtype=torch.float64)
         decisions = sum(len(sample) for group in actions for sample in group)
         scored = sum(not all(math.isnan(r) for r in group) for group in rewards)
         for p in range(PROMPTS):
             log_p = self.choices(features[p], self.w)
             terms["entropy"] = terms["entropy"] + sum(x.exp() * x for x in log_p) / PROMPTS
-            if (exact := self.p["kl_estimator"] == "exact") and "kl" in terms:
+            if exact := kl is not None and kl["estimator"] == "exact":
                 before = [x.detach() for x in self.choices(self.features(rows[p], self.reference), self.reference)]
                 terms["kl"] = terms["kl"] + sum(x.exp() * (x - y) for x, y in zip(log_p, before, strict=True)) / PROMPTS
             known = [r for r in rewards[p] if not math.isnan(r)]
             if known:
                 v, target = self.value(features[p]), sum(known) / len(known)
                 error = (v - target) ** 2
-                if self.p["value_clip"] is not None:
-                    held = values[p] + clamp(v - values[p], -self.p["value_clip"], self.p["value_clip"])
+                if value_clip is not None:
+                    held = values[p] + clamp(v - values[p], -value_clip, value_clip)
                     error = max(error, (held - target) ** 2, key=float)
                 terms["value"] = terms["value"] + 0.5 * error / scored
             for g in range(GROUP):
@@ -333,9 +351,9 @@ class PlainLoop:
                     clipped = clamp(ratio, 1 - loss["clip_low"], 1 + loss["clip_high"])
                     terms["policy"] = terms["policy"] - share * min(ratio * a[p][g][d], clipped * a[p][g][d], key=float)
                     terms["kl_rollout"] = terms["kl_rollout"] + share * (moved[d].exp() - 1 - moved[d])
-                    if "kl" in terms and not exact:
+                    if kl is not None and not exact:
                         away = ref[p][g][d] - log_p[actions[p][g][d]]
-                        distance = away**2 / 2 if self.p["kl_estimator"] == "k2" else away.exp() - 1 - away
+                        distance = away**2 / 2 if kl["estimator"] == "k2" else away.exp() - 1 - away
                         terms["kl"] = terms["kl"] + share * distance
         if epoch == 0:
             terms["supervised"] = self.supervised(rows, features, seen)
@@ -352,8 +370,8 @@ class PlainLoop:
         return loss
 
     def weights(self, terms: dict[str, Tensor]) -> dict[str, float]:
-        keys = {"kl_rollout": "rollout_kl_weight"}
-        found = {name: scheduled(self.p[keys.get(name, f"{name}_weight")], self.number) for name in terms}
+        keys = {"kl_rollout": "rollout_kl"}
+        found = {name: scheduled(self.losses[keys.get(name, name)]["weight"], self.number) for name in terms}
         return found if self.alpha is None else found | {"entropy": self.alpha}
 
     def gradient(self, weights: dict[str, float], terms: dict[str, Tensor]) -> dict[str, Tensor | None]:
@@ -384,7 +402,7 @@ class PlainLoop:
                 self.w[name] = moved.requires_grad_()
 
     def move_reference(self) -> None:
-        rule = self.p["reference"]
+        rule = (self.losses["kl"] or self.in_reward)["reference"]
         if rule["update"] == "frozen" or (self.number + 1) % rule["every_steps"]:
             return
         keep = rule["decay"] if rule["update"] == "ema" else 0.0

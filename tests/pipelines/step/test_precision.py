@@ -5,20 +5,24 @@ from typing import Any
 
 import pytest
 import torch
+from loss_terms import mixed_losses
 from tiny_attention import algorithm_params, gather, make_batch, make_data, make_state, make_task, shake, training_params
 from torch import Tensor
 
 from grpo_pipeline.core.storage.checkpoint import NoCheckpoint
 from grpo_pipeline.core.training.precision import network_precision
 from grpo_pipeline.core.training.state import TrainState
-from grpo_pipeline.pipelines.step import policy_terms, sampling, supervised_term
+from grpo_pipeline.pipelines.step import sampling
 from grpo_pipeline.pipelines.training import nodes
 from grpo_pipeline.pipelines.training.loop import StepRunner
 from grpo_pipeline.tasks.attention.task import AttentionTask
 
 DATA = make_data()
 TASKS = {name: make_task(class_decoder=name) for name in ("glimpse", "global")}
-PPO: dict[str, Any] = {"name": "ppo", "advantage": {"baseline": "value"}, "value_clip": 0.2, "kl_estimator": "k3"}
+PPO: dict[str, Any] = {
+    "losses": {"policy": {"kind": "ppo"}, "value": {"clip": 0.2}, "kl": {"estimator": "k3"}},
+    "advantage": {"baseline": "value"},
+}
 
 
 def moved(precision: str, *, task: AttentionTask, **changes: Any) -> TrainState:
@@ -46,8 +50,8 @@ def test_sampling_in_another_precision_than_scoring_is_noticed(task: AttentionTa
     assert torch.equal(ratios(state, experience, task), torch.ones(4, 4, 3))
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
     assert experience.context.features.dtype == dtype  # the encoder did compute in it
-    terms, _ = policy_terms.policy_terms(algorithm_params(), training_params(), task, state, experience, 0)
-    terms |= supervised_term.supervised_term(task, state, experience, 0)
+    terms = mixed_losses(algorithm_params(), training_params(), task, state, experience, 0)[0].terms
+    assert terms.keys() == {"policy", "entropy", "kl", "value", "supervised"}
     assert {name: term.dtype for name, term in terms.items()} == dict.fromkeys(terms, torch.float32)
     outcomes, rollouts, reference = experience.outcomes, experience.rollouts, experience.reference
     tensors = [outcomes.class_logits, outcomes.bag_probs, outcomes.mask_logits, rollouts.logprobs, reference.log_probs_full]

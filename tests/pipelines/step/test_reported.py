@@ -1,6 +1,7 @@
 """The report of a step on its rewards and losses, and how terms are weighed: small numbers worked out by hand."""
 
 import math
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +14,7 @@ from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import Credits
 from grpo_pipeline.pipelines.step import mixing, reward_metrics, update
 from grpo_pipeline.pipelines.step.experience import Report
-from grpo_pipeline.pipelines.step.parts import entropy_target, reference
+from grpo_pipeline.pipelines.step.parts import entropy, reference
 
 F64, NAN = torch.float64, math.nan
 HIT = torch.tensor([[1.0, 3.0, NAN], [2.0, 2.0, 2.0]], dtype=F64)
@@ -64,8 +65,8 @@ def line(start: float, end: float) -> dict[str, Any]:
 
 
 TERMS = {name: torch.tensor(float(10**place)) for place, name in enumerate(("policy", "kl", "kl_rollout", "entropy", "value"))}
-STARTS = ("policy_weight", "kl_weight", "rollout_kl_weight", "entropy_weight", "value_weight", "supervised_weight")
-WEIGHTS = {name: line(start, start + 2.0) for start, name in enumerate(STARTS, start=1)}
+STARTS = ("policy", "kl", "rollout_kl", "entropy", "value", "supervised")
+WEIGHTS = {name: {"weight": line(start, start + 2.0)} for start, name in enumerate(STARTS, start=1)}
 
 
 @pytest.mark.parametrize(
@@ -78,10 +79,11 @@ WEIGHTS = {name: line(start, start + 2.0) for start, name in enumerate(STARTS, s
     ],
 )
 def test_each_term_has_the_weight_of_its_schedule(steered: float | None, weights: dict[str, float]) -> None:
-    algorithm = algorithm_params(**WEIGHTS)
-    state = SimpleNamespace(step=2, total_steps=5, coefficients={} if steered is None else {entropy_target.ENTROPY: steered})
+    algorithm = algorithm_params(losses=WEIGHTS)
+    state = SimpleNamespace(step=2, total_steps=5, coefficients={} if steered is None else {"entropy_weight": steered})
     supervised = {"supervised": torch.tensor(0.1)}
-    found = mixing.mix_losses(algorithm, SimpleNamespace(name="t"), state, supervised, dict(TERMS))
+    each = {f"{name}_term": {name: term} for name, term in TERMS.items()}
+    found = mixing.mix_losses(algorithm, SimpleNamespace(name="t"), state, supervised_term=supervised, **each)
     assert found.weights == pytest.approx(weights)
     assert float(found.total) == pytest.approx(sum(weights[name] * float(term) for name, term in (TERMS | supervised).items()))
 
@@ -103,11 +105,22 @@ def test_gradients_are_reported_at_the_last_step_of_each_interval() -> None:
     assert all(update.is_report_step(step, training_params(gradient_report_every_steps=1)) for step in range(3))
 
 
+def in_reward(reference: dict[str, Any]) -> dict[str, Any]:
+    return {"losses": {"kl": None}, "kl_in_reward": {"weight": 0.1, "estimator": "k3", "reference": reference}}
+
+
+def in_loss(reference: dict[str, Any]) -> dict[str, Any]:
+    return {"losses": {"kl": {"reference": reference}}}
+
+
+@pytest.mark.parametrize("kl_with", [in_loss, in_reward])
 @pytest.mark.parametrize(("step", "epoch", "moves"), [(1, 2, True), (1, 1, False), (0, 2, False)])
-def test_the_reference_moves_with_the_last_update_of_every_second_batch(step: int, epoch: int, moves: bool) -> None:
+def test_the_reference_moves_with_the_last_update_of_every_second_batch(
+    step: int, epoch: int, moves: bool, kl_with: Callable[[dict[str, Any]], dict[str, Any]]
+) -> None:
     """An average of half and half."""
     rule = {"update": "ema", "every_steps": 2, "decay": 0.5}
-    algorithm = algorithm_params(update_epochs=3, reference=rule)
+    algorithm = algorithm_params(update_epochs=3, **kl_with(rule))
     policy, follower = torch.nn.Linear(1, 1, bias=False), torch.nn.Linear(1, 1, bias=False)
     for module, value in ((policy, 3.0), (follower, 1.0)):
         torch.nn.init.constant_(module.weight, value)
@@ -122,10 +135,10 @@ def test_the_reference_moves_with_the_last_update_of_every_second_batch(step: in
     [(1.2, 0.2), (0.96, 0.08), (0.4, 0.05), (2.0, 0.3)],
 )
 def test_the_weight_of_the_entropy_is_steered_within_its_bounds(wanted: float, coefficient: float) -> None:
-    target = {"target": wanted, "learning_rate": 0.5, "minimum": 0.05, "maximum": 0.3}
-    algorithm = algorithm_params(update_epochs=2, entropy_target=target, kl_weight=0.0)
+    target = {"nats": wanted, "learning_rate": 0.5, "minimum": 0.05, "maximum": 0.3}
+    algorithm = algorithm_params(update_epochs=2, losses={"entropy": {"target": target}, "kl": None})
     state = TrainState(torch.nn.Linear(1, 1), None, None, step=1, epoch=0, generator_seed=0, coefficients={"other": 1.0})
     report = Report({"entropy": torch.tensor(-1.0)}, {"entropy": 0.1}, None, {})
-    assert entropy_target.steer_entropy(algorithm, state, report, 0) is state  # not before the last update of a batch
-    found = entropy_target.steer_entropy(algorithm, state, report, 1)
-    assert found.coefficients == {"other": 1.0, entropy_target.ENTROPY: pytest.approx(coefficient)}
+    assert entropy.steer_entropy(algorithm, state, report, 0) is state  # not before the last update of a batch
+    found = entropy.steer_entropy(algorithm, state, report, 1)
+    assert found.coefficients == {"other": 1.0, "entropy_weight": pytest.approx(coefficient)}

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from loss_terms import mixed_losses
 from tiny_attention import algorithm_params, gather, make_batch, make_data, make_state, make_task, shake, training_params
 from torch import Tensor
 
@@ -13,7 +14,7 @@ from grpo_pipeline.core.storage.checkpoint import NoCheckpoint
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.pipelines.data.attention.image_overlay import draw_overlay
-from grpo_pipeline.pipelines.step import policy_metrics, policy_terms, supervised_term
+from grpo_pipeline.pipelines.step import policy_metrics
 from grpo_pipeline.pipelines.step.experience import Experience
 from grpo_pipeline.pipelines.training import export, nodes, prediction
 from grpo_pipeline.tasks.attention.inference.predictor import CorePrediction
@@ -49,8 +50,8 @@ def collected(task: AttentionTask, state: TrainState, *, garbage: bool) -> Exper
 
 
 def gradients(task: AttentionTask, state: TrainState, experience: Experience) -> dict[str, Tensor]:
-    terms, _ = policy_terms.policy_terms(algorithm_params(), training_params(), task, state, experience, 0)
-    terms |= supervised_term.supervised_term(task, state, experience, 0)
+    terms = mixed_losses(algorithm_params(), training_params(), task, state, experience, 0)[0].terms
+    assert terms.keys() == {"policy", "entropy", "kl", "value", "supervised"}
     state.policy.zero_grad()
     torch.stack(list(terms.values())).sum().backward()
     return {name: p.grad for name, p in state.policy.named_parameters() if p.grad is not None}
@@ -69,8 +70,8 @@ def test_what_stands_after_a_stop_has_no_influence(decoder: str):
     assert all(torch.equal(part, noisy.rewards.components[name]) for name, part in clean.rewards.components.items())
     assert torch.equal(clean.advantages.values, noisy.advantages.values)
     algorithm, training = algorithm_params(), training_params()
-    scored = [(policy_terms.policy_terms(algorithm, training, task, state, e, 0)[1], e) for e in (clean, noisy)]
-    statistics = [policy_metrics.diagnose(algorithm, algorithm.policy_loss, *one) for one in scored]
+    scored = [(mixed_losses(algorithm, training, task, state, e, 0)[1], e) for e in (clean, noisy)]
+    statistics = [policy_metrics.diagnose(algorithm.losses.policy, *one) for one in scored]
     assert statistics[0] == pytest.approx(statistics[1], nan_ok=True, abs=0)
     a, b = (gradients(task, state, e) for e in (clean, noisy))
     assert [name for name in a if not torch.equal(a[name], b[name])] == []
@@ -105,8 +106,9 @@ def test_sets_of_every_size_are_drawn_and_the_reference_scores_them_from_its_sto
 
 
 REPLAYED = {
-    "replay": {"capacity": 32, "max_age_steps": 5, "share": 0.5, "importance_cap": 2.0}, "kl_estimator": "k3",
-    "rollout_kl_weight": 0.01, "dynamic_sampling": {"max_retries": 2}, "advantage": {"baseline": "value"}, "value_clip": 0.2,
+    "replay": {"capacity": 32, "max_age_steps": 5, "share": 0.5, "importance_cap": 2.0},
+    "losses": {"kl": {"estimator": "k3"}, "rollout_kl": {"weight": 0.01}, "value": {"clip": 0.2}},
+    "dynamic_sampling": {"max_retries": 2}, "advantage": {"baseline": "value"},
 }  # fmt: skip
 
 

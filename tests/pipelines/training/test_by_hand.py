@@ -13,7 +13,7 @@ import torch
 from tiny_attention import algorithm_params, section, training_params
 from tiny_choices import ChoicePolicy, TinyChoices, own_rates
 
-from grpo_pipeline.core.params import AlgorithmParams
+from grpo_pipeline.core.objective.algorithm import AlgorithmParams
 from grpo_pipeline.core.rewards import combine_rewards
 from grpo_pipeline.core.rng import Stream, numpy_generator, step_generator
 from grpo_pipeline.core.storage.checkpoint import Checkpoint, NoCheckpoint
@@ -237,7 +237,7 @@ def test_a_run_has_the_whole_batches_of_its_epochs_or_its_most_steps(
     assert torch.equal(state.reference.head, ChoicePolicy(8).head)
     assert state.reference.head is not state.policy.head
     assert state.replay is None
-    assert build_state(algorithm_params(kl_weight=0.0), training, 8, Asked(), None).reference is None
+    assert build_state(algorithm_params(losses={"kl": None}), training, 8, Asked(), None).reference is None
     replay = build_state(algorithm_params(replay=REPLAY), training, 8, Asked(), None).replay
     assert (replay.capacity, replay.max_age_steps) == (20, 9)
 
@@ -312,15 +312,16 @@ def test_a_checkpoint_knows_a_frozen_reference_by_its_own_weights(tmp_path: Any)
     """A reference from a file is not the policy at its start; one that moves is stored whole."""
     save_weights(tmp_path / "w", weights(33))
     reference = {"update": "frozen", "path": str(tmp_path / "w")}
-    last = steps_of(Resumable(), algorithm_params(reference=reference, kl_estimator="k3"))[-1][1]
+    last = steps_of(Resumable(), algorithm_params(losses={"kl": {"reference": reference, "estimator": "k3"}}))[-1][1]
     assert last.frozen_reference == digest_of_tensors(ChoicePolicy(33).state_dict())
     seen = []
     told = Resumable()
     told.with_reference = lambda data, reference: seen.append(reference.head.clone()) or data
-    steps_of(told, algorithm_params(reference=reference, kl_estimator="k3"))
+    steps_of(told, algorithm_params(losses={"kl": {"reference": reference, "estimator": "k3"}}))
     assert torch.equal(torch.stack(seen), ChoicePolicy(33).head[None])  # what is computed once is computed from the reference
     assert last.reference is None
-    moving = steps_of(Resumable(), algorithm_params(reference=reference | {"update": "copy"}, kl_estimator="k3"))[-1][1]
+    copied = {"kl": {"reference": reference | {"update": "copy"}, "estimator": "k3"}}
+    moving = steps_of(Resumable(), algorithm_params(losses=copied))[-1][1]
     assert moving.frozen_reference is None
     assert moving.reference is not None
 
@@ -522,7 +523,7 @@ def test_every_arm_is_checked_with_its_own_sections_before_a_stage_is_trained() 
         ("with_sections", {"model": {"points": 2}}, "tiny.a"),
         ("check_algorithm", "grpo", 5),
         ("with_sections", {}, "tiny.b"),
-        ("check_algorithm", "supervised", arm("supervised")["update_epochs"]),
+        ("check_algorithm", "supervised", 1),
     ]
     with pytest.raises(ValueError, match="tiny.a.algorithm"):
         stages.check_arms("pre", task, "data", a__algorithm=arm("grpo", update_epoch=5))

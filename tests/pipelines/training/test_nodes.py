@@ -44,9 +44,11 @@ REPORTED = {
 }  # fmt: skip
 REMEMBERS = {
     "replay": {"capacity": 8, "max_age_steps": 4, "share": 0.5, "importance_cap": 2.0},
-    "entropy_target": {"target": 5.0, "learning_rate": 0.001, "minimum": 0.0, "maximum": 1.0},
+    "losses": {
+        "entropy": {"target": {"nats": 5.0, "learning_rate": 0.001, "minimum": 0.0, "maximum": 1.0}},
+        "kl": {"reference": {"update": "ema", "every_steps": 1, "decay": 0.9}},
+    },
     "dynamic_sampling": {"max_retries": 1},
-    "reference": {"update": "ema", "every_steps": 1, "decay": 0.9},
 }
 ARMS: dict[str, tuple[str, dict[str, Any]]] = {"grpo": ("grpo", {}), "control": ("supervised", {}), "all": ("grpo", REMEMBERS)}
 Yielded = tuple[list[dict[str, Any]], Any]

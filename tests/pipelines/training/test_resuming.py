@@ -12,7 +12,8 @@ import torch
 from tiny_attention import algorithm_params, differing, make_data, make_examples, make_task, section, training_params
 
 from grpo_pipeline.core.agreement import execution_fields
-from grpo_pipeline.core.params import LENGTH, AlgorithmParams, TrainingParams
+from grpo_pipeline.core.objective.algorithm import AlgorithmParams
+from grpo_pipeline.core.params import LENGTH, TrainingParams
 from grpo_pipeline.core.storage.checkpoint import Checkpoint, CheckpointError, NoCheckpoint
 from grpo_pipeline.datasets.checkpoint import CheckpointDataset
 from grpo_pipeline.pipelines import training as training_package
@@ -152,8 +153,8 @@ def test_training_longer_follows_the_schedules_of_the_present_length_and_says_so
     moving = {"learning_rate_schedule": {"kind": "cosine", "start": 1.0, "end": 0.1, "warmup_steps": 0}}
     steady = {"optimizer": {"learning_rate_schedule": CONSTANT}, "temperature": CONSTANT}
     options = steady if is_steady else {"optimizer": moving}
-    held = dict.fromkeys(("supervised_weight", "policy_weight", "entropy_weight", "kl_weight"), 0.5) if is_steady else {}
-    algorithm = algorithm_params(**held)
+    held = {name: {"weight": 0.5} for name in ("supervised", "policy", "entropy", "kl")} if is_steady else {}
+    algorithm = algorithm_params(losses=held)
     short, whole = (run(loop(epochs=epochs, **options), algorithm=algorithm)[-1] for epochs in (1, 3))
     said()
     longer = run(loop(epochs=3, **options), algorithm=algorithm, start=short)[-1]

@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from pydantic import ValidationError
 from tiny_attention import make_batch, make_data, make_task, section, shake
 from torch import Tensor
 from torch.distributions import Bernoulli
@@ -13,7 +12,7 @@ from torch.nn import functional as F
 
 from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionContext, Outcomes
-from grpo_pipeline.tasks.attention.label_losses import label_loss, symmetric_cross_entropy
+from grpo_pipeline.tasks.attention.label_losses import LOG_ZERO, label_loss, symmetric_cross_entropy
 from grpo_pipeline.tasks.attention.losses import (
     heatmap_outline_loss,
     location_loss,
@@ -24,7 +23,7 @@ from grpo_pipeline.tasks.attention.losses import (
 )
 from grpo_pipeline.tasks.attention.model.model import AttentionModel
 from grpo_pipeline.tasks.attention.needle_losses import heatmap_entropy, mean_in_bag, multiple_instance_loss, needle_cross_entropy
-from grpo_pipeline.tasks.attention.params import SupervisedParams, SymmetricParams
+from grpo_pipeline.tasks.attention.params import SupervisedParams
 from grpo_pipeline.tasks.attention.rewards import reward_components
 from grpo_pipeline.tasks.attention.sample_choice import best_samples, last_samples, take_samples
 from grpo_pipeline.tasks.attention.task import AttentionTask
@@ -44,7 +43,7 @@ def batch(label: list[float], involvement: list[float], group: int) -> Attention
 
 
 def params(**changes: Any) -> SupervisedParams:
-    ones = {"class_weight": 1.0, "heatmap_weight": 1.0, "glimpse_weight": 1.0, "involvement_clamp": 0.0}
+    ones = {"class_weight": 1.0, "heatmap_weight": 1.0, "glimpse_weight": 1.0}
     return SupervisedParams.model_validate(section("supervised_loss", **ones | changes))
 
 
@@ -76,23 +75,23 @@ def test_proportion_bce_is_finite_at_the_ends():
 
 def test_supervised_loss_golden():
     made = outcomes([[LOGIT_3, 0.0]], [[0.5, 0.25]])
-    # class: (-log 3/4 - log 1/2) / 2; heatmap: involvement 0 clamped to 0.1
+    # class: (-log 3/4 - log 1/2) / 2; heatmap: involvement 0 clamped to 0.02
     class_loss = -(math.log(3 / 4) + math.log(1 / 2)) / 2
-    heatmap = -((0.1 * math.log(0.5) + 0.9 * math.log(0.5)) + (0.1 * math.log(0.25) + 0.9 * math.log(0.75))) / 2
-    chosen = params(class_weight=2.0, heatmap_weight=3.0, involvement_clamp=0.1)
+    heatmap = -((0.02 * math.log(0.5) + 0.98 * math.log(0.5)) + (0.02 * math.log(0.25) + 0.98 * math.log(0.75))) / 2
+    chosen = params(class_weight=2.0, heatmap_weight=3.0)
     got = supervised_loss(batch([1.0], [0.0], 2), made, chosen, glimpse_involvement=None)
     assert float(got) == pytest.approx(2 * class_loss + 3 * heatmap, abs=1e-6)
     targets, made = batch([1.0, 0.0], [0.5, 0.0], 2), outcomes([[LOGIT_3, 0.0]] * 2, [[0.5, 0.25]] * 2)
-    weighted = params(glimpse_weight=2.0, involvement_clamp=0.1)
+    weighted = params(glimpse_weight=2.0)
     without, got = (
         supervised_loss(targets, made, weighted, glimpse_involvement=given) for given in (None, torch.tensor([0.25, 0.5]))
     )
-    # (.5 log .25 + .5 log .75 + .1 log .5 + .9 log .5) / 2 cores; involvement 0 clamped to 0.1
+    # (.5 log .25 + .5 log .75 + .02 log .5 + .98 log .5) / 2 cores; involvement 0 clamped to 0.02
     term = -(0.5 * math.log(0.25 * 0.75) + math.log(0.5)) / 2
     assert float(got - without) == pytest.approx(2 * term, abs=1e-6)
-    made, chosen = outcomes([[0.0, 0.0]], [[0.0, 0.05]]), params(class_weight=0.0, prob_clamp=0.1)
+    made, chosen = outcomes([[0.0, 0.0]], [[0.0, 5e-5]]), params(class_weight=0.0)
     got = supervised_loss(batch([1.0], [1.0], 2), made, chosen, glimpse_involvement=None)
-    assert float(got) == pytest.approx(-math.log(0.1), abs=1e-6)
+    assert float(got) == pytest.approx(-0.98 * math.log(1e-4) - 0.02 * math.log(1 - 1e-4), rel=1e-6)
 
 
 @pytest.mark.parametrize(("weights", "silent"), [({"class_weight": 0.0}, "class_logits"), ({"heatmap_weight": 0.0}, "bag_probs")])
@@ -125,10 +124,10 @@ EVERY_TERM = {"needle_weight": 0.5, "mil_weight": 2.0, "entropy_weight": 0.7, "c
 
 def test_the_terms_add_up_with_their_weights():
     targets = bag_batch()
-    made, chosen = bag_outcomes(targets), params(**EVERY_TERM, heatmap_weight=3.0, class_weight=0.2, involvement_clamp=0.02)
+    made, chosen = bag_outcomes(targets), params(**EVERY_TERM, heatmap_weight=3.0, class_weight=0.2)
     z, bag, label = made.mask_logits, targets.bag, targets.label
     expected = (
-        0.2 * symmetric_cross_entropy(made.class_logits, label, chosen.symmetric).mean()
+        0.2 * symmetric_cross_entropy(made.class_logits, label).mean()
         + 3.0 * proportion_bce(made.bag_probs, targets.involvement.clamp(0.02, 0.98)).mean()
         + 0.5 * needle_cross_entropy(z, bag, label, chosen).mean()
         + 2.0 * multiple_instance_loss(z, bag, label, chosen.mil_share).mean()
@@ -164,7 +163,7 @@ def test_without_any_bag_the_class_alone_is_left():
     targets = bag_batch(0, 1, 2, 3)
     made = bag_outcomes(targets)
     loss = supervised_loss(targets, made, params(**EVERY_TERM, class_weight=2.0), glimpse_involvement=torch.zeros(4))
-    expected = 2 * symmetric_cross_entropy(made.class_logits, targets.label, params().symmetric).mean()
+    expected = 2 * symmetric_cross_entropy(made.class_logits, targets.label).mean()
     assert torch.equal(loss, expected)
     assert torch.equal(torch.autograd.grad(loss, made.mask_logits)[0], torch.zeros_like(made.mask_logits))
 
@@ -201,8 +200,8 @@ def test_needle_cross_entropy_equals_a_naive_loop(made: tuple[Tensor, Tensor, Te
         expected = sum(w * (3.0 if y else 1.0) * bce(z, y) for z, w in inside) / sum(w for _, w in inside)
         assert float(got[p, g]) == pytest.approx(expected, rel=1e-12)
     assert got[2].tolist() == [0.0, 0.0]
-    chosen = params(needle_form="symmetric", symmetric={"alpha": 0.5, "beta": 2.0, "log_zero": -3.0})
-    pixel = symmetric_cross_entropy(logits, label[:, :, None, None].expand_as(logits), chosen.symmetric)
+    chosen = params(needle_form="symmetric")
+    pixel = symmetric_cross_entropy(logits, label[:, :, None, None].expand_as(logits))
     torch.testing.assert_close(needle_cross_entropy(logits, bag, label, chosen), mean_in_bag(pixel, bag))
 
 
@@ -247,45 +246,30 @@ def test_gradients_equal_finite_differences(made: tuple[Tensor, Tensor, Tensor])
 LOGITS = torch.tensor([-7.0, -0.5, 0.0, 0.3, 2.0, 9.0], dtype=torch.float64)
 
 
-def cross_entropy_params(alpha: float = 1.0, beta: float = 1.0, log_zero: float = -4.0) -> SymmetricParams:
-    return SymmetricParams(alpha=alpha, beta=beta, log_zero=log_zero)
-
-
-def two_class_loop(logits: Tensor, labels: list[int], chosen: SymmetricParams) -> list[float]:
+def two_class_loop(logits: Tensor, labels: list[int]) -> list[float]:
     """The paper's sums over two classes, one sample after the other; its softmax over (0, z) is our sigmoid."""
     losses = []
     for z, y in zip(logits.tolist(), labels, strict=True):
         p = torch.tensor([0.0, z], dtype=torch.float64).softmax(0).tolist()
         q = [1.0 - y, float(y)]
-        log_q = [math.log(x) if x > 0 else chosen.log_zero for x in q]
+        log_q = [math.log(x) if x > 0 else LOG_ZERO for x in q]
         forward = -sum(q[k] * math.log(p[k]) for k in (0, 1))
         reverse = -sum(p[k] * log_q[k] for k in (0, 1))
-        losses.append(chosen.alpha * forward + chosen.beta * reverse)
+        losses.append(forward + reverse)
     return losses
 
 
-@pytest.mark.parametrize("chosen", [(), (0.1, 2.0, -6.0), (0.0, 1.0), (1.0, 0.0)])
-def test_equals_the_two_class_sums_of_the_paper(chosen: tuple[float, ...]):
-    symmetric = cross_entropy_params(*chosen)
+def test_equals_the_two_class_sums_of_the_paper():
     for labels in ([1, 0, 1, 0, 1, 0], [0, 1, 0, 1, 0, 1]):
-        got = symmetric_cross_entropy(LOGITS, torch.tensor(labels, dtype=torch.float64), symmetric)
-        assert got.tolist() == pytest.approx(two_class_loop(LOGITS, labels, symmetric), rel=1e-12)
+        got = symmetric_cross_entropy(LOGITS, torch.tensor(labels, dtype=torch.float64))
+        assert got.tolist() == pytest.approx(two_class_loop(LOGITS, labels), rel=1e-12)
 
 
 def test_the_plain_form_is_torchs():
     labels = torch.tensor([1.0, 0.0, 1.0, 0.0, 1.0, 0.0], dtype=torch.float64)
-    got, symmetric = (label_loss(LOGITS, labels, form, cross_entropy_params(5.0, 5.0)) for form in ("cross_entropy", "symmetric"))
+    got, symmetric = (label_loss(LOGITS, labels, form) for form in ("cross_entropy", "symmetric"))
     assert torch.equal(got, F.binary_cross_entropy_with_logits(LOGITS, labels, reduction="none"))
-    assert torch.equal(symmetric, symmetric_cross_entropy(LOGITS, labels, cross_entropy_params(5.0, 5.0)))
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [((0.0, 0.0, -4.0), r"alpha \+ beta must be positive"), ((1.0, 1.0, 0.0), "log_zero"), ((-1.0, 2.0, -4.0), "alpha")],
-)
-def test_wrong_parameters_are_refused(wrong: tuple[float, float, float], message: str):
-    with pytest.raises(ValidationError, match=message):
-        cross_entropy_params(*wrong)
+    assert torch.equal(symmetric, symmetric_cross_entropy(LOGITS, labels))
 
 
 def task_with(**supervised: Any) -> AttentionTask:

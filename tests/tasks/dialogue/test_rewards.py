@@ -22,8 +22,8 @@ F64 = torch.float64
 
 
 def make(*, own=None, **failure):
-    pool = {"workers": 0, "timeout_seconds": 30, "start_seconds": 60, "chunk_size": 2, "cache_size": 100}
-    section = {"weights": {"f1": 1.0, "rouge_l": 0.5, "bleu": 0.125}, "bleu_smoothing": "floor", "pool": pool}
+    pool = {"workers": 0, "timeout_seconds": 30, "chunk_size": 2, "cache_size": 100}
+    section = {"weights": {"f1": 1.0, "rouge_l": 0.5, "bleu": 0.125}, "pool": pool}
     own = {"scripted": {"function": "tiny_rewards:scripted", "weight": 0.25}} if own is None else own
     return RewardParams.model_validate(section | {"own": own, "failure": {"rule": "exclude"} | failure})
 
@@ -35,7 +35,7 @@ def measure(params, replies=REPLIES, answers=ANSWERS):
 
 def test_parts_are_the_metrics_of_each_reply():
     rewards = measure(make(own={}))
-    columns = score_replies(FLAT, REPEATED, smoothing="floor") | {"bleu": bleu(FLAT, REPEATED, smoothing="floor")}
+    columns = score_replies(FLAT, REPEATED) | {"bleu": bleu(FLAT, REPEATED)}
     for name in ("f1", "rouge_l", "bleu"):
         assert torch.equal(rewards.components[name], torch.tensor(columns[name], dtype=F64).reshape(2, 3))
     assert dict(rewards.weights) == {"f1": 1.0, "rouge_l": 0.5, "bleu": 0.125}
@@ -78,8 +78,8 @@ def test_a_reward_that_fails_for_one_micro_batch_alone_does_not_stop_the_run():
 
 LONG = {"function": "tiny_rewards:slow", "weight": 0.25, "options": {"seconds": 0.0}}
 SECTION = {
-    "weights": {"f1": 1.0, "bleu": 0.5}, "bleu_smoothing": "floor", "own": {"long": LONG}, "failure": {"rule": "exclude"},
-    "pool": {"workers": 0, "timeout_seconds": 10, "start_seconds": 60, "chunk_size": 8, "cache_size": 100},
+    "weights": {"f1": 1.0, "bleu": 0.5}, "own": {"long": LONG}, "failure": {"rule": "exclude"},
+    "pool": {"workers": 0, "timeout_seconds": 10, "chunk_size": 8, "cache_size": 100},
 }  # fmt: skip
 
 
@@ -89,7 +89,7 @@ def test_parts_are_built_in_and_own_and_one_without_a_weight_is_not_even_importe
     params = RewardParams.model_validate(SECTION | {"weights": weights, "own": SECTION["own"] | off})
     assert params.component_weights == {"f1": 1.0, "bleu": 0.5, "long": 0.25}
     options = {name: dict(measure.options) for name, measure in params.measures.items()}
-    assert options == {"f1": {}, "bleu": {"smoothing": "floor"}, "long": {"seconds": 0.0}}
+    assert options == {"f1": {}, "bleu": {}, "long": {"seconds": 0.0}}
     for measure in params.measures.values():
         check_measure(measure)
 
@@ -100,7 +100,6 @@ def test_reward_params_refuses():
         ({"weights": {"f1": float("nan")}}, r"finite number"),
         ({"weights": {"f1": 0.0}, "own": None}, r"some reward weight must be positive, got {'f1': 0.0}"),
         ({"weights": {"rouge_1": 1.0}}, "weights.rouge_1"),
-        ({"bleu_smoothing": "some"}, "bleu_smoothing"),
         ({"own": {"f1": LONG}}, "the name of an own reward must be a new word, got 'f1'"),
         ({"own": {"long": LONG | {"options": {}}}}, "missing a required argument: 'seconds'"),
         ({"own": {"long": LONG | {"weight": -0.5}}}, "own.long.weight"),

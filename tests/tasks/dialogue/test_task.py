@@ -153,8 +153,16 @@ def test_what_a_reader_cannot_do_is_refused_before_anything_is_built() -> None:
     for arm, change, sentence in (
         ("supervised", {"proposal": None}, "proposal must be policy or none for the dialogue task, got uniform"),
         ("supervised", {"proposal": "oracle"}, "proposal must be policy or none for the dialogue task, got oracle"),
-        ("grpo", {"value_weight": 0.1}, "value_weight must be 0 and advantage.baseline group for the dialogue task"),
-        ("grpo", {"kl_estimator": "exact"}, "kl_estimator must be k2, k3 or ratio_k3 for the dialogue task, got exact"),
+        (
+            "grpo",
+            {"losses": {"value": {"weight": 0.1}}},
+            "losses.value must be null and advantage.baseline group for the dialogue task",
+        ),
+        (
+            "grpo",
+            {"losses": {"kl": {"estimator": "exact"}}},
+            "losses.kl.estimator must be k2, k3 or ratio_k3 for the dialogue task, got exact",
+        ),
     ):
         algorithm = tiny.algorithm_params(arm, **change)
         with pytest.raises(ValueError, match=sentence):

@@ -35,7 +35,7 @@ def make(*, workers=0, weights=None, own=None, invalid=None, **failure):
         "weights": weights or {"validity": 1.0, "qed": 0.5, "novelty": 1.0, "uniqueness": 0.25, "forbidden": 0.125},
         "logp": None, "size": None, "wanted": None, "forbidden": None if weights else ["C#N"], "own": own,
         "invalid": invalid or {"rule": "penalty", "penalty": 0.0}, "failure": {"rule": "exclude"} | failure,
-        "pool": {"workers": workers, "timeout_seconds": 30, "start_seconds": 120, "chunk_size": 2, "cache_size": 100},
+        "pool": {"workers": workers, "timeout_seconds": 30, "chunk_size": 2, "cache_size": 100},
     }  # fmt: skip
     return MoleculeRewardParams.model_validate(section)
 
@@ -118,7 +118,7 @@ SECTION = {
     "weights": {"validity": 1.0, "qed": 0.5, "logp": 1.0, "wanted": 0.125}, "logp": {"low": 1, "high": 2, "width": 0.5},
     "size": None, "wanted": ["c1ccccc1"], "forbidden": None, "own": {"long": LONG},
     "invalid": {"rule": "penalty", "penalty": 0.0}, "failure": {"rule": "exclude"},
-    "pool": {"workers": 0, "timeout_seconds": 10, "start_seconds": 60, "chunk_size": 8, "cache_size": 100},
+    "pool": {"workers": 0, "timeout_seconds": 10, "chunk_size": 8, "cache_size": 100},
 }  # fmt: skip
 
 

@@ -9,13 +9,13 @@ import pytest
 import tiny_attention
 import tiny_chemist as tiny
 import torch
+from loss_terms import mixed_losses
 from torch import Tensor
 
 from grpo_pipeline.core.rng import Stream, numpy_generator, step_generator
 from grpo_pipeline.core.storage.weights import ModelWeights
 from grpo_pipeline.core.training.micro_batches import join_prompts
 from grpo_pipeline.core.training.state import TrainState
-from grpo_pipeline.pipelines.step import policy_terms
 from grpo_pipeline.pipelines.training.start import build_state
 from grpo_pipeline.rewards.group_rewards import RewardFailedError
 from grpo_pipeline.tasks.frames import texts_of
@@ -45,12 +45,12 @@ def start(task: MoleculeTask) -> TrainState:
 @pytest.mark.parametrize(("chunk", "estimator"), [(None, "exact"), (2, "exact"), (2, "k3")])
 def test_the_kl_of_an_update_is_the_mean_over_decisions(chunk: int | None, estimator: str) -> None:
     task = tiny.make_task(trajectory={"entry_reduction": "sum", "steps_per_chunk": chunk})
-    algorithm, training = tiny.algorithm_params(kl_weight=tiny.constant(1.0), kl_estimator=estimator), tiny.training_params()
+    algorithm, training = tiny.algorithm_params(losses={"kl": {"weight": 1.0, "estimator": estimator}}), tiny.training_params()
     state, batch = start(task), task.make_batch(tiny.make_data(), ROWS)
     experience = tiny_attention.gather(algorithm, training, task, state, batch)
     drawn, temperature = experience.rollouts, experience.temperature
     assert (experience.reference.logprobs is None) == (estimator == "exact")  # asked while the update scores, or before
-    terms, _ = policy_terms.policy_terms(algorithm, training, task, state, experience, 0)
+    terms = mixed_losses(algorithm, training, task, state, experience, 0)[0].terms
     asked = {"params": task.trajectory, "temperature": temperature}
     with torch.no_grad():
         scores = score_steps(state.policy, drawn, reference=state.reference, **asked)
@@ -129,15 +129,21 @@ def test_molecules_larger_than_the_room_are_refused() -> None:
     assert not bool(drawn.atoms[..., 4:].any())
 
 
+VALUE, K3 = {"losses": {"value": {"weight": 1.0}}}, {"losses": {"kl": {"estimator": "k3"}}}
+K1_IN_REWARD = {"losses": {"kl": None}, "kl_in_reward": {"weight": 0.05, "estimator": "k1"}}
+
+
 @pytest.mark.parametrize(
     ("arm", "changes", "trajectory", "words"),
     [
         ("supervised", {"proposal": "uniform"}, {}, "proposal must be policy or none"),
         ("grpo", {"replay": REPLAY}, {}, "replay must be null"),
-        ("grpo", {"advantage": {"baseline": "value"}, "value_weight": 1.0}, {}, "value_weight must be 0"),
-        ("grpo", {"kl_estimator": "k3"}, {"entry_reduction": "mean"}, "kl_estimator must be exact with entry_reduction = mean"),
-        ("grpo", {"kl_estimator": "k3"}, {"entry_reduction": "sum", "estimator": "eager"}, "kl_estimator must be exact"),
-        ("grpo", {"kl_estimator": "k1", "kl_placement": "reward"}, {"entry_reduction": "sum"}, "steps_per_update must be null"),
+        ("grpo", {"advantage": {"baseline": "value"}} | VALUE, {}, "losses.value must be null"),
+        ("grpo", VALUE, {}, "losses.value must be null"),
+        ("grpo", K3, {"entry_reduction": "mean"}, "the estimator of the KL must be exact with entry_reduction = mean"),
+        ("grpo", K3, {"entry_reduction": "sum", "estimator": "eager"}, "the estimator of the KL must be exact"),
+        ("grpo", K1_IN_REWARD, {"entry_reduction": "mean"}, "the estimator of the KL must be exact with entry_reduction = mean"),
+        ("grpo", K1_IN_REWARD, {"entry_reduction": "sum"}, "steps_per_update must be null with kl_in_reward"),
         ("grpo", {"update_epochs": 2}, {"estimator": "eager"}, "update_epochs must be 1 with estimator = eager, got 2"),
         ("eager", {}, {"steps_per_update": 9}, "steps_per_update must be at most the 8 steps of the noise, got 9"),
     ],

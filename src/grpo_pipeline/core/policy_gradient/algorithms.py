@@ -108,7 +108,7 @@ def check_combination(
         gspo                    sequence           any                  at most one        any
         cispo, sapo             decision, joint    any                  none               any
 
-    The bounds clip_low and clip_high are read by the rows from ppo to gspo and by no other; arms may share them. delta is
+    The bounds clip_low and clip_high are read by the rows from ppo to gspo and by no other. delta is
     compared with 1 + clip_high.
 
     Raises:

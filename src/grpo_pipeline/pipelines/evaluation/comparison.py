@@ -1,7 +1,6 @@
 """Build the comparison document of docs/metrics.md from the prediction tables of all arms."""
 
 from collections.abc import Iterator, Mapping
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -195,12 +194,11 @@ def bar_sections(
     """
     rule, arms = params.headline_rule, [arm for arm in scores if arm not in params.rules]
     wanted = (bar.start, bar.shuffled, *bar.fixed)
-    entries = partial(describe_all, params=params)
     gaps, values = {}, {}
     for arm in arms:
         others = {name: scores[arm][name] for name in wanted if name in scores[arm]}
         own = {name: scores[arm][rule][name] for name in bar.metrics}
-        gaps[arm] = {name: entries(differences(own, other)) for name, other in others.items()}
+        gaps[arm] = {name: describe_all(differences(own, other)) for name, other in others.items()}
         values[arm] = {
             name: {metric: as_known(other[metric].value) for metric in bar.metrics}
             for name, other in others.items()
@@ -276,7 +274,6 @@ def score_sections(
     """
     chance, baseline_arm = params.chance_rule, params.baseline_arm
     own = {arm: rules[params.rule_of(arm)] for arm, rules in scores.items()}
-    entries = partial(describe_all, params=params)
     others = {
         name: estimates
         for name, estimates in scores[baseline_arm].items()
@@ -284,10 +281,10 @@ def score_sections(
     }
 
     def gaps(treated: Estimates, control: Estimates) -> dict[str, Any]:
-        return without_n(entries(differences(treated, control)))
+        return without_n(describe_all(differences(treated, control)))
 
     return {
-        "arms": {arm: {"metrics": entries(estimates)} for arm, estimates in own.items()},
+        "arms": {arm: {"metrics": describe_all(estimates)} for arm, estimates in own.items()},
         "differences": {
             arm: gaps(estimates, own[params.control])
             for arm, estimates in own.items()
@@ -299,7 +296,9 @@ def score_sections(
             if chance in rules and arm not in params.rules
         },
         "baseline_arm": baseline_arm,
-        "baselines": {name: {"metrics": entries(estimates)} for name, estimates in others.items()},
+        "baselines": {
+            name: {"metrics": describe_all(estimates)} for name, estimates in others.items()
+        },
         "own_minus_baseline": {
             name: gaps(own[baseline_arm], estimates) for name, estimates in others.items()
         },
@@ -312,11 +311,9 @@ def score_sections(
     }
 
 
-def describe_all(estimates: Estimates, *, params: EvaluationParams) -> dict[str, dict[str, Any]]:
+def describe_all(estimates: Estimates) -> dict[str, dict[str, Any]]:
     """Return value, interval and n of each metric."""
-    return {
-        name: describe(one, max_undefined=params.max_undefined) for name, one in estimates.items()
-    }
+    return {name: describe(one) for name, one in estimates.items()}
 
 
 def differences(treated: Estimates, control: Estimates) -> Estimates:

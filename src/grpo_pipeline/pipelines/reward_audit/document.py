@@ -19,9 +19,6 @@ from grpo_pipeline.tasks.audit_plan import AuditPlan
 
 Entry = dict[str, Any]
 
-# An interval in which more resamples than this leave the value undefined is not given.
-MAX_UNDEFINED = 0.1
-
 
 class RewardDocument:
     """Puts the sections of the document together, all on the same resamples of whole clusters."""
@@ -163,4 +160,4 @@ class RewardDocument:
         return self._entry(paired_difference(treated, control))
 
     def _entry(self, estimate: Estimate) -> Entry:
-        return describe(estimate, max_undefined=MAX_UNDEFINED)
+        return describe(estimate)

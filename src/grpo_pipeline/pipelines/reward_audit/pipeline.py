@@ -12,7 +12,8 @@ import numpy as np
 import pandas as pd
 from kedro.pipeline import Node, Pipeline
 
-from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
+from grpo_pipeline.core.objective.algorithm import AlgorithmParams
+from grpo_pipeline.core.params import TrainingParams
 from grpo_pipeline.core.rng import Stream, numpy_generator
 from grpo_pipeline.pipelines.params import RewardAuditParams
 from grpo_pipeline.pipelines.reward_audit.document import RewardDocument
@@ -65,7 +66,7 @@ def judge_reward(
         "seed": seed,
         "warmup_steps": params.warmup_steps,
     }
-    return {**facts, **found, "warnings": find_warnings(found, params.warn)}
+    return {**facts, **found, "warnings": find_warnings(found)}
 
 
 def admit_training(params: RewardAuditParams, document: Document) -> None:

@@ -3,46 +3,51 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from grpo_pipeline.pipelines.params import WarningLimits
 from grpo_pipeline.statistics.wording import few_clusters_sentences, side_of, tone_of
 
 Document = Mapping[str, Any]
 
 Entry = Mapping[str, Any]
 
+# From where on a finding is a warning.
+TIED_GROUPS = 0.5
+"""Share of the start policy's groups whose samples tie."""
+CONSTANT_GROUPS = 0.95
+"""Share of its groups within which a weighted part is constant."""
+EXPLAINED_SHARE = 0.01
+"""Share of the variance within groups that a weighted part explains."""
+DISAGREEMENT = 0.1
+"""Rank correlation of reward and metric in the wrong direction."""
 
-def find_warnings(document: Document, limits: WarningLimits) -> list[str]:
+
+def find_warnings(document: Document) -> list[str]:
     """Return the warnings of a document, those about the whole reward first.
 
     What needs an interval (``side_of``) is not said where there are too few clusters for one; the first sentence says so.
     """
     finders = (_few, _unscored, _trivial, _ceilings, _ties, _parts, _disagreements)
-    return [sentence for find in finders for sentence in find(document, limits)]
+    return [sentence for find in finders for sentence in find(document)]
 
 
-def _few(document: Document, limits: WarningLimits) -> Iterator[str]:
-    del limits
+def _few(document: Document) -> Iterator[str]:
     for sentence in few_clusters_sentences(document["n"], "scored"):
         yield sentence.rstrip(".")
 
 
-def _unscored(document: Document, limits: WarningLimits) -> Iterator[str]:
-    del limits
+def _unscored(document: Document) -> Iterator[str]:
     for name, policy in document["policies"].items():
         if policy["not_scored"]:
             total = policy["samples"] * document["n"]["examples"]
             yield f"{policy['not_scored']} of {total} samples of {name} could not be scored: they are in no figure"
 
 
-def _trivial(document: Document, limits: WarningLimits) -> Iterator[str]:
+def _trivial(document: Document) -> Iterator[str]:
     """Name the trivial policies that are paid more than the start, and the metrics by which they are worse."""
     start = document["start"]
     for name, policy in document["policies"].items():
         if policy["role"] != "trivial" or side_of(policy["more_than_start"]) != 1:
             continue
         share = way_to_ceiling(document, name)
-        if share is not None and share < limits.trivial_share:
-            continue
         way = "" if share is None else f", {share:.0%} of the way to the ceiling"
         worse = [
             metric
@@ -80,20 +85,19 @@ def find_no_ceiling(document: Document) -> list[str]:
     return found
 
 
-def _ceilings(document: Document, limits: WarningLimits) -> Iterator[str]:
-    del limits
+def _ceilings(document: Document) -> Iterator[str]:
     yield from find_no_ceiling(document)
 
 
-def _ties(document: Document, limits: WarningLimits) -> Iterator[str]:
+def _ties(document: Document) -> Iterator[str]:
     tied = _start_groups(document)["tied"]
     if tied == 1.0:
         yield f"the reward is dead: the samples of {document['start']} tie in every group, and the advantages are all 0"
-    elif tied >= limits.tied_groups:
+    elif tied >= TIED_GROUPS:
         yield f"{tied:.0%} of the groups of {document['start']} tie: they teach nothing"
 
 
-def _parts(document: Document, limits: WarningLimits) -> Iterator[str]:
+def _parts(document: Document) -> Iterator[str]:
     """Name the weighted components that are constant within groups, explain nothing, or pull against the rest."""
     if _start_groups(document)["tied"] == 1.0:
         return
@@ -101,7 +105,7 @@ def _parts(document: Document, limits: WarningLimits) -> Iterator[str]:
         explained = component["explained"]["value"]
         if not component["weight"]:
             continue
-        if component["constant"] >= limits.constant_groups:
+        if component["constant"] >= CONSTANT_GROUPS:
             where = (
                 ""
                 if component["constant"] == 1.0
@@ -110,23 +114,23 @@ def _parts(document: Document, limits: WarningLimits) -> Iterator[str]:
             yield f"component {name} is constant within groups{where}: it teaches nothing there, whatever its weight"
         elif (
             explained is not None
-            and explained < -limits.explained_share
+            and explained < -EXPLAINED_SHARE
             and side_of(component["explained"]) == -1
         ):
             yield (
                 f"component {name} pulls against the others within groups "
                 f"(share of the variance {_signed(component['explained'])})"
             )
-        elif explained is not None and abs(explained) < limits.explained_share:
+        elif explained is not None and abs(explained) < EXPLAINED_SHARE:
             yield f"component {name} explains {explained:.1%} of the variance within groups: its weight hardly matters"
 
 
-def _disagreements(document: Document, limits: WarningLimits) -> Iterator[str]:
+def _disagreements(document: Document) -> Iterator[str]:
     """Name the metrics that fall, inside the start's groups, where the reward rises: by rank, and beyond chance."""
     for metric, found in document["agreement"][document["start"]]["reward"].items():
         rho = found["within"]["spearman"]
         better = document["metrics"][metric]
-        if _is_worse(document, metric, rho) and abs(rho["value"]) >= limits.disagreement:
+        if _is_worse(document, metric, rho) and abs(rho["value"]) >= DISAGREEMENT:
             yield (
                 f"reward and {metric} disagree within groups: rho = {_signed(rho)} over {rho['n']} groups, where {better} "
                 f"{metric} is better"

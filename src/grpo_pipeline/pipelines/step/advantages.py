@@ -6,7 +6,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from grpo_pipeline.core.params import AdvantageParams, AlgorithmParams
+from grpo_pipeline.core.objective.advantage import AdvantageParams
+from grpo_pipeline.core.objective.algorithm import AlgorithmParams
 from grpo_pipeline.core.policy_gradient import advantages as advantage_functions
 from grpo_pipeline.core.types import Advantages, Credits, Rewards
 from grpo_pipeline.tasks.base import Task
@@ -44,7 +45,6 @@ def compute_advantages(
             method=params.method,
             std=params.std,
             eps=params.eps,
-            tie_tolerance=params.tie_tolerance,
             values=values if params.baseline == "value" else None,
         )
     if params.top_k_ratio < 1:
@@ -69,7 +69,6 @@ def compare_components(params: AdvantageParams, rewards: Rewards, *, whiten: boo
         rewards.weights,
         std=params.std,
         eps=params.eps,
-        tie_tolerance=params.tie_tolerance,
         whiten=whiten,
     )
 
@@ -81,5 +80,4 @@ def compare_decisions(params: AdvantageParams, credits: Credits) -> Advantages:
         method=cast(advantage_functions.Method, params.method),
         std=params.std,
         eps=params.eps,
-        tie_tolerance=params.tie_tolerance,
     )

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from grpo_pipeline.core.params import AlgorithmParams
+from grpo_pipeline.core.objective.algorithm import AlgorithmParams
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,11 @@ class Parts:
         reads_reference: a reference policy scores the samples.
         pays_kl: the KL to it is paid in the reward.
         reads_values: values at the time of the rollout are read.
+        supervised: the loss has a supervised term.
         learns: the policy learns from the samples.
+        kl: the loss has the KL to the reference.
+        rollout_kl: the loss has the KL to the policy that sampled.
+        value: the loss has the error of the values.
         moves_reference: the reference follows the policy.
         steers_entropy: the weight of the entropy follows a target.
     """
@@ -31,29 +35,38 @@ class Parts:
     reads_reference: bool
     pays_kl: bool
     reads_values: bool
+    supervised: bool
     learns: bool
+    kl: bool
+    rollout_kl: bool
+    value: bool
     moves_reference: bool
     steers_entropy: bool
 
     @classmethod
     def of(cls, algorithm: AlgorithmParams) -> "Parts":
         """Return the parts that an arm's parameters ask for."""
+        losses, paid = algorithm.losses, algorithm.paid_kl
+        clips_values = losses.value is not None and losses.value.clip is not None
         return cls(
             resamples=algorithm.dynamic_sampling is not None,
             replays=algorithm.replay is not None,
             credits=algorithm.credits_decisions,
-            reads_reference=algorithm.pays_kl,
-            pays_kl=algorithm.pays_kl and algorithm.kl_placement == "reward",
-            reads_values=algorithm.advantage.baseline == "value"
-            or algorithm.value_clip is not None,
-            learns=algorithm.policy_loss is not None,
-            moves_reference=algorithm.pays_kl and algorithm.reference.update != "frozen",
-            steers_entropy=algorithm.entropy_target is not None,
+            reads_reference=paid is not None,
+            pays_kl=algorithm.kl_in_reward is not None,
+            reads_values=algorithm.advantage.baseline == "value" or clips_values,
+            supervised=losses.supervised is not None,
+            learns=losses.policy is not None,
+            kl=losses.kl is not None,
+            rollout_kl=losses.rollout_kl is not None,
+            value=losses.value is not None,
+            moves_reference=paid is not None and paid.reference.update != "frozen",
+            steers_entropy=losses.entropy is not None and losses.entropy.target is not None,
         )
 
 
 # Of an arm whose parameters are not known, or wrong: the graph then shows every part there is.
-ALL = Parts(*[True] * 9)
+ALL = Parts(*[True] * 13)
 
 
 def parts_of(algorithm: Mapping[str, Any] | None) -> Parts:

@@ -4,7 +4,7 @@ from typing import cast
 
 from torch import Tensor
 
-from grpo_pipeline.core.params import PolicyLossParams
+from grpo_pipeline.core.objective.policy import PolicyLoss
 from grpo_pipeline.core.policy_gradient.kl import (
     count_kl,
 )
@@ -28,7 +28,7 @@ def denominator_of(experience: Experience, term: str) -> Tensor | None:
     )
 
 
-def kl_denominator(params: PolicyLossParams, experience: Experience, term: str = "kl") -> Tensor:
+def kl_denominator(params: PolicyLoss, experience: Experience, term: str = "kl") -> Tensor:
     """Return what a KL over decisions is divided by: that of the step, or of the whole batch counted here."""
     share = experience.share
     if share is None:

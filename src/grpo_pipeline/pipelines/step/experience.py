@@ -92,3 +92,8 @@ class LossTerms:
 def collect_experience(*, batch: Any, replicated: Any, **values: Any) -> Experience:
     """Bundle what the update epochs replay: the fields of ``Experience``, as far as the arm has them."""
     return Experience(batch=replicated, prompts=batch, **values)
+
+
+def mean_returns(scores: Scores, experience: Experience) -> Tensor:
+    """Return the mean reward of each prompt, [P], in the precision of the scores."""
+    return experience.rewards.total.nanmean(1).to(scores.logprobs.dtype)

@@ -12,7 +12,9 @@ import torch
 from torch import Tensor
 
 from grpo_pipeline.core.diagnostics.gradient_report import add_gradients
-from grpo_pipeline.core.params import AlgorithmParams, PolicyLossParams, TrainingParams
+from grpo_pipeline.core.objective.algorithm import AlgorithmParams
+from grpo_pipeline.core.objective.policy import PolicyLoss
+from grpo_pipeline.core.params import TrainingParams
 from grpo_pipeline.core.policy_gradient.denominators import (
     StepDenominators,
     add,
@@ -29,7 +31,7 @@ from grpo_pipeline.core.training.precision import network_precision
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import Scores
 from grpo_pipeline.pipelines.step.experience import Experience, Report, StepShare
-from grpo_pipeline.pipelines.step.parts.reference import scores_kl
+from grpo_pipeline.pipelines.step.scoring import scores_kl
 from grpo_pipeline.tasks.base import Task
 
 
@@ -51,16 +53,16 @@ def cut_experience(
         [task.supervised_counts(micro_batch.batch) for micro_batch in micro_batches]
     )  # [micro-batches, T]
     shares = counts / counts.sum(0).clamp(min=1)  # [micro-batches, T]
-    if algorithm.policy_loss is None:
+    if algorithm.losses.policy is None:
         return tuple(
             replace(one, share=StepShare(i, shares[i], None, None))
             for i, one in enumerate(micro_batches)
         )
     # One denominator for each term of the step, known before the first micro-batch is computed.
-    counted = add(*(_count(algorithm, algorithm.policy_loss, task, one) for one in micro_batches))
+    counted = add(*(_count(algorithm, algorithm.losses.policy, task, one) for one in micro_batches))
     found = all_reduce_counts(counted, gradient_reduction="sum")
     rollout_kl = (
-        torch.stack([_count_kl(algorithm.policy_loss, one) for one in micro_batches])
+        torch.stack([_count_kl(algorithm.losses.policy, one) for one in micro_batches])
         .sum()
         .clamp(min=1)
     )
@@ -100,7 +102,7 @@ def join(reports: Sequence[Report]) -> Report:
 
 
 def _count(
-    algorithm: AlgorithmParams, params: PolicyLossParams, task: Task, micro_batch: Experience
+    algorithm: AlgorithmParams, params: PolicyLoss, task: Task, micro_batch: Experience
 ) -> StepDenominators:
     found = count(
         micro_batch.rollouts.is_valid,
@@ -109,11 +111,12 @@ def _count(
         returns=micro_batch.rewards.total.nanmean(1),
         max_decisions=params.options.max_decisions,
     )
-    of_prompts = algorithm.kl_estimator == "exact" and not scores_kl(task)
+    kl = algorithm.losses.kl
+    of_prompts = kl is None or (kl.estimator == "exact" and not scores_kl(task))
     return found if of_prompts else replace(found, kl=_count_kl(params, micro_batch))
 
 
-def _count_kl(params: PolicyLossParams, micro_batch: Experience) -> Tensor:
+def _count_kl(params: PolicyLoss, micro_batch: Experience) -> Tensor:
     is_valid, longest = micro_batch.rollouts.is_valid, params.max_decisions
     return count_kl(
         is_valid, ratio_level=params.ratio_level, reduction=params.reduction, max_decisions=longest

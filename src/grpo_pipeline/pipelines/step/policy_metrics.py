@@ -1,19 +1,15 @@
 """Measure how far the policy has moved from the one that sampled."""
 
-from typing import Any, cast
+from typing import Any
 
 from grpo_pipeline.core.diagnostics.ratio_statistics import ratio_statistics
-from grpo_pipeline.core.params import AlgorithmParams, PolicyLossParams
-from grpo_pipeline.core.policy_gradient.algorithms import Algorithm
+from grpo_pipeline.core.objective.policy import PolicyLoss
 from grpo_pipeline.core.policy_gradient.value_loss import explained_variance
 from grpo_pipeline.core.types import Scores
-from grpo_pipeline.pipelines.step.experience import Experience
-from grpo_pipeline.pipelines.step.parts.values import mean_returns
+from grpo_pipeline.pipelines.step.experience import Experience, mean_returns
 
 
-def diagnose(
-    algorithm: AlgorithmParams, params: PolicyLossParams, scores: Scores, experience: Experience
-) -> dict[str, Any]:
+def diagnose(params: PolicyLoss, scores: Scores, experience: Experience) -> dict[str, Any]:
     """Return how far the policy has moved from the rollouts, and how well the values explain the rewards."""
     rollouts = experience.rollouts
     found: dict[str, Any] = ratio_statistics(
@@ -22,7 +18,7 @@ def diagnose(
         experience.advantages.values,
         rollouts.is_valid,
         ratio_level=params.ratio_level,
-        algorithm=cast(Algorithm, algorithm.name),
+        algorithm=params.kind,
         options=params.options,
     )
     if scores.values is not None:

@@ -10,21 +10,24 @@ from grpo_pipeline.pipelines.step import (
     advantages,
     experience,
     mixing,
-    policy_terms,
     reward,
     sampling,
-    supervised_term,
+    scoring,
     update,
 )
 from grpo_pipeline.pipelines.step.arm_parts import Parts
 from grpo_pipeline.pipelines.step.parts import (
     credit,
     dynamic_sampling,
-    entropy_target,
+    entropy,
+    kl,
     kl_in_reward,
+    policy,
     reference,
     replay,
-    values,
+    rollout_kl,
+    supervised,
+    value,
 )
 from grpo_pipeline.pipelines.step.wire import when, wire
 
@@ -60,7 +63,7 @@ def collect(arm: Parts) -> Pipeline:
                                     "algorithm task state batch rollouts temperature")),
         *when(arm.pays_kl, ("reward", "rewards", kl_in_reward.penalise_kl, "algorithm state rewards rollouts reference")),
         # the reward that is expected of each prompt: [P]
-        *when(arm.reads_values, ("advantage", "values", values.predict_values, "task state context rollouts temperature")),
+        *when(arm.reads_values, ("advantage", "values", value.predict_values, "task state context rollouts temperature")),
         # [P, G], or [P, G, L] of decisions
         ("advantage", "advantages", advantages.compute_advantages, " ".join(weighed)),
         ("advantage", "experience", experience.collect_experience, " ".join(held)),
@@ -69,15 +72,24 @@ def collect(arm: Parts) -> Pipeline:
 
 def learn(arm: Parts) -> Pipeline:
     """Wire an experience, or a piece of it -> report: gradients are added up, and nothing moves."""
-    terms, scores = ("policy_losses", "scores") if arm.learns else ("", "")
+    own = {"supervised": arm.supervised, "policy": arm.learns, "entropy": arm.learns, "kl": arm.kl,
+           "rollout_kl": arm.rollout_kl, "value": arm.value}
+    terms = " ".join(f"{name}_term" for name, there in own.items() if there)
     return wire(
-        # a scalar for each term
-        *when(arm.learns, ("loss", "policy_losses scores", policy_terms.policy_terms,
-                           "algorithm training task state experience update_epoch")),
-        ("loss", "supervised_losses", supervised_term.supervised_term, "task state experience update_epoch"),
+        # the terms of the loss, each a scalar; without a graph where it does not teach in this update epoch
+        *when(arm.supervised, ("loss", "supervised_term", supervised.supervised_term, "task state experience update_epoch")),
+        # log-probabilities of the stored actions under the present policy [P, G, L], with its graph
+        *when(arm.learns,
+              ("loss", "scores", scoring.score_actions, "algorithm training task state experience update_epoch"),
+              ("loss", "policy_term", policy.policy_term, "algorithm scores experience"),
+              ("loss", "entropy_term", entropy.entropy_term, "scores experience")),
+        *when(arm.kl, ("loss", "kl_term", kl.kl_term, "algorithm scores experience")),
+        *when(arm.rollout_kl, ("loss", "rollout_kl_term", rollout_kl.rollout_kl_term, "algorithm scores experience")),
+        *when(arm.value, ("loss", "value_term", value.value_term, "algorithm scores experience")),
         # their sum, each weighed by its schedule at this step
-        ("loss", "losses", mixing.mix_losses, f"algorithm task state supervised_losses {terms}"),
-        ("loss", "report", update.add_gradient, f"training task state losses experience update_epoch {scores}"),
+        ("loss", "losses", mixing.mix_losses, f"algorithm task state {terms}"),
+        ("loss", "report", update.add_gradient,
+         f"training task state losses experience update_epoch {'scores' if arm.learns else ''}"),
     )
 
 
@@ -87,7 +99,7 @@ def move(arm: Parts) -> Pipeline:
         ("", "next_state step_metrics", update.apply_update,
          "algorithm training task state report experience update_epoch"),
         *when(arm.moves_reference, ("", "next_state", reference.move_reference, "algorithm next_state update_epoch")),
-        *when(arm.steers_entropy, ("", "next_state", entropy_target.steer_entropy,
+        *when(arm.steers_entropy, ("", "next_state", entropy.steer_entropy,
                                    "algorithm next_state report update_epoch")),
     )
 

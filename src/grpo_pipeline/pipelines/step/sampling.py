@@ -5,7 +5,8 @@ Random numbers come from generators that are seeded by (seed, step, attempt).
 
 from typing import Any
 
-from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
+from grpo_pipeline.core.objective.algorithm import AlgorithmParams
+from grpo_pipeline.core.params import TrainingParams
 from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.core.schedules import value_at
 from grpo_pipeline.core.training.precision import network_precision

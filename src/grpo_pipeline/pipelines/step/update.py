@@ -1,6 +1,7 @@
 """Add up gradients, and change the weights."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor
@@ -10,7 +11,8 @@ from grpo_pipeline.core.diagnostics.gradient_report import (
     report_gradients,
     term_gradients,
 )
-from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
+from grpo_pipeline.core.objective.algorithm import AlgorithmParams
+from grpo_pipeline.core.params import TrainingParams
 from grpo_pipeline.core.schedules import value_at
 from grpo_pipeline.core.training.optim import (
     accumulate,
@@ -50,7 +52,7 @@ def add_gradient(
         )
     accumulate(state, losses.total)
     terms = {name: term.detach() for name, term in losses.terms.items()}
-    return Report(terms, losses.weights, scores, gradients)
+    return Report(terms, losses.weights, scores and _without_graph(scores), gradients)
 
 
 def apply_update(
@@ -64,8 +66,8 @@ def apply_update(
 ) -> tuple[TrainState, dict[str, Tensor | float]]:
     """Take one optimiser step on the gradients of all pieces, and report what was measured on the way."""
     metrics: dict[str, Tensor | float] = {}
-    if report.scores is not None and algorithm.policy_loss is not None:
-        metrics |= diagnose(algorithm, algorithm.policy_loss, report.scores, experience)
+    if report.scores is not None and algorithm.losses.policy is not None:
+        metrics |= diagnose(algorithm.losses.policy, report.scores, experience)
     if is_report_step(state.step, training) and update_epoch == 0:
         metrics |= report_gradients(report.gradients, task.parameter_groups(state.policy))
         metrics |= silent_rewards(experience)
@@ -98,6 +100,13 @@ def is_report_step(step: int, training: TrainingParams) -> bool:
 def ends_batch(algorithm: AlgorithmParams, update_epoch: int) -> bool:
     """Say whether an update is the last one of its batch."""
     return update_epoch == algorithm.update_epochs - 1
+
+
+def _without_graph(scores: Scores) -> Scores:
+    kept: dict[str, Any] = {
+        name: None if x is None else x.detach() for name, x in vars(scores).items()
+    }
+    return replace(scores, **kept)
 
 
 def _policy_state(report: Report) -> dict[str, Tensor | float]:

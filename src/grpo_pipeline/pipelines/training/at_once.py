@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any, Literal
 
-from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
+from grpo_pipeline.core.objective.algorithm import AlgorithmParams
+from grpo_pipeline.core.params import TrainingParams
 from grpo_pipeline.core.storage.checkpoint import Checkpoint, NoCheckpoint
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.pipelines.training import nodes

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from grpo_pipeline.core.params import AlgorithmParams
+from grpo_pipeline.core.objective.algorithm import AlgorithmParams
 from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.pipelines.training.step_metrics import Metrics
 

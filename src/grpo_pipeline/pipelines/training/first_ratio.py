@@ -4,7 +4,8 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
+from grpo_pipeline.core.objective.algorithm import AlgorithmParams
+from grpo_pipeline.core.params import TrainingParams
 from grpo_pipeline.tasks.base import Task
 
 # How far the mean ratio of a batch's first update may be from 1: by rounding alone, in float32 and where products are coarser.
@@ -41,7 +42,7 @@ def check_first_ratio(
         training.float32_products == "tf32" and task.device.type == "cuda"
     )
     limit = COARSE_ROUNDING if is_coarse else RATIO_ROUNDING
-    if algorithm.policy_loss is not None and algorithm.policy_loss.ratio_level == "joint":
+    if algorithm.losses.policy is not None and algorithm.losses.policy.ratio_level == "joint":
         limit *= JOINT_DECISIONS
     if not abs(ratio - 1.0) <= limit:
         kind = type(task).__name__

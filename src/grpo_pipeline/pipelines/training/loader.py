@@ -8,7 +8,8 @@ from typing import Any, Self
 import numpy as np
 import torch
 
-from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
+from grpo_pipeline.core.objective.algorithm import AlgorithmParams
+from grpo_pipeline.core.params import TrainingParams
 from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.pipelines.step.parts.replay import Replayed, nothing_replayed

@@ -15,7 +15,8 @@ from typing import Any, cast
 
 import torch
 
-from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
+from grpo_pipeline.core.objective.algorithm import AlgorithmParams
+from grpo_pipeline.core.params import TrainingParams
 from grpo_pipeline.core.training.optim import advance
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.pipelines.step import recipe

@@ -8,7 +8,8 @@ from typing import Any, Literal
 import numpy as np
 from torch import Tensor
 
-from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
+from grpo_pipeline.core.objective.algorithm import AlgorithmParams
+from grpo_pipeline.core.params import TrainingParams
 from grpo_pipeline.core.storage.checkpoint import Checkpoint, NoCheckpoint
 from grpo_pipeline.core.storage.snapshot import snapshot
 from grpo_pipeline.core.storage.weights import digest_of_tensors
@@ -68,9 +69,11 @@ def train(
         "task": task.name
     }
     parameters = run_parameters(algorithm, training, task, data, seed=state.generator_seed)
+    kl = algorithm.paid_kl
+    is_frozen = kl is not None and kl.reference.update == "frozen"
     # A checkpoint names a reference that never moves instead of holding it.
     frozen_reference = None
-    if state.reference is not None and algorithm.reference.update == "frozen":
+    if state.reference is not None and is_frozen:
         frozen_reference = digest_of_tensors(state.reference.state_dict())
     state = resumed(
         state,
@@ -90,7 +93,7 @@ def train(
     film = Film(task, data, training, state, before)
     best = BestSoFar(task, training, resume_from if goes_on else NoCheckpoint(""))
     data = data_of_arm(algorithm, task, data)
-    if state.reference is not None and algorithm.reference.update == "frozen":
+    if state.reference is not None and is_frozen:
         with network_precision(state):
             data = task.with_reference(data, state.reference)
     loop = _Loop(task, data, algorithm, training)

@@ -7,7 +7,8 @@ import numpy as np
 import pandas as pd
 import torch
 
-from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
+from grpo_pipeline.core.objective.algorithm import AlgorithmParams
+from grpo_pipeline.core.params import TrainingParams
 from grpo_pipeline.core.rng import Stream, numpy_generator, step_generator
 from grpo_pipeline.core.storage.weights import ModelWeights
 from grpo_pipeline.pipelines.training.shown_samples import shown_samples

@@ -4,7 +4,7 @@ from dataclasses import fields, replace
 
 import numpy as np
 
-from grpo_pipeline.core.params import AlgorithmParams
+from grpo_pipeline.core.objective.algorithm import AlgorithmParams
 from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.core.training.replay import split_groups
 from grpo_pipeline.core.training.state import TrainState

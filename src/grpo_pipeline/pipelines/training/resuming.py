@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from grpo_pipeline.core.agreement import decisive, digest_of
-from grpo_pipeline.core.params import LENGTH, AlgorithmParams, TrainingParams
+from grpo_pipeline.core.objective.algorithm import AlgorithmParams
+from grpo_pipeline.core.params import LENGTH, TrainingParams
 from grpo_pipeline.core.schedules import Schedule
 from grpo_pipeline.core.storage.checkpoint import Checkpoint, NoCheckpoint
 from grpo_pipeline.core.storage.snapshot import restore

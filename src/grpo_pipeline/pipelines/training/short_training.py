@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
+from grpo_pipeline.core.objective.algorithm import AlgorithmParams
+from grpo_pipeline.core.params import TrainingParams
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.pipelines.training.loader import make_training_batch
 from grpo_pipeline.pipelines.training.loop import StepRunner, quiet_nodes

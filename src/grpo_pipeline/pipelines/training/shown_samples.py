@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from grpo_pipeline.core.params import AlgorithmParams
+from grpo_pipeline.core.objective.algorithm import AlgorithmParams
 from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.core.types import Advantages, Rewards
 from grpo_pipeline.pipelines.step.advantages import compute_advantages

@@ -6,7 +6,7 @@ from typing import Any
 
 from kedro.pipeline import Node, Pipeline
 
-from grpo_pipeline.core.params import AlgorithmParams
+from grpo_pipeline.core.objective.algorithm import AlgorithmParams
 from grpo_pipeline.core.storage.weights import ModelWeights
 from grpo_pipeline.pipelines.arms import Arms
 from grpo_pipeline.pipelines.experiments.trials.arms import validate

@@ -7,7 +7,8 @@ from typing import Any
 import pandas as pd
 from torch import nn
 
-from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
+from grpo_pipeline.core.objective.algorithm import AlgorithmParams
+from grpo_pipeline.core.params import TrainingParams
 from grpo_pipeline.core.training.optim import build_optimizer
 from grpo_pipeline.core.training.precision import network_precision
 from grpo_pipeline.core.training.reference import frozen_copy, load_reference
@@ -90,7 +91,7 @@ def build_probe_state(
     )
     rows = rows_of_step(task.rows(shown, "train"), 0, batch_size=training.batch_size, seed=seed)
     with network_precision(state):
-        learns = algorithm.policy_loss is not None
+        learns = algorithm.losses.policy is not None
         check_quickly(task, shown, state.policy, rows=rows, learns=learns)
     return state
 
@@ -120,11 +121,12 @@ def data_of_arm(algorithm: AlgorithmParams, task: Task, data: Any) -> Any:
 
 def _build_reference(algorithm: AlgorithmParams, policy: nn.Module) -> nn.Module | None:
     """Return the policy that the KL is measured to: a copy of the start, or weights of the user's."""
-    if not algorithm.pays_kl:
+    kl = algorithm.paid_kl
+    if kl is None:
         return None
     reference = frozen_copy(policy)
     return (
         reference
-        if algorithm.reference.path is None
-        else load_reference(Path(algorithm.reference.path), reference)
+        if kl.reference.path is None
+        else load_reference(Path(kl.reference.path), reference)
     )

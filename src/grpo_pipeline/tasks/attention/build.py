@@ -20,6 +20,7 @@ from grpo_pipeline.tasks.attention.data.examples import Examples
 from grpo_pipeline.tasks.attention.data.params import AugmentationParams, DataParams
 from grpo_pipeline.tasks.attention.data.splits_file import SHOWN
 from grpo_pipeline.tasks.attention.frozen_features import FeatureSet
+from grpo_pipeline.tasks.attention.losses import INVOLVEMENT_CLAMP
 from grpo_pipeline.tasks.attention.model.class_scores import n_outputs
 from grpo_pipeline.tasks.attention.model.encoder.pretrained import adopt_checkpoint
 from grpo_pipeline.tasks.attention.params import (
@@ -127,7 +128,7 @@ def heatmap_level(model: ModelParams, supervised: SupervisedParams, examples: Ex
     label = table["label"].to_numpy(np.float64)
     involvement = table["involvement"].to_numpy(np.float64)
     share = np.where(np.isnan(involvement), label, involvement)
-    share = share.clip(supervised.involvement_clamp, 1 - supervised.involvement_clamp)
+    share = share.clip(INVOLVEMENT_CLAMP, 1 - INVOLVEMENT_CLAMP)
     asked = [
         (supervised.heatmap_weight, share.mean()),
         (supervised.needle_weight + supervised.mil_weight, label.mean()),
@@ -178,7 +179,7 @@ def _check_outlines(task: AttentionTask, examples: Examples) -> None:
             )
         return
     train = examples.rows("train")
-    shown = train[shown_outlines(examples, train, supervised.mask_share, supervised.mask_seed)]
+    shown = train[shown_outlines(examples, train, supervised.mask_share)]
     # Whatever the weights: baselines learn from shown outlines, too.
     is_wanted = task.segments or supervised.mask_share > 0
     if is_wanted and not any(examples.lesion[row].any() for row in shown):

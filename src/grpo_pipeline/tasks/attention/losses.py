@@ -26,8 +26,10 @@ from grpo_pipeline.tasks.attention.params import (
     SupervisedParams,
 )
 
-# Of the reward; the clamp of the loss is a parameter.
 PROB_CLAMP = 1e-4
+"""The mean heatmap probability stays this far from 0 and 1 before the logarithm, in loss and reward."""
+INVOLVEMENT_CLAMP = 0.02
+"""The known involvement stays this far from 0 and 1."""
 
 
 def supervised_loss(
@@ -48,7 +50,7 @@ def supervised_loss(
     Args:
         batch: targets replicated to [P, G].
         outcomes: of the samples.
-        params: weights, forms and clamps.
+        params: weights and forms.
         glimpse_involvement: [P], or None with a decoder that does not read patches.
 
         shares: [2] or [3], of a micro-batch: its share of the step's cores, of its cores with a bag, and of those whose outline
@@ -58,15 +60,15 @@ def supervised_loss(
         A scalar. A term with weight 0 is not computed, apart from those of class and involvement.
     """
     is_member = has_bag(batch)
-    form, symmetric = params.class_form, params.symmetric
+    form = params.class_form
     heads, learners = outcomes.heads, outcomes.learners
     if outcomes.class_scores is not None and batch.classes is not None:
         scores = outcomes.class_scores if heads is None else heads
-        of_samples = class_scores.class_loss(scores, batch.classes, form, symmetric)
+        of_samples = class_scores.class_loss(scores, batch.classes, form)
     elif heads is None:
-        of_samples = label_loss(outcomes.class_logits, batch.label, form, symmetric)
+        of_samples = label_loss(outcomes.class_logits, batch.label, form)
     else:
-        of_samples = label_loss(heads, batch.label[..., None].expand_as(heads), form, symmetric)
+        of_samples = label_loss(heads, batch.label[..., None].expand_as(heads), form)
     if learners is not None:  # each head learns from the folds that it does not judge
         of_samples = (of_samples * learners).sum(2)
     class_loss = of_samples.mean()
@@ -78,8 +80,8 @@ def supervised_loss(
         of_outlines = 1.0 if shares is None else shares[2].to(class_loss.dtype)
         loss = loss + weight * mean_over_bags(term, has_outline(batch)) * of_outlines
     if glimpse_involvement is not None:
-        target = _clamped_involvement(batch, params)[:, :1]
-        term = proportion_bce(glimpse_involvement[:, None], target, clamp=params.prob_clamp)
+        target = _clamped_involvement(batch)[:, :1]
+        term = proportion_bce(glimpse_involvement[:, None], target)
         loss = loss + params.glimpse_weight * mean_over_bags(term, is_member) * of_bags
     return loss
 
@@ -98,9 +100,7 @@ def bag_terms(
 ) -> list[tuple[float, Tensor]]:
     """Return (weight, [P, G]) of what the heatmap is asked in the bag: involvement, needle pixels, instances, clearness."""
     z, bag, label = outcomes.mask_logits, batch.bag, batch.label
-    involvement = proportion_bce(
-        outcomes.bag_probs, _clamped_involvement(batch, params), clamp=params.prob_clamp
-    )
+    involvement = proportion_bce(outcomes.bag_probs, _clamped_involvement(batch))
     terms = [(params.heatmap_weight, involvement)]
     if params.needle_weight:
         terms.append((params.needle_weight, needle_cross_entropy(z, bag, label, params)))
@@ -208,16 +208,16 @@ def mean_over_bags(values: Tensor, is_member: Tensor) -> Tensor:
     return values.where(is_member[:, None], 0.0).sum() / count.clamp(min=1)
 
 
-def proportion_bce(bag_probs: Tensor, involvement: Tensor, *, clamp: float = PROB_CLAMP) -> Tensor:
-    """Return ``BCE(mean probability in the bag, involvement)`` elementwise; probabilities clamped to [clamp, 1 - clamp].
+def proportion_bce(bag_probs: Tensor, involvement: Tensor) -> Tensor:
+    """Return ``BCE(mean probability in the bag, involvement)`` elementwise; probabilities clamped by ``PROB_CLAMP``.
 
     The mean over a bag can round to exactly 0 or 1 in float32, where the logarithm is infinite. CUDA refuses this loss inside
     mixed precision, where credit per decision asks for it.
     """
-    probs = bag_probs.clamp(clamp, 1 - clamp)
+    probs = bag_probs.clamp(PROB_CLAMP, 1 - PROB_CLAMP)
     with exact_region(probs):
         return F.binary_cross_entropy(probs, involvement, reduction="none")
 
 
-def _clamped_involvement(batch: AttentionBatch, params: SupervisedParams) -> Tensor:
-    return batch.involvement.clamp(params.involvement_clamp, 1 - params.involvement_clamp)
+def _clamped_involvement(batch: AttentionBatch) -> Tensor:
+    return batch.involvement.clamp(INVOLVEMENT_CLAMP, 1 - INVOLVEMENT_CLAMP)

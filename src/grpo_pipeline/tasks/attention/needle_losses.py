@@ -44,7 +44,7 @@ def needle_cross_entropy(
         [P, G].
     """
     target = label[:, :, None, None].expand_as(mask_logits)
-    pixel_loss = label_loss(mask_logits, target, params.needle_form, params.symmetric)
+    pixel_loss = label_loss(mask_logits, target, params.needle_form)
     scale = torch.where(label > 0.5, params.needle_positive_weight, 1.0)
     return scale * mean_in_bag(pixel_loss, bag)
 

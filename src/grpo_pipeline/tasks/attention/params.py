@@ -355,32 +355,8 @@ class RewardParams(BaseModel):
         return self
 
 
-class SymmetricParams(BaseModel):
-    """Symmetric cross-entropy (``attention.supervised_loss.symmetric``): alpha * CE + beta * reverse CE with log 0 = log_zero.
-
-    Attributes:
-        alpha: weight of the cross-entropy.
-        beta: weight of the reverse cross-entropy.
-        log_zero: what stands for log 0 in it.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    alpha: float = Field(ge=0)
-    beta: float = Field(ge=0)
-    log_zero: float = Field(lt=0, allow_inf_nan=False)
-
-    @model_validator(mode="after")
-    def _check_some_weight(self) -> Self:
-        if self.alpha + self.beta == 0:
-            raise ValueError(
-                "alpha + beta must be positive, got 0; to leave a loss out set its weight to 0"
-            )
-        return self
-
-
 class SupervisedParams(BaseModel):
-    """Weights, forms and clamps of the supervised loss (``attention.supervised_loss``; docs/objectives.md).
+    """Weights and forms of the supervised loss (``attention.supervised_loss``; docs/objectives.md).
 
     Attributes:
         samples: which samples of a group the decoders learn from.
@@ -399,15 +375,10 @@ class SupervisedParams(BaseModel):
         location_weight: of -log P(the policy's first point lies in the bag), where a bag mask is shown, or with ``mask_share``
             in the outline: the policy learns from outlines what it otherwise finds by reward.
         mask_share: share of the training patients whose lesion outline is shown to losses and rewards, where they have one; of
-            all others it never is. None shows none.
-        mask_seed: of the choice of these patients; with one seed a larger share holds a smaller one.
+            all others it never is; a larger share holds a smaller one. None shows none.
         outline_weight: of the loss of the prompted mask against a shown outline.
         heatmap_outline_weight: of the loss of the heatmap against cancer in a shown outline.
         glimpse_weight: of the loss of the glimpse decoder's mean evidence along the bag against the involvement.
-        glimpse_bag_cells: cells of the bag that it looks at.
-        symmetric: constants of the form ``symmetric``.
-        involvement_clamp: the known involvement stays this far from 0 and 1.
-        prob_clamp: the mean heatmap probability stays this far from 0 and 1 before the logarithm.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -424,14 +395,9 @@ class SupervisedParams(BaseModel):
     mil_on: Literal["pixels", "cells"] = "pixels"
     entropy_weight: float = Field(ge=0)
     glimpse_weight: float = Field(ge=0)
-    glimpse_bag_cells: int = Field(ge=1)
-    symmetric: SymmetricParams
-    involvement_clamp: float = Field(ge=0, lt=0.5)
-    prob_clamp: float = Field(gt=0, lt=0.5)
     class_penalty: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     location_weight: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     mask_share: float | None = Field(default=None, ge=0, le=1, allow_inf_nan=False)
-    mask_seed: int = Field(default=0, ge=0)
     outline_weight: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     heatmap_outline_weight: float = Field(default=0.0, ge=0, allow_inf_nan=False)
 

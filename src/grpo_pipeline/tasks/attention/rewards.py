@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.tasks.attention.batch import AttentionBatch, Outcomes
 from grpo_pipeline.tasks.attention.edge_distance import distance_to_edge
-from grpo_pipeline.tasks.attention.losses import PROB_CLAMP, has_bag, proportion_bce
+from grpo_pipeline.tasks.attention.losses import has_bag, proportion_bce
 from grpo_pipeline.tasks.attention.model import class_scores
 from grpo_pipeline.tasks.attention.model.sam import cell_centres
 from grpo_pipeline.tasks.attention.params import RewardParams
@@ -149,7 +149,7 @@ def reward_components(batch: AttentionBatch, outcomes: Outcomes) -> dict[str, Te
         )
     else:
         class_nll = class_scores.class_nll(outcomes.class_scores, batch.classes)
-    heatmap_nll = proportion_bce(outcomes.bag_probs, batch.involvement, clamp=PROB_CLAMP)
+    heatmap_nll = proportion_bce(outcomes.bag_probs, batch.involvement)
     return {
         "class": -class_nll.detach(),
         "heatmap": -heatmap_nll.detach().where(has_bag(batch)[:, None], 0.0) / 2,

@@ -13,7 +13,8 @@ from torch.nn.functional import adaptive_avg_pool2d
 
 from grpo_pipeline.core.agreement import decisive
 from grpo_pipeline.core.groups import replicate
-from grpo_pipeline.core.params import AlgorithmParams, ExecutionParams
+from grpo_pipeline.core.objective.algorithm import AlgorithmParams
+from grpo_pipeline.core.params import ExecutionParams
 from grpo_pipeline.core.ranking import first_largest
 from grpo_pipeline.core.rewards import combine_rewards
 from grpo_pipeline.core.rng import drawn_on_the_cpu
@@ -82,6 +83,8 @@ from grpo_pipeline.tasks.audit_plan import AuditPlan
 from grpo_pipeline.tasks.base import BaseTask, Proposal
 from grpo_pipeline.tasks.familiarity import Familiarity
 
+GLIMPSE_BAG_CELLS = 8
+"""Of the bag, that a decoder of points is asked about for the involvement."""
 REFERENCE_BATCH = 64
 
 
@@ -197,7 +200,7 @@ class AttentionTask(BaseTask):
         """Return the batch of these rows on the task's device; with a generator, one to train on: augmented, if that is on."""
         shown, share = None, self.supervised.mask_share
         if share is not None:
-            shown = shown_outlines(data.examples, rows, share, self.supervised.mask_seed)
+            shown = shown_outlines(data.examples, rows, share)
         pixels = read_pixels(
             data.examples, rows, device=self.device, with_lesion=data.shows_lesion, shown=shown
         )
@@ -548,9 +551,7 @@ class AttentionTask(BaseTask):
             return None
         coverage = adaptive_avg_pool2d(batch.bag, self.grid).flatten(1)
         # Many cells are covered wholly: of equal ones the first, on every device.
-        covered, most = first_largest(
-            coverage, min(self.supervised.glimpse_bag_cells, coverage.shape[1])
-        )
+        covered, most = first_largest(coverage, min(GLIMPSE_BAG_CELLS, coverage.shape[1]))
         return policy.class_decoder.estimate_involvement(
             batch.images if context.statistics is None else context.statistics,
             cell_centres(most, self.grid),

@@ -1,6 +1,6 @@
 """Refuse settings that an arm of the dialogue task cannot train with; checked when its parameters are read."""
 
-from grpo_pipeline.core.params import AlgorithmParams, is_on
+from grpo_pipeline.core.objective.algorithm import AlgorithmParams
 
 
 def check_algorithm(algorithm: AlgorithmParams) -> None:
@@ -14,13 +14,13 @@ def check_algorithm(algorithm: AlgorithmParams) -> None:
             f"proposal must be policy or none for the dialogue task, got {algorithm.proposal}; replies of random tokens teach "
             "nothing, and the truth is in the supervised loss already: use none for the control"
         )
-    if algorithm.advantage.baseline == "value" or is_on(algorithm.value_weight):
+    if algorithm.advantage.baseline == "value" or algorithm.losses.value:
         raise ValueError(
-            "value_weight must be 0 and advantage.baseline group for the dialogue task, got a value term; "
-            "a language model has no value head: use name = grpo"
+            "losses.value must be null and advantage.baseline group for the dialogue task, got a value term; a language model "
+            "has no value head: use losses.policy.kind = grpo"
         )
-    if algorithm.pays_kl and algorithm.kl_placement == "loss" and algorithm.kl_estimator == "exact":
+    if algorithm.pays_exact_kl:
         raise ValueError(
-            "kl_estimator must be k2, k3 or ratio_k3 for the dialogue task, got exact; the distributions of all tokens of all "
-            "replies are never held at once"
+            "losses.kl.estimator must be k2, k3 or ratio_k3 for the dialogue task, got exact; the distributions of all tokens of "
+            "all replies are never held at once"
         )

@@ -4,7 +4,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from grpo_pipeline.core.params import AlgorithmParams, ExecutionParams
+from grpo_pipeline.core.objective.algorithm import AlgorithmParams
+from grpo_pipeline.core.params import ExecutionParams
 from grpo_pipeline.core.storage.weights import ModelWeights
 from grpo_pipeline.core.training.device import choose_device
 from grpo_pipeline.core.training.precision import set_float32_products

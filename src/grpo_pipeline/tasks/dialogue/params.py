@@ -17,7 +17,6 @@ from grpo_pipeline.rewards.params import (
 )
 
 LossMean = Literal["per_token", "per_sequence"]
-Smoothing = Literal["exp", "floor", "add-k", "none"]
 
 
 class PromptParams(BaseModel):
@@ -76,7 +75,6 @@ class RewardParams(BaseModel):
 
     Attributes:
         weights: of the built-in components; one that is absent, or has weight 0, is not computed.
-        bleu_smoothing: of n-gram counts that are 0.
         own: rewards of the user's, by name; null without any.
         failure: what a sample counts as when a reward could not be measured.
         pool: where rewards are measured.
@@ -85,7 +83,6 @@ class RewardParams(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     weights: dict[Literal["f1", "rouge_l", "bleu"], float]
-    bleu_smoothing: Smoothing
     own: dict[str, OwnRewardParams] | None
     failure: FailureParams
     pool: Annotated[PoolParams, EXECUTION]
@@ -122,8 +119,7 @@ class RewardParams(BaseModel):
     @cached_property
     def measures(self) -> Mapping[str, Measure]:
         """The function and options of every component that is computed; made once, since a digest reads the function's file."""
-        options = {"bleu": {"smoothing": self.bleu_smoothing}}
-        functions = {name: Measure(path, options.get(name, {})) for name, path in BUILT_IN.items()}
+        functions = {name: Measure(path, {}) for name, path in BUILT_IN.items()}
         functions |= {
             name: Measure(reward.function, reward.options)
             for name, reward in (self.own or {}).items()

@@ -1,6 +1,6 @@
 """Refuse settings that an arm of the molecule task cannot train with; checked when its parameters are read."""
 
-from grpo_pipeline.core.params import AlgorithmParams, is_on
+from grpo_pipeline.core.objective.algorithm import AlgorithmParams
 from grpo_pipeline.tasks.molecules.diffusion.params import (
     TrajectoryParams,
 )
@@ -18,17 +18,17 @@ def check_algorithm(algorithm: AlgorithmParams, trajectory: TrajectoryParams) ->
             f"proposal must be policy or none for the molecule task, got {algorithm.proposal}; random graphs are no molecules, "
             "and the truth is in the supervised loss already: use none for the control"
         )
-    if algorithm.advantage.baseline == "value" or is_on(algorithm.value_weight):
+    if algorithm.advantage.baseline == "value" or algorithm.losses.value:
         raise ValueError(
-            "value_weight must be 0 and advantage.baseline group for the molecule task, got a value term; the denoiser has no "
-            "value head: use name = grpo"
+            "losses.value must be null and advantage.baseline group for the molecule task, got a value term; the denoiser has no "
+            "value head: use losses.policy.kind = grpo"
         )
     if algorithm.replay is not None:
         raise ValueError(
             "replay must be null for the molecule task, got a value; a prompt is the size of a graph, so that a row does not "
             "say which trajectories were drawn for it: raise group_size to see more samples"
         )
-    if algorithm.policy_loss is not None:
+    if algorithm.losses.policy is not None:
         _check_kl(algorithm, trajectory)
         if trajectory.estimator == "eager" and algorithm.update_epochs != 1:
             raise ValueError(
@@ -40,18 +40,15 @@ def check_algorithm(algorithm: AlgorithmParams, trajectory: TrajectoryParams) ->
 def _check_kl(algorithm: AlgorithmParams, trajectory: TrajectoryParams) -> None:
     """Estimates of a KL read log-probabilities of what was drawn: those of whole steps, not means, nor of x0."""
     is_logprob = trajectory.estimator == "step" and trajectory.entry_reduction == "sum"
-    if algorithm.pays_kl and algorithm.kl_estimator != "exact" and not is_logprob:
+    paid = algorithm.paid_kl
+    if paid is not None and paid.estimator != "exact" and not is_logprob:
         raise ValueError(
-            f"kl_estimator must be exact with entry_reduction = {trajectory.entry_reduction} and estimator = "
-            f"{trajectory.estimator}, got {algorithm.kl_estimator}; it is estimated from log-probabilities of whole steps alone: "
+            f"the estimator of the KL must be exact with entry_reduction = {trajectory.entry_reduction} and estimator = "
+            f"{trajectory.estimator}, got {paid.estimator}; it is estimated from log-probabilities of whole steps alone: "
             "use sum and step, or the exact KL"
         )
-    if (
-        algorithm.pays_kl
-        and algorithm.kl_placement == "reward"
-        and trajectory.steps_per_update is not None
-    ):
+    if algorithm.kl_in_reward is not None and trajectory.steps_per_update is not None:
         raise ValueError(
-            f"steps_per_update must be null with kl_placement = reward, got {trajectory.steps_per_update}; the reward would pay "
-            "for the steps that were drawn and not for the trajectory: use kl_placement = loss"
+            f"steps_per_update must be null with kl_in_reward, got {trajectory.steps_per_update}; the reward would pay "
+            "for the steps that were drawn and not for the trajectory: use losses.kl"
         )

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import torch
 
-from grpo_pipeline.core.storage.weights import load_weights
+from grpo_pipeline.core.storage.weights import load_weights, without_deleted
 from grpo_pipeline.tasks.molecules.denoiser.graph_policy import GraphPolicy, build_policy
 from grpo_pipeline.tasks.molecules.diffusion.params import (
+    DELETED_FIELDS,
     DenoiserParams,
     NoiseParams,
     TrajectoryParams,
@@ -68,7 +69,7 @@ def read_exported(folder: Path) -> ExportedDenoiser:
     policy = build_policy(
         limits,
         NoiseParams.model_validate(config["noise"]),
-        DenoiserParams.model_validate(config["denoiser"]),
+        DenoiserParams.model_validate(without_deleted(config["denoiser"], DELETED_FIELDS)),
         conditions=len(prompt.conditions),
         seed=0,
     )

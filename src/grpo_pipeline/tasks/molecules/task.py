@@ -10,7 +10,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from grpo_pipeline.core.groups import replicate
-from grpo_pipeline.core.params import AlgorithmParams
+from grpo_pipeline.core.objective.algorithm import AlgorithmParams
 from grpo_pipeline.core.storage.weights import ModelWeights
 from grpo_pipeline.core.training.micro_batches import PerPrompt
 from grpo_pipeline.core.types import Rollouts, Scores

@@ -10,7 +10,8 @@ from tiny_attention import CONF
 from tiny_grid import Memory, run_in_memory
 from tiny_talk import make_examples, section
 
-from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
+from grpo_pipeline.core.objective.algorithm import AlgorithmParams
+from grpo_pipeline.core.params import TrainingParams
 from grpo_pipeline.core.storage.checkpoint import NoCheckpoint
 from grpo_pipeline.pipelines.data.dialogue.pipeline import SECTIONS
 from grpo_pipeline.pipelines.experiments.compare import nodes
@@ -111,11 +112,13 @@ def test_a_digest_needs_no_training_and_an_arm_that_readers_do_not_have_fails_be
     other = Trial("grpo", 0, split=dict.fromkeys(examples.table["example_id"], "train"))
     assert trial_digest(preparation, plan.arms["grpo"], other, examples, split="test") != digests["grpo.seed0"]
     assert trainings == []
-    impossible = {"base": "grpo", "set": {"algorithm": {"kl_estimator": "exact"}, "warm_start": {"training": {"epochs": 3}}}}
+    exact = {"losses": {"kl": {"estimator": "exact"}}}
+    impossible = {"base": "grpo", "set": {"algorithm": exact, "warm_start": {"training": {"epochs": 3}}}}
     store = run(grid({"supervised": ARMS["supervised"], "impossible": impossible}, seeds=(0,)))
     assert trainings == [(4, 0)]
-    assert store.headers["impossible.seed0"].reason.startswith("kl_estimator must be k2, k3 or ratio_k3 for the dialogue task")
+    said = "losses.kl.estimator must be k2, k3 or ratio_k3 for the dialogue task"
+    assert store.headers["impossible.seed0"].reason.startswith(said)
     assert store.headers["supervised.seed0"].status == "finished"
     plan = arrange(CompareParams.model_validate(BASE["compare"]["dialogue"]["compare"] | {"split": "val"}))
     assert len(plan.trials) == 18
-    assert {arm for arm, found in plan.arms.items() if not found.algorithm.pays_kl} == {"supervised", "no_kl"}
+    assert {arm for arm, found in plan.arms.items() if found.algorithm.paid_kl is None} == {"supervised", "no_kl"}

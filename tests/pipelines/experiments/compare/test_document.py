@@ -37,7 +37,7 @@ SUITE = build_suite("attention", {})
 
 
 def evaluation(**changes):
-    return EVALUATION.model_copy(update={"seed": 3, "resamples": 400, "max_undefined": 0.1} | changes)
+    return EVALUATION.model_copy(update={"seed": 3, "resamples": 400} | changes)
 
 
 GRID = CompareParams(

@@ -23,7 +23,8 @@ NOTHING = {"value": None, "ci95": None, "n": 0, "reason": "undefined: no lesion"
 
 def make_document():
     only = {name: METRICS[name] for name in ("auroc", "lesion_hit_ratio")}
-    arm = {"base": "grpo", "rule": "policy", "set": {"algorithm": {"kl_weight": 0.0, "replay": None}, "model": {}}}
+    losses = {"kl": None, "entropy": {"weight": 0.0}}
+    arm = {"base": "grpo", "rule": "policy", "set": {"algorithm": {"losses": losses, "replay": None}, "model": {}}}
     document = {
         "task": "attention", "control": "supervised", "split": "test", "seeds": [0, 1], "primary_metrics": list(only),
         "commit": "<b>abc</b>", "run": "0a1b", "n": {"examples": 9, "clusters": 3, "cluster": "patient_id"},
@@ -66,7 +67,8 @@ def test_only_what_survives_the_correction_is_marked():
     undefined = tables.metric_table(document, "lesion_hit_ratio", metrics["lesion_hit_ratio"]).rows[1]
     assert (undefined[3].text, undefined[3].note, undefined[6].text) == ("undefined", "no lesion", "")
     settings = [cell.text for cell in tables.settings_table(document).rows[1]]
-    assert settings == ["no_kl", "grpo", "policy", "algorithm.kl_weight = 0.0; algorithm.replay = null"]
+    changed = "algorithm.losses.kl = null; algorithm.losses.entropy.weight = 0.0; algorithm.replay = null"
+    assert settings == ["no_kl", "grpo", "policy", changed]
     assert [tables.p_text(p) for p in (1.0, 0.25, 0.0012, 0.0004)] == ["1", "0.25", "0.0012", "4.0e-04"]
 
 

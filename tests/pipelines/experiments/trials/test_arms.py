@@ -22,7 +22,7 @@ def resolve(**arms):
 def test_an_arm_is_its_base_with_the_changes_and_the_shared_sections():
     """The control comes first, and an arm set to null is left out."""
     changes = {
-        "algorithm": {"entropy_weight": 0.05, "advantage": {"method": "leave_one_out"}},
+        "algorithm": {"losses": {"entropy": {"weight": 0.05}}, "advantage": {"method": "leave_one_out"}},
         "reward": {"heatmap_weight": 0.3},
         "training": {"epochs": 1},
     }
@@ -31,8 +31,9 @@ def test_an_arm_is_its_base_with_the_changes_and_the_shared_sections():
     loo, grpo = arms["loo"], arms["grpo"]
     assert loo.algorithm.advantage.method == "leave_one_out"
     assert loo.algorithm.advantage.std == grpo.algorithm.advantage.std
-    assert (loo.algorithm.entropy_weight.kind, loo.algorithm.entropy_weight.start) == ("constant", 0.05)
-    assert grpo.algorithm.entropy_weight.kind == "linear"
+    entropy = loo.algorithm.losses.entropy.weight
+    assert (entropy.kind, entropy.start) == ("constant", 0.05)
+    assert grpo.algorithm.losses.entropy.weight.kind == "linear"
     assert (loo.parameters["reward"]["heatmap_weight"], grpo.parameters["reward"]["heatmap_weight"]) == (0.3, 0.0)
     assert (loo.training.epochs, grpo.training.epochs) == (1, 2)
     assert loo.parameters["model"] == grpo.parameters["model"]
@@ -58,17 +59,22 @@ def test_a_section_of_an_arm_stands_before_the_shared_one():
 SET = r"^attention\.compare\.arms\.x\.set\."
 
 
+def losses(**terms):
+    return {"algorithm": {"losses": terms}}
+
+
 def test_what_is_wrong_is_named_with_arm_and_path():
     for base, changes, message in (
-        ("grpo", {"algorithm": {"kl_wieght": 0}}, rf"{SET}algorithm\.kl_wieght must be a .*; did you mean kl_weight\?$"),
-        ("grpo", {"algorithm": {"entropy_weight": {"kind": "linear", "strat": 1}}}, rf"{SET}.*strat must .* mean start\?$"),
+        ("grpo", losses(kl={"wieght": 0}), rf"{SET}algorithm\.losses\.kl\.wieght must be a .*; did you mean weight\?$"),
+        ("grpo", losses(policy={"clip_lwo": 0.1}), rf"{SET}algorithm\.losses\.policy\.clip_lwo must be a .*mean clip_low\?$"),
+        ("grpo", losses(entropy={"weight": {"kind": "linear", "strat": 1}}), rf"{SET}.*strat must .* mean start\?$"),
         ("grpo", {"modle": {}}, r"x\.set must name sections among .*got 'modle'; did you mean model\?$"),
         ("grpo", {"data": {"image_size": 64}}, r"x\.set must name sections among .*got 'data'"),
         ("grppo", {}, r"^attention\.compare\.arms\.x\.base must be one of supervised, grpo, got 'grppo'"),
         ("grpo", {"training": {"epochs": 0}}, rf"{SET}training\.epochs must be greater than or equal to 1, got 0"),
         ("grpo", {"training": {"epochs": None}}, rf"{SET}training\.epochs must be a whole number, got None"),
-        ("grpo", {"algorithm": {"kl_weight": "high"}}, rf"{SET}.*kl_weight must be a number, or a schedule such as {{kind"),
-        ("grpo", {"algorithm": {"name": "ppo"}}, rf"{SET}algorithm: advantage\.baseline must be value for name = ppo"),
+        ("grpo", losses(kl={"weight": "high"}), rf"{SET}.*kl\.weight must be a number, or a schedule such as {{kind"),
+        ("grpo", losses(policy={"kind": "ppo"}), rf"{SET}algorithm: advantage\.baseline must be value with .*kind = ppo"),
     ):
         with pytest.raises(ValueError, match=message):
             resolve(x={"base": base, "set": changes})

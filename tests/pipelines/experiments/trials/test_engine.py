@@ -69,7 +69,7 @@ def test_a_cell_is_what_an_ordinary_run_of_its_arm_gives_and_its_record_says_so(
     header = record.header
     assert (header.arm, header.seed, header.fold, header.status, header.reason) == ("grpo", 1, None, "finished", None)
     assert header.metrics == {"rows": 5.0}
-    assert header.parameters["algorithm"]["name"] == "grpo"
+    assert header.parameters["algorithm"]["losses"]["policy"]["kind"] == "grpo"
     assert header.seconds > 0
     assert [row["step"] for row in record.metric_rows if row["split"] == "train"] == [0]
     assert record.weights is None
@@ -183,7 +183,7 @@ def test_whatever_decides_the_result_changes_the_digest_and_other_arms_do_not():
 
     changed = [
         of(Trial("grpo", 1)), of(Trial("supervised", 0)), of(Trial("grpo", 0, split=SPLIT | {"c00": "val"})),
-        arm(algorithm={"kl_weight": 0.002}), arm(reward={"heatmap_weight": 0.1}), arm(training={"epochs": 3}),
+        arm(algorithm={"losses": {"kl": {"weight": 0.002}}}), arm(reward={"heatmap_weight": 0.1}), arm(training={"epochs": 3}),
         of(examples=make_examples(seed=1)), of(examples=replace(EXAMPLES, table=EXAMPLES.table.assign(split="train"))),
     ]  # fmt: skip
     same = of(), of(other={"base": "grpo", "set": {"training": {"epochs": 1}}}), of(Trial("grpo", 0, split=SPLIT))

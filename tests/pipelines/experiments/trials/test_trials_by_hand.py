@@ -110,6 +110,9 @@ class Known:
         return "begun", model
 
 
+LIGHTER = {"supervised": {"weight": 0.3}}
+
+
 def stage(arm_name: str = "supervised", epochs: int = 1, **changes: Any) -> StageParams:
     return StageParams(algorithm=algorithm_params(arm_name, **changes), training=training_params(epochs=epochs))
 
@@ -127,7 +130,7 @@ def test_a_stage_is_trained_again_for_whatever_decides_its_weights(monkeypatch: 
     assert stage_training.train_stage(stage(), 4, Known(), "data", first) is first
     keys = {first.key}
     for changed in (
-        (stage(epochs=2), 4, Known(), "data"), (stage(supervised_weight=0.3), 4, Known(), "data"), (stage(), 5, Known(), "data"),
+        (stage(epochs=2), 4, Known(), "data"), (stage(losses=LIGHTER), 4, Known(), "data"), (stage(), 5, Known(), "data"),
         (stage(), 4, Known("g"), "data"), (stage(), 4, Known(device="cuda"), "data"), (stage(), 4, Known(), "other"),
         (stage("supervised", proposal="policy"), 4, Known(), "data"),
     ):  # fmt: skip

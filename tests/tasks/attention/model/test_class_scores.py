@@ -18,14 +18,12 @@ from grpo_pipeline.tasks.attention.label_losses import label_loss, symmetric_cro
 from grpo_pipeline.tasks.attention.model.class_scores import GradeHead, class_head, class_loss, class_nll, class_probs
 from grpo_pipeline.tasks.attention.model.decoders import GlimpseDecoder, StatisticsDecoder, penalty
 from grpo_pipeline.tasks.attention.model.field_statistics import REGION_WIDTH, width
-from grpo_pipeline.tasks.attention.params import SymmetricParams
 
 WIDTH = width()
 THREE = Classes(names=("normal", "benign", "malignant"), positive=("malignant",))
 GRADES = Classes(names=("gg0", "gg1", "gg2", "gg3"), positive=("gg2", "gg3"), ordinal=True)
 FINDINGS = Classes(names=("cyst", "calcified", "mass"), positive=("calcified", "mass"), several=True)
 KINDS = pytest.mark.parametrize("classes", [THREE, GRADES, FINDINGS], ids=["classes", "grades", "findings"])
-SYMMETRIC = SymmetricParams(alpha=0.3, beta=0.7, log_zero=-4.0)
 FOLDED = {"class_decoder": "statistics", "reads_region": True, "decoder_folds": 3, "glimpse_pool": "mean"}
 ROWS = np.array([0, 1, 2, 3, 5, 8, 12])
 DECODERS = {"glimpse": GlimpseDecoder, "statistics": StatisticsDecoder}
@@ -76,18 +74,18 @@ def test_losses_are_those_of_torch_and_of_the_definition(extra):
     classes = torch.tensor([0, 2, 1, 1, 0, 2])
     target = classes.reshape(6, *[1] * (scores.ndim - 2)).expand(scores.shape[:-1])
     expected = F.cross_entropy(scores.flatten(0, -2), target.flatten(), reduction="none").reshape(target.shape)
-    torch.testing.assert_close(class_loss(scores, classes, "cross_entropy", SYMMETRIC), expected)
+    torch.testing.assert_close(class_loss(scores, classes, "cross_entropy"), expected)
     right = F.one_hot(target, 3).double()
     reverse = -(scores.softmax(-1) * right.log().clamp(min=-4.0)).sum(-1)
-    torch.testing.assert_close(class_loss(scores, classes, "symmetric", SYMMETRIC), 0.3 * expected + 0.7 * reverse)
+    torch.testing.assert_close(class_loss(scores, classes, "symmetric"), expected + reverse)
 
 
 def test_two_classes_have_the_losses_of_the_label():
     scores = torch.randn(6, 2, 2, dtype=torch.double, generator=torch.Generator().manual_seed(2))
     classes = torch.tensor([0, 1, 1, 1, 0, 1])
     logits = scores[..., 1] - scores[..., 0]
-    expected = symmetric_cross_entropy(logits, classes[:, None].expand(6, 2).double(), SYMMETRIC)
-    torch.testing.assert_close(class_loss(scores, classes, "symmetric", SYMMETRIC), expected)
+    expected = symmetric_cross_entropy(logits, classes[:, None].expand(6, 2).double())
+    torch.testing.assert_close(class_loss(scores, classes, "symmetric"), expected)
 
 
 SETS = torch.tensor(list(product([False, True], repeat=3)))  # all 8 of three findings
@@ -122,8 +120,8 @@ def test_findings_lose_as_labels_of_their_own(extra: tuple[int, ...], form: str)
     scores = torch.randn(8, 2, *extra, 3, generator=torch.Generator().manual_seed(1))
     expected = torch.zeros(scores.shape[:-1])
     for p, c in product(range(8), range(3)):
-        expected[p] += label_loss(scores[p, ..., c], SETS[p, c].float().expand(scores.shape[1:-1]), form, SYMMETRIC)
-    torch.testing.assert_close(class_loss(scores, SETS, form, SYMMETRIC), expected)
+        expected[p] += label_loss(scores[p, ..., c], SETS[p, c].float().expand(scores.shape[1:-1]), form)
+    torch.testing.assert_close(class_loss(scores, SETS, form), expected)
 
 
 @pytest.mark.parametrize(
@@ -275,7 +273,7 @@ def test_a_penalised_decoder_of_classes_is_ridge_regression(classes: Classes):
     def loss() -> torch.Tensor:
         optimizer.zero_grad()
         scores = decoder.heads(statistics, None, points)[:, :, 0]
-        value = class_loss(scores, target, "cross_entropy", SYMMETRIC).mean() + weight * penalty(decoder)
+        value = class_loss(scores, target, "cross_entropy").mean() + weight * penalty(decoder)
         value.backward()
         return value
 

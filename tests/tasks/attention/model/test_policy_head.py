@@ -106,7 +106,8 @@ def test_an_arm_with_a_value_baseline_learns_it():
     """On one batch again and again the value head comes to explain part of the rewards' variance."""
     task, data = make_task(value_pool="attention"), make_data()
     algorithm = algorithm_params(
-        name="ppo", value_weight=1.0, advantage={"method": "mean_only", "baseline": "value"}, supervised_weight=0.0, kl_weight=0.0
+        losses={"policy": {"kind": "ppo"}, "value": {"weight": 1.0}, "supervised": None, "kl": None},
+        advantage={"method": "mean_only", "baseline": "value"},
     )
     training = training_params(optimizer={"learning_rates": {"value_head": 0.05}})
     state, runner = make_state(task, data, algorithm, training), StepRunner(task, algorithm, training)

@@ -6,7 +6,7 @@ from grpo_pipeline.tasks.text_lines import TextFile
 
 SECTION = {
     "source": "smiles", "root": "data", "columns": None, "bonds": "kekulised", "atoms": None, "charges": None,
-    "min_atoms": 2, "max_atoms": None, "size_limit": 128, "on_bad_row": "quarantine",
+    "min_atoms": 2, "max_atoms": None, "on_bad_row": "quarantine",
 }  # fmt: skip
 LINES = ("CCO a", "OCC b", "C[C@H](N)O c", "C", "x", "CC.O", "[13CH3]O", "C[CH2]", "C[SiH](C)C", "CC(=O)[O-]", "CCCCCCC")
 
@@ -51,7 +51,7 @@ def test_classes_are_read_from_the_data_and_one_giant_does_not_widen_the_graphs_
     checked, quarantine, vocabulary, _ = check(["CCO a", "C" * 2000 + " giant", "C" * 128 + " long"])
     assert (list(checked["name"]), vocabulary["max_atoms"]) == (["a", "long"], 128)
     (reason,) = quarantine["reason"]
-    assert reason == "a molecule must have at most 128 heavy atoms, got 2000; leave it out or raise molecules.data.size_limit"
+    assert reason == "a molecule must have at most 128 heavy atoms, got 2000; leave it out"
 
 
 def test_the_quarantine_is_in_the_order_of_the_file_whatever_refuses_a_row():
@@ -64,7 +64,7 @@ def test_the_quarantine_is_in_the_order_of_the_file_whatever_refuses_a_row():
 def test_a_molecule_of_exactly_the_least_or_the_largest_size_is_kept():
     """Hydrogens that are written count for neither."""
     lines = ("CC", "CCC", "CCCC", "CCCCC", "C", "[H]OC([H])([H])C", "[H]C([H])([H])[H]")
-    checked, quarantine, vocabulary, _ = check(lines, min_atoms=2, max_atoms=4, size_limit=4)
+    checked, quarantine, vocabulary, _ = check(lines, min_atoms=2, max_atoms=4)
     assert list(checked["smiles"]) == ["CC", "CCC", "CCCC", "CCO"]
     assert list(quarantine["row"]) == [4, 5, 7]
     assert vocabulary["max_atoms"] == 4
@@ -85,7 +85,7 @@ def test_refuses():
         (["CC"], {"root": "elsewhere"}, "molecules.data.root must be the folder of the dataset molecules.raw"),
         (["CC"], {"source": "generated"}, "must hold the None generated molecules .* got 1 rows"),
         (["CC"], {"charges": [-1, 1]}, r"charges must hold 0, got \[-1, 1\]"),
-        (["CC"], {"max_atoms": 9, "size_limit": 8}, "size_limit must be at least min_atoms and max_atoms, 9, got 8; raise it"),
+        (["CC"], {"max_atoms": 129}, "max_atoms\n.*less than or equal to 128"),
         (["CC"], {"max_atoms": 3, "min_atoms": 4}, "max_atoms must be at least min_atoms, 4, got 3"),
         (["CC"], {"columns": {"smiles": "s", "name": None}}, "columns must be null with source: smiles, got a section"),
         (["CC"], {"source": "csv"}, "columns must be a section with source: csv, got null"),

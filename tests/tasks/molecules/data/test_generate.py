@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from rdkit import Chem
 
+from grpo_pipeline.tasks.molecules.data import generate
 from grpo_pipeline.tasks.molecules.data.charged_forms import charge_some, charged_form
 from grpo_pipeline.tasks.molecules.data.generate import draw_order, enumerate_molecules
 from grpo_pipeline.tasks.molecules.data.params import GeneratorParams
@@ -16,9 +17,15 @@ VALENCES = {"C": 4, "N": 3, "O": 2, "F": 1}
 def make(**changes):
     section = {
         "seed": 0, "atoms": {"C": 1.0, "N": 1.0, "O": 1.0, "F": 1.0}, "min_atoms": 2, "max_atoms": 3, "per_size": 100_000,
-        "links": ALL_LINKS, "forbidden": [], "charged": 0.0,
     }  # fmt: skip
     return GeneratorParams.model_validate(section | changes)
+
+
+@pytest.fixture
+def grows_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Up to four bonds of a new atom, nothing forbidden, nothing charged."""
+    for name, value in (("LINKS", ALL_LINKS), ("FORBIDDEN", ()), ("CHARGED", 0.0)):
+        monkeypatch.setattr(generate, name, value)
 
 
 def every_graph(size, symbols):
@@ -40,7 +47,8 @@ def every_graph(size, symbols):
     return found
 
 
-def test_levels_are_complete_but_for_what_is_forbidden():
+@pytest.mark.usefixtures("grows_everything")
+def test_levels_are_complete_but_for_what_is_forbidden(monkeypatch: pytest.MonkeyPatch):
     found = enumerate_molecules(make())
     assert len(found) == len({*found})
     assert {*found} == every_graph(2, "CNOF") | every_graph(3, "CNOF")
@@ -48,14 +56,18 @@ def test_levels_are_complete_but_for_what_is_forbidden():
     found = {*enumerate_molecules(make(atoms={"C": 1.0}, max_atoms=4))}
     assert found == every_graph(2, "C") | every_graph(3, "C") | every_graph(4, "C")
     assert Chem.CanonSmiles("C12C3C1C23") in found
-    trees = enumerate_molecules(make(atoms={"C": 1.0}, max_atoms=5, links={1: 1.0}))
+    with monkeypatch.context() as patched:
+        patched.setattr(generate, "LINKS", {1: 1.0})
+        trees = enumerate_molecules(make(atoms={"C": 1.0}, max_atoms=5))
     assert not any(character.isdigit() for smiles in trees for character in smiles)
-    sparse = enumerate_molecules(make(max_atoms=4, per_size=200, forbidden=["[N,O,F]~[N,O,F]"]))
+    monkeypatch.setattr(generate, "FORBIDDEN", ["[N,O,F]~[N,O,F]"])
+    sparse = enumerate_molecules(make(max_atoms=4, per_size=200))
     assert len(sparse) > 200
     assert not any(Chem.MolFromSmiles(text).HasSubstructMatch(Chem.MolFromSmarts("[N,O,F]~[N,O,F]")) for text in sparse)
 
 
-def test_what_is_kept_follows_from_the_seed_and_small_ones_are_grown_on_the_way():
+@pytest.mark.usefixtures("grows_everything")
+def test_what_is_kept_follows_from_the_seed_and_small_ones_are_grown_on_the_way(monkeypatch: pytest.MonkeyPatch):
     few = make(max_atoms=5, per_size=30)
     found = enumerate_molecules(few)
     assert found == enumerate_molecules(few)
@@ -65,14 +77,17 @@ def test_what_is_kept_follows_from_the_seed_and_small_ones_are_grown_on_the_way(
     assert sizes == [2] * 19 + [3] * 30 + [4] * 30 + [5] * 30
     assert enumerate_molecules(make(max_atoms=5, per_size=30, min_atoms=4)) == found[49:]
     # All of a size are kept whatever the seed, which of them are charged follows from it.
-    charged, other = (enumerate_molecules(make(charged=0.5, seed=seed)) for seed in (0, 1))
     assert enumerate_molecules(make()) == enumerate_molecules(make(seed=1))
+    with monkeypatch.context() as patched:
+        patched.setattr(generate, "CHARGED", 0.5)
+        charged, other = (enumerate_molecules(make(seed=seed)) for seed in (0, 1))
     assert {*charged} != {*other}
     # Rings come of two links, which are drawn as often as their weight says: here all but never.
-    has_ring = [
-        [any(sign.isdigit() for sign in smiles) for smiles in enumerate_molecules(make(max_atoms=4, per_size=30, links=links))]
-        for links in ({1: 1.0, 2: 1.0}, {1: 1.0, 2: 1e-9})
-    ]
+    has_ring = []
+    for links in ({1: 1.0, 2: 1.0}, {1: 1.0, 2: 1e-9}):
+        monkeypatch.setattr(generate, "LINKS", links)
+        found = enumerate_molecules(make(max_atoms=4, per_size=30))
+        has_ring.append([any(sign.isdigit() for sign in smiles) for smiles in found])
     assert any(has_ring[0])
     assert not any(has_ring[1])
     # A kind of weight 3 with 90 members against one of weight 1 with 10: first with probability 3/4, not 9/10.
@@ -97,9 +112,7 @@ def test_a_share_is_charged_acids_and_amines():
 def test_refuses():
     for changes, message in (
         ({"atoms": {"He": 1.0}}, "elements of valence 1 to 4, got 'He'"),
-        ({"forbidden": ["(("]}, r"SMARTS that RDKit reads, got '\(\('"),
         ({"atoms": {"C": 0.0}}, "atoms.C"),
-        ({"links": {5: 1.0}}, "links.5"),
         ({"max_atoms": 1}, "max_atoms"),
         ({"min_atoms": 4}, "max_atoms must be at least min_atoms, 4, got 3"),
     ):

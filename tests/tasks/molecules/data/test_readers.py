@@ -12,7 +12,7 @@ from grpo_pipeline.tasks.text_lines import TextFile
 
 
 def read(content, source, columns=None):
-    limits = {"bonds": "kekulised", "atoms": None, "charges": None, "min_atoms": 2, "max_atoms": None, "size_limit": 128}
+    limits = {"bonds": "kekulised", "atoms": None, "charges": None, "min_atoms": 2, "max_atoms": None}
     params = MoleculeDataParams(source=source, root="", columns=columns, on_bad_row="fail", **limits)
     return [*map(read_entry, read_records(TextFile("data/file", content), params))]
 

@@ -56,7 +56,7 @@ def test_every_node_reads_by_the_formula(nodes: int) -> None:
 
 def test_pairs_and_the_whole_read_by_the_formula() -> None:
     """Pair by pair: the product of what is read of both ends; the whole reads means over the nodes and pairs that are there."""
-    layer, wanted = graph_layer.GraphLayer(6, 4, 3, heads=2, expansion=2).double(), prompts([4, 2, 1], 4)
+    layer, wanted = graph_layer.GraphLayer(6, 4, 3, heads=2).double(), prompts([4, 2, 1], 4)
     layout = graph_layout.layout_of(wanted, torch.float64)
     state = graph_layout.GraphState(normal(3, 4, 6), normal(3, 6, 4), normal(3, 3))
     nodes, update = layer.node_forward(layer.attention(state, layout), state.whole), layer.pair_update

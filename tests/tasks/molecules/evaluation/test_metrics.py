@@ -126,7 +126,7 @@ def test_undefined_is_never_a_number():
 def document(**arms):
     params = EvaluationParams(
         task="molecules", split="test", control="supervised", baseline_arm="grpo", headline_rule="policy", chance_rule="start",
-        cluster="sample_id", seed=0, resamples=200, max_undefined=0.2, metric_options={"min_uniqueness": 0.7},
+        cluster="sample_id", seed=0, resamples=200, metric_options={"min_uniqueness": 0.7},
     )  # fmt: skip
     tables = {name: pd.concat(parts, ignore_index=True) for name, parts in arms.items()}
     return compare(tables, params, suite=build_suite("molecules", params.metric_options), commit="none")

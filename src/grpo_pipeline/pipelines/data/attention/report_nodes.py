@@ -101,7 +101,7 @@ def proposal_of(arm: str, parameters: Mapping[str, Any], params: EvaluationParam
     """Return where an arm's points came from in training, as ``AlgorithmParams`` fills it in."""
     sections = plain(parameters.get(params.task, parameters))
     algorithm = sections.get(arm, {}).get("algorithm", {})
-    usual = "uniform" if algorithm.get("name") == "supervised" else "policy"
+    usual = "policy" if (algorithm.get("losses") or {}).get("policy") else "uniform"
     proposal: str = algorithm.get("proposal") or usual
     return proposal
 

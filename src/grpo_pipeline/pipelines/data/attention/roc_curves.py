@@ -74,7 +74,7 @@ def draw_arm(
         clusters=METRICS["auroc"].count_clusters(rows, params.cluster),
         bounds=METRICS["auroc"].bounds,
     )
-    entry = describe(estimate, max_undefined=params.max_undefined)
+    entry = describe(estimate)
     levels = curves(scores, is_positive, weights)
     name = f"{arm}: AUROC {areas[0]:.3f}"
     if entry["ci95"] is not None:

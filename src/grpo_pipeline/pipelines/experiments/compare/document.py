@@ -71,9 +71,7 @@ def compare_trials(
     shown = RuleMetrics(list(suite.metrics), params.primary_metrics, params.baseline_rules)
     scores = score_trials(plan, trials, evaluation, suite, rules=shown)
     clusters = int(scores.cores[evaluation.cluster].nunique())
-    write = partial(
-        describe_seeds, resamples=evaluation.resamples, max_undefined=evaluation.max_undefined
-    )
+    write = partial(describe_seeds, resamples=evaluation.resamples)
     differences, correction = compare_with_control(
         plan, scores, params.primary_metrics, write, resamples=evaluation.resamples
     )

@@ -136,7 +136,7 @@ def settings_table(document: Document) -> Table:
 
 
 def change_lines(changes: Mapping[str, Any], *, prefix: str = "") -> Iterator[str]:
-    """Yield ``algorithm.kl_weight = 0`` for each leaf."""
+    """Yield ``training.epochs = 3`` for each leaf."""
     for name, value in changes.items():
         if isinstance(value, Mapping) and value:
             yield from change_lines(value, prefix=f"{prefix}{name}.")

@@ -50,9 +50,7 @@ def sections(scores: Scores, control: str, params: EvaluationParams) -> dict[str
     """Return ``arms`` and ``differences``: metric -> kind -> value, interval and n, each the mean over the seeds."""
 
     def entry(by_seed: Mapping[int, Estimate]) -> dict[str, Any]:
-        return describe_seeds(
-            by_seed, resamples=params.resamples, max_undefined=params.max_undefined
-        )
+        return describe_seeds(by_seed, resamples=params.resamples)
 
     def gap(name: str, kind: str, kinds: Mapping[str, dict[int, Estimate]]) -> dict[str, Any]:
         found = entry(differences_by_seed(kinds[kind], scores[control][name][kind]))

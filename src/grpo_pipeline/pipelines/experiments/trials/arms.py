@@ -7,8 +7,10 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
-from grpo_pipeline.errors import value_sentence
+from grpo_pipeline.core.objective.algorithm import AlgorithmParams
+from grpo_pipeline.core.params import TrainingParams
+from grpo_pipeline.errors import OF_AN_OLDER_VERSION, value_sentence, without_tags
+from grpo_pipeline.migrate import OLD
 from grpo_pipeline.pipelines.experiments.trials.trial_params import (
     ArmParams,
     GridParams,
@@ -145,15 +147,17 @@ def validate(model: type[BaseModel], values: Any, *, path: str) -> BaseModel:
         return model.model_validate(values)
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join([path, *map(str, first["loc"])])
-        raise ValueError(sentence(where, first, values)) from error
+        loc = [*without_tags(map(str, first["loc"]), values)]
+        raise ValueError(sentence(path, loc, first, values)) from error
 
 
-def sentence(where: str, problem: Any, values: Any) -> str:
+def sentence(path: str, loc: Sequence[str], problem: Any, values: Any) -> str:
     """Return what is wrong with one value of an arm and what to do."""
-    loc = [str(part) for part in problem["loc"]]
+    where = ".".join([path, *loc])
     if problem["type"] in UNKNOWN:
-        return f"{where} must be a parameter of this project, got an unknown name; {meant(loc[-1], names_at(values, loc[:-1]))}"
+        is_old = loc[-1] in OLD and path.endswith(f".{ALGORITHM}")
+        remedy = OF_AN_OLDER_VERSION if is_old else meant(loc[-1], names_at(values, loc[:-1]))
+        return f"{where} must be a parameter of this project, got an unknown name; {remedy}"
     if problem["type"] == "missing":
         return f"{where} must be given, got nothing; add it"
     text = problem["msg"].removeprefix("Value error, ")

@@ -7,7 +7,7 @@ from typing import Any
 from kedro.pipeline import Node, Pipeline
 
 from grpo_pipeline.core.agreement import digest_of
-from grpo_pipeline.core.params import AlgorithmParams
+from grpo_pipeline.core.objective.algorithm import AlgorithmParams
 from grpo_pipeline.core.storage.weights import ModelWeights
 from grpo_pipeline.pipelines.experiments.trials.preparation import TaskPreparation
 from grpo_pipeline.pipelines.experiments.trials.trial_params import StageParams

@@ -6,7 +6,8 @@ from typing import Any
 
 import pandas as pd
 
-from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
+from grpo_pipeline.core.objective.algorithm import AlgorithmParams
+from grpo_pipeline.core.params import TrainingParams
 from grpo_pipeline.core.storage.checkpoint import Checkpoint, NoCheckpoint
 from grpo_pipeline.core.storage.weights import ModelWeights
 from grpo_pipeline.pipelines.experiments.trials.arms import ResolvedArm

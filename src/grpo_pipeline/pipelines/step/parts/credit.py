@@ -4,7 +4,7 @@ from typing import Any, cast
 
 import torch
 
-from grpo_pipeline.core.params import AlgorithmParams
+from grpo_pipeline.core.objective.algorithm import AlgorithmParams
 from grpo_pipeline.core.rewards import Credit, kept_decisions
 from grpo_pipeline.core.rewards import credit_decisions as credited
 from grpo_pipeline.core.training.precision import network_precision

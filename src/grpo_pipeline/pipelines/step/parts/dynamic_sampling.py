@@ -6,7 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
+from grpo_pipeline.core.objective.algorithm import AlgorithmParams
+from grpo_pipeline.core.params import TrainingParams
 from grpo_pipeline.core.sampling.dynamic import resample_tied
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import Rollouts
@@ -58,10 +59,8 @@ def dynamic_sampling(
         )
         return drawn, measure(drawn)
 
-    retries, tolerance = algorithm.dynamic_sampling.max_retries, algorithm.advantage.tie_tolerance
-    changed, _, report = resample_tied(
-        sampled, measure(sampled), draw=draw, max_retries=retries, tie_tolerance=tolerance
-    )
+    retries = algorithm.dynamic_sampling.max_retries
+    changed, _, report = resample_tied(sampled, measure(sampled), draw=draw, max_retries=retries)
     groups = sampled.actions.shape[0]
     return changed, {
         "reward/ties_before_retries": report.tied_before / groups,

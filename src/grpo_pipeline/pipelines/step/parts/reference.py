@@ -1,14 +1,15 @@
 """Score the samples with a reference policy, and move that after the policy."""
 
-from typing import Any, TypeGuard
+from typing import Any
 
-from grpo_pipeline.core.params import AlgorithmParams
+from grpo_pipeline.core.objective.algorithm import AlgorithmParams
 from grpo_pipeline.core.training.precision import network_precision
 from grpo_pipeline.core.training.reference import ReferenceUpdate, update_reference
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import ReferenceScores, Rollouts
+from grpo_pipeline.pipelines.step.scoring import scores_kl
 from grpo_pipeline.pipelines.step.update import ends_batch
-from grpo_pipeline.tasks.base import ScoresKl, Task
+from grpo_pipeline.tasks.base import Task
 
 
 def score_reference(
@@ -26,18 +27,13 @@ def score_reference(
         return task.score_reference(state.reference, batch, rollouts, temperature=temperature)
 
 
-def scores_kl(task: Task) -> TypeGuard[ScoresKl]:
-    """Say whether the task has ``score_with_kl``; also of a task that is wrapped in another."""
-    return hasattr(task, "score_with_kl")
-
-
 def move_reference(
     algorithm: AlgorithmParams, next_state: TrainState, update_epoch: int
 ) -> TrainState:
     """Move the reference in its own rhythm: it follows batches, so that only the last update epoch of one moves it."""
-    rule = ReferenceUpdate(
-        algorithm.reference.update, algorithm.reference.every_steps, algorithm.reference.decay
-    )
+    kl = algorithm.paid_kl
+    assert kl is not None
+    rule = ReferenceUpdate(kl.reference.update, kl.reference.every_steps, kl.reference.decay)
     if next_state.reference is not None and ends_batch(algorithm, update_epoch):
         update_reference(next_state.reference, next_state.policy, rule, next_state.step + 1)
     return next_state

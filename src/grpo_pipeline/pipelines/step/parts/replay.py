@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from grpo_pipeline.core.params import AlgorithmParams
+from grpo_pipeline.core.objective.algorithm import AlgorithmParams
 from grpo_pipeline.core.training.precision import network_precision
 from grpo_pipeline.core.training.replay import StoredGroup, importance_weights, merge_groups
 from grpo_pipeline.core.training.state import TrainState

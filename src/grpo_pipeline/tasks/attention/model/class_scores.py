@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from grpo_pipeline.tasks.attention.data.params import Classes
-from grpo_pipeline.tasks.attention.params import LabelLoss, SymmetricParams
+from grpo_pipeline.tasks.attention.label_losses import LOG_ZERO
+from grpo_pipeline.tasks.attention.params import LabelLoss
 
 LEAST_GAP = 1e-3
 """Between two thresholds: the probability of a grade stays above 0, and its logarithm finite."""
@@ -142,21 +143,18 @@ def _nll_terms(scores: Tensor, classes: Tensor) -> Tensor:
     return F.binary_cross_entropy_with_logits(scores, target, reduction="none")
 
 
-def class_loss(
-    scores: Tensor, classes: Tensor, form: LabelLoss, symmetric: SymmetricParams
-) -> Tensor:
+def class_loss(scores: Tensor, classes: Tensor, form: LabelLoss) -> Tensor:
     """Return the loss of class scores against the right class, in nats.
 
-        cross_entropy: CE = -log p_y;   symmetric: alpha * CE + beta * RCE,   RCE = -sum_c p_c log q_c = -A (1 - p_y)
+        cross_entropy: CE = -log p_y;   symmetric: CE + RCE,   RCE = -sum_c p_c log q_c = -A (1 - p_y)
 
-    with q the right class alone and log 0 = A (``log_zero``). Source: Wang et al. 2019, arXiv 1908.06112, equations 4 to 6. Of
+    with q the right class alone and log 0 = A (``LOG_ZERO``). Source: Wang et al. 2019, arXiv 1908.06112, equations 4 to 6. Of
     findings it is the sum of what each loses as a label of its own.
 
     Args:
         scores: [P, ..., C].
         classes: as in ``class_nll``.
         form: of the loss.
-        symmetric: read by that form alone.
 
     Returns:
         [P, ...].
@@ -165,7 +163,7 @@ def class_loss(
         return class_nll(scores, classes)
     nll = _nll_terms(scores, classes)
     wrong = -torch.expm1(-nll)
-    return (symmetric.alpha * nll - symmetric.beta * symmetric.log_zero * wrong).sum(-1)
+    return (nll - LOG_ZERO * wrong).sum(-1)
 
 
 def class_columns(classes: Classes | None) -> tuple[str, ...]:

@@ -147,7 +147,7 @@ def _sample(
     said = _submit(
         task, model.batch, task.texts(sampled), model.known | reply_columns(task, sampled)
     )
-    alike = self_bleu(said.replies, smoothing=task.rewards.bleu_smoothing)
+    alike = self_bleu(said.replies)
     return replace(
         said,
         columns=said.columns | {"self_bleu": alike, "kl_start": _kl(task, model, start, sampled)},

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grpo_pipeline.rewards.functions import prepared_by
-from grpo_pipeline.tasks.dialogue.params import Smoothing
 from grpo_pipeline.tasks.dialogue.scores.normalisation import normalise
 from grpo_pipeline.tasks.dialogue.scores.reference_pairs import Answers, Replies, check_pairs
 from grpo_pipeline.tasks.extras import library
@@ -46,27 +45,22 @@ def bleu_counts(replies: Replies, answers: Answers) -> NDArray[np.int64]:
     return rows
 
 
-def sentence_bleu(
-    counts: NDArray[np.int64], *, smoothing: Smoothing = "exp"
-) -> NDArray[np.float64]:
+def sentence_bleu(counts: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return the BLEU of each reply, over the orders that it is long enough for.
 
         BLEU = min(1, exp(1 - r / c)) * (prod over n <= min(4, c) of p_n) ** (1 / min(4, c))
 
     c words in the reply, r in the closest answer, p_n the share of its n-grams that match. An order without a match would
-    make the product 0; ``exp`` halves once more at each such order (Chen and Cherry, WMT 2014, method 3), ``floor`` and
-    ``add-k`` take sacrebleu's default values. A reply without one matching word scores 0 under each.
+    make the product 0; sacrebleu's ``exp`` halves once more at each such order (Chen and Cherry, WMT 2014, method 3). A reply
+    without one matching word scores 0.
 
     Args:
         counts: [N, 10] of ``bleu_counts``.
-        smoothing: how an order without a match counts.
 
     Returns:
         [N], in [0, 1].
     """
-    return np.asarray(
-        [_bleu(row, smoothing=smoothing, effective=True) for row in counts], dtype=np.float64
-    )
+    return np.asarray([_bleu(row, effective=True) for row in counts], dtype=np.float64)
 
 
 def corpus_bleu(counts: NDArray[np.int64]) -> float:
@@ -81,9 +75,7 @@ def corpus_bleu(counts: NDArray[np.int64]) -> float:
     Returns:
         In [0, 1]; NaN for no rows.
     """
-    return (
-        _bleu(counts.sum(axis=0), smoothing="exp", effective=False) if len(counts) else float("nan")
-    )
+    return _bleu(counts.sum(axis=0), effective=False) if len(counts) else float("nan")
 
 
 @cache
@@ -92,21 +84,19 @@ def _sacrebleu() -> Any:
 
 
 @prepared_by(_sacrebleu)
-def bleu(
-    replies: Replies, answers: Answers, *, smoothing: Smoothing = "exp"
-) -> NDArray[np.float64]:
+def bleu(replies: Replies, answers: Answers) -> NDArray[np.float64]:
     """Return the BLEU of each reply, [N] in [0, 1]: the reward component of that name (``sentence_bleu``)."""
-    return sentence_bleu(bleu_counts(replies, answers), smoothing=smoothing)
+    return sentence_bleu(bleu_counts(replies, answers))
 
 
-def _bleu(counts: NDArray[np.int64], *, smoothing: Smoothing, effective: bool) -> float:
+def _bleu(counts: NDArray[np.int64], *, effective: bool) -> float:
     reply_words, answer_words, *rest = counts.tolist()
     score = _sacrebleu().BLEU.compute_bleu(
         rest[:ORDERS],
         rest[ORDERS:],
         reply_words,
         answer_words,
-        smooth_method=smoothing,
+        smooth_method="exp",
         effective_order=effective,
     )
     # exp(log(...)) may pass 1 by one rounding.

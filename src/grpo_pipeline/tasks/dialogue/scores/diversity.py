@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from grpo_pipeline.tasks.dialogue.params import Smoothing
 from grpo_pipeline.tasks.dialogue.scores.bleu import bleu
 from grpo_pipeline.tasks.dialogue.scores.normalisation import parted, words
 
@@ -29,9 +28,7 @@ def distinct(replies: Sequence[str], *, n: int) -> float:
     return len(set(grams)) / len(grams) if grams else float("nan")
 
 
-def self_bleu(
-    groups: Sequence[Sequence[str]], *, smoothing: Smoothing = "exp"
-) -> NDArray[np.float64]:
+def self_bleu(groups: Sequence[Sequence[str]]) -> NDArray[np.float64]:
     """Return how alike the replies of each group are: the mean BLEU of a reply with the others as its answers.
 
         self_bleu[p] = mean_g BLEU(reply[p, g]; {reply[p, h], h != g})
@@ -40,7 +37,6 @@ def self_bleu(
 
     Args:
         groups: P groups of replies.
-        smoothing: as in ``sentence_bleu``.
 
     Returns:
         [P], in [0, 1]; NaN for a group of fewer than two.
@@ -51,11 +47,7 @@ def self_bleu(
         if len(group) > 1
         for place, reply in enumerate(group)
     ]
-    scores = iter(
-        bleu(
-            [reply for reply, _ in rows], [others for _, others in rows], smoothing=smoothing
-        ).tolist()
-    )
+    scores = iter(bleu([reply for reply, _ in rows], [others for _, others in rows]).tolist())
     means = [
         sum(next(scores) for _ in group) / len(group) if len(group) > 1 else float("nan")
         for group in groups

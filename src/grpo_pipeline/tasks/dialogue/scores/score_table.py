@@ -4,7 +4,6 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from grpo_pipeline.tasks.dialogue.params import Smoothing
 from grpo_pipeline.tasks.dialogue.scores.bleu import BLEU_COLUMNS, bleu_counts, sentence_bleu
 from grpo_pipeline.tasks.dialogue.scores.diversity import length
 from grpo_pipeline.tasks.dialogue.scores.f1 import f1
@@ -12,9 +11,7 @@ from grpo_pipeline.tasks.dialogue.scores.reference_pairs import Answers, Replies
 from grpo_pipeline.tasks.dialogue.scores.rouge import rouge
 
 
-def score_replies(
-    replies: Replies, answers: Answers, *, smoothing: Smoothing = "exp"
-) -> dict[str, NDArray[Any]]:
+def score_replies(replies: Replies, answers: Answers) -> dict[str, NDArray[Any]]:
     """Return one column per score, by the same functions as the rewards of those names.
 
     Columns: ``f1``, ``rouge_1``, ``rouge_2``, ``rouge_l``, ``bleu`` (sentence) in [0, 1], ``length`` in words, and
@@ -25,5 +22,5 @@ def score_replies(
     """
     counts = bleu_counts(replies, answers)
     columns: dict[str, NDArray[Any]] = {"f1": f1(replies, answers), **rouge(replies, answers)}
-    columns |= {"bleu": sentence_bleu(counts, smoothing=smoothing), "length": length(replies)}
+    columns |= {"bleu": sentence_bleu(counts), "length": length(replies)}
     return columns | {f"bleu_{name}": counts[:, place] for place, name in enumerate(BLEU_COLUMNS)}

@@ -16,7 +16,7 @@ from rdkit import Chem, rdBase
 from grpo_pipeline.runs.lookahead import map_ahead, usable_cores
 from grpo_pipeline.runs.progress import track
 from grpo_pipeline.tasks.data_root import check_root
-from grpo_pipeline.tasks.molecules.data.params import MoleculeDataParams
+from grpo_pipeline.tasks.molecules.data.params import SIZE_LIMIT, MoleculeDataParams
 from grpo_pipeline.tasks.molecules.data.readers import Entry, Record, read_entry, read_records
 from grpo_pipeline.tasks.molecules.data.standardise import standardise
 from grpo_pipeline.tasks.molecules.graphs.decoding import build_molecule, sanitise
@@ -219,10 +219,9 @@ def _draft(entry: Entry, params: MoleculeDataParams) -> Draft:
         raise RowError(entry.reason)
     # Before anything else is done with a molecule: that takes long for a large one.
     size = sum(atom.GetAtomicNum() != 1 for atom in entry.molecule.GetAtoms())
-    if size > params.size_limit:
+    if size > SIZE_LIMIT:
         raise RowError(
-            f"a molecule must have at most {params.size_limit} heavy atoms, got {size}; "
-            "leave it out or raise molecules.data.size_limit"
+            f"a molecule must have at most {SIZE_LIMIT} heavy atoms, got {size}; leave it out"
         )
     standard = standardise(entry.molecule)
     size = standard.molecule.GetNumAtoms()

@@ -1,7 +1,7 @@
 """Enumerate small molecules by growing them atom by atom.
 
 Taking an atom that does not hold a connected graph together away leaves a smaller connected graph. So every connected graph
-is reached by bonding one new atom to atoms that are there, and levels are complete where ``links`` has 1 to 4, nothing is
+is reached by bonding one new atom to atoms that are there, and levels are complete where ``LINKS`` has 1 to 4, nothing is
 forbidden and ``per_size`` is never reached.
 """
 
@@ -17,6 +17,24 @@ from grpo_pipeline.tasks.molecules.data.charged_forms import charge_some
 from grpo_pipeline.tasks.molecules.data.params import GeneratorParams
 
 Kind = tuple[str, int]
+LINKS = {1: 3.0, 2: 1.0}
+"""Number of atoms that a new one is bonded to -> how often, relative to the others: 1 grows trees, 2 closes rings, 3 and 4 would
+make cages. The shares matter only where not all molecules are kept."""
+FORBIDDEN = (
+    "[N,O,F]~[N,O,F]",  # chains of heteroatoms, outside aromatic rings
+    "[N,O,F][CX4][N,O]",  # two heteroatoms on one saturated carbon
+    "[N,O,F]-C#C",
+    "[OH,NH1,NH2]-[C;X3]=[C,N]",  # enols and the like
+    "C=[NH]",
+    "C=C=[C,N,O]",
+    "[*;R]#[*;R]",  # strained rings
+    "*=[*;R]=*",
+    "[*;r3,r4]=[*;r3,r4]",
+    "[*;R2,R3,R4;r3,r4]",
+)
+"""SMARTS of what no molecule may hold, nor grow from."""
+CHARGED = 0.2
+"""Share of the molecules with an acid or an amine that are written in their charged form."""
 ORDERS = {1: Chem.BondType.SINGLE, 2: Chem.BondType.DOUBLE, 3: Chem.BondType.TRIPLE}
 
 
@@ -35,16 +53,10 @@ def enumerate_molecules(params: GeneratorParams) -> list[str]:
     A level that would hold more than ``per_size`` molecules holds as many drawn ones, and the next level grows from those.
 
     Raises:
-        ValueError: for an element without a usual valence, or a SMARTS that RDKit does not read.
+        ValueError: for an element without a usual valence.
     """
     with rdBase.BlockLogs():
-        # SMARTS as patterns.
-        patterns = {text: Chem.MolFromSmarts(text) for text in params.forbidden}
-        if wrong := [text for text, pattern in patterns.items() if pattern is None]:
-            raise ValueError(
-                f"a pattern must be SMARTS that RDKit reads, got {wrong[0]!r}; correct it"
-            )
-        forbidden = list(patterns.values())
+        forbidden = [Chem.MolFromSmarts(text) for text in FORBIDDEN]
         level = sorted(
             {
                 Chem.MolToSmiles(Chem.MolFromSmiles(f"[{symbol}H{valence_of(symbol)}]"))
@@ -58,7 +70,7 @@ def enumerate_molecules(params: GeneratorParams) -> list[str]:
             )
             if size >= params.min_atoms:
                 levels += charge_some(
-                    level, params.charged, generator=np.random.default_rng([params.seed, size, 1])
+                    level, CHARGED, generator=np.random.default_rng([params.seed, size, 1])
                 )
     return levels
 
@@ -83,9 +95,7 @@ def grow_level(
     ]
     found: set[str] = set()
     kinds = [(move.symbol, len(move.links)) for move in moves]
-    weights = {
-        (symbol, links): params.atoms[symbol] * params.links[links] for symbol, links in {*kinds}
-    }
+    weights = {(symbol, links): params.atoms[symbol] * LINKS[links] for symbol, links in {*kinds}}
     for place in draw_order(kinds, weights, generator):
         child = apply_move(molecules[moves[place].parent], moves[place])
         if child is not None and not any(child.HasSubstructMatch(pattern) for pattern in forbidden):
@@ -96,7 +106,7 @@ def grow_level(
 
 
 def moves_of(molecule: Chem.Mol, parent: int, params: GeneratorParams) -> Iterator[Move]:
-    """Yield every way to bond a new atom to a number of atoms in ``links`` that have hydrogens to give."""
+    """Yield every way to bond a new atom to a number of atoms in ``LINKS`` that have hydrogens to give."""
     room = {
         atom.GetIdx(): min(atom.GetTotalNumHs(), 3)
         for atom in molecule.GetAtoms()
@@ -104,7 +114,7 @@ def moves_of(molecule: Chem.Mol, parent: int, params: GeneratorParams) -> Iterat
     }
     for symbol in params.atoms:
         valence = valence_of(symbol)
-        for count in sorted(params.links):
+        for count in sorted(LINKS):
             for atoms in combinations(room, count):
                 for orders in product(*(range(1, room[atom] + 1) for atom in atoms)):
                     if sum(orders) <= valence:

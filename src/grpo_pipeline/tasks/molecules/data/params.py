@@ -12,6 +12,10 @@ Weight = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Names = Annotated[tuple[Text, ...], Field(min_length=1)]
 
 
+SIZE_LIMIT = 128
+"""Heavy atoms of a molecule at most: all graphs are padded to the largest one, and memory grows with its square."""
+
+
 class GeneratorParams(BaseModel):
     """How molecules are enumerated (docs/molecules_data.md); a pure function of these values.
 
@@ -21,10 +25,6 @@ class GeneratorParams(BaseModel):
         min_atoms: heavy atoms of the smallest molecules that are kept; smaller ones are grown on the way.
         max_atoms: heavy atoms of the largest ones.
         per_size: molecules of each size at most.
-        links: number of atoms that a new one is bonded to -> how often, relative to the others: 1 grows trees, 2 closes rings,
-            3 and 4 cages. Both shares matter only where not all molecules are kept.
-        forbidden: SMARTS of what no molecule may hold, nor grow from.
-        charged: share of the molecules with an acid or an amine that are written in their charged form.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -34,9 +34,6 @@ class GeneratorParams(BaseModel):
     min_atoms: Annotated[int, Field(ge=2)]
     max_atoms: Annotated[int, Field(ge=2)]
     per_size: Annotated[int, Field(ge=1)]
-    links: Annotated[dict[Annotated[int, Field(ge=1, le=4)], Weight], Field(min_length=1)]
-    forbidden: tuple[Text, ...]
-    charged: Annotated[float, Field(ge=0, le=1)]
 
     @model_validator(mode="after")
     def _order(self) -> Self:
@@ -72,9 +69,7 @@ class MoleculeDataParams(BaseModel):
         atoms: the element symbols that are allowed; null allows every one in the data.
         charges: the formal charges that are allowed; null allows every one in the data.
         min_atoms: a smaller molecule, in heavy atoms, is refused.
-        max_atoms: a larger one is refused; null takes the largest of the data.
-        size_limit: a molecule of more heavy atoms is refused in any case. All graphs are padded to the largest one, and memory
-            grows with its square: one outlier would be paid for by every molecule.
+        max_atoms: a larger one is refused; null takes the largest of the data, at most 128.
         workers: processes that check a file of more than 2,000 molecules; null = one per core of the machine, at most 8. No
             result depends on it.
         on_bad_row: ``fail`` stops at the end of the checks; ``quarantine`` goes on without the bad rows and lists them.
@@ -88,9 +83,8 @@ class MoleculeDataParams(BaseModel):
     bonds: BondForm
     atoms: Names | None
     charges: tuple[int, ...] | None
-    min_atoms: Annotated[int, Field(ge=1)]
-    max_atoms: Annotated[int, Field(ge=1)] | None
-    size_limit: Annotated[int, Field(ge=1, le=255)]
+    min_atoms: Annotated[int, Field(ge=1, le=SIZE_LIMIT)]
+    max_atoms: Annotated[int, Field(ge=1, le=SIZE_LIMIT)] | None
     workers: Annotated[int, Field(ge=1, le=64)] | None = None
     on_bad_row: Literal["fail", "quarantine"]
 
@@ -105,12 +99,6 @@ class MoleculeDataParams(BaseModel):
         if self.max_atoms is not None and self.max_atoms < self.min_atoms:
             raise ValueError(
                 f"molecules.data.max_atoms must be at least min_atoms, {self.min_atoms}, got {self.max_atoms}; correct one"
-            )
-        largest = max(self.max_atoms or 0, self.min_atoms)
-        if largest > self.size_limit:
-            raise ValueError(
-                f"molecules.data.size_limit must be at least min_atoms and max_atoms, {largest}, "
-                f"got {self.size_limit}; raise it, up to 255"
             )
         if self.charges is not None and 0 not in self.charges:
             raise ValueError(

@@ -5,7 +5,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from grpo_pipeline.tasks.molecules.denoiser.graph_layer import FeedForward, GraphLayer
+from grpo_pipeline.tasks.molecules.denoiser.graph_layer import EXPANSION, FeedForward, GraphLayer
 from grpo_pipeline.tasks.molecules.denoiser.graph_layout import GraphState, layout_of
 from grpo_pipeline.tasks.molecules.denoiser.structure_features import CYCLES, structure_features
 from grpo_pipeline.tasks.molecules.diffusion.params import DenoiserParams
@@ -38,19 +38,18 @@ class Denoiser(nn.Module):
             self.node_features = nn.Linear(classes.bonds - 1 + len(CYCLES), p.width, bias=False)
         # Numbers that the whole graph is told: time, size, conditions, cycles.
         told = TIME_AND_SIZE + conditions + (len(CYCLES) if self.with_cycles else 0)
-        hidden = p.global_width * p.expansion
+        hidden = p.global_width * EXPANSION
         self.whole = nn.Sequential(
             nn.Linear(told, hidden), nn.GELU(), nn.Linear(hidden, p.global_width)
         )
         self.layers = nn.ModuleList(
-            GraphLayer(p.width, p.pair_width, p.global_width, p.heads, p.expansion)
-            for _ in range(p.layers)
+            GraphLayer(p.width, p.pair_width, p.global_width, p.heads) for _ in range(p.layers)
         )
         self.heads = nn.ModuleDict(
             {
-                "atoms": Head(p.width, p.global_width, p.expansion, classes.atoms),
-                "charges": Head(p.width, p.global_width, p.expansion, classes.charges),
-                "bonds": Head(p.pair_width, p.global_width, p.expansion, classes.bonds),
+                "atoms": Head(p.width, p.global_width, classes.atoms),
+                "charges": Head(p.width, p.global_width, classes.charges),
+                "bonds": Head(p.pair_width, p.global_width, classes.bonds),
             }
         )
 
@@ -95,9 +94,9 @@ class Denoiser(nn.Module):
 class Head(nn.Module):
     """From rows to logits."""
 
-    def __init__(self, width: int, global_width: int, expansion: int, classes: int) -> None:
+    def __init__(self, width: int, global_width: int, classes: int) -> None:
         super().__init__()
-        self.forward_part = FeedForward(width, global_width, expansion)
+        self.forward_part = FeedForward(width, global_width)
         self.logits = nn.Linear(width, classes)
 
     def forward(self, rows: Tensor, whole: Tensor) -> Tensor:

@@ -15,23 +15,24 @@ from grpo_pipeline.tasks.molecules.denoiser.graph_layout import GraphLayout, Gra
 from grpo_pipeline.tasks.molecules.denoiser.modulated_norm import ModulatedNorm, added
 from grpo_pipeline.tasks.molecules.denoiser.pair_attention import PairAttention
 
+EXPANSION = 2
+"""The feed-forward parts are this many times as wide as what they read."""
+
 
 class GraphLayer(nn.Module):
     """Attention, pair update, and update of the whole, each added to what came in."""
 
-    def __init__(
-        self, width: int, pair_width: int, global_width: int, heads: int, expansion: int
-    ) -> None:
+    def __init__(self, width: int, pair_width: int, global_width: int, heads: int) -> None:
         super().__init__()
         self.attention = PairAttention(width, pair_width, global_width, heads)
-        self.node_forward = FeedForward(width, global_width, expansion)
+        self.node_forward = FeedForward(width, global_width)
         self.pair_update = PairUpdate(width, pair_width, global_width)
-        self.pair_forward = FeedForward(pair_width, global_width, expansion)
+        self.pair_forward = FeedForward(pair_width, global_width)
         self.whole_forward = nn.Sequential(
             nn.LayerNorm(width + pair_width + global_width),
-            nn.Linear(width + pair_width + global_width, global_width * expansion),
+            nn.Linear(width + pair_width + global_width, global_width * EXPANSION),
             nn.ReLU(),
-            nn.Linear(global_width * expansion, global_width),
+            nn.Linear(global_width * EXPANSION, global_width),
         )
 
     def forward(self, state: GraphState, layout: GraphLayout) -> GraphState:
@@ -65,11 +66,11 @@ class PairUpdate(nn.Module):
 class FeedForward(nn.Module):
     """A norm and two linear maps with a ReLU between them, on every row by itself, added to the row."""
 
-    def __init__(self, width: int, global_width: int, expansion: int) -> None:
+    def __init__(self, width: int, global_width: int) -> None:
         super().__init__()
         self.norm = ModulatedNorm(width, global_width)
-        self.input = nn.Linear(width, width * expansion)
-        self.output = nn.Linear(width * expansion, width)
+        self.input = nn.Linear(width, width * EXPANSION)
+        self.output = nn.Linear(width * EXPANSION, width)
 
     def forward(self, rows: Tensor, whole: Tensor) -> Tensor:
         """Return [B, N, D] of rows [B, N, D]."""

@@ -47,6 +47,10 @@ class NoiseParams(_Section):
     smoothing: float = Field(ge=0)
 
 
+DELETED_FIELDS = {"expansion": 2}
+"""Fields of ``DenoiserParams`` in models that older versions exported, with the value that is now a constant."""
+
+
 class DenoiserParams(_Section):
     """Size of the graph transformer that predicts x0.
 
@@ -56,7 +60,6 @@ class DenoiserParams(_Section):
         pair_width: of a pair of nodes.
         global_width: of the graph.
         heads: of the attention.
-        expansion: the feed-forward parts are this many times as wide.
         features: what the network is told beside the classes: ``none``, or ``cycles``: bonds of each class and cycles of 3, 4
             and 5 through each node, and their number in the graph, which attention cannot count.
     """
@@ -66,7 +69,6 @@ class DenoiserParams(_Section):
     pair_width: int = Field(ge=1)
     global_width: int = Field(ge=1)
     heads: int = Field(ge=1)
-    expansion: int = Field(ge=1)
     features: Features
 
     @model_validator(mode="after")

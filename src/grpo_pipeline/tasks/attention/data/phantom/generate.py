@@ -21,6 +21,27 @@ COLUMNS = (
     "age", "psa", "psa_density", "family_history",
 )  # fmt: skip
 
+# Lengths in pixels, levels in dB; a pair of levels is the range of a uniform draw.
+BENIGN_PSF, CANCER_PSF = (0.95, 1.5), (0.75, 1.05)
+"""Widths of the point spread along and across the beam."""
+BENIGN_DENSITY, CANCER_DENSITY = 0.7, 4.0
+"""Scatterers per pixel."""
+DENSITY_JITTER = 0.4
+"""Standard deviation of the logarithm of the density between cores."""
+DUCT_SIZE = 1.6
+"""Correlation length of the benign tissue's ducts."""
+CONSPICUITY_SPREAD = 0.22
+"""Standard deviation of a lesion's conspicuity around the mean of its grade group."""
+CANCER_LEVEL = -1.0
+"""Of the most conspicuous cancer beside benign tissue."""
+MOST_LOOKALIKES, LOOKALIKE_LEVEL = 2, (-8.0, -3.5)
+"""Dark benign areas of a core that look like cancer, 0 to so many."""
+SHADOW_SHARE, SHADOW_LEVEL = 0.35, (-14.0, -6.0)
+"""How many of the cores have an acoustic shadow."""
+ATTENUATION = (0.0, 7.0)
+"""Loss from the top to the bottom of an image."""
+NOISE_FLOOR = -27.0
+
 
 @dataclass(frozen=True)
 class PhantomCore:
@@ -102,7 +123,7 @@ def draw_core(
             rng, region, needle, grid, share=rng.uniform(*params.lesion_share)
         )
         conspicuity = float(
-            np.clip(rng.normal(params.conspicuity[grade - 1], params.conspicuity_spread), 0.0, 1.0)
+            np.clip(rng.normal(params.conspicuity[grade - 1], CONSPICUITY_SPREAD), 0.0, 1.0)
         )
     echo = draw_echo(rng, gland, lesion, conspicuity=conspicuity, blur=scanner.blur, params=params)
     # Brightness of the needle in dB, [S, S]: a thin bright line in a faintly brighter band.
@@ -145,46 +166,46 @@ def draw_echo(
 
     The powers of the two tissues add up, so brightness alone does not give a lesion away.
     """
-    size, speckle = params.image_size, params.speckle
-    jitter = np.exp(speckle.density_jitter * rng.standard_normal())
-    axial, lateral = speckle.benign_psf
+    size = params.image_size
+    jitter = np.exp(DENSITY_JITTER * rng.standard_normal())
+    axial, lateral = BENIGN_PSF
     benign = tissue(
         rng,
         size,
         psf=(axial * blur, lateral * blur),
-        density=speckle.benign_density * jitter,
-        grain=speckle.duct_size,
+        density=BENIGN_DENSITY * jitter,
+        grain=DUCT_SIZE,
     )
     share = np.where(lesion, np.float32(conspicuity), np.float32(0))
     echo = np.sqrt(1 - share) * benign
     if lesion.any():
-        axial, lateral = speckle.cancer_psf
+        axial, lateral = CANCER_PSF
         cancer = tissue(
             rng,
             size,
             psf=(axial * blur, lateral * blur),
-            density=speckle.cancer_density * jitter,
+            density=CANCER_DENSITY * jitter,
             grain=0.0,
         )
         echo = echo + np.sqrt(share) * cancer
-    level = draw_level(rng, gland, params=params) + speckle.cancer_level * share
+    level = draw_level(rng, gland, params=params) + CANCER_LEVEL * share
     noise = tissue(rng, size, psf=(0.6, 0.6), density=50.0, grain=0.0)
-    return np.asarray(echo * decibels(level) + noise * decibels(speckle.noise_floor))
+    return np.asarray(echo * decibels(level) + noise * decibels(NOISE_FLOOR))
 
 
 def draw_level(rng: Generator, gland: np.ndarray, *, params: PhantomParams) -> np.ndarray:
     """Draw the slow changes of brightness in dB, [S, S]: capsule, surroundings, look-alikes, depth and shadow."""
     grid = shapes.pixel_grid(params.image_size)
-    speckle, region = params.speckle, gland < 1
+    region = gland < 1
     level = np.where(region, 0.0, rng.uniform(1.0, 5.0)) + 5.0 * np.exp(
         -(((gland - 1.0) / 0.03) ** 2)
     )
-    for _ in range(rng.integers(params.lookalikes + 1)):
+    for _ in range(rng.integers(MOST_LOOKALIKES + 1)):
         patch = shapes.draw_patch(rng, region, grid)
-        level = level + rng.uniform(*speckle.lookalike_level) * expit((1 - patch) / 0.06) * region
-    level = level - rng.uniform(*speckle.attenuation) * (grid[1] - 0.3)
-    if rng.random() < params.shadow_share:
-        level = level + rng.uniform(*speckle.shadow_level) * shapes.draw_shadow(rng, grid)
+        level = level + rng.uniform(*LOOKALIKE_LEVEL) * expit((1 - patch) / 0.06) * region
+    level = level - rng.uniform(*ATTENUATION) * (grid[1] - 0.3)
+    if rng.random() < SHADOW_SHARE:
+        level = level + rng.uniform(*SHADOW_LEVEL) * shapes.draw_shadow(rng, grid)
     return level
 
 

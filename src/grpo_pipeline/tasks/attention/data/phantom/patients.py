@@ -20,6 +20,15 @@ VOLUME_MEDIAN = (54.0, 42.0)
 
 VOLUME_LOG_SPREAD = 0.38
 
+PREVALENCE = 0.85
+"""Share of patients with cancer at average age and without family history; enriched, as training sets are."""
+
+CANCER_CORE_SHARE = 0.55
+"""Probability that a core of a patient with cancer holds cancer; at least one does."""
+
+MISSING_SHARE = 0.03
+"""Probability that a patient's PSA is unknown, and that the family history is."""
+
 
 @dataclass(frozen=True)
 class Patient:
@@ -43,18 +52,14 @@ def draw_patient(rng: Generator, number: int, *, params: PhantomParams) -> Patie
     """
     age = float(np.clip(round(rng.normal(65, 7.5)), 45, 85))
     family_history = float(rng.random() < 0.12)
-    logit = (
-        np.log(params.prevalence / (1 - params.prevalence))
-        + 0.05 * (age - 65)
-        + np.log(2) * family_history
-    )
+    logit = np.log(PREVALENCE / (1 - PREVALENCE)) + 0.05 * (age - 65) + np.log(2) * family_history
     grades = draw_grades(
         rng, has_cancer=bool(rng.random() < 1 / (1 + np.exp(-logit))), params=params
     )
     worst = max(grades)
     psa = float(np.round(PSA_MEDIAN[worst] * np.exp(PSA_LOG_SPREAD * rng.standard_normal()), 1))
     volume = VOLUME_MEDIAN[int(worst > 0)] * np.exp(VOLUME_LOG_SPREAD * rng.standard_normal())
-    unknown = rng.random(2) < params.missing_share
+    unknown = rng.random(2) < MISSING_SHARE
     return Patient(
         patient_id=f"P{number + 1:04d}",
         center=f"center_{chr(ord('a') + number % params.centers)}",
@@ -73,7 +78,7 @@ def draw_grades(rng: Generator, *, has_cancer: bool, params: PhantomParams) -> t
     if not has_cancer:
         return (0,) * cores
     worst = int(rng.choice(5, p=GRADE_SHARES)) + 1
-    cancerous = rng.random(cores) < params.cancer_core_share
+    cancerous = rng.random(cores) < CANCER_CORE_SHARE
     index = int(rng.integers(cores))
     lower = np.maximum(1, worst - (rng.random(cores) < 0.4))
     grades = np.where(cancerous, lower, 0)

@@ -11,7 +11,7 @@ from torch import Generator, Tensor, nn
 from torch.nn.functional import adaptive_avg_pool2d
 
 from grpo_pipeline.core.agreement import decisive
-from grpo_pipeline.core.params import AlgorithmParams
+from grpo_pipeline.core.objective.algorithm import AlgorithmParams
 from grpo_pipeline.core.rng import drawn_on_the_cpu
 from grpo_pipeline.core.storage.weights import ModelWeights
 from grpo_pipeline.core.training.precision import at_least_float32, exact_region
@@ -92,9 +92,9 @@ class OutlineTask(BaseTask):
 
     def check_algorithm(self, algorithm: AlgorithmParams) -> None:
         """Refuse everything but a supervised loss without samples."""
-        if algorithm.name != "supervised" or algorithm.proposal != "none":
+        if algorithm.losses.policy is not None or algorithm.proposal != "none":
             raise ValueError(
-                "attention.pretraining.algorithm must have name = supervised and proposal = none, got "
+                "attention.pretraining.algorithm must have no losses.policy and proposal = none, got "
                 f"{algorithm.name} and {algorithm.proposal}; nothing is sampled before the arms: remove them"
             )
 
@@ -111,7 +111,7 @@ class OutlineTask(BaseTask):
     def rows(self, data: AttentionData, split: str) -> np.ndarray:
         """Return the rows of the training split whose outline is shown, and none of any other."""
         rows, supervised = data.examples.rows(split), self.task.supervised
-        shown = shown_outlines(data.examples, rows, supervised.mask_share, supervised.mask_seed)
+        shown = shown_outlines(data.examples, rows, supervised.mask_share)
         return np.asarray(rows[shown])
 
     def make_batch(
@@ -176,7 +176,6 @@ class OutlineTask(BaseTask):
             "model": decisive(self.task.model, without=["checkpoint"]),
             "target": {"of": "outlines", "in_lesion": IN_LESION},
             "mask_share": supervised.mask_share,
-            "mask_seed": supervised.mask_seed,
             "images": digest_of_images(data, rows),
             "outlines": hashlib.sha256(
                 np.packbits(np.ascontiguousarray(data.examples.lesion[rows])).tobytes()

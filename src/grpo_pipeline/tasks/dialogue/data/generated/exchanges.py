@@ -21,6 +21,9 @@ from grpo_pipeline.tasks.dialogue.data.generated.vocabulary import (
 
 KINDS = ("persona", "story", "none")
 
+TWO_ANSWERS = 0.5
+"""Probability that both phrasings of the reply are references."""
+
 
 @dataclass(frozen=True)
 class Exchange:
@@ -47,7 +50,7 @@ def draw_exchange(persona: Persona, story: Story, number: int, params: PersonaPa
     shares = [getattr(params.needs, kind) for kind in KINDS]
     needs = KINDS[int(rng.choice(len(KINDS), p=shares))]
     asked, question, replies = ask(needs, persona, story, rng)
-    n_answers = 2 if rng.random() < params.two_answers else 1
+    n_answers = 2 if rng.random() < TWO_ANSWERS else 1
     return Exchange(
         (*remarks(persona, asked, params.exchanges, rng), question), replies[:n_answers], needs
     )

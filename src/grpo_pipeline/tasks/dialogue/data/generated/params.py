@@ -45,7 +45,6 @@ class PersonaParams(BaseModel):
         extra_stories: stories that belong to no persona.
         exchanges: at most so many remarks, each with its acknowledgement, stand before the question.
         needs: shares of the kinds of replies.
-        two_answers: probability that both phrasings of the reply are references.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -57,7 +56,6 @@ class PersonaParams(BaseModel):
     extra_stories: Annotated[int, Field(ge=0)]
     exchanges: Annotated[int, Field(ge=0, le=4)]
     needs: NeedShares
-    two_answers: Share
 
     @model_validator(mode="after")
     def _enough_characters(self) -> Self:

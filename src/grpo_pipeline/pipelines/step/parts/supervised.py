@@ -1,4 +1,4 @@
-"""Make the supervised term of the loss."""
+"""Learn from known targets: the supervised term of the loss."""
 
 from torch import Tensor
 

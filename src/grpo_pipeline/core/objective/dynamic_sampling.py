@@ -1,0 +1,15 @@
+"""Parameters of drawing groups again whose samples all tie."""
+
+from pydantic import Field
+
+from grpo_pipeline.core.objective.part import Part
+
+
+class DynamicSamplingParams(Part):
+    """Draw groups whose samples all tie again (``<task>.<arm>.algorithm.dynamic_sampling``).
+
+    Attributes:
+        max_retries: further draws of a group that ties.
+    """
+
+    max_retries: int = Field(ge=1)

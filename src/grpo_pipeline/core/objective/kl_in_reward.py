@@ -1,0 +1,22 @@
+"""Parameters of the KL divergence from a reference, paid in the reward."""
+
+from typing import Literal
+
+from grpo_pipeline.core.objective.part import Part, Weight
+from grpo_pipeline.core.objective.reference import ReferenceParams
+
+
+class KlInReward(Part):
+    """A KL that lowers the reward of a sample (``<task>.<arm>.algorithm.kl_in_reward``).
+
+    Under ``advantage.method: per_reward`` it lowers the advantage, after normalisation.
+
+    Attributes:
+        weight: of the KL, in units of the reward.
+        estimator: of the KL of a sample, which is one number (docs/algorithms.md).
+        reference: the policy that it is measured to.
+    """
+
+    weight: Weight
+    estimator: Literal["k1", "k2", "k3"]
+    reference: ReferenceParams = ReferenceParams()

@@ -1,0 +1,48 @@
+"""Read a part of an objective from a configuration."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, model_validator
+
+from grpo_pipeline.core.schedules import Schedule
+
+
+class Part(BaseModel):
+    """A section of parameters in which null takes away what an arm has from its base."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _leave_out_null(cls, values: Any) -> Any:
+        if not isinstance(values, Mapping):
+            return values
+        return {name: value for name, value in values.items() if value is not None}
+
+
+def _constant(value: Any) -> Any:
+    return (
+        {"kind": "constant", "start": value}
+        if isinstance(value, int | float) and not isinstance(value, bool)
+        else value
+    )
+
+
+def _counts(schedule: Schedule) -> Schedule:
+    lowest, highest = min(schedule.start, schedule.end), max(schedule.start, schedule.end)
+    if lowest < 0:
+        raise ValueError(
+            f"weight must be greater than or equal to 0, got {lowest}; the signs are in the loss already"
+        )
+    if highest == 0:
+        raise ValueError(
+            "weight must be positive at some step, got 0; write null for the whole part"
+        )
+    return schedule
+
+
+# A schedule, or a number that stands for a constant one.
+Coefficient = Annotated[Schedule, BeforeValidator(_constant)]
+# The weight of a term of the loss: at least 0, and above it at some step.
+Weight = Annotated[Coefficient, AfterValidator(_counts)]

@@ -1,0 +1,117 @@
+"""Print the parameters of an older version in the form of this one; no number changes.
+
+    python -m grpo_pipeline.migrate conf/mine [more files or folders]
+
+Each YAML file is printed with its name; comments are not kept. What is not about an arm's ``algorithm`` stays as it is.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+# Old name in ``algorithm`` -> where it stands now.
+MOVED = {
+    "name": ("losses", "policy", "kind"),
+    "policy_weight": ("losses", "policy", "weight"),
+    "supervised_weight": ("losses", "supervised", "weight"),
+    "kl_weight": ("losses", "kl", "weight"),
+    "kl_estimator": ("losses", "kl", "estimator"),
+    "reference": ("losses", "kl", "reference"),
+    "rollout_kl_weight": ("losses", "rollout_kl", "weight"),
+    "value_weight": ("losses", "value", "weight"),
+    "value_clip": ("losses", "value", "clip"),
+    "entropy_weight": ("losses", "entropy", "weight"),
+    "entropy_target": ("losses", "entropy", "target"),
+}
+OLD = {*MOVED, "policy_loss", "kl_placement"}
+CLIPPED = ("clip_low", "clip_high")
+
+
+def migrate(values: Any) -> Any:
+    """Return parameters in which every section ``algorithm`` has the new form."""
+    if isinstance(values, Mapping):
+        return {
+            name: migrate_algorithm(value)
+            if name == "algorithm" and isinstance(value, Mapping)
+            else migrate(value)
+            for name, value in values.items()
+        }
+    return [migrate(value) for value in values] if isinstance(values, list) else values
+
+
+def migrate_algorithm(old: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a section ``algorithm``, or what one changes of its base, in the new form."""
+    found: dict[str, Any] = {}
+    for name, path in MOVED.items():
+        if name in old:
+            value = old[name]
+            if name == "entropy_target" and isinstance(value, Mapping):
+                value = {"nats" if key == "target" else key: each for key, each in value.items()}
+            _put(found, path, value)
+    losses = found.get("losses", {})
+    if isinstance(given := old.get("policy_loss"), Mapping):
+        losses.setdefault("policy", {}).update(given)
+    for name, term in list(losses.items()):
+        if _is_zero(term.get("weight", 1.0)):
+            losses[name] = None  # takes away what the base has
+    if old.get("name") == "supervised" or old.get("policy_loss", ...) is None:
+        losses = {"supervised": losses.get("supervised")} if old.get("name") else {"policy": None}
+    elif (kind := old.get("name")) in ("reinforce", "cispo", "sapo") and losses.get("policy"):
+        # Without a policy_loss of its own an arm has that of its base, whose bounds this kind does not have.
+        gone = dict.fromkeys(CLIPPED) if given is None else {}
+        kept = {key: value for key, value in losses["policy"].items() if key not in CLIPPED}
+        losses["policy"] = {**kept, **gone, "kind": kind}
+    if old.get("kl_placement") == "reward" and losses.get("kl"):
+        found["kl_in_reward"], losses["kl"] = losses["kl"], None
+    rest = {name: value for name, value in old.items() if name not in OLD}
+    if old.get("name") == "supervised":
+        rest = {"proposal": "uniform"} | rest
+    return {**({"losses": losses} if losses else {}), **rest, **_without(found, "losses")}
+
+
+def _put(into: dict[str, Any], path: Sequence[str], value: Any) -> None:
+    for part in path[:-1]:
+        into = into.setdefault(part, {})
+    into[path[-1]] = value
+
+
+def _is_zero(weight: Any) -> bool:
+    ends = [weight.get("start"), weight.get("end")] if isinstance(weight, Mapping) else [weight]
+    return not any(ends)
+
+
+def _without(values: Mapping[str, Any], name: str) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if key != name}
+
+
+def files_of(places: Sequence[Path]) -> Iterator[Path]:
+    """Yield the YAML files of files and folders."""
+    for place in places:
+        yield from sorted(place.rglob("*.yml")) if place.is_dir() else [place]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the files that change; return the exit status."""
+    parser = argparse.ArgumentParser(description=str(__doc__).split("\n", 1)[0])
+    parser.add_argument("places", nargs="+", type=Path, metavar="FILE_OR_FOLDER")
+    given = parser.parse_args(arguments)
+    if missing := [str(place) for place in given.places if not place.exists()]:
+        print(f"error: {missing[0]} must exist, got no such file or folder", file=sys.stderr)
+        return 1
+    changed = 0
+    for file in files_of(given.places):
+        old = yaml.safe_load(file.read_text(encoding="utf-8"))
+        new = migrate(old)
+        if new != old:
+            changed += 1
+            print(f"# {file}\n{yaml.safe_dump(new, sort_keys=False, width=120)}")
+    print(f"{changed} files change; copy what is printed into them", file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
