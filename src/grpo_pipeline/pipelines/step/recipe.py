@@ -76,7 +76,7 @@ def learn(arm: Parts) -> Pipeline:
            "rollout_kl": arm.rollout_kl, "value": arm.value}
     terms = " ".join(f"{name}_term" for name, there in own.items() if there)
     return wire(
-        # the terms of the loss, each a scalar; without a graph where it does not teach in this update epoch
+        # the terms of the loss, each a scalar; the supervised one counts in the first update epoch alone
         *when(arm.supervised, ("loss", "supervised_term", supervised.supervised_term, "task state experience update_epoch")),
         # log-probabilities of the stored actions under the present policy [P, G, L], with its graph
         *when(arm.learns,
