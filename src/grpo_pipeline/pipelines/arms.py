@@ -136,7 +136,8 @@ def _whole(task: str, arm: str, section: Mapping[str, Any], described: list[str]
 
 def _whole_stage(section: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """Return a stage that says what differs: from the control's algorithm without samples, and what the arms share."""
-    control = section.get(str((section.get("evaluation") or {}).get("control"))) or {}
+    evaluation = section.get("evaluation") or {}
+    control = section.get(str(evaluation.get(NOT_RUN) or evaluation.get("control"))) or {}
     algorithm = merge(control.get(ALGORITHM) or {}, {"proposal": "none"})
     return merge({ALGORITHM: algorithm, "training": section.get("training") or {}}, given)
 
