@@ -21,10 +21,10 @@ from kedro.runner import SequentialRunner
 
 from grpo_pipeline.errors import sentence
 from grpo_pipeline.pipeline_registry import register_pipelines
-from grpo_pipeline.runner import ReadyFirst
 from grpo_pipeline.runs.devices import check_devices
 from grpo_pipeline.runs.parameters import tasks_of
 from grpo_pipeline.runs.process import program
+from grpo_pipeline.runs.runner import ReadyFirst
 from grpo_pipeline.tasks import TASKS
 
 FAILED, INTERRUPTED, TERMINATED = 1, 128 + signal.SIGINT, 128 + signal.SIGTERM

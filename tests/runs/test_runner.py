@@ -12,7 +12,7 @@ from tiny import tiny
 
 from grpo_pipeline.pipelines.training import at_once
 from grpo_pipeline.pipelines.training.pipeline import create_pipeline
-from grpo_pipeline.runner import InOrder, ReadyFirst, order
+from grpo_pipeline.runs.runner import InOrder, ReadyFirst, order
 from grpo_pipeline.session import TrackedSession
 
 
