@@ -178,6 +178,8 @@ REFUSED: list[tuple[type[BaseModel], dict[str, Any], dict[str, Any], str]] = [
     (AlgorithmParams, GRPO, losses(policy={"delta": 1.1}), r"delta must be finite and above 1 \+ clip_high"),
     (AlgorithmParams, GRPO, losses(kl={"estimator": "k1"}),
      r"losses\.kl\.estimator\n.*Input should be 'exact', 'k2', 'k3' or 'ratio_k3'"),
+    (AlgorithmParams, grpo(losses={"kl": None}), {"kl_in_reward": PAID | {"reference": {"update": "copy"}}},
+     "reference.every_steps must be above 1 with reference.update = copy, got 1; the policy that samples would be its own"),
     (AlgorithmParams, grpo(losses={"kl": None}), {"kl_in_reward": {"weight": 0.1}}, r"kl_in_reward\.estimator\n.*Field required"),
     *[(AlgorithmParams, grpo(losses={"kl": None}), {"kl_in_reward": {"weight": 0.1, "estimator": estimator}},
        r"kl_in_reward\.estimator\n.*Input should be 'k1', 'k2' or 'k3'") for estimator in ("exact", "ratio_k3")],

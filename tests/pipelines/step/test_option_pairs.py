@@ -24,7 +24,6 @@ from tiny_choices import TinyChoices, own_rates
 
 from grpo_pipeline.core.objective.algorithm import AlgorithmParams
 from grpo_pipeline.core.objective.policy import PolicyLoss
-from grpo_pipeline.core.objective.reference import ReferenceParams
 from grpo_pipeline.core.policy_gradient.algorithms import ALGORITHMS, CLIPPED
 from grpo_pipeline.pipelines.step import recipe
 from grpo_pipeline.pipelines.training import loop as fold_module
@@ -123,12 +122,12 @@ def simple(path: str, *values: Any, **beside: Any) -> Settings:
     return [(str(value), at(path, value, **beside), beside) for value in values]
 
 
-def of_reference(section: str, pays: Callable[..., dict[str, Any]]) -> dict[str, Settings]:
-    """Return the settings of the reference of a KL, which ``pays`` puts there with some of them."""
+def of_reference(section: str, pays: Callable[..., dict[str, Any]], *, first: int, other: int) -> dict[str, Settings]:
+    """Return the settings of the reference of a KL, which ``pays`` puts there with some of them; it moves at step ``first``."""
     prefix = f"{section}.reference"
     return {
-        f"{prefix}.update": simple(f"{prefix}.update", "copy", "ema", **pays()),
-        f"{prefix}.every_steps": simple(f"{prefix}.every_steps", 2, **pays(update="copy")),
+        f"{prefix}.update": simple(f"{prefix}.update", "copy", "ema", **pays(every_steps=first)),
+        f"{prefix}.every_steps": simple(f"{prefix}.every_steps", 2, **pays(update="copy", every_steps=other)),
         f"{prefix}.decay": simple(f"{prefix}.decay", 0.5, **pays(update="ema")),
     }
 
@@ -152,7 +151,7 @@ SETTINGS: dict[str, Settings] = {path: simple(path, value) for path, value in ON
     "losses.policy.tau_positive": simple("losses.policy.tau_positive", 2.0, **kind("sapo", tau_positive=1.0)),
     "losses.policy.tau_negative": simple("losses.policy.tau_negative", 2.0, **kind("sapo", tau_negative=1.0)),
     "losses.kl.estimator": simple("losses.kl.estimator", "k2", "k3", "ratio_k3"),
-    **of_reference("losses.kl", lambda **reference: at("losses.kl.reference", reference)),
+    **of_reference("losses.kl", lambda **reference: at("losses.kl.reference", reference), first=1, other=1),
     "losses.entropy.target": [("on", at("losses.entropy.target", STEERED), {})],
     **inside("losses.entropy.target", STEERED, nats=0.9, learning_rate=0.1, minimum=0.5, maximum=0.01),
     "update_epochs": [*simple("update_epochs", 1, losses=NO_ROLLOUT_KL), *simple("update_epochs", 3)],
@@ -164,7 +163,7 @@ SETTINGS: dict[str, Settings] = {path: simple(path, value) for path, value in ON
     "kl_in_reward": [("on", in_reward(), {}), ("beside losses.kl", {"kl_in_reward": in_reward()["kl_in_reward"]}, {})],
     "kl_in_reward.weight": simple("kl_in_reward.weight", 0.6, **in_reward()),
     "kl_in_reward.estimator": simple("kl_in_reward.estimator", "k1", "k2", **in_reward()),
-    **of_reference("kl_in_reward", lambda **reference: in_reward(**reference)),
+    **of_reference("kl_in_reward", lambda **reference: in_reward(**reference), first=2, other=3),
     "dynamic_sampling": [("on", {"dynamic_sampling": {"max_retries": 1}}, {})],
     **inside("dynamic_sampling", {"max_retries": 1}, max_retries=8),
     "replay": [("on", {"replay": REPLAYED}, {})],
@@ -233,7 +232,6 @@ BOUNDS = tuple(
     f"losses.policy.{name}"
     for name in ("clip_low", "clip_high", "delta", "dual_clip", "ratio_cap", "tau_positive", "tau_negative")
 )
-COPIED = ReferenceParams(update="copy")
 OF_THE_POLICY = tuple(path for path in SETTINGS if path.startswith("advantage."))
 SILENT = [
     Rule(
@@ -243,8 +241,6 @@ SILENT = [
     ),
     Rule(OF_THE_POLICY, "the control has no policy loss: its samples are drawn and compared for the record",
          each(lambda p: p.name == "supervised")),
-    Rule(("kl_in_reward.weight", "kl_in_reward.estimator"), "a reference copied after each batch is the policy that draws",
-         each(lambda p: p.kl_in_reward is not None and p.kl_in_reward.reference == COPIED)),
     Rule(("advantage.std", "advantage.eps"), "this method divides by no deviation",
          each(lambda p: p.name != "supervised" and p.advantage.method in ("leave_one_out", "mean_only"))),
 ]  # fmt: skip

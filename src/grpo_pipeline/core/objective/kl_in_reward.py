@@ -1,6 +1,8 @@
 """Parameters of the KL divergence from a reference, paid in the reward."""
 
-from typing import Literal
+from typing import Literal, Self
+
+from pydantic import model_validator
 
 from grpo_pipeline.core.objective.part import Part, Weight
 from grpo_pipeline.core.objective.reference import ReferenceParams
@@ -20,3 +22,12 @@ class KlInReward(Part):
     weight: Weight
     estimator: Literal["k1", "k2", "k3"]
     reference: ReferenceParams = ReferenceParams()
+
+    @model_validator(mode="after")
+    def _check_reference(self) -> Self:
+        if self.reference.update == "copy" and self.reference.every_steps == 1:
+            raise ValueError(
+                "reference.every_steps must be above 1 with reference.update = copy, got 1; the policy that samples would be its "
+                "own reference, and the KL always 0"
+            )
+        return self
