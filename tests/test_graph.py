@@ -5,6 +5,8 @@ import inspect
 import json
 import re
 import runpy
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -111,6 +113,23 @@ def test_a_training_shows_its_step_from_batch_to_update(shown: Any, task: str) -
         for before, after in zip(steps, [*steps[1:], "apply_update"], strict=True):
             made = {target for source, target in found if source == before}
             assert made & {source for source, target in found if target == after}, (before, after)
+
+
+def test_kedro_viz_which_calls_no_hooks_shows_the_parts_that_an_arm_has_and_no_others() -> None:
+    code = (
+        "import json, pathlib; from kedro_viz.integrations.kedro.data_loader import load_data\n"
+        "_, pipelines, _ = load_data(pathlib.Path('.'))\n"
+        "print(json.dumps([[node.namespace, node.short_name] for node in pipelines['attention'].nodes]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    pairs = json.loads(done.stdout.splitlines()[-1])
+    of_arm = {arm: {name for place, name in pairs if f"train_{arm}" in str(place)} for arm in ("supervised", "grpo")}
+    terms = {"supervised_term", "policy_term", "entropy_term", "kl_term", "value_term", "rollout_kl_term"}
+    assert of_arm["supervised"] & terms == {"supervised_term"}
+    assert of_arm["grpo"] & terms == terms - {"rollout_kl_term"}
+    for name in ("dynamic_sampling", "replay_groups", "credit_decisions", "penalise_kl", "move_reference", "steer_entropy"):
+        assert name not in of_arm["grpo"] | of_arm["supervised"]
 
 
 @pytest.mark.parametrize("task", BUILT_IN)

@@ -16,6 +16,7 @@ from grpo_pipeline.hooks.summary import SummaryHooks
 from grpo_pipeline.hooks.threads import ThreadHooks
 from grpo_pipeline.hooks.tracking import MlflowHooks
 from grpo_pipeline.hooks.watch import WatchHooks
+from grpo_pipeline.runs.context import ProjectContext
 from grpo_pipeline.runs.freed_memory import keep_freed_memory
 from grpo_pipeline.runs.mlflow_defaults import set_mlflow_defaults
 from grpo_pipeline.runs.run_config_loader import RunConfigLoader
@@ -42,6 +43,7 @@ def _quiet_logging() -> None:
 _quiet_logging()
 
 SESSION_CLASS = TrackedSession
+CONTEXT_CLASS = ProjectContext
 CONFIG_LOADER_CLASS = RunConfigLoader
 HOOKS = (
     ThreadHooks(),
