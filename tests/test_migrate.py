@@ -68,6 +68,9 @@ def test_a_kl_in_the_reward_is_a_part_of_its_own() -> None:
          {"losses": {"policy": {"kind": "dapo", "reduction": "per_decision"}}}),
         ({"name": "reinforce"}, {"losses": {"policy": {"kind": "reinforce", "clip_low": None, "clip_high": None}}}),
         ({"advantage": {"method": "batch"}}, {"advantage": {"method": "batch"}}),
+        ({"policy_loss": None, "supervised_weight": 0.4}, {"losses": {"supervised": {"weight": 0.4}, "policy": None}}),
+        ({"name": "supervised", "policy_weight": 0.0},
+         {"losses": dict.fromkeys(("policy", "kl", "rollout_kl", "value", "entropy")), "proposal": "uniform"}),
     ],
 )  # fmt: skip
 def test_what_an_arm_changes_of_its_base(change: dict[str, Any], wanted: dict[str, Any]) -> None:

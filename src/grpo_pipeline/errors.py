@@ -220,8 +220,9 @@ def value_sentence(path: str, kind: str, text: str, *, value: str) -> str:
         wanted = SCHEDULE if text.endswith("Schedule") else "a section with names and values"
         return f"{path} must be {wanted}, got {value}; write it so"
     if tagged := re.match(r"Input tag '(.*)' found using '(\w+)' .*expected tags: (.*)", text):
-        tag, name, known = tagged.groups()
-        return f"{path}.{name} must be one of {known.replace(chr(39), '')}, got {tag}; correct it"
+        tag, name, quoted = tagged.groups()
+        known = quoted.replace("'", "")
+        return f"{path}.{name} must be one of {known}, got {tag}; correct it"
     if untagged := re.match(r"Unable to extract tag using discriminator '(\w+)'", text):
         return f"{path}.{untagged[1]} must be given, got nothing; add it to the parameters"
     text = re.sub(r"^Input should be", "must be", text)

@@ -28,7 +28,8 @@ MOVED = {
     "entropy_target": ("losses", "entropy", "target"),
 }
 OLD = {*MOVED, "policy_loss", "kl_placement"}
-CLIPPED = ("clip_low", "clip_high")
+LOSSES = ("supervised", "policy", "kl", "rollout_kl", "value", "entropy")
+BOUNDS = ("clip_low", "clip_high")
 
 
 def migrate(values: Any) -> Any:
@@ -58,19 +59,24 @@ def migrate_algorithm(old: Mapping[str, Any]) -> dict[str, Any]:
     for name, term in list(losses.items()):
         if _is_zero(term.get("weight", 1.0)):
             losses[name] = None  # takes away what the base has
-    if old.get("name") == "supervised" or old.get("policy_loss", ...) is None:
-        losses = {"supervised": losses.get("supervised")} if old.get("name") else {"policy": None}
+    if old.get("name") == "supervised":
+        # A whole section names its one term; one that changes its base takes the others away.
+        gone = () if "advantage" in old else [name for name in LOSSES if name != "supervised"]
+        losses = {k: v for k, v in losses.items() if k == "supervised"} | dict.fromkeys(gone)
+    elif old.get("policy_loss", ...) is None:
+        losses["policy"] = None
     elif (kind := old.get("name")) in ("reinforce", "cispo", "sapo") and losses.get("policy"):
         # Without a policy_loss of its own an arm has that of its base, whose bounds this kind does not have.
-        gone = dict.fromkeys(CLIPPED) if given is None else {}
-        kept = {key: value for key, value in losses["policy"].items() if key not in CLIPPED}
-        losses["policy"] = {**kept, **gone, "kind": kind}
+        bounds = dict.fromkeys(BOUNDS) if given is None else {}
+        kept = {key: value for key, value in losses["policy"].items() if key not in BOUNDS}
+        losses["policy"] = {**kept, **bounds, "kind": kind}
     if old.get("kl_placement") == "reward" and losses.get("kl"):
         found["kl_in_reward"], losses["kl"] = losses["kl"], None
+    found.pop("losses", None)
     rest = {name: value for name, value in old.items() if name not in OLD}
     if old.get("name") == "supervised":
         rest = {"proposal": "uniform"} | rest
-    return {**({"losses": losses} if losses else {}), **rest, **_without(found, "losses")}
+    return {**({"losses": losses} if losses else {}), **rest, **found}
 
 
 def _put(into: dict[str, Any], path: Sequence[str], value: Any) -> None:
@@ -82,10 +88,6 @@ def _put(into: dict[str, Any], path: Sequence[str], value: Any) -> None:
 def _is_zero(weight: Any) -> bool:
     ends = [weight.get("start"), weight.get("end")] if isinstance(weight, Mapping) else [weight]
     return not any(ends)
-
-
-def _without(values: Mapping[str, Any], name: str) -> dict[str, Any]:
-    return {key: value for key, value in values.items() if key != name}
 
 
 def files_of(places: Sequence[Path]) -> Iterator[Path]:

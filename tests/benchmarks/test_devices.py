@@ -2,7 +2,9 @@
 
 import os
 import sys
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from benchmark_scripts import load_benchmark
@@ -22,9 +24,21 @@ def test_the_cpu_beside_itself_is_exact_and_bf16_is_not(monkeypatch: pytest.Monk
         exact, bf16 = devices.compare(project, "attention", "smoke", "cpu", 2)
     assert [exact[name] for name in ("log-prob", "reward", "gradient", "ratio")] == [0.0, 0.0, 0.0, 0.0]
     assert (exact["again"], exact["resume"]) == ("same bits", "same bits")
+    assert (exact["contract"], bf16["contract"]) == ("kept", "kept")
     assert bf16["precision"] == "bf16"
     assert 0 < bf16["log-prob"] < 0.1
     assert 0 < bf16["gradient"] < 0.1
+
+
+def test_a_broken_promise_is_in_the_table_and_its_sentence_is_printed(monkeypatch, capsys) -> None:
+    def broken(task: object, data: object) -> None:
+        raise devices.TaskContractError("Task.sample must draw from the generator")
+
+    monkeypatch.setattr(devices, "check_task", broken)
+    monkeypatch.setattr(devices, "network_precision", lambda state: nullcontext())
+    opened = SimpleNamespace(task=SimpleNamespace(name="words", device="cpu"), data=None, state=lambda: None)
+    assert devices.keeps_contract(opened) == "broken"
+    assert capsys.readouterr().out == "words on cpu: Task.sample must draw from the generator\n"
 
 
 def test_weights_that_differ_are_said_with_their_distance() -> None:

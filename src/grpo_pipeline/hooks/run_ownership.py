@@ -17,6 +17,7 @@ from kedro.io import DataCatalog, SharedMemoryDataCatalog
 from kedro.pipeline import Pipeline
 
 from grpo_pipeline.pipeline_registry import use_arms
+from grpo_pipeline.runs.context import PACKAGE
 from grpo_pipeline.runs.lock import HeldError, RunLock
 from grpo_pipeline.runs.parameters import check_parameters
 from grpo_pipeline.runs.partial_run import absent_inputs, refuse_missing_inputs, refuse_versions
@@ -25,7 +26,6 @@ from grpo_pipeline.runs.provenance import Provenance, pin_recorded
 from grpo_pipeline.runs.result_folders import remedies, written_folders
 from grpo_pipeline.runs.run_identity import begin_run
 
-PACKAGE = "grpo_pipeline"
 SEQUENTIAL = (
     "--runner must be SequentialRunner, got {}: arms that are built at the same time do not begin from the same weights; leave "
     "--runner out"

@@ -1,4 +1,4 @@
-"""Run nodes one after the other, in an order that leaves no process without work."""
+"""Run nodes one after the other, in an order in which what follows one arm is done while another is still trained."""
 
 import logging
 from typing import Any

@@ -1,7 +1,7 @@
 """List the parts that an arm's step has beside those of every step."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from pydantic import ValidationError
@@ -66,7 +66,7 @@ class Parts:
 
 
 # Of an arm whose parameters are not known, or wrong: the graph then shows every part there is.
-ALL = Parts(*[True] * 13)
+ALL = Parts(**{part.name: True for part in fields(Parts)})
 
 
 def parts_of(algorithm: Mapping[str, Any] | None) -> Parts:
