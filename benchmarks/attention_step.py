@@ -124,7 +124,7 @@ def read_parameters(*environments: str) -> dict[str, Any]:
     for file in (
         file
         for env in environments
-        for file in sorted((ROOT / "conf" / env / "parameters").glob("*.yml"))
+        for file in sorted((ROOT / "conf" / env / "attention").glob("parameters*.yml"))
     ):
         _merge(merged, yaml.safe_load(file.read_text(encoding="utf-8")))
     return merged["attention"]

@@ -30,7 +30,7 @@ GROUPS = ("C", "F", "OC", "Cl", "C#N", "N(C)C", "C(=O)O", "CCO", "C(F)(F)F", "CC
 
 def section(task: str) -> dict[str, Any]:
     """Return the data parameters of conf/base, for rows of a user's own."""
-    text = (ROOT / f"conf/base/parameters/{task}_data.yml").read_text(encoding="utf-8")
+    text = (ROOT / f"conf/base/{task}/parameters_data.yml").read_text(encoding="utf-8")
     return dict(yaml.safe_load(text)[task])
 
 
@@ -65,9 +65,9 @@ def write_molecules(folder: Path, rows: int) -> None:
 
 def check_dialogues(folder: Path) -> Callable[[], int]:
     """Return the check, its modules loaded."""
-    from grpo_pipeline.pipelines.data.dialogue.folder_dataset import DialogueFolderDataset
     from grpo_pipeline.tasks.dialogue.data.checks import check_dialogues
     from grpo_pipeline.tasks.dialogue.data.params import DialogueDataParams
+    from grpo_pipeline.tasks.dialogue.pipelines.folder_dataset import DialogueFolderDataset
 
     params = DialogueDataParams(
         **section("dialogue")["data"] | {"source": "jsonl", "root": str(folder)}

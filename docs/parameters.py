@@ -58,7 +58,7 @@ HEAD = """# Parameters
 
 Written by `make parameters` from the models that check the parameters, and from `conf/base`; do not edit it by hand.
 
-A parameter is set in a file of an environment (`conf/<environment>/parameters/`), or for one run:
+A parameter is set in `conf/<environment>/parameters.yml`, or in any file there whose name begins so, or for one run:
 `make run PARAMS=attention.training.epochs=8`. An unknown key, a value outside its bounds and a combination that does not work
 are refused before anything is trained, with a sentence that names the key.
 
@@ -308,11 +308,11 @@ def page() -> str:
     lines = [
         HEAD,
         "## Of a run",
-        "`parameters/run.yml`, and the folders of `globals.yml`, which a run may set like parameters.",
+        "`parameters.yml`, and the folders of `globals.yml`, which a run may set like parameters.",
         "",
     ]
     lines += ["| key | default | meaning |", "|---|---|---|"]
-    lines += [*commented(BASE / "parameters" / "run.yml"), *commented(BASE / "globals.yml"), ""]
+    lines += [*commented(BASE / "parameters.yml"), *commented(BASE / "globals.yml"), ""]
     lines += groups.pop(OF_RUN)
     for group in sorted(groups, key=lambda name: (name != "every task", name)):
         lines += [f"## Of {group}", "", *groups[group]]

@@ -111,7 +111,7 @@ def test_a_whole_pipeline_needs_nothing_but_stored_data_and_parameters(catalog: 
 def test_every_entry_is_used(catalog: DataCatalog, entries: dict[str, Any]) -> None:
     used = set().union(*(pipeline.datasets() for pipeline in (*PIPELINES.values(), *STAGED.values())))
     patterns = {catalog.config_resolver.match_dataset_pattern(name) for name in used}
-    # An entry of tasks.yml stands there for every task: one that uses it is enough.
+    # An entry of conf/base/catalog.yml stands there for every task: one that uses it is enough.
     shared = {re.sub(r"^\w+", "{task}", name) for name in used | (patterns - {None})}
     assert sorted(name for name in entries.keys() - used - patterns if re.sub(r"^\w+", "{task}", name) not in shared) == []
 

@@ -28,8 +28,8 @@ ROOT = Path(__file__).resolve().parents[1]
 # The log and the decisions tell what was run; the others say what to run.
 PAGES = [
     page
-    for page in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("*/README.md"))
-    if page.name not in ("log.md", "CHANGELOG.md") and ".venv" not in page.parts
+    for page in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("*/README.md"))
+    if page.name not in ("log.md", "CHANGELOG.md") and not {".venv", "decisions"} & {*page.parts}
 ]
 CONFIGURATION = sorted((ROOT / "conf").rglob("*.yml"))
 PROGRAM = r"(?:make|\.venv/bin/\w+|kedro|mlflow|python\d?) "
@@ -65,7 +65,7 @@ IDS = [f"{command.page}: {command.text}"[:90] for command in COMMANDS]
 
 
 def test_commands_are_found_in_the_pages_that_tell_what_to_run() -> None:
-    pages = {"README.md", "running.md", "compare.md", "prediction.md", "gpu.md", "attention_compare.yml"}
+    pages = {"README.md", "running.md", "compare.md", "prediction.md", "gpu.md", "parameters_compare.yml"}
     assert pages <= {command.page for command in COMMANDS}
     assert len(COMMANDS) > 80
 

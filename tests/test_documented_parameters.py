@@ -24,7 +24,7 @@ BLOCK = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 # The blocks of adding_a_task.md are files of an example that test_example_task.py runs.
-PAGES = [page for page in sorted((ROOT / "docs").glob("*.md")) if page.name != "adding_a_task.md"]
+PAGES = [page for page in sorted((ROOT / "docs").rglob("*.md")) if page.name != "adding_a_task.md"]
 DOCUMENTS = [ROOT / "README.md", *PAGES]
 
 
@@ -60,15 +60,15 @@ def make_environment(conf: Path, block: Block) -> set[str]:
     others = TASKS.keys() - {name.partition("_")[0] for name in content}
     below = content.get("extends")  # such an environment is whole as it stands
     for name, own in (("base", "base"), (below, below) if below else ("smoke", "mine")):
-        shutil.copytree(ROOT / "conf" / name, conf / own, ignore=shutil.ignore_patterns(*(f"{task}_*.yml" for task in others)))
+        shutil.copytree(ROOT / "conf" / name, conf / own, ignore=shutil.ignore_patterns(*others))
     if tasks:
         assert content.keys() == tasks, f"parameters of a task stand alone, got {sorted(content)}"
         for task in tasks:
             written: dict[str, Any] = {}
-            for file in sorted((conf / "mine" / "parameters").glob(f"{task}_*.yml")):
+            for file in sorted((conf / "mine" / task).glob("parameters*.yml")):
                 written = merge(written, yaml.safe_load(file.read_text())[task])
                 file.unlink()
-            (conf / "mine/parameters" / f"{task}_all.yml").write_text(yaml.safe_dump({task: merge(written, content[task])}))
+            (conf / "mine" / f"parameters_{task}.yml").write_text(yaml.safe_dump({task: merge(written, content[task])}))
     elif content.keys() & {"server", "tracking", "ui"}:
         (conf / "mine/mlflow.yml").write_text(block.text)
         parse_config(ReplacingConfigLoader(str(conf), env="mine", **CONFIG_LOADER_ARGS)["mlflow"])

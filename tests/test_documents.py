@@ -176,7 +176,7 @@ def test_every_document_is_reachable_from_the_readme() -> None:
         reached.add(page)
         targets = re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8"))
         waiting += [(page.parent / target).resolve() for target in targets if "://" not in target]
-    assert not sorted(page.name for page in (ROOT / "docs").glob("*.md") if page not in reached)
+    assert not sorted(page.name for page in (ROOT / "docs").rglob("*.md") if page not in reached)
 
 
 def test_decisions_are_numbered_without_gaps_and_listed() -> None:

@@ -27,7 +27,7 @@ attempt(sed=1)
 attempt()
 """
 INTERRUPTED = """
-from grpo_pipeline.pipelines.data.attention import nodes
+from grpo_pipeline.tasks.attention.pipelines import nodes
 from grpo_pipeline.runs import provenance
 commit = provenance.Provenance.commit
 def interrupt(self):

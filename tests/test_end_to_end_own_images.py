@@ -1,4 +1,4 @@
-"""Real images by configuration only: a part of BUSI, and a data set configured from docs/data.md alone."""
+"""Real images by configuration only: a part of BUSI, and a data set configured from docs/attention/data.md alone."""
 
 import json
 import shutil
@@ -135,9 +135,9 @@ def write_clinic(root: Path) -> pd.DataFrame:
 
 def test_a_data_set_of_ones_own(project: Path) -> None:
     table = write_clinic(project.parent / "clinic")
-    (project / "conf/mine/parameters").mkdir(parents=True)
+    (project / "conf/mine").mkdir(parents=True)
     (project / "conf/mine/globals.yml").write_text(GLOBALS)
-    (project / "conf/mine/parameters/attention_data.yml").write_text(PARAMETERS)
+    (project / "conf/mine/parameters.yml").write_text(PARAMETERS)
     done = run(project, "--params", SMALL, env="mine")
     assert (done.returncode, done.stderr) == (0, "")
     checked = pd.read_csv(project / "data/02_intermediate/attention_mine/checked.csv", dtype={"core_id": str})
@@ -159,21 +159,21 @@ CASES = {"attention_folder": "attention_cases", "attention_root": "../cases", "a
 
 
 def documented(root: Path, begins: str) -> dict:
-    """Return the YAML block of docs/data.md that begins with a line."""
-    text = (root / "docs/data.md").read_text().partition(f"```yaml\n{begins}\n")[2].partition("```")[0]
+    """Return the YAML block of docs/attention/data.md that begins with a line."""
+    text = (root / "docs/attention/data.md").read_text().partition(f"```yaml\n{begins}\n")[2].partition("```")[0]
     return yaml.safe_load(f"{begins}\n{text}")
 
 
 def test_images_with_several_findings_are_learned_and_scored(project: Path, root: Path) -> None:
     table = write_clinic(project.parent / "clinic")
-    (project / "conf/mine/parameters").mkdir(parents=True)
+    (project / "conf/mine").mkdir(parents=True)
     (project / "conf/mine/globals.yml").write_text(GLOBALS)
     section = yaml.safe_load(PARAMETERS)
     told = documented(root, "attention:  # several findings of an image")
     section["attention"]["data"]["label"] = told["attention"]["data"]["label"]
     section["attention"]["data"]["columns"]["label"] = "findings"
     section["attention"]["predict"] = {"columns": PREDICTED, "folders": {"image": "scans"}}
-    (project / "conf/mine/parameters/attention_data.yml").write_text(yaml.safe_dump(section, sort_keys=False))
+    (project / "conf/mine/parameters.yml").write_text(yaml.safe_dump(section, sort_keys=False))
     done = run(project, "--params", f"{SMALL},{ANY}", env="mine")
     assert done.returncode == 0
     warned = "must hold cores with and without each finding, got "  # of two patients in val
@@ -205,10 +205,10 @@ def test_images_with_several_findings_are_learned_and_scored(project: Path, root
 
 def test_a_folder_per_case_with_frames_is_trained_on_and_scored(project: Path, root: Path) -> None:
     write_cases(project.parent / "cases", 24)
-    (project / "conf/cases/parameters").mkdir(parents=True)
+    (project / "conf/cases").mkdir(parents=True)
     (project / "conf/cases/globals.yml").write_text(yaml.safe_dump(CASES))
     section = documented(root, "attention:  # a folder per case, several frames")
-    (project / "conf/cases/parameters/attention_data.yml").write_text(yaml.safe_dump(section))
+    (project / "conf/cases/parameters.yml").write_text(yaml.safe_dump(section))
     done = run(project, "--params", f"{SMALL},{ANY},attention.training.animation_frames=0", env="cases")
     assert (done.returncode, done.stderr) == (0, "")
     report = json.loads((project / "data/02_intermediate/attention_cases/data_report.json").read_text())

@@ -117,7 +117,7 @@ def test_every_arm_is_evaluated_on_the_same_examples_from_the_same_start_and_has
 
 def test_each_loss_term_teaches_the_whole_network_and_no_reward_is_a_path_to_it(finished: Finished, kedro_run) -> None:
     project, task, _ = finished
-    file = project / f"conf/smoke/parameters/{task}_audit.yml"
+    file = project / f"conf/smoke/{task}/parameters_audit.yml"
     parameters = yaml.safe_load(file.read_text())
     parameters[task].pop("gradient_flow", None)  # what conf/base expects, all of it
     file.write_text(yaml.safe_dump(parameters))

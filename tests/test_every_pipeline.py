@@ -91,12 +91,12 @@ def files_of(project: Path, left: dict[str, str]) -> dict[str, dict[Path, int]]:
     return {part: {path: path.stat().st_mtime_ns for path in project.glob(pattern)} for part, pattern in left.items()}
 
 
-EXPORTED = [task for task in BUILT_IN if "load_exported" in (ROOT / f"docs/{task}.md").read_text("utf-8")]
+EXPORTED = [task for task in BUILT_IN if "load_exported" in (ROOT / f"docs/{task}/README.md").read_text("utf-8")]
 
 
 @pytest.mark.parametrize("task", EXPORTED)
 def test_the_block_of_the_document_that_reads_a_trained_model_runs(project: Path, task: str) -> None:
-    text = (ROOT / f"docs/{task}.md").read_text(encoding="utf-8")
+    text = (ROOT / f"docs/{task}/README.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
     (block,) = [block for block in blocks if "load_exported" in block]
     model = sorted(project.glob(f"data/06_models/{task}_smoke/grpo/model/*/model"))[-1]

@@ -39,7 +39,7 @@ def project(tmp_path_factory: pytest.TempPathFactory, make_project: Callable[[Pa
     project = make_project(tmp_path_factory.mktemp("example") / "project")
     for example, folder in EXAMPLES.items():
         for name in ("catalog", "parameters"):
-            (project / f"conf/base/{name}/{example}.yml").write_text((folder / f"conf/{name}.yml").read_text())
+            (project / f"conf/base/{example}/{name}.yml").write_text((folder / f"conf/{name}.yml").read_text())
         installed = project / "site" / f"{example}-1.0.dist-info"
         installed.mkdir(parents=True)
         (installed / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {example}\nVersion: 1.0\n")
@@ -95,7 +95,7 @@ def test_the_example_runs_through_every_feature(project: Path) -> None:
 
 def test_a_new_arm_is_a_section_of_the_parameters(project: Path) -> None:
     """It is trained without the control, and the comparison says so; nothing that another arm left behind is read."""
-    (project / "conf/smoke/parameters/digits_arm.yml").write_text(
+    (project / "conf/smoke/digits/parameters.yml").write_text(
         "digits: {plain: {base: grpo, algorithm: {advantage: {method: mean_only}}, training: {epochs: 1}}}\n"
     )
     done = run(project, "digits", "--params", "digits.arms=plain")

@@ -22,7 +22,7 @@ def shown() -> dict[str, Any]:
 
 
 def test_the_environment_in_the_document_passes() -> None:
-    base = yaml.safe_load((ROOT / "conf/base/parameters/attention_training.yml").read_text(encoding="utf-8"))["attention"]
+    base = yaml.safe_load((ROOT / "conf/base/attention/parameters_training.yml").read_text(encoding="utf-8"))["attention"]
     written = shown()
     rates = base["training"]["optimizer"] | written["training"].pop("optimizer")
     training = TrainingParams(**base["training"] | written["training"] | {"optimizer": base["training"]["optimizer"] | rates})

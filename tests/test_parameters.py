@@ -79,7 +79,7 @@ def numbers(values: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]
 
 
 def test_the_example_of_images_of_ones_own_passes(tmp_path: Path) -> None:
-    document = (ROOT / "docs" / "data.md").read_text(encoding="utf-8")
+    document = (ROOT / "docs/attention/data.md").read_text(encoding="utf-8")
     (tmp_path / "base").symlink_to(ROOT / "conf" / "base")
     for name, block in re.findall(r"^`conf/(clinic/\S+\.yml)`\n\n```yaml\n(.*?)^```", document, re.DOTALL | re.MULTILINE):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -91,7 +91,7 @@ def test_the_example_of_images_of_ones_own_passes(tmp_path: Path) -> None:
         None,
         ("age_years", "psa_ng_ml"),
     )
-    written = yaml.safe_load((tmp_path / "clinic" / "parameters" / "attention_data.yml").read_text())["attention"]["data"]
+    written = yaml.safe_load((tmp_path / "clinic/parameters.yml").read_text())["attention"]["data"]
     assert written["columns"].keys() == set(type(data.columns).model_fields)
 
 

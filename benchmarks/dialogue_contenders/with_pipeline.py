@@ -25,7 +25,7 @@ from grpo_pipeline.tasks.dialogue.params import PromptParams, RewardParams, Supe
 from grpo_pipeline.tasks.dialogue.task import DialogueTask
 
 PARAMETERS = (
-    Path(__file__).resolve().parents[2] / "conf" / "base" / "parameters" / "dialogue_training.yml"
+    Path(__file__).resolve().parents[2] / "conf" / "base" / "dialogue" / "parameters_training.yml"
 )
 
 

@@ -33,7 +33,7 @@ TINY = {
     "features": "cycles",
 }
 PARAMETERS = (
-    Path(__file__).resolve().parents[2] / "conf" / "base" / "parameters" / "molecules_training.yml"
+    Path(__file__).resolve().parents[2] / "conf" / "base" / "molecules" / "parameters_training.yml"
 )
 
 

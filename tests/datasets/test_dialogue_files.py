@@ -10,11 +10,11 @@ from kedro.io import DatasetError
 
 from grpo_pipeline.datasets.examples import ExamplesDataset
 from grpo_pipeline.datasets.json_lines import JsonLinesDataset
-from grpo_pipeline.pipelines.data.dialogue.folder_dataset import DialogueFolderDataset
-from grpo_pipeline.pipelines.data.dialogue.story_index_dataset import StoryIndexDataset
 from grpo_pipeline.tasks.dialogue.data.examples import DialogueExamples, content_digest
 from grpo_pipeline.tasks.dialogue.data.params import RetrievalParams
 from grpo_pipeline.tasks.dialogue.data.story_index import StoryIndex, index_stories
+from grpo_pipeline.tasks.dialogue.pipelines.folder_dataset import DialogueFolderDataset
+from grpo_pipeline.tasks.dialogue.pipelines.story_index_dataset import StoryIndexDataset
 
 TABLE = pd.DataFrame({"id": ["0012", "NA"], "text": ["é\u2028x\ny", ""], "answers": [["a", "b"], ["c"]], "row": [1, 2]})
 STORIES = pd.DataFrame({"story_id": ["1", "2"], "title": ["Cat", ""], "text": ["cats nap", "dogs run"], "persona_id": ["p", ""]})

@@ -7,10 +7,10 @@ import pytest
 from kedro.io import DataCatalog, DatasetError
 
 from grpo_pipeline.datasets.raw_file import RawFileDataset
-from grpo_pipeline.pipelines.data.attention.features import FeaturesDataset
-from grpo_pipeline.pipelines.data.attention.image_folder import ImageFolderDataset
 from grpo_pipeline.runs.stored_datasets import is_in_place, moved, place_of
 from grpo_pipeline.tasks.attention.frozen_features import FeatureSet
+from grpo_pipeline.tasks.attention.pipelines.features import FeaturesDataset
+from grpo_pipeline.tasks.attention.pipelines.image_folder import ImageFolderDataset
 
 
 def generated(folder: Path):

@@ -8,10 +8,10 @@ from kedro.io import DatasetError
 
 from grpo_pipeline.datasets.origin import where_to_get
 from grpo_pipeline.datasets.raw_file import RawFileDataset
-from grpo_pipeline.pipelines.data.attention.image_folder import ImageFolderDataset
-from grpo_pipeline.pipelines.data.dialogue.folder_dataset import DialogueFolderDataset
 from grpo_pipeline.runs.run_config_loader import RunConfigLoader
 from grpo_pipeline.settings import CONFIG_LOADER_ARGS
+from grpo_pipeline.tasks.attention.pipelines.image_folder import ImageFolderDataset
+from grpo_pipeline.tasks.dialogue.pipelines.folder_dataset import DialogueFolderDataset
 
 ROOT = Path(__file__).resolve().parents[2]
 GLOBALS = {file.parent.name: yaml.safe_load(file.read_text(encoding="utf-8")) for file in sorted(ROOT.glob("conf/*/globals.yml"))}

@@ -9,7 +9,7 @@ from disturbed import Bench, judge_refusal
 from fault_outcomes import Outcome
 from projects import ROOT, forget_results, tree
 
-ONE_FILE = "conf/smoke/parameters/all.yml"
+ONE_FILE = "conf/smoke/parameters_all.yml"
 # Free text, free numbers, and what only another choice reads; a wrong value of another kind is still refused.
 FREE = ("seed", "root", "manifest", "columns", "path")
 
@@ -37,7 +37,7 @@ def bad_parameters(bench: Bench) -> Iterator[Outcome]:
 
 def wrong_values(task: str) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Yield parameters of a task's training with values that they cannot have, and names that are none."""
-    for file in sorted((ROOT / "conf/base/parameters").glob(f"{task}_training.yml")):
+    for file in sorted((ROOT / "conf/base" / task).glob("parameters_training.yml")):
         for path, value in leaves(yaml.safe_load(file.read_text())):
             yield (*path[:-1], path[-1] + "x"), value
             if any(part in FREE for part in path) or value is None:

@@ -90,7 +90,7 @@ class Bench:
 
     def use(self, executor: str) -> None:
         """Let runs train one after the other (``serial``) or at once (``processes``)."""
-        (self.project / "conf/smoke/parameters/run.yml").write_text(f"executor: {{kind: {executor}}}\n", encoding="utf-8")
+        (self.project / "conf/smoke/parameters.yml").write_text(f"executor: {{kind: {executor}}}\n", encoding="utf-8")
 
     def judge(
         self, fault: str, case: str, done: Started, task: str, *, seed: int = 0, project: Path | None = None, pipeline: str = ""
@@ -380,7 +380,7 @@ def paused_workers(bench: Bench) -> Iterator[Outcome]:
 
 def chunk_seconds(project: Path, task: str) -> float | None:
     """Return how long a chunk of a task's rewards may take, which conf/base says; None where no process measures them."""
-    parameters = yaml.safe_load((project / f"conf/base/parameters/{task}_training.yml").read_text())
+    parameters = yaml.safe_load((project / f"conf/base/{task}/parameters_training.yml").read_text())
     pool = parameters[task].get("rewards", {}).get("pool")
     return None if pool is None else float(pool["timeout_seconds"])
 

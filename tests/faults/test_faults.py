@@ -161,7 +161,7 @@ def bench_of(folder: Path, script: Script, *, kills: int = 1) -> disturbed.Bench
     project = folder / "project"
     (project / "conf/smoke/parameters").mkdir(parents=True)
     (project / "conf/base/parameters").mkdir(parents=True)
-    (project / f"conf/base/parameters/{TASK}_training.yml").write_text(
+    (project / f"conf/base/{TASK}/parameters_training.yml").write_text(
         yaml.safe_dump({TASK: {"rewards": {"pool": {"timeout_seconds": 10.0}}}})
     )
     (project / "data").mkdir()

@@ -70,7 +70,7 @@ class AttachedReward(AttentionTask):
 
 def run(folder: Path, task: AttentionTask, arm: str = "grpo", *, audit: GradientFlowParams = WARM, **algorithm: object) -> None:
     """Beside the committed patterns of an arm the audit's own stand, so that none of them may take the other's datasets."""
-    committed = (attention.CONF / "base" / "catalog" / "tasks.yml").read_text()
+    committed = (attention.CONF / "base" / "catalog.yml").read_text()
     for name, value in {"${globals:data}": str(folder), "{task}": "attention", "{folder}": "attention"}.items():
         committed = committed.replace(name, value)
     own = {f"attention.{name}": entry for name, entry in json.loads(json.dumps(OWN).replace("DATA", str(folder))).items()}

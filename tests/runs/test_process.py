@@ -160,7 +160,7 @@ def test_each_change_of_a_source_changes_its_digest(tmp_path: Path, command: str
     assert (digest_of_sources(tmp_path, NAMED) != before) is differs
 
 
-TRAINING = ("core", "rewards", "statistics", "tasks", "pipelines/step", "pipelines/training", "pipelines/data")
+TRAINING = ("core", "rewards", "statistics", "tasks", "pipelines/step", "pipelines/training")
 
 
 def test_a_checkpoint_names_the_code_that_decides_its_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from grpo_pipeline.settings import CONFIG_LOADER_ARGS, CONFIG_LOADER_CLASS
 
 ROOT = Path(__file__).resolve().parents[2]
 OWN = {"short": {"function": "mine:short", "weight": 1.0}}
-BASE = yaml.safe_load((ROOT / "conf/base/parameters/dialogue_training.yml").read_text())["dialogue"]["rewards"]
+BASE = yaml.safe_load((ROOT / "conf/base/dialogue/parameters_training.yml").read_text())["dialogue"]["rewards"]
 
 
 def rewards(conf: Path, *, named: dict[str, Any] | None = None, given: dict[str, Any] | None = None) -> dict[str, Any]:

@@ -55,7 +55,7 @@ def write_reward(project: Path, task: str, *, rule: str) -> None:
     (project / "src" / "my_rewards.py").write_text(REWARD)
     own = {"flaky": {"function": "my_rewards:flaky", "weight": 1.0, "options": {"marker": str(project / "it_hung")}}}
     rewards = {"own": own, "failure": {"rule": rule}, "pool": {"workers": 1, "timeout_seconds": 2.0, "chunk_size": 8}}
-    file = project / f"conf/smoke/parameters/{task}_training.yml"
+    file = project / f"conf/smoke/{task}/parameters_training.yml"
     parameters = yaml.safe_load(file.read_text())
     parameters[task]["rewards"] = rewards
     file.write_text(yaml.safe_dump(parameters))

@@ -14,14 +14,14 @@ from tiny_attention import CONF, algorithm_params, make_data, make_state, make_t
 
 from grpo_pipeline.core.storage.checkpoint import NoCheckpoint
 from grpo_pipeline.datasets.examples import ExamplesDataset
-from grpo_pipeline.pipelines.data.attention.image_folder import ImageFolderDataset
-from grpo_pipeline.pipelines.data.attention.nodes import build_examples, check_manifest
 from grpo_pipeline.pipelines.training.nodes import train
 from grpo_pipeline.tasks.attention import task as task_module
 from grpo_pipeline.tasks.attention.batch import AttentionData
 from grpo_pipeline.tasks.attention.data import example_building
 from grpo_pipeline.tasks.attention.data import examples as stored
 from grpo_pipeline.tasks.attention.data.params import DataParams
+from grpo_pipeline.tasks.attention.pipelines.image_folder import ImageFolderDataset
+from grpo_pipeline.tasks.attention.pipelines.nodes import build_examples, check_manifest
 from grpo_pipeline.tasks.attention.task import AttentionTask
 
 
@@ -41,7 +41,7 @@ def train_one_step(task: AttentionTask, data: AttentionData) -> None:
 
 
 def main(root: str, output: str, limit: str) -> None:
-    base = yaml.safe_load((CONF / "base/parameters/attention_data.yml").read_text())["attention"]["data"]
+    base = yaml.safe_load((CONF / "base/attention/parameters_data.yml").read_text())["attention"]["data"]
     params = DataParams.model_validate(base | {"source": "manifest", "root": root, "image_size": 256, "workers": 2})
     small = np.arange(256 * 256, dtype=np.uint8).reshape(256, 256)
     example_building.CHUNK_BYTES = stored.CHUNK_BYTES = 2**21

@@ -12,9 +12,9 @@ from kedro.io import DataCatalog
 from sampled_graphs import ARMS, all_arms, evaluation_params, reward_params
 from tiny_audit import audit_document
 
-from grpo_pipeline.pipelines.data.molecules.report import draw_molecules, measure_window
 from grpo_pipeline.pipelines.evaluation.nodes import compare_arms
 from grpo_pipeline.pipelines.reward_audit.reward_figure import reward_figure
+from grpo_pipeline.tasks.molecules.pipelines.report import draw_molecules, measure_window
 
 
 def leave_results(project: Path, *, catalog: DataCatalog | None = None) -> dict[str, Any]:

@@ -37,7 +37,7 @@ def constant(value: float) -> dict[str, Any]:
 
 @cache
 def _sections(task: str) -> dict[str, Any]:
-    name = f"parameters/{task}_training.yml"
+    name = f"{task}/parameters_training.yml"
     base, smoke = (yaml.safe_load((CONF / env / name).read_text()) for env in ("base", "smoke"))
     return merge(base[task], smoke[task])
 

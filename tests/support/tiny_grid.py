@@ -43,7 +43,7 @@ class Memory:
 
 def tiny_parameters() -> dict[str, Any]:
     """The task's parameters as Kedro would read them."""
-    data = yaml.safe_load((CONF / "base/parameters/attention_data.yml").read_text())["attention"]["data"]
+    data = yaml.safe_load((CONF / "base/attention/parameters_data.yml").read_text())["attention"]["data"]
     return {name: section(name) for name in SECTIONS} | {"data": data | {"root": "tiny", "image_size": 32}}
 
 

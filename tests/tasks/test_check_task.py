@@ -727,7 +727,7 @@ def test_it_runs_without_kedro_mlflow_and_pytest() -> None:
 
 def training_of(task: str, **changes: Any) -> tuple[AlgorithmParams, TrainingParams]:
     """Return parameters of a short training, worked out by the configuration that every task shares."""
-    shared = yaml.safe_load((TESTS.parent / "conf/base/parameters/tasks.yml").read_text())["{task}"]
+    shared = yaml.safe_load((TESTS.parent / "conf/base/parameters_tasks.yml").read_text())["{task}"]
     training = shared["training"] | {"group_size": 4, "device": "cpu", "batch_size": 6} | changes
     training["optimizer"] = shared["training"]["optimizer"] | {"learning_rates": {"policy": 0.01}}
     return AlgorithmParams.model_validate(shared["grpo"]["algorithm"]), TrainingParams.model_validate(training)

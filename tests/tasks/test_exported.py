@@ -16,12 +16,12 @@ from tiny_attention import export
 
 from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.core.storage.weights import ModelWeights, load_weights, save_weights
-from grpo_pipeline.pipelines.data.molecules.prediction import draw_sizes
 from grpo_pipeline.tasks.attention.data.params import ModelPreprocessing
 from grpo_pipeline.tasks.exported import load_exported
 from grpo_pipeline.tasks.molecules import prompt_answers
 from grpo_pipeline.tasks.molecules.exported_model import draw_molecules
 from grpo_pipeline.tasks.molecules.params import PredictParams
+from grpo_pipeline.tasks.molecules.pipelines.prediction import draw_sizes
 from grpo_pipeline.tasks.molecules.prompt_answers import answer, answer_request
 from grpo_pipeline.tasks.trained_arms import TrainedArms, version_of
 

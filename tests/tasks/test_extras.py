@@ -11,10 +11,10 @@ from packaging.requirements import Requirement
 
 from grpo_pipeline.errors import sentence
 from grpo_pipeline.pipeline_registry import register_pipelines
-from grpo_pipeline.pipelines.data.molecules.nodes import generate_molecules
 from grpo_pipeline.tasks.dialogue import build
 from grpo_pipeline.tasks.dialogue.scores import bleu, rouge
 from grpo_pipeline.tasks.extras import library, require
+from grpo_pipeline.tasks.molecules.pipelines.nodes import generate_molecules
 
 REFUSED = ("rouge_score", "sacrebleu", "rdkit")
 SAID = 'the library {} must be installed for this task, got no such module; run pip install -e ".[{}]"'
@@ -32,7 +32,7 @@ import json
 from grpo_pipeline.pipeline_registry import register_pipelines
 print(json.dumps(sorted(register_pipelines())))
 from grpo_pipeline.errors import sentence
-from grpo_pipeline.pipelines.data.molecules.nodes import generate_molecules
+from grpo_pipeline.tasks.molecules.pipelines.nodes import generate_molecules
 try:
     generate_molecules(None, None)
 except ModuleNotFoundError as error:

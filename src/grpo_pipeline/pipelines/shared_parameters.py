@@ -1,4 +1,4 @@
-"""Parameters that every task has and few set: a task's own section says what differs (``conf/base/parameters/tasks.yml``)."""
+"""Parameters that every task has and few set: a task's own section says what differs (``conf/base/parameters_tasks.yml``)."""
 
 from collections.abc import Mapping
 from typing import Any

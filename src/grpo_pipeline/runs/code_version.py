@@ -18,7 +18,6 @@ TRAINING_CODE = (
     "tasks",
     "pipelines/step",
     "pipelines/training",
-    "pipelines/data",
 )
 
 

@@ -1,15 +1,15 @@
-"""The tasks of the project: the one place that names them."""
+"""Find the tasks: a folder here with a module ``spec`` is one, and so is an installed package with an entry point."""
 
 from importlib import import_module
 from importlib.metadata import entry_points
+from pathlib import Path
 
 from grpo_pipeline.tasks.spec import TaskSpec
 
 # Name -> module whose ``SPEC`` describes the task. The first one is meant where a pipeline's name names no task.
 BUILT_IN = {
-    "attention": "grpo_pipeline.tasks.attention.spec",
-    "dialogue": "grpo_pipeline.tasks.dialogue.spec",
-    "molecules": "grpo_pipeline.tasks.molecules.spec",
+    file.parent.name: f"{__name__}.{file.parent.name}.spec"
+    for file in sorted(Path(__file__).parent.glob("*/spec.py"))
 }
 GROUP = "grpo_pipeline.tasks"
 

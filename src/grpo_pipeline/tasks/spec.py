@@ -1,6 +1,6 @@
 """Describe a task to the project: arms, metrics, words; imports no torch, so that the list of pipelines opens quickly.
 
-A task is three places: ``tasks/<name>/`` with a module ``spec``, ``pipelines/data/<name>/``, and its files in ``conf/``.
+A task is two places: its package, ``tasks/<name>/`` in this project, and its files in ``conf/base/<name>/``.
 """
 
 from collections.abc import Iterable, Mapping
@@ -9,8 +9,6 @@ from importlib import import_module
 from pkgutil import resolve_name
 from types import ModuleType
 from typing import Any
-
-PIPELINES = "grpo_pipeline.pipelines.data"
 
 
 @dataclass(frozen=True)
@@ -58,6 +56,9 @@ class TaskSpec:
         name: prefix of its catalogue names, parameters and pipelines.
         arms: in the order of the report; the control is named by ``<name>.evaluation``.
         metrics: ``module:function`` of (metric options) -> ``MetricSuite``; the metrics with their directions.
+        pipelines: module with the Kedro side of the task. ``create_pipeline()`` leads to ``<name>.examples``,
+            ``create_preparation()`` from there to ``<name>.data`` and ``<name>.task``; ``create_report``, ``create_prediction``
+            and ``adapt_preparation`` where the task has its own.
         stages: trained before the arms, each ``<name>.<stage>``; the arms begin with the weights of the last one.
         optional_stages: stages that are trained, before the others, only where the parameters have their section
             ``<name>.<stage>``.
@@ -81,15 +82,12 @@ class TaskSpec:
             value is refused before anything is imported, and in a section that is left out here when its pipeline is built.
         baselines: ``module:function`` of (task, data, names, rows, seed=) -> prediction rows of what a user would try instead,
             fitted on the training split, ``rule`` being its name; ``<name>.evaluation.baselines`` says which of them a run fits.
-        pipelines: module with the Kedro side of the task, by default ``grpo_pipeline.pipelines.data.<name>``:
-            ``create_pipeline()`` leads to ``<name>.examples``, ``create_preparation()`` from there to ``<name>.data`` and
-            ``<name>.task``; ``create_report``,
-            ``create_prediction`` and ``adapt_preparation`` where the task has its own.
     """
 
     name: str
     arms: tuple[str, ...]
     metrics: str
+    pipelines: str
     stages: tuple[str, ...] = ()
     optional_stages: tuple[str, ...] = ()
     keeping_one: tuple[str, ...] = ()
@@ -107,7 +105,6 @@ class TaskSpec:
     reward_section: str = "reward"
     sections: Mapping[str, Any] = field(default_factory=dict)
     baselines: str = ""
-    pipelines: str = ""
 
     def with_stages_of(self, section: Any) -> "TaskSpec":
         """Return the spec whose ``stages`` begin with the optional ones that a task's parameters switch on."""
@@ -121,4 +118,4 @@ class TaskSpec:
 
     def wiring(self) -> ModuleType:
         """Return the module with the Kedro side of the task."""
-        return import_module(self.pipelines or f"{PIPELINES}.{self.name}")
+        return import_module(self.pipelines)

@@ -57,7 +57,7 @@ def test_a_molecule_of_each_size_is_a_drawing():
 
 
 def test_a_task_that_says_nothing_shows_the_rows_of_its_table_and_one_without_splits_nothing(monkeypatch):
-    monkeypatch.setattr(data_section, "find_task", lambda name: TaskSpec(name=name, arms=("a",), metrics="m:f"))
+    monkeypatch.setattr(data_section, "find_task", lambda name: TaskSpec(name=name, arms=("a",), metrics="m:f", pipelines="m"))
     table = pd.DataFrame({"split": ["train", "train"], "label": [1, 0], "word": ["<b>", "no"]})
     each = data_parts(SimpleNamespace(table=table), task="t", cluster="c")["one_of_each"]
     assert [[cell.text for cell in row] for row in each.rows] == [["train", "0", "no"], ["train", "1", "<b>"]]

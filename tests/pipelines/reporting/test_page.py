@@ -25,14 +25,14 @@ from told_answers import unmarked
 from grpo_pipeline import pipelines
 from grpo_pipeline.core.objective.algorithm import AlgorithmParams
 from grpo_pipeline.datasets.figure import SVG
-from grpo_pipeline.pipelines.data.attention.report_nodes import outline_sentence, plot_roc, proposal_of, render_report
-from grpo_pipeline.pipelines.data.dialogue.report import plot_scores_by_need, render_replies
-from grpo_pipeline.pipelines.data.molecules.report import draw_molecules, measure_window, render_molecules
 from grpo_pipeline.pipelines.evaluation.nodes import compare_arms, state_answer
 from grpo_pipeline.pipelines.reporting.page import image_source
 from grpo_pipeline.pipelines.reporting.pipeline import create_pipeline, plot_learning_curves
 from grpo_pipeline.pipelines.reporting.tables import difference_cell, frame_table, shorten
 from grpo_pipeline.tasks.attention.evaluation.metrics import METRICS
+from grpo_pipeline.tasks.attention.pipelines.report_nodes import outline_sentence, plot_roc, proposal_of, render_report
+from grpo_pipeline.tasks.dialogue.pipelines.report import plot_scores_by_need, render_replies
+from grpo_pipeline.tasks.molecules.pipelines.report import draw_molecules, measure_window, render_molecules
 
 PNG = b"\x89PNG\r\n\x1a\nnot really"
 

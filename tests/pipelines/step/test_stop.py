@@ -13,13 +13,13 @@ from torch import Tensor
 from grpo_pipeline.core.storage.checkpoint import NoCheckpoint
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import Rollouts
-from grpo_pipeline.pipelines.data.attention.image_overlay import draw_overlay
 from grpo_pipeline.pipelines.step import policy_metrics
 from grpo_pipeline.pipelines.step.experience import Experience
 from grpo_pipeline.pipelines.training import export, nodes, prediction
 from grpo_pipeline.tasks.attention.inference.predictor import CorePrediction
 from grpo_pipeline.tasks.attention.inference.score_tables import point_rows, score_row
 from grpo_pipeline.tasks.attention.model.model import AttentionModel
+from grpo_pipeline.tasks.attention.pipelines.image_overlay import draw_overlay
 from grpo_pipeline.tasks.attention.task import AttentionTask
 
 CELLS = 16

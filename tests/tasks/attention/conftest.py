@@ -73,7 +73,7 @@ def data_params() -> Callable[..., DataParams]:
     """``data_params(**changes)``: the committed base parameters for a user's own data; nested changes are merged."""
 
     def make(**changes: Any) -> DataParams:
-        base = yaml.safe_load((ROOT / "conf/base/parameters/attention_data.yml").read_text())["attention"]["data"]
+        base = yaml.safe_load((ROOT / "conf/base/attention/parameters_data.yml").read_text())["attention"]["data"]
         values = base | {"source": "manifest", "root": "root", "image_size": 32}
         for name, change in changes.items():
             values[name] = {**(values.get(name) or {}), **change} if isinstance(change, dict) else change

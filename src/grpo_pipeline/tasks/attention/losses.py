@@ -1,7 +1,7 @@
 """Supervised losses of the attention task.
 
 The class is asked of the class decoder, the involvement (share of the needle trace inside cancer) of the heatmap. What may be
-added to both, and what it is for: docs/objectives.md.
+added to both, and what it is for: docs/attention/objectives.md.
 
 A core with an empty bag (no pixel of the needle inside the region) is asked for its class alone: every term of the bag is
 exactly 0 for it, without gradient, and it is no member of that term's average.

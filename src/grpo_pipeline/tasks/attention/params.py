@@ -27,7 +27,7 @@ HEATMAP_LOSSES = (
 
 
 class CheckpointParams(BaseModel):
-    """Weights of a SAM to start from (``attention.model.checkpoint``; docs/checkpoints.md).
+    """Weights of a SAM to start from (``attention.model.checkpoint``; docs/attention/checkpoints.md).
 
     Attributes:
         path: a folder (``huggingface``) or a file (``segment_anything``).
@@ -45,7 +45,7 @@ class CheckpointParams(BaseModel):
 
 
 class ClinicalParams(BaseModel):
-    """Clinical columns as prompt tokens (``attention.model.clinical``; docs/clinical.md).
+    """Clinical columns as prompt tokens (``attention.model.clinical``; docs/attention/clinical.md).
 
     Attributes:
         dropout: probability with which a known value is made unknown, per core and column of a training batch.
@@ -57,7 +57,7 @@ class ClinicalParams(BaseModel):
 
 
 class EncoderTuningParams(BaseModel):
-    """Size of what is added to a frozen encoder (``attention.model.encoder_tuning``; docs/checkpoints.md).
+    """Size of what is added to a frozen encoder (``attention.model.encoder_tuning``; docs/attention/checkpoints.md).
 
     Attributes:
         rank: r, the width of the bottleneck: of the two LoRA matrices, or of the adapter's hidden layer.
@@ -73,7 +73,7 @@ class EncoderTuningParams(BaseModel):
 
 
 class StopParams(BaseModel):
-    """Sets of ``min_points`` to ``points`` points, as many as the policy decides (``attention.model.stop``; docs/points.md).
+    """Sets of ``min_points`` to ``points`` points, as many as the policy decides (``model.stop``; docs/attention/points.md).
 
     Attributes:
         min_points: points that every set has at least, below ``points``.
@@ -314,7 +314,7 @@ class ModelParams(BaseModel):
 
 
 class RewardParams(BaseModel):
-    """Weights of the named reward components (``attention.reward``; docs/objectives.md).
+    """Weights of the named reward components (``attention.reward``; docs/attention/objectives.md).
 
     ``class`` and ``heatmap`` are measured with weight 0, too; the parts of the points are computed only where they count.
     ``cspca_weight`` is no reward: it weighs the advantages of the cores with ``cspca_min_grade`` or more (``priority``).
@@ -356,7 +356,7 @@ class RewardParams(BaseModel):
 
 
 class SupervisedParams(BaseModel):
-    """Weights and forms of the supervised loss (``attention.supervised_loss``; docs/objectives.md).
+    """Weights and forms of the supervised loss (``attention.supervised_loss``; docs/attention/objectives.md).
 
     Attributes:
         samples: which samples of a group the decoders learn from.

@@ -15,9 +15,10 @@ SPEC = TaskSpec(
     arms=("supervised", "grpo"),
     key="core_id",
     noun="core",
-    one_of_each="grpo_pipeline.pipelines.data.attention.image_sheet:draw_examples",
+    one_of_each="grpo_pipeline.tasks.attention.pipelines.image_sheet:draw_examples",
     optional_stages=("pretraining",),
     metrics="grpo_pipeline.tasks.attention.evaluation.metrics:build_suite",
+    pipelines="grpo_pipeline.tasks.attention.pipelines",
     baselines="grpo_pipeline.tasks.attention.model.classifiers:fit_baselines",
     words=Wording(
         drawn="one set of points per core",
@@ -68,7 +69,7 @@ SPEC = TaskSpec(
             "exchanged": "The arm's own choices for another example: only what depends on the example is better than they are.",
         },
     ),
-    pictures="grpo_pipeline.pipelines.data.attention.training_animation:draw_frames",
+    pictures="grpo_pipeline.tasks.attention.pipelines.training_animation:draw_frames",
     outputs={
         "heatmap": "heatmap",
         "prompted_mask": "prompted mask",

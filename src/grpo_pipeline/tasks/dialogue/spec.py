@@ -23,6 +23,7 @@ SPEC = TaskSpec(
     one_of_each="grpo_pipeline.tasks.dialogue.data.examples:question_and_answer",
     with_table="grpo_pipeline.tasks.dialogue.data.examples:with_table",
     metrics="grpo_pipeline.tasks.dialogue.evaluation.metrics:build_suite",
+    pipelines="grpo_pipeline.tasks.dialogue.pipelines",
     curves={
         "reference/perplexity": "Perplexity of the references",
         "reply/tokens": "Tokens in a reply",

@@ -26,6 +26,7 @@ SPEC = TaskSpec(
     one_of_each="grpo_pipeline.tasks.molecules.graphs.drawings:draw_examples",
     with_table="grpo_pipeline.tasks.molecules.data.examples:with_table",
     metrics="grpo_pipeline.tasks.molecules.evaluation.metrics:build_suite",
+    pipelines="grpo_pipeline.tasks.molecules.pipelines",
     curves={
         "reward/validity/mean": "Valid graphs",
         "reward/logp/mean": "Reward, logP component",

@@ -10,7 +10,7 @@ from tiny_grid import SHORT, Memory, tiny_parameters
 from grpo_pipeline.pipelines.experiments.compare.nodes import arrange_trials, train_trial
 from grpo_pipeline.pipelines.experiments.trials.trial_params import CompareParams
 
-ARMS = yaml.safe_load((CONF / "ablation/parameters/attention_compare.yml").read_text())["attention"]["compare"]["arms"]
+ARMS = yaml.safe_load((CONF / "ablation/attention/parameters_compare.yml").read_text())["attention"]["compare"]["arms"]
 # Recomputation, value baseline, sampling, reward scales, exploration, supervised loss, replay, number of points.
 LIMITS = {"every_epoch", "ppo", "likelihood_independent", "per_reward", "constant_exploration", "supervised_last_sample",
           "replay", "stop_decision"}  # fmt: skip

@@ -13,7 +13,6 @@ from tiny_talk import make_examples, section
 from grpo_pipeline.core.objective.algorithm import AlgorithmParams
 from grpo_pipeline.core.params import TrainingParams
 from grpo_pipeline.core.storage.checkpoint import NoCheckpoint
-from grpo_pipeline.pipelines.data.dialogue.pipeline import SECTIONS
 from grpo_pipeline.pipelines.experiments.compare import nodes
 from grpo_pipeline.pipelines.experiments.trials import stage_training
 from grpo_pipeline.pipelines.experiments.trials.digest import trial_digest
@@ -25,8 +24,9 @@ from grpo_pipeline.pipelines.step.arm_parts import Parts
 from grpo_pipeline.pipelines.training.pipeline import create_pipeline as create_arm
 from grpo_pipeline.pipelines.training.stages import create_preparation, create_stages
 from grpo_pipeline.tasks import find_task
+from grpo_pipeline.tasks.dialogue.pipelines.pipeline import SECTIONS
 
-BASE = {name: yaml.safe_load((CONF / f"base/parameters/dialogue_{name}.yml").read_text()) for name in ("compare", "evaluation")}
+BASE = {name: yaml.safe_load((CONF / f"base/dialogue/parameters_{name}.yml").read_text()) for name in ("compare", "evaluation")}
 EVALUATION = EvaluationParams.model_validate(BASE["evaluation"]["dialogue"]["evaluation"] | {"seed": 0, "resamples": 30})
 ARMS = {
     "supervised": {"base": "supervised"},

@@ -432,5 +432,5 @@ def test_the_split_of_the_comparison_is_what_every_trial_scores_and_the_document
         params = CompareParams(**GRID.model_dump() | {"split": split})
         assert [*nodes.train_trial(params, evaluation(), SERIAL, PLAN, make_examples(), store)] == []
         assert compare_trials(PLAN, store, params, evaluation(), suite=SUITE)["split"] == benches[-1].split == split
-    shared = yaml.safe_load((CONF / "base/parameters/tasks.yml").read_text(encoding="utf-8"))
+    shared = yaml.safe_load((CONF / "base/parameters_tasks.yml").read_text(encoding="utf-8"))
     assert shared["{task}"]["compare"]["split"] == "val"

@@ -205,7 +205,7 @@ def test_the_digest_reads_shared_code_and_the_tasks_own_folder_alone(monkeypatch
         patch.setattr(digest, "digest_of_sources", recorded)
         digest.source_digest.__wrapped__("attention")
     found = {str(path.relative_to(PACKAGE)) for path in read}
-    assert {"core/types.py", "tasks/base.py", "tasks/attention/task.py", "pipelines/data/attention/nodes.py"} <= found
+    assert {"core/types.py", "tasks/base.py", "tasks/attention/task.py", "tasks/attention/pipelines/nodes.py"} <= found
     assert not [name for name in found if "molecules" in name or "dialogue" in name]
     assert not [name for name in found if name.startswith(("pipelines/reporting", "pipelines/evaluation", "tracking"))]
     monkeypatch.setattr(digest, "source_digest", lambda task: f"other code of {task}")

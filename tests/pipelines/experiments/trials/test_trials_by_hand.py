@@ -78,8 +78,8 @@ def test_the_code_of_a_trial_is_all_that_trains_and_the_versions(monkeypatch: py
         *("pipelines/experiments/trials/task_lookup.py", "pipelines/experiments/trials/trial_training.py"),
     }
     assert expected <= set(shared)
-    assert {names for _, *own in asked[1:] for names in own} == {"attention"}  # tasks/attention and pipelines/data/attention
-    assert len(asked) == 3
+    assert {names for _, *own in asked[1:] for names in own} == {"attention"}
+    assert len(asked) == 2
     for module, name in ((digest_module.grpo_pipeline, "__version__"), (torch, "__version__")):
         with monkeypatch.context() as patch:
             patch.setattr(module, name, "99.0")

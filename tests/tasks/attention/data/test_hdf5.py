@@ -166,7 +166,7 @@ class TestDataSet:
         return root
 
     def params(self, root, **changes):
-        files = (CONF / env / "parameters/attention_data.yml" for env in ("base", "hdf5"))
+        files = (CONF / env / "attention/parameters_data.yml" for env in ("base", "hdf5"))
         base, own = (yaml.safe_load(file.read_text())["attention"] for file in files)
         self.split = SplitParams.model_validate(base["split"])
         return DataParams.model_validate(merge(base["data"], own["data"]) | {"root": root.name, "image_size": 32} | changes)

@@ -5,9 +5,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from grpo_pipeline.pipelines.data.attention import nodes
 from grpo_pipeline.tasks.attention.data.manifest import check_manifest, describe_spacing, failure, parse_checked
 from grpo_pipeline.tasks.attention.data.params import SplitParams
+from grpo_pipeline.tasks.attention.pipelines import nodes
 
 OWN = {"source": "manifest", "cores": 0, "complete": True}
 CANONICAL = ["core_id", "patient_id", "center", "label", "involvement", "grade_group", "age", "psa", "psa_density",

@@ -323,7 +323,7 @@ TESTED = {
 def test_every_statement_has_a_test_and_a_line_in_the_documents():
     assert list(TESTED) == [one.name for one in STATEMENTS]
     lines = [f"| {one.formats} | {one.says} | **{one.treatment}** | {one.how} |" for one in STATEMENTS]
-    text = (ROOT / "docs" / "data.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/attention/data.md").read_text(encoding="utf-8")
     assert "\n".join(lines) in text, "\n".join(lines)
 
 

@@ -12,7 +12,6 @@ from tiny_predictor import CALIBRATION, make_predictor, make_weights, preprocess
 
 from grpo_pipeline.core.groups import replicate
 from grpo_pipeline.core.storage.weights import weights_of
-from grpo_pipeline.pipelines.data.attention.prediction import spacing_notes
 from grpo_pipeline.tasks.attention.batch import AttentionData
 from grpo_pipeline.tasks.attention.data.params import Classes
 from grpo_pipeline.tasks.attention.data.square_frame import Frame
@@ -22,6 +21,7 @@ from grpo_pipeline.tasks.attention.inference.appearance import FEATURES, look, p
 from grpo_pipeline.tasks.attention.inference.predictor import build_predictor
 from grpo_pipeline.tasks.attention.inference.score_tables import score_row, score_table
 from grpo_pipeline.tasks.attention.params import DELETED_FIELDS
+from grpo_pipeline.tasks.attention.pipelines.prediction import spacing_notes
 
 PREDICTOR = make_predictor()
 

@@ -61,9 +61,8 @@ def source_digest(task: str) -> str:
     """
     package, wiring = Path(grpo_pipeline.__file__).parent, find_task(task).wiring()
     shared = sorted(f"tasks/{path.name}" for path in (package / "tasks").glob("*.py"))
-    own = sorted(
-        {Path(str(module.__file__)).parent for module in (import_module(TASKS[task]), wiring)}
-    )
+    folders = {Path(str(module.__file__)).parent for module in (import_module(TASKS[task]), wiring)}
+    own = sorted(folder for folder in folders if folders.isdisjoint(folder.parents))
     versions = f"{grpo_pipeline.__version__} {torch.__version__}"
     parts = [digest_of_sources(package, (*DECIDING, *shared), salt=versions)]
     return "\n".join([*parts, *(digest_of_sources(path.parent, [path.name]) for path in own)])

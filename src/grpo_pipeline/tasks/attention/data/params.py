@@ -364,7 +364,7 @@ class VolumeParams(BaseModel):
     """Which plane of a file with more than one slice is the image; masks are taken at the same one.
 
     Attributes:
-        axis: axis of the slices in the canonical orientation (docs/data.md): 0 slice or frame, 1 row, 2 column.
+        axis: axis of the slices in the canonical orientation (docs/attention/data.md): 0 slice or frame, 1 row, 2 column.
         take: the ``middle`` slice, a projection of all of them, the slice ``index``, or several ``frames``, each an example.
         index: which slice ``index`` takes, counted from 0; null with every other ``take``.
         frames: which slices ``frames`` takes: ``all``, ``every 5`` (0, 5, 10, ...), or a list of them, counted from 0; null with
@@ -470,7 +470,7 @@ class ModelPreprocessing(Preprocessing):
 
 
 class DataParams(Preprocessing):
-    """How the manifest is read and checked (docs/data.md).
+    """How the manifest is read and checked (docs/attention/data.md).
 
     Attributes:
         source: ``phantom`` generates the data first; ``manifest`` reads a data set that is there, ``case_folders`` one with a

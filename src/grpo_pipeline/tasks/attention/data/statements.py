@@ -1,7 +1,7 @@
 """Name what image files say about themselves beside their pixels, and what is done about each statement.
 
 A row of the table is one statement of one or several formats. The readers count the files that make it by its name, the check of
-a manifest warns of them in the row's words, and the table of docs/data.md is made from the same rows.
+a manifest warns of them in the row's words, and the table of docs/attention/data.md is made from the same rows.
 """
 
 from collections.abc import Iterable, Mapping

@@ -7,7 +7,7 @@ from ``min_points`` on it stops with the odds
     P(stop) / P(go on) = exp(h_i) / (share of the map's mass that is left),   h_i from the stop head
 
 and otherwise takes a cell a left with its probability among the cells left. Dividing by the mass left makes h_i mean the same
-on every grid, and a policy that has placed its points where the map is sure stops sooner (docs/points.md).
+on every grid, and a policy that has placed its points where the map is sure stops sooner (docs/attention/points.md).
 
 An action is the cell 0..V-1 of a point, V for the stop and the padding.
 """

@@ -96,7 +96,7 @@ def sort_dialogues(
     refused.sort(key=lambda entry: (entry["file"] != files.examples.path, entry["row"]))
     for name, number in (("examples", len(rows) + len(refused)), ("stories", len(stories))):
         if not number:
-            told = failure(refused, n_left=len(rows)) if refused else "see docs/dialogue_data.md"
+            told = failure(refused, n_left=len(rows)) if refused else "see docs/dialogue/data.md"
             raise ValueError(f"{files.root} must hold {name}, got none that can be used; {told}")
     tables = (
         pd.DataFrame(rows, columns=list(EXAMPLE_COLUMNS)),

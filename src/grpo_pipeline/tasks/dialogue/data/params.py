@@ -47,7 +47,7 @@ class ConversationParams(BaseModel):
 
 
 class DialogueDataParams(BaseModel):
-    """How the raw data is read and checked (docs/dialogue_data.md).
+    """How the raw data is read and checked (docs/dialogue/data.md).
 
     Attributes:
         source: ``generated`` writes the data first; ``jsonl`` reads rows; ``conversations`` a table of conversations.

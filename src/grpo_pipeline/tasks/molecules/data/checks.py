@@ -116,7 +116,7 @@ def sort_molecules(
     )
     if not n_rows:
         raise ValueError(
-            f"{file.path} must hold molecules, got none; see molecules.data in docs/molecules_data.md"
+            f"{file.path} must hold molecules, got none; see molecules.data in docs/molecules/data.md"
         )
     if told := describe_bad(quarantine, n_left=len(kept)):
         logger.warning("%s; molecules.quarantine lists them all", told)

@@ -17,7 +17,7 @@ SIZE_LIMIT = 128
 
 
 class GeneratorParams(BaseModel):
-    """How molecules are enumerated (docs/molecules_data.md); a pure function of these values.
+    """How molecules are enumerated (docs/molecules/data.md); a pure function of these values.
 
     Attributes:
         seed: which molecules are kept where there are more than ``per_size``.
@@ -59,7 +59,7 @@ class ColumnParams(BaseModel):
 
 
 class MoleculeDataParams(BaseModel):
-    """How the raw data is read and checked (docs/molecules_data.md).
+    """How the raw data is read and checked (docs/molecules/data.md).
 
     Attributes:
         source: ``generated`` enumerates the data first; ``smiles``, ``csv`` and ``sdf`` read a file.

@@ -37,7 +37,7 @@ def evaluate(
     seed: int,
     n_samples: int,
 ) -> pd.DataFrame:
-    """Return one row per graph and rule (columns: docs/molecules_rewards.md).
+    """Return one row per graph and rule (columns: docs/molecules/rewards.md).
 
     Rules: ``policy`` and ``start``, ``n_samples`` graphs for each of at most ``molecules.sampling.prompts`` prompts, a group as
     in training; ``training``, the molecules of the training split, without a prompt and a reward.

@@ -1,4 +1,4 @@
-"""The metrics of the molecule task, each computed from the rows of one arm and one rule (docs/molecules_rewards.md).
+"""The metrics of the molecule task, each computed from the rows of one arm and one rule (docs/molecules/rewards.md).
 
 This module needs no RDKit: what is read here was written into the rows by ``molecule_table``.
 """

@@ -1,1 +1,1 @@
-"""Generated ultrasound-like images with known lesions (docs/phantom.md)."""
+"""Generated ultrasound-like images with known lesions (docs/attention/phantom.md)."""

@@ -1,4 +1,4 @@
-"""Generate micro-ultrasound-like cores with known truth; what is assumed, and why, is in docs/phantom.md.
+"""Generate micro-ultrasound-like cores with known truth; what is assumed, and why, is in docs/attention/phantom.md.
 
 How this differs from a simulator: scatterers are not tracked in three dimensions and beams are not formed. A core is a compound
 speckle field whose density and grain change inside the lesion, multiplied by slow gains and log-compressed.

@@ -1,4 +1,4 @@
-"""Hold the parameters of the phantom; the numbers that its assumptions rest on stand where they are drawn (docs/phantom.md)."""
+"""Hold the parameters of the phantom; what its assumptions rest on stands where they are drawn (docs/attention/phantom.md)."""
 
 from typing import Annotated
 

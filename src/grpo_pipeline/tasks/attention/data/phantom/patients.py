@@ -1,4 +1,4 @@
-"""Patients of the phantom: who has cancer, of which grade, and the clinical values that go with it (docs/phantom.md)."""
+"""Patients of the phantom: who has cancer, of which grade, and their clinical values (docs/attention/phantom.md)."""
 
 from dataclasses import dataclass
 
@@ -48,7 +48,7 @@ def draw_patient(rng: Generator, number: int, *, params: PhantomParams) -> Patie
 
         logit P(cancer) = logit(prevalence) + 0.05 (age - 65) + log(2) family_history
 
-    Source of the numbers: docs/phantom.md.
+    Source of the numbers: docs/attention/phantom.md.
     """
     age = float(np.clip(round(rng.normal(65, 7.5)), 45, 85))
     family_history = float(rng.random() < 0.12)

@@ -1,4 +1,4 @@
-"""Load SAM or MedSAM weights, at their own image size or at another one (docs/checkpoints.md).
+"""Load SAM or MedSAM weights, at their own image size or at another one (docs/attention/checkpoints.md).
 
 The architecture is that of the file, whatever ``attention.model`` says of its sizes; ``adopt_checkpoint`` writes the file's
 sizes into the parameters before anything is built, so that grid, policy and decoders fit.

@@ -35,7 +35,7 @@ class NeedShares(BaseModel):
 
 
 class PersonaParams(BaseModel):
-    """Parameters of the generated dialogues (docs/dialogue_data.md).
+    """Parameters of the generated dialogues (docs/dialogue/data.md).
 
     Attributes:
         seed: fixes every persona, story and reply.

@@ -1,7 +1,0 @@
-"""The Kedro side of the molecule task: data, preparation, report, prediction."""
-
-from grpo_pipeline.pipelines.data.molecules.pipeline import create_pipeline, create_preparation
-from grpo_pipeline.pipelines.data.molecules.prediction import create_prediction
-from grpo_pipeline.pipelines.data.molecules.report import create_report
-
-__all__ = ["create_pipeline", "create_prediction", "create_preparation", "create_report"]

@@ -1,0 +1,7 @@
+"""The Kedro side of the molecule task: data, preparation, report, prediction."""
+
+from grpo_pipeline.tasks.molecules.pipelines.pipeline import create_pipeline, create_preparation
+from grpo_pipeline.tasks.molecules.pipelines.prediction import create_prediction
+from grpo_pipeline.tasks.molecules.pipelines.report import create_report
+
+__all__ = ["create_pipeline", "create_prediction", "create_preparation", "create_report"]
