@@ -80,7 +80,9 @@ from grpo_pipeline.tasks.attention.data.examples import Examples
 from grpo_pipeline.tasks.attention.data.phantom.generate import generate_cores
 from grpo_pipeline.tasks.attention.data.phantom.params import PhantomParams
 from grpo_pipeline.tasks.attention.frozen_features import FeatureSet, encode_examples
-from grpo_pipeline.tasks.attention.params import ModelParams, RewardParams, SupervisedParams
+from grpo_pipeline.tasks.attention.model_params import ModelParams
+from grpo_pipeline.tasks.attention.reward_params import RewardParams
+from grpo_pipeline.tasks.attention.supervised_params import SupervisedParams
 from grpo_pipeline.tasks.attention.task import AttentionTask
 from grpo_pipeline.tracking.runs import Runs
 

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from grpo_pipeline.core.params import ExecutionParams, TrainingParams
-from grpo_pipeline.tasks.attention.params import ModelParams
+from grpo_pipeline.tasks.attention.model_params import ModelParams
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -20,7 +20,9 @@ from grpo_pipeline.core.objective.value import ValueLoss
 from grpo_pipeline.core.params import LoaderParams, OptimizerParams, TrainingParams
 from grpo_pipeline.core.policy_gradient.algorithms import LossOptions
 from grpo_pipeline.core.schedules import value_at
-from grpo_pipeline.tasks.attention.params import ModelParams, RewardParams, SupervisedParams
+from grpo_pipeline.tasks.attention.model_params import ModelParams
+from grpo_pipeline.tasks.attention.reward_params import RewardParams
+from grpo_pipeline.tasks.attention.supervised_params import SupervisedParams
 
 
 def constant(value: float) -> dict[str, Any]:

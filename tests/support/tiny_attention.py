@@ -26,7 +26,9 @@ from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionData
 from grpo_pipeline.tasks.attention.build import build_task
 from grpo_pipeline.tasks.attention.data.examples import Examples
 from grpo_pipeline.tasks.attention.data.params import Classes
-from grpo_pipeline.tasks.attention.params import ModelParams, RewardParams, SupervisedParams
+from grpo_pipeline.tasks.attention.model_params import ModelParams
+from grpo_pipeline.tasks.attention.reward_params import RewardParams
+from grpo_pipeline.tasks.attention.supervised_params import SupervisedParams
 from grpo_pipeline.tasks.attention.task import AttentionTask
 
 __all__ = ["CONF", "constant", "merge"]

@@ -21,8 +21,9 @@ from grpo_pipeline.pipelines.training import frames, nodes
 from grpo_pipeline.pipelines.training.resuming import run_digest
 from grpo_pipeline.pipelines.training.start import build_state
 from grpo_pipeline.tasks.attention.build import build_task
-from grpo_pipeline.tasks.attention.params import ModelParams as AttentionModelParams
-from grpo_pipeline.tasks.attention.params import RewardParams, SupervisedParams
+from grpo_pipeline.tasks.attention.model_params import ModelParams as AttentionModelParams
+from grpo_pipeline.tasks.attention.reward_params import RewardParams
+from grpo_pipeline.tasks.attention.supervised_params import SupervisedParams
 from grpo_pipeline.tasks.dialogue.params import RewardParams as DialogueRewardParams
 
 DATA, NOTHING = make_data(), NoCheckpoint("nowhere")

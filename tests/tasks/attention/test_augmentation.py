@@ -28,8 +28,9 @@ from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionData, r
 from grpo_pipeline.tasks.attention.build import build_task
 from grpo_pipeline.tasks.attention.data.params import AugmentationParams
 from grpo_pipeline.tasks.attention.grey_changes import recolour
-from grpo_pipeline.tasks.attention.params import RewardParams, SupervisedParams
+from grpo_pipeline.tasks.attention.reward_params import RewardParams
 from grpo_pipeline.tasks.attention.stored_pixels import Pixels, read_pixels
+from grpo_pipeline.tasks.attention.supervised_params import SupervisedParams
 from grpo_pipeline.tasks.attention.task import AttentionTask
 
 ROWS = np.array([1, 2, 3, 5])

@@ -23,9 +23,9 @@ from grpo_pipeline.tasks.attention.losses import (
 )
 from grpo_pipeline.tasks.attention.model.model import AttentionModel
 from grpo_pipeline.tasks.attention.needle_losses import heatmap_entropy, mean_in_bag, multiple_instance_loss, needle_cross_entropy
-from grpo_pipeline.tasks.attention.params import SupervisedParams
 from grpo_pipeline.tasks.attention.rewards import reward_components
 from grpo_pipeline.tasks.attention.sample_choice import best_samples, last_samples, take_samples
+from grpo_pipeline.tasks.attention.supervised_params import SupervisedParams
 from grpo_pipeline.tasks.attention.task import AttentionTask
 
 LOGIT_3 = math.log(3.0)  # p = 3/4

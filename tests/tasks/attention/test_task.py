@@ -27,7 +27,7 @@ from grpo_pipeline.pipelines.training.loop import StepRunner
 from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionData, region_cells
 from grpo_pipeline.tasks.attention.losses import supervised_loss
 from grpo_pipeline.tasks.attention.model.model import AttentionModel
-from grpo_pipeline.tasks.attention.params import RewardParams
+from grpo_pipeline.tasks.attention.reward_params import RewardParams
 from grpo_pipeline.tasks.attention.task import AttentionTask
 from grpo_pipeline.tasks.base import Proposal
 

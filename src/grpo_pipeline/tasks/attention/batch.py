@@ -14,8 +14,8 @@ from torch.nn import functional as F
 from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.tasks.attention.data.examples import Examples
 from grpo_pipeline.tasks.attention.data.params import MODEL_SPACING_COLUMNS
-from grpo_pipeline.tasks.attention.params import SupervisedParams
 from grpo_pipeline.tasks.attention.stored_pixels import Pixels, read_pixels, to_tensor
+from grpo_pipeline.tasks.attention.supervised_params import SupervisedParams
 
 
 @dataclass(frozen=True)

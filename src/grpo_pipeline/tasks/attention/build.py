@@ -23,13 +23,10 @@ from grpo_pipeline.tasks.attention.frozen_features import FeatureSet
 from grpo_pipeline.tasks.attention.losses import INVOLVEMENT_CLAMP
 from grpo_pipeline.tasks.attention.model.class_scores import n_outputs
 from grpo_pipeline.tasks.attention.model.encoder.pretrained import adopt_checkpoint
-from grpo_pipeline.tasks.attention.params import (
-    FIELD_CELLS,
-    ModelParams,
-    RewardParams,
-    SupervisedParams,
-    check_sections,
-)
+from grpo_pipeline.tasks.attention.model_params import FIELD_CELLS, ModelParams
+from grpo_pipeline.tasks.attention.reward_params import RewardParams
+from grpo_pipeline.tasks.attention.section_checks import check_sections
+from grpo_pipeline.tasks.attention.supervised_params import SupervisedParams
 from grpo_pipeline.tasks.attention.task import AttentionTask
 
 CHECKED_AT_ONCE = 64

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from grpo_pipeline.tasks.attention.params import LabelLoss
+from grpo_pipeline.tasks.attention.supervised_params import LabelLoss
 
 LOG_ZERO = -4.0
 """What stands for log 0 in the reverse cross-entropy."""

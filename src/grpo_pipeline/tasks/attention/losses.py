@@ -22,9 +22,7 @@ from grpo_pipeline.tasks.attention.needle_losses import (
     multiple_instance_loss,
     needle_cross_entropy,
 )
-from grpo_pipeline.tasks.attention.params import (
-    SupervisedParams,
-)
+from grpo_pipeline.tasks.attention.supervised_params import SupervisedParams
 
 PROB_CLAMP = 1e-4
 """The mean heatmap probability stays this far from 0 and 1 before the logarithm, in loss and reward."""

@@ -10,9 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from grpo_pipeline.tasks.attention.label_losses import label_loss
-from grpo_pipeline.tasks.attention.params import (
-    SupervisedParams,
-)
+from grpo_pipeline.tasks.attention.supervised_params import SupervisedParams
 
 PIXELS = 4
 """Of the heatmap along each side of a cell."""

@@ -16,7 +16,7 @@ from grpo_pipeline.tasks.attention.edge_distance import distance_to_edge
 from grpo_pipeline.tasks.attention.losses import has_bag, proportion_bce
 from grpo_pipeline.tasks.attention.model import class_scores
 from grpo_pipeline.tasks.attention.model.sam import cell_centres
-from grpo_pipeline.tasks.attention.params import RewardParams
+from grpo_pipeline.tasks.attention.reward_params import RewardParams
 
 
 @torch.no_grad()

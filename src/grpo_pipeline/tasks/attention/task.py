@@ -70,15 +70,13 @@ from grpo_pipeline.tasks.attention.model.point_sets import (
 )
 from grpo_pipeline.tasks.attention.model.proposals import proposal_logits
 from grpo_pipeline.tasks.attention.model.sam import cell_centres
-from grpo_pipeline.tasks.attention.params import (
-    ModelParams,
-    RewardParams,
-    SupervisedParams,
-    check_sections,
-)
+from grpo_pipeline.tasks.attention.model_params import ModelParams
+from grpo_pipeline.tasks.attention.reward_params import RewardParams
 from grpo_pipeline.tasks.attention.rewards import point_reward_components, reward_components
 from grpo_pipeline.tasks.attention.sample_choice import best_samples, last_samples, take_samples
+from grpo_pipeline.tasks.attention.section_checks import check_sections
 from grpo_pipeline.tasks.attention.stored_pixels import read_pixels
+from grpo_pipeline.tasks.attention.supervised_params import SupervisedParams
 from grpo_pipeline.tasks.audit_plan import AuditPlan
 from grpo_pipeline.tasks.base import BaseTask, Proposal
 from grpo_pipeline.tasks.familiarity import Familiarity

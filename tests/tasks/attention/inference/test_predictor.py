@@ -20,7 +20,7 @@ from grpo_pipeline.tasks.attention.exported import answer_columns, answer_row
 from grpo_pipeline.tasks.attention.inference.appearance import FEATURES, look, pooled_features
 from grpo_pipeline.tasks.attention.inference.predictor import build_predictor
 from grpo_pipeline.tasks.attention.inference.score_tables import score_row, score_table
-from grpo_pipeline.tasks.attention.params import DELETED_FIELDS
+from grpo_pipeline.tasks.attention.model_params import DELETED_FIELDS
 from grpo_pipeline.tasks.attention.pipelines.prediction import spacing_notes
 
 PREDICTOR = make_predictor()

@@ -21,7 +21,7 @@ from grpo_pipeline.tasks.attention.model.field_statistics import (
     field_radii,
     width,
 )
-from grpo_pipeline.tasks.attention.params import FIELD_CELLS
+from grpo_pipeline.tasks.attention.model_params import FIELD_CELLS
 from grpo_pipeline.tasks.attention.task import AttentionTask
 
 GRID, SIDE, WIDTH = 5, 20, width()

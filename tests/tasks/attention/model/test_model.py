@@ -26,7 +26,8 @@ from grpo_pipeline.tasks.attention import build
 from grpo_pipeline.tasks.attention.batch import Outcomes
 from grpo_pipeline.tasks.attention.model.encoder_execution import checkpoint_layers
 from grpo_pipeline.tasks.attention.model.model import AttentionModel
-from grpo_pipeline.tasks.attention.params import RewardParams, SupervisedParams
+from grpo_pipeline.tasks.attention.reward_params import RewardParams
+from grpo_pipeline.tasks.attention.supervised_params import SupervisedParams
 from grpo_pipeline.tasks.attention.task import AttentionTask
 
 

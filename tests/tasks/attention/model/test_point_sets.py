@@ -20,7 +20,7 @@ from grpo_pipeline.tasks.attention.model.point_sets import (
     score_sets,
     set_entropy,
 )
-from grpo_pipeline.tasks.attention.params import ModelParams
+from grpo_pipeline.tasks.attention.model_params import ModelParams
 
 F64 = torch.float64
 V = 4

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from grpo_pipeline.tasks.attention.model.sam import Boxes, Sam, cell_centres
 from grpo_pipeline.tasks.attention.model.two_way_transformer import two_way
-from grpo_pipeline.tasks.attention.params import ModelParams
+from grpo_pipeline.tasks.attention.model_params import ModelParams
 
 
 @pytest.fixture

@@ -32,7 +32,7 @@ from grpo_pipeline.tasks.attention.losses import has_bag
 from grpo_pipeline.tasks.attention.model.baselines import ORACLE, lesion_share
 from grpo_pipeline.tasks.attention.model.lesion_distances import lesion_distances, mean_distance
 from grpo_pipeline.tasks.attention.model.model import AttentionModel
-from grpo_pipeline.tasks.attention.params import RewardParams
+from grpo_pipeline.tasks.attention.reward_params import RewardParams
 from grpo_pipeline.tasks.audit_plan import AuditPlan, Role
 
 ROLES: dict[str, Role] = {

@@ -30,7 +30,8 @@ from grpo_pipeline.tasks.attention.model.baselines import (
 )
 from grpo_pipeline.tasks.attention.model.model import AttentionModel
 from grpo_pipeline.tasks.attention.model.point_sets import draw_sets, likeliest_sets
-from grpo_pipeline.tasks.attention.params import ModelParams, SupervisedParams
+from grpo_pipeline.tasks.attention.model_params import ModelParams
+from grpo_pipeline.tasks.attention.supervised_params import SupervisedParams
 from grpo_pipeline.tasks.base import Task
 
 

@@ -38,12 +38,9 @@ from grpo_pipeline.tasks.attention.inference.manifest import CoreRules
 from grpo_pipeline.tasks.attention.model.baselines import point_coordinates
 from grpo_pipeline.tasks.attention.model.class_scores import class_probs
 from grpo_pipeline.tasks.attention.model.model import AttentionModel
-from grpo_pipeline.tasks.attention.params import (
-    DELETED_FIELDS,
-    ModelParams,
-    RewardParams,
-    SupervisedParams,
-)
+from grpo_pipeline.tasks.attention.model_params import DELETED_FIELDS, ModelParams
+from grpo_pipeline.tasks.attention.reward_params import RewardParams
+from grpo_pipeline.tasks.attention.supervised_params import SupervisedParams
 from grpo_pipeline.tasks.attention.task import AttentionTask
 from grpo_pipeline.tasks.familiarity import Familiarity, Judgement
 

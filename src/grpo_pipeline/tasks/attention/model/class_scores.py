@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from grpo_pipeline.tasks.attention.data.params import Classes
 from grpo_pipeline.tasks.attention.label_losses import LOG_ZERO
-from grpo_pipeline.tasks.attention.params import LabelLoss
+from grpo_pipeline.tasks.attention.supervised_params import LabelLoss
 
 LEAST_GAP = 1e-3
 """Between two thresholds: the probability of a grade stays above 0, and its logarithm finite."""

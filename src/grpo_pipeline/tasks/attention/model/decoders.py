@@ -23,7 +23,7 @@ from grpo_pipeline.tasks.attention.model.mask_reading import (
     describe_shape,
     mask_parts,
 )
-from grpo_pipeline.tasks.attention.params import ModelParams
+from grpo_pipeline.tasks.attention.model_params import ModelParams
 
 
 class PointDecoder(nn.Module):

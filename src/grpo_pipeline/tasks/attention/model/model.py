@@ -41,7 +41,7 @@ from grpo_pipeline.tasks.attention.model.sam import Decoded, Sam, cell_centres
 from grpo_pipeline.tasks.attention.model.segmentation import PixelFeatures
 from grpo_pipeline.tasks.attention.model.set_decoder import SetDecoder
 from grpo_pipeline.tasks.attention.model.stop_head import StopHead
-from grpo_pipeline.tasks.attention.params import CheckpointParams, ModelParams
+from grpo_pipeline.tasks.attention.model_params import CheckpointParams, ModelParams
 
 # Of a cell of the heatmap: what a policy all but rules out is not infinitely far from what it considers.
 LEAST_LOG_CHANCE = -30.0

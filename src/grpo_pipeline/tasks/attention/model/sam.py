@@ -26,7 +26,7 @@ from transformers import (
 
 from grpo_pipeline.core.training.precision import at_least_float32, exact_region
 from grpo_pipeline.tasks.attention.model.two_way_transformer import two_way
-from grpo_pipeline.tasks.attention.params import ModelParams
+from grpo_pipeline.tasks.attention.model_params import ModelParams
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ from grpo_pipeline.tasks.attention.model.encoder.position_embeddings import fit_
 from grpo_pipeline.tasks.attention.model.encoder.pretrained import adopt_checkpoint, load_net
 from grpo_pipeline.tasks.attention.model.model import AttentionModel
 from grpo_pipeline.tasks.attention.model.sam import Sam
-from grpo_pipeline.tasks.attention.params import ModelParams
+from grpo_pipeline.tasks.attention.model_params import ModelParams
 
 ENCODER = "vision_encoder"
 

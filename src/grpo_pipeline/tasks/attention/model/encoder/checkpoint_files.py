@@ -19,7 +19,7 @@ from grpo_pipeline.tasks.attention.model.encoder.weight_names import (
     TIED_BASIS,
     rename_original,
 )
-from grpo_pipeline.tasks.attention.params import CheckpointParams
+from grpo_pipeline.tasks.attention.model_params import CheckpointParams
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 

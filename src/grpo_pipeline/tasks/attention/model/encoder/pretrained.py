@@ -19,7 +19,7 @@ from grpo_pipeline.tasks.attention.model.encoder.checkpoint_files import (
 from grpo_pipeline.tasks.attention.model.encoder.encoder_input import check_channels
 from grpo_pipeline.tasks.attention.model.encoder.position_embeddings import fit_positions
 from grpo_pipeline.tasks.attention.model.encoder.weight_names import listed
-from grpo_pipeline.tasks.attention.params import CheckpointParams, ModelParams
+from grpo_pipeline.tasks.attention.model_params import CheckpointParams, ModelParams
 
 
 def adopt_checkpoint(params: ModelParams, image_size: int) -> ModelParams:

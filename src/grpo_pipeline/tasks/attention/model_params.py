@@ -1,13 +1,9 @@
-"""Parameters of the attention model, its rewards and its supervised losses."""
+"""Parameters of the attention model."""
 
 from itertools import pairwise
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
-
-LabelLoss = Literal["cross_entropy", "symmetric"]
-SampleChoice = Literal["all", "best", "one"]
-
 
 ValuePool = Literal["image", "region", "attention"]
 PolicyReads = Literal["image", "cell", "statistics"]
@@ -17,13 +13,6 @@ FIELD_CELLS = (3, 7, 11)
 BlobWidth = Annotated[float, Field(gt=0, le=0.3, allow_inf_nan=False)]
 BLOB_WIDTHS = (0.05, 0.07, 0.1)
 """Of blobs of about 15% to 30% of the image side."""
-HEATMAP_LOSSES = (
-    "heatmap_weight",
-    "needle_weight",
-    "mil_weight",
-    "entropy_weight",
-    "heatmap_outline_weight",
-)
 
 
 class CheckpointParams(BaseModel):
@@ -311,137 +300,3 @@ class ModelParams(BaseModel):
                     f"encoder_tuning.{name} must be {rule} with encoder: {self.encoder}, got {value}; correct it"
                 )
         return self
-
-
-class RewardParams(BaseModel):
-    """Weights of the named reward components (``attention.reward``; docs/attention/objectives.md).
-
-    ``class`` and ``heatmap`` are measured with weight 0, too; the parts of the points are computed only where they count.
-    ``cspca_weight`` is no reward: it weighs the advantages of the cores with ``cspca_min_grade`` or more (``priority``).
-
-    Attributes:
-        class_weight: of log p(correct class).
-        heatmap_weight: of -BCE(heatmap in the bag, involvement) / 2.
-        diversity_weight: of the distance of a sample's points to those of its group's other samples, in shares of the image side.
-        activation_weight: of the mean probability of the sample's own heatmap at its points.
-        boundary_weight: of the penalty, -1 to 0, for points near the region's edge.
-        boundary_margin: how near that is, as share of the image side.
-        points_weight: of -(points used) / k; with ``model.stop`` only.
-        dice_weight: of the Dice coefficient of the prompted mask and a shown outline.
-        cspca_weight: factor on the advantages of clinically significant cancer.
-        cspca_min_grade: grade group from which a cancer counts as significant.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    class_weight: float = Field(ge=0)
-    heatmap_weight: float = Field(ge=0)
-    diversity_weight: float = Field(ge=0)
-    activation_weight: float = Field(ge=0)
-    boundary_weight: float = Field(ge=0)
-    boundary_margin: float = Field(gt=0, lt=0.5)
-    points_weight: float = Field(ge=0)
-    dice_weight: float = Field(default=0.0, ge=0)
-    cspca_weight: float = Field(gt=0, allow_inf_nan=False)
-    cspca_min_grade: int = Field(ge=1, le=5)
-
-    @model_validator(mode="after")
-    def _check_some_reward(self) -> Self:
-        """Outlines alone may pay, too: a sample without a shown one then earns what its group earns, and teaches nothing."""
-        if self.class_weight + self.heatmap_weight + self.dice_weight == 0:
-            raise ValueError(
-                "class_weight, heatmap_weight or dice_weight must be positive, got 0 for all; give one part a weight"
-            )
-        return self
-
-
-class SupervisedParams(BaseModel):
-    """Weights and forms of the supervised loss (``attention.supervised_loss``; docs/attention/objectives.md).
-
-    Attributes:
-        samples: which samples of a group the decoders learn from.
-        class_weight: of the loss of the class.
-        class_form: of that loss.
-        heatmap_weight: of the loss of the mean heatmap probability in the bag against the involvement.
-        needle_weight: of the loss of every heatmap pixel in the bag against the label of its core.
-        needle_form: of that loss.
-        needle_positive_weight: factor on the pixels of cores with cancer.
-        mil_weight: as ``needle_weight``, for those pixels of the bag that fit the label best.
-        mil_share: share of the bag's pixels that these are.
-        mil_on: what they are: ``pixels`` of the heatmap, or whole ``cells`` of the grid, each with the mean logit of its
-            pixels. A decoder that draws every cell alike can say the label with the same few pixels of each.
-        entropy_weight: of the binary entropy of the heatmap in the bag.
-        class_penalty: of half the squared weights of the class decoder, a ridge; 1 / (C n) of a regression on n images.
-        location_weight: of -log P(the policy's first point lies in the bag), where a bag mask is shown, or with ``mask_share``
-            in the outline: the policy learns from outlines what it otherwise finds by reward.
-        mask_share: share of the training patients whose lesion outline is shown to losses and rewards, where they have one; of
-            all others it never is; a larger share holds a smaller one. None shows none.
-        outline_weight: of the loss of the prompted mask against a shown outline.
-        heatmap_outline_weight: of the loss of the heatmap against cancer in a shown outline.
-        glimpse_weight: of the loss of the glimpse decoder's mean evidence along the bag against the involvement.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    samples: SampleChoice
-    class_weight: float = Field(ge=0)
-    class_form: LabelLoss
-    heatmap_weight: float = Field(ge=0)
-    needle_weight: float = Field(ge=0)
-    needle_form: LabelLoss
-    needle_positive_weight: float = Field(gt=0, allow_inf_nan=False)
-    mil_weight: float = Field(ge=0)
-    mil_share: float = Field(gt=0, le=1)
-    mil_on: Literal["pixels", "cells"] = "pixels"
-    entropy_weight: float = Field(ge=0)
-    glimpse_weight: float = Field(ge=0)
-    class_penalty: float = Field(default=0.0, ge=0, allow_inf_nan=False)
-    location_weight: float = Field(default=0.0, ge=0, allow_inf_nan=False)
-    mask_share: float | None = Field(default=None, ge=0, le=1, allow_inf_nan=False)
-    outline_weight: float = Field(default=0.0, ge=0, allow_inf_nan=False)
-    heatmap_outline_weight: float = Field(default=0.0, ge=0, allow_inf_nan=False)
-
-    @model_validator(mode="after")
-    def _check_shown(self) -> Self:
-        for name in ("outline_weight", "heatmap_outline_weight"):
-            if (weight := getattr(self, name)) and not self.mask_share:
-                raise ValueError(
-                    f"mask_share must be above 0 with {name} = {weight:g}, got {self.mask_share}; say whose outlines are "
-                    f"shown, or set {name}: 0"
-                )
-        return self
-
-
-def check_sections(model: ModelParams, rewards: RewardParams, supervised: SupervisedParams) -> None:
-    """Refuse sections that do not go together.
-
-    Raises:
-        ValueError: if points cost a reward that no policy can save, a prompted mask is to be read that nothing teaches, or a
-            heatmap that is computed has losses or rewards.
-    """
-    if rewards.points_weight and model.stop is None:
-        raise ValueError(
-            f"attention.reward.points_weight must be 0 with attention.model.stop = null, got {rewards.points_weight}; every set "
-            "has the same number of points: give stop a min_points"
-        )
-    if model.reads_mask == "prompted" and not supervised.outline_weight:
-        raise ValueError(
-            "attention.model.reads_mask must be none or seeded with attention.supervised_loss.outline_weight = 0, got prompted; "
-            "nothing teaches the prompted mask: choose another one, or show outlines"
-        )
-    if model.heatmap == "evidence":
-        _check_nobody_learns_the_heatmap(rewards, supervised)
-
-
-def _check_nobody_learns_the_heatmap(rewards: RewardParams, supervised: SupervisedParams) -> None:
-    sections = {
-        "supervised_loss": (supervised, HEATMAP_LOSSES),
-        "reward": (rewards, ("heatmap_weight", "activation_weight")),
-    }
-    for section, (params, names) in sections.items():
-        for name in names:
-            if weight := getattr(params, name):
-                raise ValueError(
-                    f"attention.{section}.{name} must be 0 with attention.model.heatmap = evidence, got {weight:g}; that heatmap "
-                    "is computed and does not learn, nor depend on the points: set it to 0, or use heatmap: decoder"
-                )
