@@ -160,7 +160,7 @@ def lines(stderr, clock, monkeypatch):
 
 def test_several_loops_are_one_line_and_what_is_left_follows_the_slowest_and_those_that_wait(lines):
     """a and b begin at 0 s. At 10 s a has done 50 of 100 (20 s in all) and b 20 of 100 (50 s): 70 units took 20 s."""
-    assert lines("a", 0.0, 0, 100) == (None, "train: 0%, 0 s, 0 of 3 done, a 0/100")
+    assert lines("a", 0.0, 0, 100) == (None, "train: 0 s, 0 of 3 done, a 0/100")
     lines("b", 0.0, 0, 100)
     lines("a", 10.0, 50, 100)
     left, line = lines("b", 0.0, 20, 100, reward=0.25)
@@ -175,7 +175,7 @@ def test_several_loops_are_one_line_and_what_is_left_follows_the_slowest_and_tho
     left, _ = lines("c", 30.0, 150, 300)
     assert left == pytest.approx(max(30, 40, (30 + 40) / 2))
     lines("b", 0.0)
-    assert lines("c", 30.0) == (0.0, "train: 100%, 80 s, 0 s left, 3 of 3 done")
+    assert lines("c", 30.0) == (0.0, "train: 100%, 80 s, 3 of 3 done")
 
 
 def test_what_all_take_together_is_shared_out_to_those_at_once(clock):

@@ -10,6 +10,7 @@ from kedro.framework.project import LOGGING, configure_logging
 
 from grpo_pipeline.hooks.arms import ArmHooks
 from grpo_pipeline.hooks.devices import DeviceHooks
+from grpo_pipeline.hooks.run_line import RunLineHooks
 from grpo_pipeline.hooks.run_ownership import RunEndHooks, RunHooks
 from grpo_pipeline.hooks.splits import DataHooks
 from grpo_pipeline.hooks.summary import SummaryHooks
@@ -49,7 +50,8 @@ HOOKS = (
     ThreadHooks(),
     _runs := RunHooks(),
     _mlflow := MlflowHooks(),
-    RunEndHooks(_mlflow, _runs),
+    _line := RunLineHooks(_runs),
+    RunEndHooks(_line, _mlflow, _runs),
     WatchHooks(),
     DataHooks(),
     ArmHooks(),

@@ -23,7 +23,7 @@ from grpo_pipeline.runs.parameters import check_parameters
 from grpo_pipeline.runs.partial_run import absent_inputs, refuse_missing_inputs, refuse_versions
 from grpo_pipeline.runs.process import command_line
 from grpo_pipeline.runs.provenance import Provenance, pin_recorded
-from grpo_pipeline.runs.result_folders import remedies, written_folders
+from grpo_pipeline.runs.result_folders import ResultFolder, remedies, written_folders
 from grpo_pipeline.runs.run_identity import begin_run
 
 SEQUENTIAL = (
@@ -67,10 +67,11 @@ class RunHooks:
 
     Attributes:
         run: identity of the current run; not made from the time.
+        folders: those that it writes.
     """
 
     def __init__(self) -> None:
-        self.run = ""
+        self.run, self.folders = "", list[ResultFolder]()
         self._data, self._globals = Path("data"), dict[str, Any]()
         self._locks: list[RunLock] = []
         self._provenance: Provenance | None = None
@@ -122,7 +123,8 @@ class RunHooks:
         self.run, self._pid, self._thread = begin_run(), os.getpid(), threading.get_ident()
         self._streaming = next((n.name for n in pipeline.nodes if isgeneratorfunction(n.func)), "")
         since = datetime.now().astimezone().isoformat(sep=" ", timespec="seconds")
-        for results in written_folders(pipeline, catalog, self._data):
+        self.folders = written_folders(pipeline, catalog, self._data)
+        for results in self.folders:
             lock = RunLock(
                 results.lock,
                 shown=results.name,

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol, TextIO, TypeVar
 
 T = TypeVar("T")
 
+BAR = "{desc} {percentage:3.0f}%|{bar:12}| "  # what is told of the loops stands behind it
 PLAIN_INTERVAL_SECONDS, TOLD_INTERVAL_SECONDS = 10.0, 0.5
 
 
@@ -41,6 +42,34 @@ class _Silent:
 
     def close(self) -> None:
         """Print nothing."""
+
+
+class Shows(Protocol):
+    """What shows several loops as one."""
+
+    def show(self, left: float | None, texts: list[str]) -> None:
+        """Show the seconds that are left, None where nothing can be said, and where each loop is."""
+
+    def close(self) -> None:
+        """End the display."""
+
+
+class Pace:
+    """How much is left of a loop, by its own speed so far."""
+
+    def __init__(self, description: str) -> None:
+        """Begin now."""
+        self.description = description
+        self._begun, self._share = time.monotonic(), 0.0
+
+    def tell(self, moment: Moment) -> None:
+        """Take note of how far the loop is."""
+        self._share = moment.done / moment.total if moment.total else 0.0
+
+    def left(self) -> float | None:
+        """Return the seconds that are left; None as long as nothing can be said."""
+        seconds = time.monotonic() - self._begun
+        return seconds * (1 / self._share - 1) if self._share else None
 
 
 class _Told:
@@ -78,7 +107,9 @@ class Several:
         self._begun: dict[str, float] = {}
         self._start = time.monotonic()
         self._texts: dict[str, str] = {}
-        self._shown = _Silent() if _is_off() else _Line(description)
+        self._shown: Shows = (
+            _within[-1] if _within else _Silent() if is_off() else Line(description)
+        )
 
     def tell(self, name: str, moment: Moment) -> None:
         """Take note of how far a loop is, and show it."""
@@ -86,8 +117,7 @@ class Several:
         self._seconds[name] = now - self._begun.setdefault(name, now)
         if moment.total:
             self._shares[name] = moment.done / moment.total
-            values = " ".join(_pairs(moment.postfix))
-            self._texts[name] = f"{name} {moment.done}/{moment.total} {values}".rstrip()
+            self._texts[name] = words(moment._replace(description=name))
         self._show()
 
     def end(self, name: str) -> None:
@@ -114,8 +144,9 @@ class Several:
         return max(max(rests), sum(rests) / self._at_once)
 
     def close(self) -> None:
-        """End the display."""
-        self._shown.close()
+        """End the display, but for that of the whole run."""
+        if self._shown not in _within:
+            self._shown.close()
 
     def _show(self) -> None:
         done = sum(share == 1.0 for share in self._shares.values())
@@ -123,10 +154,11 @@ class Several:
         self._shown.show(self.left(), [*count, *self._texts.values()])
 
 
-class _Line:
-    """The line of ``Several``: a bar on a terminal, else plain lines now and then."""
+class Line:
+    """A line with the time that is left: a bar on a terminal, else plain lines now and then."""
 
     def __init__(self, description: str) -> None:
+        """Begin with nothing done."""
         self._description, self._start = description, time.monotonic()
         self._printed_at, self._last, self._printed = self._start, "", ""
         self._bar: Any = None
@@ -135,27 +167,34 @@ class _Line:
 
             tqdm.monitor_interval = 0
             width = _columns(sys.stderr)
-            layout = "{desc} {percentage:3.0f}%|{bar:12}| {postfix}"
             self._bar = tqdm(
-                total=1.0, desc=description, file=sys.stderr, ncols=width, bar_format=layout
+                total=1.0, desc=description, file=sys.stderr, ncols=width, bar_format=BAR
             )
 
+    @property
+    def is_bar(self) -> bool:
+        """Whether the line is redrawn in its place."""
+        return self._bar is not None
+
     def show(self, left: float | None, texts: list[str]) -> None:
+        """Show the seconds that are left, and where each loop is."""
         now = time.monotonic()
         seconds = now - self._start
         share = 0.0 if left is None else seconds / max(seconds + left, 1e-9)
-        rest = [] if left is None else [f"{left:.0f} s left"]
-        self._last = ", ".join(
-            [f"{self._description}: {share:.0%}", f"{seconds:.0f} s", *rest, *texts]
-        )
+        rest = [f"{readable(left)} left"] if left else []
+        done = [] if left is None else [f"{share:.0%}"]
+        self._last = f"{self._description}: {', '.join([*done, readable(seconds), *rest, *texts])}"
         if self._bar is not None:
             self._bar.n = min(share, 1.0)
-            self._bar.set_postfix_str(", ".join([*rest, *texts]))
+            told = ", ".join([*rest, *texts])
+            self._bar.bar_format = BAR + told.replace("{", "{{").replace("}", "}}")
+            self._bar.refresh()
         elif now - self._printed_at >= PLAIN_INTERVAL_SECONDS:
             self._printed_at, self._printed = now, self._last
             print(self._last, file=sys.stderr, flush=True)
 
     def close(self) -> None:
+        """Leave the last state of the bar, or print it if it is new."""
         if self._bar is not None:
             self._bar.close()
         elif self._last != self._printed:
@@ -237,6 +276,19 @@ def plain_line(
     return f"{description}: {', '.join([*parts, *_pairs(postfix)])}"
 
 
+def words(moment: Moment) -> str:
+    """Return how far a loop is in words: ``grpo 120/400 reward=0.42``."""
+    count = f"{moment.done}/{moment.total}" if moment.total else f"{moment.done}"
+    return " ".join([moment.description, count, *_pairs(moment.postfix)])
+
+
+def readable(seconds: float) -> str:
+    """Return a duration as a person says it: ``95 s``, ``12 min``, ``3.5 h``."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
 def _pairs(values: Mapping[str, float | str]) -> list[str]:
     return [
         f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}"
@@ -272,6 +324,26 @@ def track(iterable: Iterable[T], description: str, total: int | None = None) -> 
 
 
 _listeners: list[Callable[[Moment], None]] = []
+_within: list["ShowsRun"] = []  # the run whose line shows all loops of this process; one at most
+
+
+class ShowsRun(Shows, Protocol):
+    """What shows a run and every loop in it."""
+
+    def tell(self, moment: Moment) -> None:
+        """Show how far a loop is."""
+
+
+def show_in(run: ShowsRun) -> Callable[[], None]:
+    """Let every loop of this process be shown by what shows the run; the function that is returned ends that."""
+    _listeners.append(run.tell)
+    _within.append(run)
+
+    def end() -> None:
+        _listeners.remove(run.tell)
+        _within.remove(run)
+
+    return end
 
 
 def tell_to(listener: Callable[[Moment], None]) -> None:
@@ -292,12 +364,13 @@ def told_to(listener: Callable[[Moment], None]) -> Iterator[None]:
 def _open(total: int | None, description: str) -> Any:
     if _listeners:
         return _Told(total, description, _listeners[-1])
-    if _is_off():
+    if is_off():
         return _Silent()
     return (_Bar if sys.stderr.isatty() else _Lines)(total, description, file=sys.stderr)
 
 
-def _is_off() -> bool:
+def is_off() -> bool:
+    """Return whether GRPO_PROGRESS mutes all displays."""
     return os.environ.get("GRPO_PROGRESS", "").lower() == "off"
 
 
@@ -318,5 +391,11 @@ def _length(iterable: Iterable[Any]) -> int | None:
 
 def say(line: str) -> None:
     """Print one line to stderr, unless progress is muted."""
-    if not _is_off():
+    if is_off():
+        return
+    if sys.stderr.isatty():  # above a bar that is drawn there
+        from tqdm import tqdm
+
+        tqdm.write(line, file=sys.stderr)
+    else:
         print(line, file=sys.stderr, flush=True)

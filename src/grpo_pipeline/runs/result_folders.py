@@ -42,6 +42,11 @@ class ResultFolder:
         return self.folder / f"{self.name}.json"
 
     @property
+    def seconds(self) -> Path:
+        """The file that says how long each node took, for the time left of the next run."""
+        return self.folder / f"{self.name}.seconds"
+
+    @property
     def staged(self) -> Path:
         """The folder in which files wait for the end of a run."""
         return self.folder / f"{self.name}.staged"

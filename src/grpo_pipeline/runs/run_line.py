@@ -1,0 +1,139 @@
+"""Show a whole run as one line: how much of it is done, what is being done, and the time that is left.
+
+The seconds that each node took are kept beside the results, so that the next run knows what follows. Loops say how much of
+the present node is left, by their own speed.
+"""
+
+import json
+import time
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext, suppress
+from logging import getLogger
+from pathlib import Path
+from statistics import mean
+
+from grpo_pipeline.core.storage.replacement import replace_file
+from grpo_pipeline.runs.progress import Line, Moment, Pace, show_in, words
+
+
+class RunLine:
+    """The line of a run, while it is open: every loop of this process is shown in it.
+
+    A node takes as long as in the last run that wrote to the same folder. Before anything is known of a node the line shows no
+    time left; once trainings have begun, such a node is taken to be as long as the others were on average.
+
+    Args:
+        description: of the run.
+        nodes: the names of its nodes, with the seconds that each is expected to take; None where nothing is known.
+    """
+
+    def __init__(self, description: str, nodes: Mapping[str, float | None]) -> None:
+        self._expected = dict(nodes)
+        self._took: dict[str, float] = {}
+        self._node, self._stage, self._arm, self._begun = "", "", "", 0.0
+        self._loop: Pace | None = None
+        self._left: float | None = None  # of the trainings under way
+        self._trained = set[str]()  # the nodes in which trainings were waited for
+        self._line = Line(description)
+        self._close = show_in(self)
+        self._logging = _log_above(self._line)
+        self._logging.__enter__()
+
+    def begin(self, node: str, stage: str, arm: str = "") -> None:
+        """Take note that a node begins, in a stage of the run and of an arm, if it is of one."""
+        self._node, self._stage, self._arm, self._begun = node, stage, arm, time.monotonic()
+        self._show([])
+
+    def end(self) -> None:
+        """Take note that the node is done."""
+        self._took[self._node] = time.monotonic() - self._begun
+        self._loop = self._left = None
+
+    def tell(self, moment: Moment) -> None:
+        """Show how far the node's loop is."""
+        if self._loop is None or self._loop.description != moment.description:
+            self._loop = Pace(moment.description)
+        self._loop.tell(moment)
+        self._show([words(moment).removeprefix(f"{self._stage} ")])
+
+    def show(self, left: float | None, texts: list[str]) -> None:
+        """Show trainings that run at once, of which so much is left."""
+        self._trained.add(self._node)
+        self._left = left
+        self._show(texts)
+
+    def finish(self) -> None:
+        """Say that the run is done."""
+        self._line.show(0.0, ["done"])
+
+    def seconds(self) -> dict[str, float]:
+        """Return how long each node took that is done."""
+        return dict(self._took)
+
+    def left(self) -> float | None:
+        """Return the seconds that are left; None where nothing can be said."""
+        waiting = [name for name in self._expected if name not in {*self._took, self._node}]
+        if (
+            self._trained and self._node in self._trained
+        ):  # what is left of the trainings is left of all of them
+            waiting = [name for name in waiting if _last(name) != _last(self._node)]
+        unknown = sum(self._expected[name] is None for name in waiting)
+        if unknown and not self._trained:
+            return None
+        others = [seconds for name, seconds in self._took.items() if name not in self._trained]
+        rest = sum(self._expected[name] or 0.0 for name in waiting) + unknown * mean(
+            others or [0.0]
+        )
+        return rest + self._left_of_node()
+
+    def close(self) -> None:
+        """End the line."""
+        self._logging.__exit__(None, None, None)
+        self._close()
+        self._line.close()
+
+    def _left_of_node(self) -> float:
+        if self._left is not None:
+            return self._left
+        expected = self._expected.get(self._node) or 0.0
+        of_loop = self._loop.left() if self._loop else None
+        return max(expected - (time.monotonic() - self._begun), of_loop or 0.0)
+
+    def _show(self, texts: list[str]) -> None:
+        place = self._stage if texts else f"{self._stage} {self._arm}".rstrip()
+        told = f"{place}: {', '.join(texts or [_last(self._node)])}"
+        self._line.show(self.left(), [told])
+
+
+def expected_seconds(file: Path) -> dict[str, float]:
+    """Read how long the nodes of the last run took; nothing where the file is absent or no such table."""
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+        return {str(name): float(seconds) for name, seconds in found.items()}
+    except (OSError, ValueError, TypeError, AttributeError):
+        return {}
+
+
+def keep_seconds(file: Path, seconds: Mapping[str, float]) -> None:
+    """Write how long nodes took; nodes that did not run keep what they have.
+
+    Nothing else depends on it: a disk that takes no more is no reason to fail.
+    """
+    kept = expected_seconds(file) | {name: round(value, 3) for name, value in seconds.items()}
+    with suppress(OSError):
+        replace_file(file, json.dumps(kept, indent=0, sort_keys=True).encode())
+
+
+def _last(node: str) -> str:
+    return node.rpartition(".")[2]
+
+
+def _log_above(line: Line) -> AbstractContextManager[None]:
+    """Let what is logged stand above a bar, in the place of inside of it."""
+    if not line.is_bar:
+        return nullcontext()
+    from tqdm.contrib.logging import logging_redirect_tqdm
+
+    loggers = [getLogger(), getLogger(__name__.partition(".")[0])]
+    above: AbstractContextManager[None] = logging_redirect_tqdm(loggers=loggers)
+    return above
