@@ -66,6 +66,7 @@ from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import Rewards, Rollouts
 from grpo_pipeline.datasets.checkpoint import CheckpointDataset
 from grpo_pipeline.datasets.metric_stream import MetricStreamDataset
+from grpo_pipeline.pipelines.parameter_merge import merge
 from grpo_pipeline.pipelines.step import advantages, recipe
 from grpo_pipeline.pipelines.step.arm_parts import Parts
 from grpo_pipeline.pipelines.step.parts import replay
@@ -80,9 +81,9 @@ from grpo_pipeline.tasks.attention.data.examples import Examples
 from grpo_pipeline.tasks.attention.data.phantom.generate import generate_cores
 from grpo_pipeline.tasks.attention.data.phantom.params import PhantomParams
 from grpo_pipeline.tasks.attention.frozen_features import FeatureSet, encode_examples
+from grpo_pipeline.tasks.attention.losses.params import SupervisedParams
 from grpo_pipeline.tasks.attention.model_params import ModelParams
-from grpo_pipeline.tasks.attention.reward_params import RewardParams
-from grpo_pipeline.tasks.attention.supervised_params import SupervisedParams
+from grpo_pipeline.tasks.attention.rewards.params import RewardParams
 from grpo_pipeline.tasks.attention.task import AttentionTask
 from grpo_pipeline.tracking.runs import Runs
 
@@ -128,7 +129,7 @@ def read_parameters(*environments: str) -> dict[str, Any]:
         for env in environments
         for file in sorted((ROOT / "conf" / env / "attention").glob("parameters*.yml"))
     ):
-        _merge(merged, yaml.safe_load(file.read_text(encoding="utf-8")))
+        merged = merge(merged, yaml.safe_load(file.read_text(encoding="utf-8")), depth=1)
     return merged["attention"]
 
 
@@ -148,8 +149,11 @@ def build_setting(parameters: Mapping[str, Any], *, group_size: int, seed: int) 
         examples=examples,
     )
     task, frozen = (
-        build(ModelParams(**model | {"encoder": name}), execution=training)
-        for name in ("train", "frozen")
+        build(
+            ModelParams(**model | {"encoder": {**model["encoder"], "tuning": tuning}}),
+            execution=training,
+        )
+        for tuning in (None, {"kind": "frozen"})
     )
     grpo, supervised = (
         AlgorithmParams(**parameters[arm]["algorithm"]) for arm in ("grpo", "supervised")
@@ -633,7 +637,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         parameters["phantom"]["image_size"] = args.image_size
     with tempfile.TemporaryDirectory() as folder:
         if args.size == "vit_b":
-            parameters["model"] |= write_vit_b(Path(folder) / "vit_b")
+            parameters = merge(parameters, {"model": write_vit_b(Path(folder) / "vit_b")})
         setting = build_setting(parameters, group_size=args.group_size, seed=args.seed)
         found = measure(setting, rounds=args.repeats, surroundings=args.size is None)
     targets = WANTED_OF_VIT_B if args.size == "vit_b" else WANTED
@@ -643,21 +647,12 @@ def main(argv: Sequence[str] | None = None) -> None:
 def write_vit_b(folder: Path) -> dict[str, Any]:
     """Write a SAM with a ViT-B of random weights; returns what ``model`` must say of it, with the policy of the public design."""
     SamModel(SamConfig(vision_config={"initializer_range": 0.02})).save_pretrained(folder)
-    checkpoint = {"path": str(folder), "kind": "huggingface", "normalisation": "medsam"}
+    form = {"format": "huggingface", "normalisation": "medsam"}
     return {
-        "checkpoint": checkpoint,
-        "policy_encoder": "shared",
-        "policy_channels": 512,
-        "glimpse_size": 64,
+        "encoder": {"kind": "sam", "path": str(folder), **form},
+        "policy": {"reads": {"encoder": "shared"}, "channels": 512},
+        "class_decoder": {"size": 64},
     }
-
-
-def _merge(into: dict[str, Any], over: Mapping[str, Any]) -> None:
-    for name, value in over.items():
-        if isinstance(value, Mapping) and isinstance(into.get(name), dict):
-            _merge(into[name], value)
-        else:
-            into[name] = dict(value) if isinstance(value, Mapping) else value
 
 
 def _stop(error: BaseException) -> None:

@@ -3,7 +3,8 @@
     python docs/parameters.py             (or: make parameters)
 
 Types, bounds and meanings are those of the pydantic models that nodes of the registered pipelines read; defaults are those of
-conf/base. A meaning is the ``description`` of a field, or its line under ``Attributes:`` in the docstring of its model.
+conf/base, and of the models for parts that it does not have. A meaning is the ``description`` of a field, or its line under
+``Attributes:`` in the docstring of its model.
 tests/test_documents.py fails when the page is out of date, or a parameter has no meaning.
 """
 
@@ -30,6 +31,7 @@ sys.path.insert(0, str(ROOT / "src"))
 from kedro.validation.type_extractor import TypeExtractor  # noqa: E402
 
 from grpo_pipeline.core.agreement import EXECUTION  # noqa: E402
+from grpo_pipeline.core.objective.part import Weighed  # noqa: E402
 from grpo_pipeline.core.schedules import Schedule  # noqa: E402
 from grpo_pipeline.pipeline_registry import register_pipelines  # noqa: E402
 from grpo_pipeline.pipelines.arms import described_arms  # noqa: E402
@@ -127,9 +129,14 @@ def meanings(model: type[BaseModel]) -> dict[str, str]:
         name: field.description for name, field in model.model_fields.items() if field.description
     }
     return {
-        name: (found | described).get(name, "").replace("``", "`").rstrip(".")
-        for name in model.model_fields
+        key_of(name, field): (found | described).get(name, "").replace("``", "`").rstrip(".")
+        for name, field in model.model_fields.items()
     }
+
+
+def key_of(name: str, field: FieldInfo) -> str:
+    """Return what a field is called in YAML, where it may be a word that Python keeps for itself."""
+    return field.alias or name
 
 
 def spelled(hint: Any, metadata: tuple[Any, ...] = ()) -> str:
@@ -184,7 +191,8 @@ def rows(model: type[BaseModel], values: Mapping[str, Any], above: str = "") -> 
         ValueError: if a field has no meaning.
     """
     said = meanings(model)
-    for name, field in model.model_fields.items():
+    for attribute, field in model.model_fields.items():
+        name = key_of(attribute, field)
         if not said[name]:
             raise ValueError(
                 f"{model.__name__}.{name} must have a meaning, got none; add a line under Attributes in its docstring"
@@ -192,15 +200,23 @@ def rows(model: type[BaseModel], values: Mapping[str, Any], above: str = "") -> 
         inner = {section: value_at(value, name) for section, value in values.items()}
         mark = " ↻" if EXECUTION in field.metadata else ""
         kind = spelled(field.annotation, tuple(field.metadata)).replace(" | ", " or ")
-        usual, meaning = (
-            default(inner, is_section=kind.startswith("section")),
-            said[name].replace("|", "\\|"),
-        )
-        yield f"| `{above}{name}`{mark} | {kind} | {usual} | {meaning} |"
+        usual = default(inner, is_section=kind.startswith("section"))
+        if all(value is ... for value in inner.values()) and not field.is_required():
+            # Of a part that conf/base does not have.
+            usual = shown(field.get_default(call_default_factory=True))
+        meaning = said[name].replace("|", "\\|")
         many = "mapping from" in kind
         below = dict.fromkeys(inner, ...) if many else inner
         place = f"{above}{name}.<name>." if many else f"{above}{name}."
-        yield from rows_of_kinds([*dict.fromkeys(models_in(field.annotation))], below, place)
+        models = [*dict.fromkeys(models_in(field.annotation))]
+        if models == [Weighed]:  # one row for a part that is nothing but a weight
+            ((_, key, number, weight, _, _),) = (
+                re.split(r"(?<!\\)\|", row) for row in rows(Weighed, below, place)
+            )
+            yield f"|{key}|{number}|{weight if weight.strip() else ' none '}| {meaning} |"
+            continue
+        yield f"| `{above}{name}`{mark} | {kind} | {usual} | {meaning} |"
+        yield from rows_of_kinds(models, below, place)
 
 
 def rows_of_kinds(
@@ -234,7 +250,8 @@ def filled(section: Any, model: Any) -> Any:
     if not isinstance(section, Mapping | BaseModel) or not isinstance(model, BaseModel):
         return section
     given = section if isinstance(section, Mapping) else {}
-    checked = {name: getattr(model, name) for name in type(model).model_fields}
+    fields = type(model).model_fields.items()
+    checked = {key_of(name, field): getattr(model, name) for name, field in fields}
     return {name: filled(given.get(name, value), value) for name, value in checked.items()}
 
 

@@ -28,6 +28,7 @@ from PIL import Image
 
 from grpo_pipeline.datasets.json_lines import read_table
 from grpo_pipeline.errors import sentence
+from grpo_pipeline.migrate import is_old
 from grpo_pipeline.runs.config_loader import ReplacingConfigLoader
 from grpo_pipeline.runs.parameters import check_seed
 
@@ -294,6 +295,27 @@ def test_all_refused_parameters_are_named() -> None:
         "leave it out for its default, or say what it is",
         "parameter d: something else",
     ]
+
+
+def test_names_and_values_of_an_older_version_are_told_what_prints_the_new_form() -> None:
+    problems = (
+        ("policy_channels\n  Extra inputs are not permitted", "extra_forbidden", "64"),
+        (
+            "class_decoder\n  Input should be a valid dictionary or object to extract fields from",
+            "model_attributes_type",
+            "'global'",
+        ),
+    )
+    said = "\n".join(f"{text} [type={kind}, input_value={value}, input_type=str]" for text, kind, value in problems)
+    of_model = "Parameter 'attention.model': Failed to instantiate M: 2 validation errors for M"
+    message = f"Parameter validation failed:\n- {of_model}\n{said}"
+    remedy = "it is of an older version: python -m grpo_pipeline.migrate conf/<yours> prints the new form"
+    assert sentence(ParameterValidationError(message)) == (
+        f"attention.model.policy_channels must be a parameter of this project, got an unknown name; {remedy}; "
+        f"attention.model.class_decoder must be a section with names and values, got 'global'; {remedy}"
+    )
+    for path in ("attention.grpo.algorithm.kl_weight", "dialogue.model.policy_channels"):
+        assert is_old(path) == path.startswith("attention")
 
 
 @pytest.mark.parametrize(

@@ -65,8 +65,10 @@ def make_environment(conf: Path, block: Block) -> set[str]:
         assert content.keys() == tasks, f"parameters of a task stand alone, got {sorted(content)}"
         for task in tasks:
             written: dict[str, Any] = {}
-            for file in sorted((conf / "mine" / task).glob("parameters*.yml")):
-                written = merge(written, yaml.safe_load(file.read_text())[task])
+            for name in ("base", "mine"):
+                for file in sorted((conf / name / task).glob("parameters*.yml")):
+                    written = merge(written, yaml.safe_load(file.read_text())[task])
+            for file in (conf / "mine" / task).glob("parameters*.yml"):
                 file.unlink()
             (conf / "mine" / f"parameters_{task}.yml").write_text(yaml.safe_dump({task: merge(written, content[task])}))
     elif content.keys() & {"server", "tracking", "ui"}:

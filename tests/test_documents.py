@@ -146,7 +146,7 @@ def test_rows_of_a_model() -> None:
         "| `inner.kind` | `a`, `b` | `a` | which \\| one |",
         "| `others` | mapping from text to section | `{}` | by name |",
         "| `others.<name>.size` | whole number, at least 2 or null |  | of it, in pixels |",
-        "| `others.<name>.kind` | `a`, `b` |  | which \\| one |",
+        "| `others.<name>.kind` | `a`, `b` | `a` | which \\| one |",
     ]
 
 

@@ -15,8 +15,8 @@ from PIL import Image
 from told_answers import unmarked
 
 SMALL = (
-    "attention.data.image_size=64,attention.model.glimpse_size=16,attention.model.encoder_width=16,attention.model.encoder_heads=2,"
-    "attention.model.decoder_heads=2,attention.model.feature_channels=16,attention.model.policy_channels=16,"
+    "attention.data.image_size=64,attention.model.encoder.width=16,attention.model.encoder.heads=2,"
+    "attention.model.mask_decoder.heads=2,attention.model.mask_decoder.channels=16,attention.model.policy.channels=16,"
     "attention.training.epochs=1,attention.training.group_size=2,attention.training.validation_samples=2,"
     "attention.grpo.algorithm.update_epochs=1,attention.evaluation.resamples=50,"
     "attention.reward_audit.rows=6,attention.reward_audit.n_samples=4"
@@ -31,7 +31,7 @@ def comparison(project: Path, folder: str) -> dict:
 @pytest.mark.slow
 def test_a_part_of_busi_from_a_folder_of_its_layout(project: Path, shared_data: Callable[[str], Path]) -> None:
     source, root = shared_data("busi"), project.parent / "shared" / "data" / "busi"
-    index = pd.read_csv(source / "index.csv", dtype=str, keep_default_na=False).iloc[::12]
+    index = pd.read_csv(source / "index.csv", dtype=str, keep_default_na=False).iloc[::24]
     for folder in ("images", "masks"):
         (root / folder).mkdir(parents=True)
         for name in index["file"]:
@@ -174,7 +174,7 @@ def test_images_with_several_findings_are_learned_and_scored(project: Path, root
     section["attention"]["data"]["columns"]["label"] = "findings"
     section["attention"]["predict"] = {"columns": PREDICTED, "folders": {"image": "scans"}}
     (project / "conf/mine/parameters.yml").write_text(yaml.safe_dump(section, sort_keys=False))
-    done = run(project, "--params", f"{SMALL},{ANY}", env="mine")
+    done = run(project, "--params", f"{SMALL},{ANY},attention.training.animation_frames=0", env="mine")
     assert done.returncode == 0
     warned = "must hold cores with and without each finding, got "  # of two patients in val
     assert [line for line in done.stderr.splitlines() if warned not in line] == []

@@ -38,6 +38,7 @@ def project(tmp_path_factory: pytest.TempPathFactory, make_project: Callable[[Pa
     """A project with the examples' configuration beside its own, and the examples as pip would have installed them."""
     project = make_project(tmp_path_factory.mktemp("example") / "project")
     for example, folder in EXAMPLES.items():
+        (project / f"conf/base/{example}").mkdir()
         for name in ("catalog", "parameters"):
             (project / f"conf/base/{example}/{name}.yml").write_text((folder / f"conf/{name}.yml").read_text())
         installed = project / "site" / f"{example}-1.0.dist-info"
@@ -95,7 +96,7 @@ def test_the_example_runs_through_every_feature(project: Path) -> None:
 
 def test_a_new_arm_is_a_section_of_the_parameters(project: Path) -> None:
     """It is trained without the control, and the comparison says so; nothing that another arm left behind is read."""
-    (project / "conf/smoke/digits/parameters.yml").write_text(
+    (project / "conf/smoke/parameters_digits.yml").write_text(
         "digits: {plain: {base: grpo, algorithm: {advantage: {method: mean_only}}, training: {epochs: 1}}}\n"
     )
     done = run(project, "digits", "--params", "digits.arms=plain")

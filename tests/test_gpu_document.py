@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from grpo_pipeline.core.params import ExecutionParams, TrainingParams
+from grpo_pipeline.pipelines.parameter_merge import merge
 from grpo_pipeline.tasks.attention.model_params import ModelParams
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -27,7 +28,7 @@ def test_the_environment_in_the_document_passes() -> None:
     rates = base["training"]["optimizer"] | written["training"].pop("optimizer")
     training = TrainingParams(**base["training"] | written["training"] | {"optimizer": base["training"]["optimizer"] | rates})
     assert training.batch_size % training.micro_batch_size == 0
-    model = ModelParams(**base["model"] | written["model"])
+    model = ModelParams(**merge({"model": base["model"]}, {"model": written["model"]})["model"])
     assert model.checkpoint is not None
     assert written["data"]["image_size"] % 16 == 0
 

@@ -42,7 +42,7 @@ def test_the_numbers_of_an_environment_fit_each_other(env: str) -> None:
     found = read_sections(ROOT / "conf", env, "attention")
     model, data = found["model"], found["data"]
     assert model.points <= build_attention(found).grid ** 2
-    assert model.glimpse_size < data.image_size
+    assert model.class_decoder.kind != "glimpse" or model.class_decoder.size < data.image_size
     assert data.source == "manifest" or found["phantom"].image_size >= data.image_size
     read = read_sections(ROOT / "conf", env, "molecules")
     # What makes the arms comparable: they differ in their learning rates and in nothing else.

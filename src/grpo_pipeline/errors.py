@@ -15,9 +15,9 @@ from kedro.validation.exceptions import ParameterValidationError
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from grpo_pipeline.migrate import OLD
+from grpo_pipeline.migrate import is_old
 
-# Raised for what a user gave, wherever they are raised.
+# Errors about the user's input, wherever they are raised.
 EXPECTED = (
     BadConfigException,
     DatasetError,
@@ -27,7 +27,7 @@ EXPECTED = (
     ParameterValidationError,
     YAMLError,
 )
-# Likewise, by name: their modules import torch, and one that was never imported has raised nothing.
+# The same, by name: their modules import torch, and an error of a module that was never imported cannot occur.
 OWN = (
     "grpo_pipeline.core.policy_gradient.hybrid_loss:NonFiniteLossError",
     "grpo_pipeline.core.storage.checkpoint:CheckpointError",
@@ -38,7 +38,7 @@ OWN = (
     "grpo_pipeline.rewards.group_rewards:RewardFailedError",
     "grpo_pipeline.runs.lock:HeldError",
 )
-# Of Kedro around what a dataset raises; the catalogue puts the dataset's name before it.
+# Kedro's prefixes of a dataset's error; the catalogue puts the dataset's name before it.
 WRAPPER = re.compile(r"(?:\S+: )?Failed while (?:loading data from|saving data to) dataset ")
 ROOM = (
     "must be writable",
@@ -62,7 +62,7 @@ PROBLEM = re.compile(
     r"  (?P<message>.*?) \[type=(?P<type>\w+), input_value=(?P<value>.*), input_type=(?P<kind>\w+)",
     re.MULTILINE,
 )
-# What pydantic's kinds of a wrong value would have been, in words.
+# pydantic's kind of a wrong value -> the allowed values, in words.
 WHOLE, NUMBER, SWITCH = "a whole number", "a number", "true or false"
 WANTED = {
     **dict.fromkeys(("int_parsing", "int_type", "int_from_float"), WHOLE),
@@ -82,11 +82,11 @@ LONGEST = 1000
 
 
 def sentence(error: BaseException, *, parameters: Mapping[str, Any] | None = None) -> str | None:
-    """Return what the user should read of an error, or None if it is a fault of the code.
+    """Write an error of the user's input as a sentence; None for a fault of the code.
 
     Args:
-        error: what ended the run.
-        parameters: all parameters, for the name that a misspelt one may have meant.
+        error: the error that ended the run.
+        parameters: all parameters, to suggest a name for a misspelt one.
     """
     relevant = unwrap(error)
     if isinstance(relevant, ParameterValidationError):
@@ -110,13 +110,13 @@ def sentence(error: BaseException, *, parameters: Mapping[str, Any] | None = Non
 
 
 def environment_sentence(folder: Path) -> str:
-    """Return what is wrong with an environment that has no folder in ``conf/``."""
+    """Write the error of an environment that has no folder in ``conf/``."""
     names = sorted(path.name for path in folder.parent.glob("[!.]*") if path.is_dir())
     return f"--env must name a folder of {folder.parent}, got {folder.name!r}; there are {', '.join(names)}"
 
 
 def unwrap(error: BaseException) -> BaseException:
-    """Return the error inside of Kedro's "failed while loading" and "failed while saving"."""
+    """Find the error inside of Kedro's "failed while loading" and "failed while saving"."""
     while (
         isinstance(error, DatasetError)
         and WRAPPER.match(str(error))
@@ -127,7 +127,7 @@ def unwrap(error: BaseException) -> BaseException:
 
 
 def is_expected(error: BaseException) -> bool:
-    """Say whether an error is about the input; a ``ValueError`` is if this package, Kedro or a file reader raised it.
+    """Check whether an error is about the input; a ``ValueError`` is if this package, Kedro or a file reader raised it.
 
     So is a library that this package asks the user to install.
     """
@@ -143,7 +143,7 @@ def is_expected(error: BaseException) -> bool:
 
 
 def is_library(error: BaseException) -> bool:
-    """Say whether neither this package nor Kedro raised an error."""
+    """Check whether an error was raised by neither this package nor Kedro."""
     frames = list(files(error.__traceback__))
     return bool(frames) and not (OURS in frames[-1].parents or "kedro" in frames[-1].parts)
 
@@ -163,7 +163,7 @@ def dataset_file(message: str) -> str:
 
 
 def parameter_sentences(message: str, parameters: Mapping[str, Any]) -> Iterator[str]:
-    """Yield one sentence for each parameter that Kedro's validation has refused."""
+    """Yield a sentence for each parameter that Kedro's validation has refused."""
     starts = [*PARAMETER.finditer(message)]
     for start, end in zip(starts, [*(match.start() for match in starts[1:]), None], strict=True):
         text, name = message[start.end() : end], start[1]
@@ -178,7 +178,7 @@ def parameter_sentences(message: str, parameters: Mapping[str, Any]) -> Iterator
 
 
 def parameter_sentence(path: str, problem: re.Match[str], parameters: Mapping[str, Any]) -> str:
-    """Return what is wrong with one parameter and what to write instead."""
+    """Write the problem with a parameter, and its remedy."""
     # A schedule is a plain dataclass, for which pydantic has another word.
     if problem["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
         return f"{path} must be a parameter of this project, got an unknown name; {suggestion(path, parameters)}"
@@ -196,7 +196,7 @@ def parameter_sentence(path: str, problem: re.Match[str], parameters: Mapping[st
 
 
 def without_tags(path: Iterable[str], values: Any) -> Iterator[str]:
-    """Yield the parts of a path but the kind that pydantic puts behind a section of several kinds."""
+    """Yield the parts of a path, without the kind that pydantic adds after a section of several kinds."""
     for part in path:
         is_section = isinstance(values, Mapping)
         if is_section and part not in values and part in values.values():
@@ -206,19 +206,20 @@ def without_tags(path: Iterable[str], values: Any) -> Iterator[str]:
 
 
 def value_sentence(path: str, kind: str, text: str, *, value: str) -> str:
-    """Return what one wrong value should have been.
+    """Write the allowed values for a wrong value.
 
     Args:
-        path: of the parameter.
-        kind: of problem, as pydantic calls it.
-        text: what pydantic says of it.
-        value: as it is shown.
+        path: path of the parameter.
+        kind: pydantic's name of the problem.
+        text: pydantic's message.
+        value: the value in its shown form.
     """
     if kind in WANTED:
         return f"{path} must be {WANTED[kind]}, got {value}; correct it"
     if kind in SECTION_TYPES:
         wanted = SCHEDULE if text.endswith("Schedule") else "a section with names and values"
-        return f"{path} must be {wanted}, got {value}; write it so"
+        remedy = OF_AN_OLDER_VERSION if is_old(path) else "write it so"
+        return f"{path} must be {wanted}, got {value}; {remedy}"
     if tagged := re.match(r"Input tag '(.*)' found using '(\w+)' .*expected tags: (.*)", text):
         tag, name, quoted = tagged.groups()
         known = quoted.replace("'", "")
@@ -230,9 +231,9 @@ def value_sentence(path: str, kind: str, text: str, *, value: str) -> str:
 
 
 def suggestion(path: str, parameters: Mapping[str, Any]) -> str:
-    """Return the name that was meant, or that the parameter is to be removed."""
+    """Suggest the parameter's likely name, or to remove it."""
     *parents, name = path.split(".")
-    if name in OLD and parents[-1:] == ["algorithm"]:
+    if is_old(path):
         return OF_AN_OLDER_VERSION
     siblings: Any = parameters
     for parent in parents:

@@ -2,16 +2,24 @@
 
     python -m grpo_pipeline.migrate conf/mine [more files or folders]
 
-Each YAML file is printed with its name; comments are not kept. What is not about an arm's ``algorithm`` stays as it is.
+Each YAML file is printed with its name; comments are not kept. An arm's ``algorithm`` is migrated here, sections of a task by
+the module ``migrate`` beside its ``spec``, where it has one. Everything else stays as it is.
 """
 
 import argparse
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import yaml
+
+from grpo_pipeline.tasks import TASKS
+
+Migrate = Callable[[Mapping[str, Any]], dict[str, Any]]
 
 # Old name in ``algorithm`` -> where it stands now.
 MOVED = {
@@ -32,20 +40,51 @@ LOSSES = ("supervised", "policy", "kl", "rollout_kl", "value", "entropy")
 BOUNDS = ("clip_low", "clip_high")
 
 
-def migrate(values: Any) -> Any:
-    """Return parameters in which every section ``algorithm`` has the new form."""
-    if isinstance(values, Mapping):
-        return {
-            name: migrate_algorithm(value)
-            if name == "algorithm" and isinstance(value, Mapping)
-            else migrate(value)
-            for name, value in values.items()
-        }
-    return [migrate(value) for value in values] if isinstance(values, list) else values
+def migrate(parameters: Any) -> Any:
+    """Return all parameters of a file in the new form."""
+    if not isinstance(parameters, Mapping):
+        return parameters
+    return {name: _migrated(value, sections_of(name)) for name, value in parameters.items()}
+
+
+def sections_of(task: str) -> dict[str, Migrate]:
+    """Map each section to the function that migrates it, for a task; without a task of this name, for all tasks."""
+    module = _module_of(task)
+    return {"algorithm": migrate_algorithm, **(module.SECTIONS if module else {})}
+
+
+def is_old(path: str) -> bool:
+    """Check whether a dotted path ends with a name that its section had in an older version only."""
+    task, *below = path.split(".")
+    if len(below) < 2:
+        return False
+    section, name = below[-2:]
+    return name in {"algorithm": OLD, **getattr(_module_of(task), "OLD", {})}.get(section, ())
+
+
+@cache
+def _module_of(task: str) -> Any:
+    """Import the module ``migrate`` of a task; None where there is none."""
+    package = TASKS.get(task, "").rpartition(".")[0]
+    name = f"{package}.migrate"
+    return import_module(name) if package and find_spec(name) else None
+
+
+def _migrated(values: Any, sections: Mapping[str, Migrate]) -> Any:
+    if isinstance(values, list):
+        return [_migrated(value, sections) for value in values]
+    if not isinstance(values, Mapping):
+        return values
+    return {
+        name: sections[name](value)
+        if name in sections and isinstance(value, Mapping)
+        else _migrated(value, sections)
+        for name, value in values.items()
+    }
 
 
 def migrate_algorithm(old: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a section ``algorithm``, or what one changes of its base, in the new form."""
+    """Migrate a section ``algorithm``, or the changes of a section to its base."""
     found: dict[str, Any] = {}
     for name, path in MOVED.items():
         if name in old:

@@ -1,6 +1,6 @@
-"""Names of all pipelines of the project, from its tasks (``tasks.TASKS``); each is built when it is first used.
+"""List the names of all pipelines of the project by task (``tasks.TASKS``); each is built on first use.
 
-Nodes import torch, and a command that only lists pipelines or refuses a parameter needs none of them
+Nodes import torch, which a command that only lists pipelines or refuses a parameter does not need
 (docs/decisions/0050-pipelines-are-built-when-they-are-used.md).
 """
 
@@ -14,7 +14,7 @@ from kedro.pipeline import Pipeline
 from grpo_pipeline.tasks import TASKS, find_task
 from grpo_pipeline.tasks.spec import TaskSpec
 
-# Every task has these pipelines under "<task>_<name>", and one from end to end under its own name.
+# Every task has these pipelines under "<task>_<name>", and the pipeline from end to end under its own name.
 PIPELINES = (
     "data",
     "train",
@@ -26,18 +26,18 @@ PIPELINES = (
     "cross_validate",
     "predict",
 )
-# These names without a task are those of the first one.
+# Without a task, these names mean the first task.
 SHORT = ("compare", "cross_validate", "gradient_flow", "reward_audit")
 
 
 class LazyPipeline(Pipeline):
-    """A pipeline that is built when something first asks for a part of it."""
+    """A pipeline that is built on the first access to a part of it."""
 
     def __init__(self, build: Callable[[], Pipeline]) -> None:
         self._build = build
 
     def __getattr__(self, name: str) -> Any:
-        """Build it: Python asks here for what it does not have yet."""
+        """Build the pipeline: Python calls this for a missing attribute."""
         if name.startswith("__") or "_build" not in vars(self):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         built = self._build()
@@ -47,7 +47,7 @@ class LazyPipeline(Pipeline):
 
 
 def register_pipelines() -> dict[str, Pipeline]:
-    """Return name -> pipeline; ``__default__`` is the first task end to end."""
+    """Map name -> pipeline; ``__default__`` is the first task end to end."""
     found: dict[str, Pipeline] = {}
     for task in TASKS:
         names = (task, *(f"{task}_{name}" for name in PIPELINES))
@@ -58,7 +58,7 @@ def register_pipelines() -> dict[str, Pipeline]:
 
 
 def use_arms(parameters: Mapping[str, Any]) -> None:
-    """Let the pipelines have the arms and optional stages of these parameters; built are those that are used after it."""
+    """Set the arms and optional stages of these parameters for pipelines that are used later."""
     from kedro.framework.project import pipelines
 
     from grpo_pipeline.pipelines.arms import algorithms_of, arms_of, keeping_one

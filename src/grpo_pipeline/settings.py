@@ -1,4 +1,4 @@
-"""Kedro settings, all by name: hooks, session, configuration rules, quiet logging, no telemetry."""
+"""Set Kedro's settings, all by name: hooks, session, configuration rules, quiet logging, no telemetry."""
 
 import logging
 import os

@@ -61,7 +61,7 @@ def test_plain_calls_and_the_fold_end_with_the_same_weights(setting) -> None:
 def test_passes_through_the_encoder(setting) -> None:
     """Naive: one rollout per sample, then every sample again in every epoch; the policy has an encoder of its own."""
     group_size, epochs = setting.training.group_size, setting.grpo.update_epochs
-    assert setting.task.model.policy_encoder == "own"
+    assert setting.task.model.policy.reads.encoder == "own"
     passes = bench.count_encoder_passes(setting, bench.make_steps(setting))
     assert passes == {
         "supervised": 2,

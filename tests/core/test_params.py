@@ -1,5 +1,6 @@
+import math
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from pydantic import BaseModel, ValidationError
@@ -20,9 +21,11 @@ from grpo_pipeline.core.objective.value import ValueLoss
 from grpo_pipeline.core.params import LoaderParams, OptimizerParams, TrainingParams
 from grpo_pipeline.core.policy_gradient.algorithms import LossOptions
 from grpo_pipeline.core.schedules import value_at
-from grpo_pipeline.tasks.attention.model_params import ModelParams
-from grpo_pipeline.tasks.attention.reward_params import RewardParams
-from grpo_pipeline.tasks.attention.supervised_params import SupervisedParams
+from grpo_pipeline.tasks.attention.losses.params import SupervisedParams
+from grpo_pipeline.tasks.attention.migrate_objectives import REWARD as REWARD_FIELDS
+from grpo_pipeline.tasks.attention.migrate_objectives import SUPERVISED_LOSS as LOSS_FIELDS
+from grpo_pipeline.tasks.attention.model_params import GlimpseParams, ModelParams, NewEncoder, PolicyParams
+from grpo_pipeline.tasks.attention.rewards.params import Priority, RewardParams
 
 
 def constant(value: float) -> dict[str, Any]:
@@ -82,18 +85,22 @@ TRAINING = {
     "checkpoint_every_steps": 1, "gradient_report_every_steps": 1, "validate_every_epochs": 1, "validation_samples": 1,
 }  # fmt: skip
 MODEL = {
-    "patch_size": 8, "encoder_width": 16, "encoder_layers": 1, "encoder_heads": 2, "encoder_window": 4, "encoder": "train",
-    "feature_channels": 16, "decoder_layers": 1, "decoder_heads": 2, "policy_channels": 8, "texture_channels": 4, "points": 3,
-    "class_decoder": "glimpse", "glimpse_size": 16, "glimpse_channels": 4, "glimpse_pool": "mean", "value_pool": "image",
+    "patch_size": 8, "points": 3, "encoder": {"kind": "new", "width": 16, "layers": 1, "heads": 2, "window": 4},
+    "mask_decoder": {"channels": 16, "layers": 1, "heads": 2}, "value": {"pool": "image"},
+    "policy": {"reads": {"kind": "image"}, "channels": 8, "filters": 4},
+    "class_decoder": {"kind": "glimpse", "size": 16, "channels": 4, "pool": "mean"},
 }  # fmt: skip
 REWARD = {
-    "class_weight": 1.0, "heatmap_weight": 0.0, "diversity_weight": 0.0, "activation_weight": 0.0, "boundary_weight": 0.0,
-    "boundary_margin": 0.1, "points_weight": 0.0, "cspca_weight": 1.0, "cspca_min_grade": 3,
+    "class": {"weight": 1.0}, "heatmap": {"weight": 0.5}, "diversity": {"weight": 0.1}, "activation": {"weight": 0.1},
+    "boundary": {"weight": 0.1, "margin": 0.1}, "points": {"weight": 0.1}, "dice": {"weight": 0.1},
+    "priority": {"weight": 2.0, "min_grade": 3},
 }  # fmt: skip
 SUPERVISED = {
-    "samples": "all", "class_weight": 1.0, "class_form": "cross_entropy", "heatmap_weight": 1.0, "needle_weight": 0.0,
-    "needle_form": "cross_entropy", "needle_positive_weight": 1.0, "mil_weight": 0.0, "mil_share": 0.2, "entropy_weight": 0.0,
-    "glimpse_weight": 1.0,
+    "samples": "all", "mask_share": 0.5, "class": {"weight": 1.0, "form": "cross_entropy"}, "heatmap": {"weight": 1.0},
+    "needle": {"weight": 0.1, "form": "symmetric", "positive_weight": 2.0},
+    "mil": {"weight": 0.1, "share": 0.2, "instances": "cells"},
+    "entropy": {"weight": 0.1}, "outline": {"weight": 0.1}, "heatmap_outline": {"weight": 0.1}, "glimpse": {"weight": 1.0},
+    "ridge": {"weight": 0.1}, "location": {"weight": 0.1},
 }  # fmt: skip
 UNBOUNDED = {name: value for name, value in POLICY.items() if name not in NO_CLIP}
 BOUNDS, TAUS = (*NO_CLIP, "delta", "dual_clip"), ("tau_positive", "tau_negative")
@@ -102,16 +109,26 @@ FORMER = (
     "name", "supervised_weight", "policy_weight", "kl_weight", "rollout_kl_weight", "value_weight", "entropy_weight",
     "policy_loss", "kl_placement", "kl_estimator", "reference", "value_clip", "entropy_target",
 )  # fmt: skip
+
+
+def members_of(section: type[BaseModel]) -> list[type[Part]]:
+    """Return the models of a section's parts."""
+    hints = [get_args(field.annotation) for field in section.model_fields.values()]
+    return [hint[0] for hint in hints if isinstance(hint[0], type) and issubclass(hint[0], Part)]
+
+
 VALID: list[tuple[type[BaseModel], dict[str, Any]]] = [
     (AlgorithmParams, ONCE), (AlgorithmParams, CONTROL), (AlgorithmParams, REINFORCE), (AdvantageParams, ADVANTAGE),
     (Clipped, POLICY), (Reinforce, UNBOUNDED | {"kind": "reinforce"}), (Cispo, UNBOUNDED | {"kind": "cispo"}),
     (Sapo, UNBOUNDED | {"kind": "sapo"}), (SupervisedLoss, {"weight": 1.0}), (KlLoss, {"weight": 0.1}), (KlInReward, PAID),
     (RolloutKlLoss, {"weight": 0.1}), (ValueLoss, {"weight": 0.1}), (EntropyBonus, {"weight": 0.1}), (EntropyTarget, TARGET),
     (DynamicSamplingParams, {"max_retries": 2}), (ReplayParams, REPLAY), (OptimizerParams, OPTIMIZER), (TrainingParams, TRAINING),
-    (ModelParams, MODEL), (RewardParams, REWARD), (SupervisedParams, SUPERVISED),
+    (ModelParams, MODEL), (Priority, {"weight": 2.0}),
+    *[(part, {"weight": 0.5}) for part in (*members_of(RewardParams), *members_of(SupervisedParams)) if part is not Priority],
 ]  # fmt: skip
 
 EXTRA = "Extra inputs are not permitted"
+ZERO = "weight must be positive, got 0; write null for the whole part"
 NO_TAG = r"losses\.policy\n.*Unable to extract tag using discriminator 'kind'"
 REFUSED: list[tuple[type[BaseModel], dict[str, Any], dict[str, Any], str]] = [
     (AlgorithmParams, CONTROL, losses(policy={"weight": constant(1.0)}), NO_TAG),
@@ -225,24 +242,39 @@ REFUSED: list[tuple[type[BaseModel], dict[str, Any], dict[str, Any], str]] = [
     *[(TrainingParams, TRAINING, {name: 0}, f"{name}\n.*greater than or equal to 1") for name in (
         "epochs", "batch_size", "group_size", "log_every_steps", "checkpoint_every_steps", "gradient_report_every_steps",
         "validate_every_epochs", "validation_samples")],
-    (ModelParams, MODEL, {"encoder_heads": 3},
-     r"encoder_width must be a multiple of encoder_heads, got 16 and 3; change one of them"),
-    (ModelParams, MODEL, {"feature_channels": 12},
-     r"feature_channels must be a multiple of 8 and its half a multiple of decoder_heads, got 12 and 2"),
-    (ModelParams, MODEL, {"policy_channels": 12}, "policy_channels\n.*multiple of 8"),
-    (ModelParams, MODEL, {"stop": {"min_points": 3}},
-     "stop.min_points must be below points = 3, got 3; raise points, or set stop to null"),
-    (ModelParams, MODEL, {"stop": {"min_points": 0}}, "min_points\n.*greater than or equal to 1"),
-    (ModelParams, MODEL, {"stop": {"min_points": 1}, "likelihood": "independent"},
+    (ModelParams, MODEL, {"encoder": MODEL["encoder"] | {"heads": 3}},
+     r"encoder.width must be a multiple of encoder.heads, got 16 and 3; change one of them"),
+    (ModelParams, MODEL, {"mask_decoder": MODEL["mask_decoder"] | {"channels": 12}},
+     r"mask_decoder.channels must be a multiple of 8 and its half a multiple of mask_decoder.heads, got 12 and 2"),
+    (PolicyParams, MODEL["policy"], {"channels": 12}, "channels\n.*multiple of 8"),
+    (ModelParams, MODEL, {"policy": MODEL["policy"] | {"stop": {"min_points": 3}}},
+     "policy.stop.min_points must be below attention.model.points = 3, got 3; raise points, or set stop to null"),
+    (PolicyParams, MODEL["policy"], {"stop": {"min_points": 0}}, "min_points\n.*greater than or equal to 1"),
+    (PolicyParams, MODEL["policy"], {"stop": {"min_points": 1}, "likelihood": "independent"},
      "likelihood must be plackett_luce with a stop decision, got independent"),
-    (RewardParams, REWARD, {"points_weight": -0.1}, "points_weight\n.*greater than or equal to 0"),
+    (PolicyParams, MODEL["policy"], {"prior": {"kind": "dark_blobs", "strength": 0.0}}, "strength\n.*greater than 0"),
+    (ModelParams, MODEL, {"detail": {"channels": 0}}, "detail.channels\n.*greater than or equal to 8"),
+    *[(RewardParams, REWARD, {name: {"weight": weight}}, rf"{name}\.weight\n.*{message}")
+      for name in REWARD if name != "priority"
+      for weight, message in ((-0.1, "greater than 0"), (0.0, ZERO), (math.inf, "finite number"))],
     (ModelParams, MODEL, {"patch_size": 1}, "patch_size\n.*greater than or equal to 2"),
-    (ModelParams, MODEL, {"encoder_window": -1}, "encoder_window\n.*greater than or equal to 0"),
-    (ModelParams, MODEL, {"glimpse_size": 3}, "glimpse_size\n.*greater than or equal to 4"),
-    (RewardParams, REWARD, {"class_weight": 0.0},
-     r"class_weight, heatmap_weight or dice_weight must be positive, got 0 for all; give one"),
-    (RewardParams, REWARD, {"heatmap_weight": -1.0}, "heatmap_weight\n.*greater than or equal to 0"),
-    (SupervisedParams, SUPERVISED, {"class_weight": -1.0}, "class_weight\n.*greater than or equal to 0"),
+    (NewEncoder, MODEL["encoder"], {"window": -1}, "window\n.*greater than or equal to 0"),
+    (GlimpseParams, MODEL["class_decoder"], {"size": 3}, "size\n.*greater than or equal to 4"),
+    (RewardParams, REWARD, dict.fromkeys(("class", "heatmap", "dice")), "class, heatmap or dice must be given, got none of them"),
+    (RewardParams, REWARD, {"boundary": {"weight": None}}, r"boundary\.weight\n.*Field required"),
+    (RewardParams, REWARD, {"boundary": {"margin": 0.5}}, r"boundary\.margin\n.*less than 0.5"),
+    (RewardParams, REWARD, {"class_": {"weight": 1.0}}, rf"class_\n.*{EXTRA}"),
+    *[(SupervisedParams, SUPERVISED, {name: {"weight": weight}}, rf"{name}\.weight\n.*{message}")
+      for name in SUPERVISED if name not in ("samples", "mask_share")
+      for weight, message in ((-1.0, "greater than 0"), (0.0, ZERO), (math.nan, "finite number"))],
+    *[(model, values, {name: 1.0}, rf"{name}\n.*{EXTRA}")
+      for model, values, former in ((RewardParams, REWARD, REWARD_FIELDS), (SupervisedParams, SUPERVISED, LOSS_FIELDS))
+      for name in (*former, "mistyped")],
+    (SupervisedParams, {"samples": "all", "mask_share": 0.5}, {}, "supervised_loss must hold a term, got none; nothing would be"),
+    (SupervisedParams, SUPERVISED, {"mil": {"weight": None}}, r"mil\.weight\n.*Field required"),
+    (SupervisedParams, SUPERVISED, {"class": {"penalty": 0.1}}, rf"class\.penalty\n.*{EXTRA}"),
+    *[(SupervisedParams, SUPERVISED, {"mask_share": share}, f"mask_share must be above 0 with outline, got {share}; say whose")
+      for share in (None, 0.0)],
 ]  # fmt: skip
 
 

@@ -159,8 +159,8 @@ def bench_of(folder: Path, script: Script, *, kills: int = 1) -> disturbed.Bench
     """Return a bench whose project holds nothing but the parameters."""
     bench = disturbed.Bench(folder, script, random.Random(0), (TASK,), kills=kills, bad_inputs=1)
     project = folder / "project"
-    (project / "conf/smoke/parameters").mkdir(parents=True)
-    (project / "conf/base/parameters").mkdir(parents=True)
+    (project / "conf/smoke").mkdir(parents=True)
+    (project / f"conf/base/{TASK}").mkdir(parents=True)
     (project / f"conf/base/{TASK}/parameters_training.yml").write_text(
         yaml.safe_dump({TASK: {"rewards": {"pool": {"timeout_seconds": 10.0}}}})
     )

@@ -126,7 +126,7 @@ def test_a_folder_that_cannot_be_written_ends_no_run(tmp_path):
 
 
 class Node(SimpleNamespace):
-    """What the hooks read of a node."""
+    """A node, as far as the hooks read it."""
 
 
 def test_a_run_keeps_the_seconds_of_its_nodes_and_one_that_fails_keeps_none(clock, tmp_path, capsys):

@@ -1,8 +1,11 @@
-"""`kedro` as a command that starts at once: a server has imported the libraries (not the package), and every run is a fork of it.
+"""`kedro` as a command that starts at once: a server has imported libraries and the package, and every run is a fork of it.
 
 ``kedro_command("run", "--env", "smoke")`` stands for ``[sys.executable, "-m", "kedro", "run", ...]`` wherever a command is
 started: folder, environment, streams, exit status, Ctrl-C and SIGTERM are those of the command. SIGKILL reaches the run a moment
 later; ``process_of`` is killed at once. A test of the start itself or of the process tree starts a real one.
+
+A run imports the package itself where the files of its project differ from those of the server, or ``PYTHONPATH`` does. MLflow's
+tables are copied from a file of the server: their hundred migrations take longer than a short run.
 """
 
 import atexit
@@ -15,13 +18,17 @@ import select
 import shutil
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+from contextlib import closing, suppress
 from functools import cache, partial
+from importlib.util import find_spec
 from pathlib import Path
+from pkgutil import walk_packages
 from typing import Any
 
 PRELOADED = (
@@ -35,6 +42,9 @@ PRELOADED = (
     "sqlalchemy.dialects.sqlite.pysqlite", "torch", "torch.optim", "transformers.models.gpt2.modeling_gpt2",
     "transformers.models.sam.modeling_sam", "transformers.models.t5.modeling_t5",
 )  # fmt: skip
+PACKAGE = "grpo_pipeline"
+# Modules that do something when they are imported, and those that import such a one.
+ACTING = (".__main__", ".settings", ".tracking.export", ".tracking.store_page", ".worker_main")
 SECONDS_TO_START = 120
 KEDRO = str(Path(sys.executable).with_name("kedro"))  # how messages call it where the environment lies outside of the project
 
@@ -81,6 +91,8 @@ def _serve(path: str) -> None:
     os.environ["MLFLOW_CONFIGURE_LOGGING"] = "false"  # the package sets it before it imports MLflow
     for name in PRELOADED:
         __import__(name)
+    imported = _import_package()
+    _copy_tables_from(f"{path}-tables.db")
     import yaml
     from sqlalchemy.orm import configure_mappers
 
@@ -101,11 +113,48 @@ def _serve(path: str) -> None:
         connection, _ = listening.accept()
         if os.fork() == 0:
             listening.close()
-            _run(path, connection)
+            _run(path, connection, imported)
         connection.close()
 
 
-def _run(path: str, connection: socket.socket) -> None:
+def _import_package() -> dict[str, tuple[int, int]]:
+    """Import the modules of the package, and return its files as they were before."""
+    spec = find_spec(PACKAGE)
+    assert spec is not None
+    assert spec.origin is not None
+    folder = Path(spec.origin).parent
+    files = _files_of(folder)
+    for module in walk_packages([str(folder)], f"{PACKAGE}.", onerror=lambda name: None):
+        if not module.name.endswith(ACTING):
+            with suppress(Exception):  # an extra is missing, or the module is faulty, which the run that imports it says
+                __import__(module.name)
+    assert f"{PACKAGE}.settings" not in sys.modules, f"a module imports the settings: add its name to ACTING in {__file__}"
+    return files
+
+
+def _files_of(folder: Path) -> dict[str, tuple[int, int]]:
+    """Return name -> size and time of change of the Python files below a folder; those of a copy are the same."""
+    files = {str(file.relative_to(folder)): file.stat() for file in folder.rglob("*.py")}
+    return {name: (stat.st_size, stat.st_mtime_ns) for name, stat in files.items()}
+
+
+def _copy_tables_from(file: str) -> None:
+    """Make MLflow's tables once, in a file, and let each new sqlite database of a run be a copy of it."""
+    import mlflow.store.db.utils
+    from sqlalchemy import Engine, create_engine
+
+    made = create_engine(f"sqlite:///{file}")
+    mlflow.store.db.utils._initialize_tables(made)
+    made.dispose()
+
+    def copy(engine: Engine) -> None:
+        with closing(sqlite3.connect(file)) as source, closing(engine.raw_connection()) as target:
+            source.backup(target.driver_connection)
+
+    mlflow.store.db.utils._initialize_tables = copy
+
+
+def _run(path: str, connection: socket.socket, imported: dict[str, tuple[int, int]]) -> None:
     """Read what to run, run it in a fork, and tell the other end how it ended; signals from there go to it."""
     for number in (signal.SIGINT, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
@@ -116,6 +165,7 @@ def _run(path: str, connection: socket.socket) -> None:
     run = os.fork()
     if run == 0:
         connection.close()
+        _take_package_of(asked["folder"], asked["environ"], imported)
         _become_kedro(asked, streams)
     named = Path(f"{path}-{asked['command']}")
     named.with_suffix(".partial").write_text(str(run))
@@ -138,6 +188,25 @@ def _run(path: str, connection: socket.socket) -> None:
     if not gone:
         connection.sendall(f"{os.waitstatus_to_exitcode(status)}\n".encode())
     os._exit(0)
+
+
+def _take_package_of(folder: str, environ: dict[str, str], imported: dict[str, tuple[int, int]]) -> None:
+    """Let the imported package be that of the project around a folder if its files are the same; forget it otherwise.
+
+    On another ``PYTHONPATH`` may lie another package, or a task of its own, which the package finds at its import.
+    """
+    modules = {name: module for name, module in sys.modules.items() if name.partition(".")[0] == PACKAGE}
+    place = next((found for at in (Path(folder), *Path(folder).parents) if (found := at / "src" / PACKAGE).is_dir()), None)
+    same_path = environ.get("PYTHONPATH", "") == os.environ.get("PYTHONPATH", "")
+    if place is None or not same_path or _files_of(place) != imported:
+        for name in modules:
+            del sys.modules[name]
+        return
+    old, new = str(Path(str(modules[PACKAGE].__file__)).parent), str(place)
+    for module in modules.values():
+        module.__file__ = module.__spec__.origin = str(module.__file__).replace(old, new)  # type: ignore[union-attr]
+        if hasattr(module, "__path__"):
+            module.__path__[:] = [folder.replace(old, new) for folder in module.__path__]
 
 
 def _become_kedro(asked: dict[str, Any], streams: list[int]) -> None:

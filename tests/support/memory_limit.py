@@ -62,7 +62,7 @@ def main(root: str, output: str, limit: str) -> None:
     for chunk, _ in build_examples(params, raw, checked, splits):
         dataset.save(chunk)
     examples = dataset.load()
-    train_one_step(make_task(examples, patch_size=32, texture_channels=1), AttentionData(examples, None))
+    train_one_step(make_task(examples, patch_size=32, policy={"filters": 1}), AttentionData(examples, None))
     print(sum(path.stat().st_size for path in Path(output).glob("*.npy")))
 
 

@@ -9,6 +9,7 @@ import yaml
 
 from grpo_pipeline.core.objective.algorithm import AlgorithmParams
 from grpo_pipeline.core.params import TrainingParams
+from grpo_pipeline.pipelines import parameter_merge as replacing
 from grpo_pipeline.runs.executor import ExecutorParams
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
@@ -49,7 +50,8 @@ class Sections:
         self.task = task
 
     def section(self, name: str, **changes: Any) -> dict[str, Any]:
-        return merge(_sections(self.task)[name], changes)
+        section = _sections(self.task)[name]
+        return replacing.merge({name: section}, {name: changes})[name] if name == "model" else merge(section, changes)
 
     def training_params(self, **changes: Any) -> TrainingParams:
         return TrainingParams.model_validate(self.section("training", **changes))

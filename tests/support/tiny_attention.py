@@ -16,6 +16,7 @@ from grpo_pipeline.core.storage.snapshot import snapshot
 from grpo_pipeline.core.storage.weights import save_weights
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import Rollouts
+from grpo_pipeline.pipelines import parameter_merge
 from grpo_pipeline.pipelines.step import recipe, sampling
 from grpo_pipeline.pipelines.step.arm_parts import Parts
 from grpo_pipeline.pipelines.step.experience import Experience
@@ -26,9 +27,9 @@ from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionData
 from grpo_pipeline.tasks.attention.build import build_task
 from grpo_pipeline.tasks.attention.data.examples import Examples
 from grpo_pipeline.tasks.attention.data.params import Classes
+from grpo_pipeline.tasks.attention.losses.params import SupervisedParams
 from grpo_pipeline.tasks.attention.model_params import ModelParams
-from grpo_pipeline.tasks.attention.reward_params import RewardParams
-from grpo_pipeline.tasks.attention.supervised_params import SupervisedParams
+from grpo_pipeline.tasks.attention.rewards.params import RewardParams
 from grpo_pipeline.tasks.attention.task import AttentionTask
 
 __all__ = ["CONF", "constant", "merge"]
@@ -38,7 +39,8 @@ section, training_params, algorithm_params = SECTIONS.section, SECTIONS.training
 
 
 def model_params(**changes: Any) -> ModelParams:
-    return ModelParams.model_validate(section("model", **{"policy_encoder": "shared", **changes}))
+    shared = section("model", policy={"reads": {"encoder": "shared"}})
+    return ModelParams.model_validate(parameter_merge.merge({"model": shared}, {"model": changes})["model"])
 
 
 def make_examples(seed: int = 0) -> Examples:

@@ -75,7 +75,7 @@ def with_advantage(*, baseline: str = "group", credit: str = "set", **changes: A
     return attention.algorithm_params(**attention.merge({"advantage": {"baseline": baseline, "credit": credit}}, changes))
 
 
-PROMPTED = {"clinical": {"dropout": 0.25}, "value_pool": "attention", "encoder": "adapter", "encoder_tuning": {"rank": 2}}
+PROMPTED = {"clinical": {"dropout": 0.25}, "value": {"pool": "attention"}, "encoder": {"tuning": {"kind": "adapter", "rank": 2}}}
 
 
 # A part of the reward that differs between any two replies, so that an untrained model's groups do not tie.
@@ -118,29 +118,28 @@ TASKS = {
     ),
     "attention_value": replace(
         IMAGES,
-        task=lambda: attention.make_task(class_decoder="global", likelihood="independent"),
+        task=lambda: attention.make_task(class_decoder={"kind": "global"}, policy={"likelihood": "independent"}),
         algorithm=partial(with_advantage, baseline="value"),
     ),
     "attention_statistics": replace(
         IMAGES,
         task=lambda: attention.make_task(
-            class_decoder="statistics",
-            prior="dark_blobs",
-            reads_region=True,
-            decoder_folds=3,
-            policy_reads="statistics",
-            supervised={"class_penalty": 0.01, "location_weight": 0.5},
+            class_decoder={"kind": "statistics", "region": True, "folds": 3},
+            policy={"reads": {"kind": "statistics"}, "prior": {"kind": "dark_blobs"}},
+            supervised={"ridge": {"weight": 0.01}, "location": {"weight": 0.5}},
         ),
         policy_groups=(),
         shared_groups=("policy_head",),  # outlines teach it too
     ),
     "attention_stop": replace(
         IMAGES,
-        task=lambda: attention.make_task(stop={"min_points": 1}, policy_reads="cell", reward={"points_weight": 0.1}),
+        task=lambda: attention.make_task(
+            policy={"stop": {"min_points": 1}, "reads": {"kind": "cell"}}, reward={"points": {"weight": 0.1}}
+        ),
         algorithm=partial(with_advantage, credit="leave_one_out"),
         factors=3,
     ),
-    "attention_box": replace(IMAGES, task=lambda: attention.make_task(box="points", class_decoder="global")),
+    "attention_box": replace(IMAGES, task=lambda: attention.make_task(box="points", class_decoder={"kind": "global"})),
     "dialogue": TALK,
     "dialogue_truncated": replace(TALK, task=lambda: dialogue.make_task(rewards=DISTINCT, **TRUNCATED)),
     "molecules": GRAPHS,

@@ -1,6 +1,7 @@
 """The imports of MLflow's first requests are made before any node runs, by the thread that runs the nodes."""
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -69,8 +70,9 @@ def test_the_tracking_thread_imports_no_ipython(tiny, tmp_path, slow_ipython, mo
 
 
 @pytest.fixture
-def real_server(tmp_path):
+def real_server(tmp_path, empty_store):
     """``mlflow server`` on a free port of this machine."""
+    shutil.copy(empty_store, tmp_path / "m.db")
     with Server(tmp_path) as free:
         port = free.server_port
     store = ["--backend-store-uri", f"sqlite:///{tmp_path / 'm.db'}", "--artifacts-destination", str(tmp_path / "files")]
@@ -88,7 +90,7 @@ def real_server(tmp_path):
                 time.sleep(0.5)
         yield f"http://127.0.0.1:{port}"
     finally:
-        os.killpg(server.pid, 15)
+        os.killpg(server.pid, 9)  # what it holds has been read; to end in order takes seconds
         server.wait()
 
 

@@ -1,1 +1,1 @@
-"""Kedro datasets: how the catalogue reads and writes images, tables, checkpoints and metric rows."""
+"""Read and write the catalogue's files as Kedro datasets: images, tables, checkpoints and metric rows."""

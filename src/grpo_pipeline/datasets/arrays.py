@@ -1,4 +1,4 @@
-"""Named arrays in one NPZ file."""
+"""Store named arrays in an NPZ file."""
 
 import io
 from copy import deepcopy
@@ -20,7 +20,7 @@ Arrays = dict[str, np.ndarray]
 
 
 class ArraysDataset(AbstractVersionedDataset[Arrays, Arrays]):
-    """Save a mapping of name -> array as a compressed ``.npz`` file and load it back, dtype and shape unchanged.
+    """Stores a mapping of name -> array as a compressed ``.npz`` file, dtype and shape unchanged.
 
     Nothing is pickled: an array of Python objects is refused on both ways.
 
@@ -42,7 +42,7 @@ class ArraysDataset(AbstractVersionedDataset[Arrays, Arrays]):
         fs_args: dict[str, Any] | None = None,
         metadata: dict[str, Any] | None = None,
     ) -> None:
-        """Point at a file; ``filepath`` may carry an fsspec protocol, ``metadata`` is kept for plugins."""
+        """Name the file; ``filepath`` may carry an fsspec protocol, ``metadata`` is kept for plugins."""
         protocol, path = get_protocol_and_path(filepath, version)
         options = deepcopy(fs_args) or {}
         if protocol == "file":
@@ -58,13 +58,13 @@ class ArraysDataset(AbstractVersionedDataset[Arrays, Arrays]):
         )
 
     def load(self) -> Arrays:
-        """Return every array of the file by name."""
+        """Read every array of the file by name."""
         path = get_filepath_str(self._get_load_path(), self._protocol)
         with self._fs.open(path, mode="rb") as file, np.load(file, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
 
     def save(self, data: Arrays) -> None:
-        """Write the arrays; the file appears only when all of them could be encoded.
+        """Write the arrays; the file appears only if all of them could be encoded.
 
         Raises:
             DatasetError: if a value is not an array or holds Python objects.
@@ -76,7 +76,7 @@ class ArraysDataset(AbstractVersionedDataset[Arrays, Arrays]):
         self._invalidate_cache()
 
     def preview(self) -> TablePreview:
-        """Return a table of the arrays' names, shapes and types for Kedro-Viz."""
+        """Tabulate the arrays' names, shapes and types for Kedro-Viz."""
         rows = [
             [name, " x ".join(map(str, array.shape)), str(array.dtype)]
             for name, array in self.load().items()
@@ -100,7 +100,7 @@ class ArraysDataset(AbstractVersionedDataset[Arrays, Arrays]):
 
 
 def encode(arrays: Arrays) -> bytes:
-    """Return the bytes of an NPZ file.
+    """Encode arrays as an NPZ file.
 
     Raises:
         DatasetError: if a value is not an array or holds Python objects.

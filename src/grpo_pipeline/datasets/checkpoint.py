@@ -1,4 +1,4 @@
-"""Kedro datasets for training states and final weights: safetensors + JSON, atomic."""
+"""Store training states and final weights as safetensors and JSON, atomically."""
 
 import json
 from pathlib import Path, PurePosixPath
@@ -22,10 +22,10 @@ from grpo_pipeline.core.storage.weights import ModelWeights, load_weights, save_
 
 
 class CheckpointDataset(AbstractDataset[Checkpoint | Literal[False], Checkpoint | NoCheckpoint]):
-    """The last training state of one arm.
+    """The last training state of an arm.
 
-    The same folder may stand in the catalogue under two names, one as the input to resume from and one as the output of
-    training, so that the graph has no cycle. Loading before the first save gives ``NoCheckpoint``.
+    The same folder may stand in the catalogue under two names: as the input to resume from, and as the output of training. So the
+    graph has no cycle. Loading before the first save gives ``NoCheckpoint``.
 
     Example:
         ``{type: grpo_pipeline.datasets.checkpoint.CheckpointDataset, filepath: data/06_models/grpo/checkpoint}``
@@ -44,7 +44,7 @@ class CheckpointDataset(AbstractDataset[Checkpoint | Literal[False], Checkpoint 
         self.metadata = metadata
 
     def load(self) -> Checkpoint | NoCheckpoint:
-        """Read the checkpoint, or say that there is none yet; a damaged one raises ``DatasetError``."""
+        """Read the checkpoint, or ``NoCheckpoint`` before the first save; a damaged one raises ``DatasetError``."""
         if not has_checkpoint(self._filepath):
             return NoCheckpoint(str(self._filepath))
         try:
@@ -53,7 +53,7 @@ class CheckpointDataset(AbstractDataset[Checkpoint | Literal[False], Checkpoint 
             raise DatasetError(str(error)) from error
 
     def save(self, data: Checkpoint | Literal[False]) -> None:
-        """Write the checkpoint; ``False`` means that there is nothing to write at this yield of the training node."""
+        """Write the checkpoint; ``False`` means that this yield of the training node writes nothing."""
         if data is False:
             return
         if not isinstance(data, Checkpoint):
@@ -78,7 +78,7 @@ class CheckpointDataset(AbstractDataset[Checkpoint | Literal[False], Checkpoint 
 
 
 class ModelDataset(AbstractVersionedDataset[ModelWeights, ModelWeights]):
-    """Final weights of one arm, as a folder of safetensors + JSON; supports ``versioned: true``.
+    """Final weights of an arm, as a folder of safetensors + JSON; supports ``versioned: true``.
 
     Example:
         ``{type: grpo_pipeline.datasets.checkpoint.ModelDataset, filepath: data/06_models/grpo/model, versioned: true}``
@@ -98,7 +98,7 @@ class ModelDataset(AbstractVersionedDataset[ModelWeights, ModelWeights]):
         self.metadata = metadata
 
     def load(self) -> ModelWeights:
-        """Read weights and configuration; ``DatasetError`` where they are missing or damaged."""
+        """Read weights and configuration; raises ``DatasetError`` if they are missing or damaged."""
         folder = Path(self._get_load_path())
         try:
             return load_weights(folder)

@@ -1,4 +1,4 @@
-"""Kedro dataset for a task's model input: tables as JSON lines, and NPY arrays that are mapped into memory when they are used."""
+"""Store a task's model input: tables as JSON lines, and NPY arrays that are memory-mapped on use."""
 
 import json
 import os
@@ -21,7 +21,7 @@ META = "meta.json"
 
 
 class ExamplesFolder:
-    """The folder of a data set while it is being written: NPY files that grow chunk by chunk.
+    """The folder of a data set in progress: NPY files that grow chunk by chunk.
 
     Rows are appended in order; ``finish`` puts the folder in place of the old one, ``abandon`` leaves nothing of it. The files
     are the bytes that ``numpy.save`` would write. They are appended to, not mapped: a full disk is then an error and not a
@@ -40,7 +40,7 @@ class ExamplesFolder:
         self._partial = self._stack.enter_context(replacing_folder(folder))
 
     def append(self, arrays: Mapping[str, np.ndarray], *, start: int) -> None:
-        """Write the next rows of every array, whose first is row ``start``.
+        """Write the next rows of every array, beginning with row ``start``.
 
         Raises:
             DatasetError: if rows are missing before these, or an array holds Python objects.
@@ -60,7 +60,7 @@ class ExamplesFolder:
         self.written += len(next(iter(arrays.values()), ()))
 
     def finish(self, holds: Any, meta: Mapping[str, Any]) -> None:
-        """Write tables and meta data and replace the old folder; a digest that is missing is taken of the mapped arrays."""
+        """Write tables and meta data and replace the old folder; a missing digest is computed from the mapped arrays."""
         for file in self._files.values():
             file.close()
         for name, table in self._tables.items():
@@ -74,8 +74,8 @@ class ExamplesFolder:
         self._stack.close()
 
     def abandon(self) -> None:
-        """Give the folder up; the old one stays."""
-        # An exception inside the context is what makes it remove the partial folder.
+        """Remove the partial folder; the old folder stays."""
+        # An exception inside the context makes it remove the partial folder.
         self._stack.__exit__(DatasetError, DatasetError("abandoned"), None)
 
     def _open(self, name: str, array: np.ndarray) -> BinaryIO:
@@ -91,7 +91,7 @@ class ExamplesFolder:
 
 
 def map_arrays(folder: Path) -> dict[str, np.ndarray]:
-    """Return the arrays of a folder as read-only memory maps."""
+    """Map the arrays of a folder into memory, read-only."""
     return {
         path.stem: np.load(path, mmap_mode="r", allow_pickle=False)
         for path in sorted(folder.glob("*.npy"))
@@ -99,7 +99,7 @@ def map_arrays(folder: Path) -> dict[str, np.ndarray]:
 
 
 class ExamplesDataset(AbstractDataset[Any, Any]):
-    """Keep the examples of a task as a folder: ``<table>.jsonl``, ``<array>.npy``, and ``meta.json`` with their digest.
+    """Stores the examples of a task in a folder: ``<table>.jsonl``, ``<array>.npy``, and ``meta.json`` with their digest.
 
     Saved whole or chunk by chunk, the folder is replaced in one step; nothing is pickled. Arrays come back as read-only
     memory maps, so that a data set may be larger than memory.
@@ -150,7 +150,7 @@ class ExamplesDataset(AbstractDataset[Any, Any]):
             ) from error
 
     def save(self, data: Any) -> None:
-        """Write a whole data set, or add a chunk to the folder that is being written; the last one puts it in place.
+        """Write a whole data set, or add a chunk to the folder in progress; the last chunk puts the folder in place.
 
         Raises:
             DatasetError: if chunks do not follow each other.
@@ -176,11 +176,11 @@ class ExamplesDataset(AbstractDataset[Any, Any]):
             raise
 
     def preview(self, nrows: int = 20) -> TablePreview:
-        """Return the first rows of the table for Kedro-Viz."""
+        """Show the first rows of the table in Kedro-Viz."""
         return TablePreview(self.load().table.head(nrows).to_dict(orient="split"))
 
     def _release(self) -> None:
-        """Give up a folder that was not completed; nothing of it stays."""
+        """Remove a folder that was not completed."""
         self._discard()
 
     def _discard(self) -> None:

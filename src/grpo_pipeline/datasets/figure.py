@@ -1,4 +1,4 @@
-"""A Matplotlib figure saved as an image that can be read back as bytes."""
+"""Store a Matplotlib figure as an image that is read back as bytes."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from kedro.io.core import get_filepath_str
 from kedro_datasets.matplotlib import MatplotlibDataset
 from matplotlib import rc_context
 
-# Texts stay texts, which a page can search and colour; names inside a drawing are made from its content, so that the same
+# Texts stay texts, which a page can search and colour. Names inside a drawing follow from its content, so that the same
 # figure gives the same bytes.
 SVG: dict[Any, Any] = {"svg.fonttype": "none", "svg.hashsalt": "grpo_pipeline"}
 
@@ -24,19 +24,19 @@ class FigureDataset(MatplotlibDataset):  # type: ignore[misc]
     """
 
     def save(self, data: Any) -> None:
-        """Write the figure as an image of the kind that ``save_args`` or the file's name says."""
+        """Write the figure as an image, of the type in ``save_args`` or the file's name."""
         with rc_context(SVG):
             super().save(data)
 
     def load(self) -> bytes:
-        """Return the bytes of the image file."""
+        """Read the bytes of the image file."""
         path = get_filepath_str(self._get_load_path(), self._protocol)
         with self._fs.open(path, mode="rb") as file:
             return bytes(file.read())
 
 
 class PictureDataset(FigureDataset):
-    """Bytes of an image file, written as they are: a picture that was drawn without Matplotlib, or an animation.
+    """Stores the bytes of an image file unchanged: a picture that was drawn without Matplotlib, or an animation.
 
     Example:
         ::
@@ -48,7 +48,7 @@ class PictureDataset(FigureDataset):
     """
 
     def save(self, data: bytes) -> None:
-        """Write the bytes; none make an empty file, which says that there is no picture."""
+        """Write the bytes; no bytes make an empty file, which means that there is no picture."""
         path = get_filepath_str(self._get_save_path(), self._protocol)
         with self._fs.open(path, mode="wb") as file:
             file.write(data)

@@ -1,4 +1,4 @@
-"""Save several Matplotlib figures as one folder of images."""
+"""Store several Matplotlib figures in a folder of images."""
 
 import base64
 from pathlib import PurePosixPath
@@ -13,7 +13,7 @@ from grpo_pipeline.datasets.figure import SVG
 
 
 class FigureFolderDataset(MatplotlibDataset):  # type: ignore[misc]
-    """Save a mapping of file name -> figure as a folder; ``load`` returns file name -> bytes, so that a page can embed them.
+    """Stores a mapping of file name -> figure in a folder; ``load`` returns file name -> bytes, so that a page can embed them.
 
     Example:
         ::
@@ -30,7 +30,7 @@ class FigureFolderDataset(MatplotlibDataset):  # type: ignore[misc]
             super().save(data)
 
     def load(self) -> dict[str, bytes]:
-        """Return the bytes of each image by its name, in alphabetical order."""
+        """Read the bytes of each image by its name, in alphabetical order."""
         folder = get_filepath_str(self._get_load_path(), self._protocol)
         found = {}
         for path in sorted(self._fs.ls(folder, detail=False)):

@@ -1,4 +1,4 @@
-"""Generated raw data: a folder that is written, and the JSON file that says what was."""
+"""Store generated raw data: a folder with the content, and a JSON file that describes it."""
 
 from typing import Any, cast
 
@@ -7,10 +7,10 @@ from kedro_datasets.json import JSONDataset
 
 
 class GeneratedDataset(JSONDataset):  # type: ignore[misc]
-    """Save pairs of content and what is told of it: the content to ``folder``, the rest to the file; load the rest.
+    """Stores pairs of content and description: the content in ``folder``, the description in the file, which ``load`` reads.
 
     Args:
-        filepath: of the JSON file.
+        filepath: path of the JSON file.
         folder: entry of the dataset that the content is written to.
         metadata: for Kedro-Viz.
 
@@ -25,10 +25,10 @@ class GeneratedDataset(JSONDataset):  # type: ignore[misc]
         self._folder: Any = AbstractDataset.from_config("folder", folder)
 
     def save(self, data: tuple[Any, Any]) -> None:
-        """Write the content first: who reads that it is there can rely on it."""
+        """Write the content first, so that an existing description proves that the content exists."""
         content, told = data
         self._folder.save(content)
-        # Kedro wraps the methods of every class by itself: what is called here is the parent's own.
+        # Kedro wraps the methods of every class; this calls the parent's unwrapped method.
         cast(Any, JSONDataset.save).__wrapped__(self, told)
 
     def _release(self) -> None:

@@ -1,4 +1,4 @@
-"""A table as JSON lines: lists stay lists, and a text such as 0012 stays a text."""
+"""Store a table as JSON lines: lists stay lists, and a text such as 0012 stays a text."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from kedro_datasets._typing import TablePreview
 
 
 class JsonLinesDataset(AbstractDataset[pd.DataFrame, pd.DataFrame]):
-    """Keep a table as one JSON object per row; the columns stand in the first line.
+    """Stores a table as a JSON array per row; the columns stand in the first line.
 
     Args:
         filepath: the file; Kedro makes a relative path in the catalogue relative to the project.
@@ -35,7 +35,7 @@ class JsonLinesDataset(AbstractDataset[pd.DataFrame, pd.DataFrame]):
         return read_table(self._path)
 
     def save(self, data: pd.DataFrame) -> None:
-        """Write the table; a file that is there already is replaced in one step."""
+        """Write the table; an existing file is replaced atomically."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         partial = self._path.with_name(f"{self._path.name}.partial-{os.getpid()}")
         try:
@@ -45,7 +45,7 @@ class JsonLinesDataset(AbstractDataset[pd.DataFrame, pd.DataFrame]):
             partial.unlink(missing_ok=True)
 
     def preview(self, nrows: int = 20) -> TablePreview:
-        """Return the first rows for Kedro-Viz."""
+        """Show the first rows in Kedro-Viz."""
         return TablePreview(self.load().head(nrows).to_dict(orient="split"))
 
     def _exists(self) -> bool:
@@ -56,7 +56,7 @@ class JsonLinesDataset(AbstractDataset[pd.DataFrame, pd.DataFrame]):
 
 
 def write_table(path: Path, table: pd.DataFrame) -> None:
-    """Write the list of columns and then one object per row."""
+    """Write the list of columns and then a JSON array per row."""
     rows = [list(table.columns), *table.to_dict(orient="records")]
     path.write_text(
         "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows), encoding="utf-8"
@@ -64,7 +64,7 @@ def write_table(path: Path, table: pd.DataFrame) -> None:
 
 
 def read_table(path: Path) -> pd.DataFrame:
-    """Read what ``write_table`` wrote."""
+    """Read a table that ``write_table`` wrote."""
     columns, *rows = (
         json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line
     )

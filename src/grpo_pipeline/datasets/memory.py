@@ -1,4 +1,4 @@
-"""A value in memory that says what it is: of a file Kedro-Viz shows a part, of a value its description."""
+"""Hold a value in memory, with a description that Kedro-Viz shows in place of a file's preview."""
 
 from typing import NewType
 
@@ -9,8 +9,8 @@ TextPreview = NewType("TextPreview", str)
 
 
 class MemoryDataset(io.MemoryDataset):
-    """Kedro's, with the entry's ``description`` under ``kedro-viz`` as its preview."""
+    """Kedro's ``MemoryDataset``, with the entry's ``description`` under ``kedro-viz`` as its preview."""
 
     def preview(self) -> TextPreview:
-        """Return what the value is; nothing where the entry does not say it."""
+        """Show the description of the value; empty without one."""
         return TextPreview((self.metadata or {}).get("kedro-viz", {}).get("description", ""))

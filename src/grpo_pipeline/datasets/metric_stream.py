@@ -1,7 +1,6 @@
-"""Training metrics that reach the disk while training runs: JSON lines, appended, resumable.
+"""Store training metrics during training: JSON lines, appended, resumable.
 
-JSON lines rather than CSV: an append costs the rows that are appended, whatever columns they bring, and a line that a kill
-cuts short is recognised as such.
+JSON lines are used instead of CSV: an append costs only the new rows, with any columns. A line cut short by a kill is recognised.
 """
 
 import json
@@ -25,11 +24,11 @@ Row = dict[str, Any]
 
 
 class MetricStreamDataset(AbstractDataset[Sequence[Mapping[str, Any]], pd.DataFrame]):
-    """Rows of metrics, one JSON object a line; each save appends, a load gives one table.
+    """Rows of metrics, a JSON object per line; each save appends, a load gives a table.
 
-    The first save of a run decides what it goes on from: of the rows on disk, those before its first step stay and the
-    others go. So a fresh run starts the file anew, and a resumed one drops the rows that it is about to write again.
-    A value of NaN or None means "not measured" and is left out. A line that a kill has cut short is dropped.
+    The first save of a run keeps the rows on disk before its first step and drops the others. So a fresh run starts the file
+    anew, and a resumed run drops the rows that it will write again. A value of NaN or None means "not measured" and is left out.
+    A line cut short by a kill is dropped.
 
     Example:
         ``{type: grpo_pipeline.datasets.metric_stream.MetricStreamDataset, filepath: data/07_model_output/grpo/metrics.jsonl}``
@@ -68,7 +67,7 @@ class MetricStreamDataset(AbstractDataset[Sequence[Mapping[str, Any]], pd.DataFr
             file.write("".join(lines))
 
     def _say_gaps(self, held: Collection[int], step: int) -> None:
-        """Warn of a file that was cut or removed since: training goes on, and the curve lacks what it held."""
+        """Warn of a file that was cut or removed since: training continues, but the curve lacks those steps."""
         if gone := sorted(set(range(step)) - set(held)):
             logger.warning(
                 "%s must hold the steps before %d, with which training goes on, got none for %s; put back the file, or the curve "
@@ -79,7 +78,7 @@ class MetricStreamDataset(AbstractDataset[Sequence[Mapping[str, Any]], pd.DataFr
             )
 
     def load(self) -> pd.DataFrame:
-        """Read all rows as a table: ``step``, ``epoch``, ``split``, then the metrics as they first appeared; empty is NaN."""
+        """Read all rows as a table: ``step``, ``epoch``, ``split``, then the metrics in order of appearance; empty is NaN."""
         if not self._filepath.is_file():
             raise DatasetError(f"{self._filepath} must exist, got no file; train first")
         rows = _read(self._filepath)
@@ -88,7 +87,7 @@ class MetricStreamDataset(AbstractDataset[Sequence[Mapping[str, Any]], pd.DataFr
         return pd.DataFrame(rows, columns=leading + [name for name in names if name not in LEADING])
 
     def preview(self) -> PlotlyPreview:
-        """Show the training curves in Kedro-Viz; the first is shown, the others are switched on in the legend."""
+        """Show the training curves in Kedro-Viz: the first curve, and the others on a click in the legend."""
         return PlotlyPreview(plotly_curves(self.load() if self._exists() else pd.DataFrame()))
 
     def _exists(self) -> bool:
@@ -99,7 +98,7 @@ class MetricStreamDataset(AbstractDataset[Sequence[Mapping[str, Any]], pd.DataFr
 
 
 def plotly_curves(table: pd.DataFrame) -> dict[str, Any]:
-    """Describe each metric over the steps as a figure of Plotly's, which Kedro-Viz draws: one trace per split."""
+    """Describe each metric over the steps as a Plotly figure for Kedro-Viz: a trace per split."""
     numbers = table.select_dtypes("number").columns.difference(list(LEADING), sort=False)
     parts = list(table.groupby("split", sort=False)) if "split" in table else [("", table)]
     traces: list[dict[str, Any]] = []
@@ -121,7 +120,7 @@ def plotly_curves(table: pd.DataFrame) -> dict[str, Any]:
 
 
 def _encode(row: Mapping[str, Any], *, path: Path) -> str:
-    """Return a row as one line; numpy and torch scalars become numbers."""
+    """Encode a row as a single line; numpy and torch scalars become numbers."""
     plain = (
         {name: value.item() if hasattr(value, "item") else value for name, value in row.items()}
         if row
@@ -144,7 +143,7 @@ def _encode(row: Mapping[str, Any], *, path: Path) -> str:
 
 
 def _read(path: Path) -> list[Row]:
-    """Return the rows; a last line that is cut short is dropped, any other damage raises ``DatasetError``."""
+    """Read the rows; a last line that is cut short is dropped, any other damage raises ``DatasetError``."""
     with path.open(encoding="utf-8", errors="replace") as file:
         return list(_parse(file.read().split("\n"), path=path))
 
@@ -168,7 +167,7 @@ def _parse(lines: Sequence[str], *, path: Path) -> Iterable[Row]:
 
 
 def _few(steps: Sequence[int]) -> str:
-    """Return sorted steps in words."""
+    """Write sorted steps in words."""
     is_run = steps[-1] - steps[0] == len(steps) - 1
     if len(steps) > 1 and is_run:
         return f"the steps {steps[0]} to {steps[-1]}"

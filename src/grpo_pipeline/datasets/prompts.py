@@ -1,4 +1,4 @@
-"""A user's table of new prompts: CSV, or one JSON object a line."""
+"""Read a user's table of new prompts: CSV, or a JSON object per line."""
 
 import json
 import os
@@ -10,7 +10,7 @@ from kedro.io.core import AbstractDataset, DatasetError
 
 
 class PromptsDataset(AbstractDataset[Never, pd.DataFrame]):
-    """Read a table of prompts: ``.csv`` with a header, else JSON lines, whose first may be the list of the columns.
+    """Reads a table of prompts: ``.csv`` with a header, else JSON lines, whose first may be the list of the columns.
 
     Args:
         filepath: the file; Kedro makes a relative path in the catalogue relative to the project.
@@ -26,7 +26,7 @@ class PromptsDataset(AbstractDataset[Never, pd.DataFrame]):
         self.metadata = metadata
 
     def load(self) -> pd.DataFrame:
-        """Return the rows; cells of a CSV file are texts, "" where they are empty.
+        """Read the rows; cells of a CSV file are texts, "" if they are empty.
 
         Raises:
             DatasetError: if there is no such file, or a line of it is not right.
@@ -64,7 +64,7 @@ class PromptsDataset(AbstractDataset[Never, pd.DataFrame]):
 
 
 def read_lines(text: str) -> pd.DataFrame:
-    """Return the table of JSON lines.
+    """Read a table from JSON lines.
 
     Raises:
         ValueError: naming the first line that is no JSON object, counted from 1.

@@ -1,4 +1,4 @@
-"""Kedro dataset for raw data in one text file of a folder, and the base class of all datasets of raw text."""
+"""Store raw data in a text file of a folder; base class of all datasets of raw text."""
 
 import os
 from pathlib import Path
@@ -14,11 +14,11 @@ Loaded = TypeVar("Loaded")
 
 
 class RawFolderDataset(AbstractDataset[dict[str, bytes] | Literal[False], Loaded]):
-    """A folder of text files that is saved as a whole; what is loaded of it is the subclass's.
+    """A folder of text files that is saved as a whole; subclasses decide what they load.
 
     Args:
         filepath: the data root; Kedro makes a relative path in the catalogue relative to the project.
-        task: whose data it is, for messages.
+        task: name of the task, for messages.
         metadata: for Kedro-Viz.
     """
 
@@ -30,7 +30,7 @@ class RawFolderDataset(AbstractDataset[dict[str, bytes] | Literal[False], Loaded
         self.metadata = metadata
 
     def save(self, data: dict[str, bytes] | Literal[False]) -> None:
-        """Put a folder with these files in place of the old one; without files nothing is written."""
+        """Replace the folder by one with these files; without files nothing is written."""
         if not data:
             return
         with replacing_folder(self._root) as partial:
@@ -38,7 +38,7 @@ class RawFolderDataset(AbstractDataset[dict[str, bytes] | Literal[False], Loaded
                 (partial / name).write_bytes(content)
 
     def _read(self, file: str, *, holds: str, setting: str) -> TextFile:
-        """Return a file below the root, to be read as a stream.
+        """Open a file below the root as a stream.
 
         Args:
             file: its name.
@@ -65,12 +65,12 @@ class RawFolderDataset(AbstractDataset[dict[str, bytes] | Literal[False], Loaded
 
 
 class RawFileDataset(RawFolderDataset[TextFile]):
-    """Open one file of a folder; save files by name, all of them or none.
+    """Opens a file of a folder; saves files by name, all of them or none.
 
     Args:
         filepath: the data root.
         file: name of the file below the root.
-        task: whose data it is, for messages.
+        task: name of the task, for messages.
         metadata: for Kedro-Viz.
     """
 
@@ -81,7 +81,7 @@ class RawFileDataset(RawFolderDataset[TextFile]):
         self._file = file
 
     def load(self) -> TextFile:
-        """Return the file, to be read as a stream; raises ``DatasetError`` if the root or the file is missing."""
+        """Open the file as a stream; raises ``DatasetError`` if the root or the file is missing."""
         return self._read(self._file, holds="the data", setting=f"{self._task}_file")
 
     def _exists(self) -> bool:

@@ -1,4 +1,4 @@
-"""A table as CSV whose cells no spreadsheet runs: a text such as ``=HYPERLINK(…)`` is written with an apostrophe before it.
+"""Store a table as CSV whose cells no spreadsheet runs: ``=HYPERLINK(…)`` is written with an apostrophe before it.
 
 Source of the rule: OWASP, "CSV Injection": a cell is run if it begins with = + - @, a tab or a carriage return.
 """
@@ -13,28 +13,28 @@ from kedro.io.core import get_filepath_str
 from kedro_datasets.pandas import CSVDataset
 
 MARK = "'"
-# Apostrophes before such a sign count as well, so that reading takes away what writing has put there and nothing else.
+# Apostrophes before such a sign are escaped as well, so that reading removes only what writing has added.
 RUN = re.compile(r"'*[=+\-@\t\r]")
 MARKED = re.compile(r"'+[=+\-@\t\r]")
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 
 class TableDataset(CSVDataset):  # type: ignore[misc]
-    """A ``pandas.CSVDataset`` that writes escaped text and gives back what was saved; numbers stay numbers.
+    """A ``pandas.CSVDataset`` that escapes text on saving and restores it on loading; numbers stay numbers.
 
     Example:
         ``{type: grpo_pipeline.datasets.table.TableDataset, filepath: …/quarantine.csv, save_args: {index: false}}``
     """
 
     def load(self) -> pd.DataFrame:
-        """Read the table; an apostrophe that ``save`` has written is taken away."""
-        # Kedro wraps the methods of every class by itself: what is called here is the parent's own.
+        """Read the table; apostrophes of ``save`` are removed."""
+        # Kedro wraps the methods of every class; this calls the parent's unwrapped method.
         return restored(cast(Any, CSVDataset.load).__wrapped__(self))
 
     def save(self, data: pd.DataFrame) -> None:
         """Write the table, escaped."""
         table = escaped(data)
-        # pandas leaves a lone carriage return without quotes, where it reads as the end of the row.
+        # pandas does not quote a lone carriage return, which then reads as the end of the row.
         texts = (table.iloc[:, place] for place in _texts(table))
         quoting = (
             {"quoting": csv.QUOTE_NONNUMERIC}
@@ -49,14 +49,14 @@ class TableDataset(CSVDataset):  # type: ignore[misc]
 
 
 def escaped(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the table with an apostrophe before every text, and name of a column, that a spreadsheet would run."""
+    """Add an apostrophe before every text, and every column name, that a spreadsheet would run."""
     return _each_text(
         table, lambda text: MARK + text if RUN.match(text) and not NUMBER.fullmatch(text) else text
     )
 
 
 def restored(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the table that was escaped."""
+    """Remove the apostrophes of ``escaped``."""
     return _each_text(table, lambda text: text[len(MARK) :] if MARKED.match(text) else text)
 
 
@@ -71,7 +71,7 @@ def _each_text(table: pd.DataFrame, change: Callable[[str], str]) -> pd.DataFram
 
 
 def _texts(table: pd.DataFrame) -> list[int]:
-    """Return the places of the columns that may hold text."""
+    """List the places of the columns that may hold text."""
     return [
         place for place, kind in enumerate(table.dtypes) if not pd.api.types.is_numeric_dtype(kind)
     ]

@@ -1,4 +1,4 @@
-"""Read all trained models of a task as one dataset."""
+"""Read all trained models of a task as a single dataset."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from grpo_pipeline.tasks.trained_arms import KINDS, LastModel, TrainedArms, mode
 
 
 class TrainedArmsDataset(AbstractDataset[Any, TrainedArms]):
-    """Know the model of each arm's last finished run below a folder, so that a parameter can choose among them; read only.
+    """Finds the model of each arm's last finished run below a folder, so that a parameter can choose among them; read only.
 
     Args:
         filepath: the folder of the task, ``<data>/06_models/<folder>``; Kedro makes a relative path relative to the project.
@@ -33,7 +33,7 @@ class TrainedArmsDataset(AbstractDataset[Any, TrainedArms]):
         self._folder: tempfile.TemporaryDirectory[str] | None = None
 
     def load(self) -> TrainedArms:
-        """Return the models as they are at the first call, so that all nodes of a run see one; none of them is read yet."""
+        """Find the models once, so that all nodes of a run see the same; their weights are not read yet."""
         if self._found is None:
             self._found = replace(recorded_arms(self._filepath), fetch=self._fetch)
         return self._found
@@ -45,7 +45,7 @@ class TrainedArmsDataset(AbstractDataset[Any, TrainedArms]):
         )
 
     def _fetch(self, address: str) -> Path:
-        """Bring a registered model here, once; it goes with the dataset."""
+        """Download a registered model, once; it is removed with the dataset."""
         if address not in self._fetched:
             from grpo_pipeline.tracking.registry import fetch  # imports MLflow
 
@@ -67,7 +67,7 @@ class TrainedArmsDataset(AbstractDataset[Any, TrainedArms]):
 
 
 def recorded_arms(folder: Path) -> TrainedArms:
-    """Return the models of a task's folder, as runs have written them down."""
+    """Find the models of a task's folder by the records of their runs."""
     record = load_record(ResultFolder(folder.name, folder.parents[1] / RUNS).record)
     if record is None:
         return TrainedArms(folder)
@@ -77,7 +77,7 @@ def recorded_arms(folder: Path) -> TrainedArms:
         if len(parts := name.split(".")) == 3 and parts[2] in KINDS
         if entry.version and entry.digest
     }
-    # The best weights belong to the last ones of the same run: a later run may have kept none.
+    # The best weights must come from the run of the last ones: a later run may have kept none.
     last = {arm: model.run for (arm, kind), model in made.items() if kind == KINDS[0]}
     return TrainedArms(
         folder,

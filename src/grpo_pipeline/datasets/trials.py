@@ -1,4 +1,4 @@
-"""Kedro dataset for the trials of a grid: one folder per trial, complete or not there."""
+"""Store the trials of a grid: a folder per trial, complete or absent."""
 
 import dataclasses
 import json
@@ -27,7 +27,7 @@ TEXT = "text_columns.json"  # of the predictions: an id such as 0012, a center s
 
 
 class TrialFolder:
-    """The trials below a folder: headers are read at once, rows when they are asked for."""
+    """The trials below a folder: headers are read at once, rows on request."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -35,7 +35,7 @@ class TrialFolder:
 
     @property
     def headers(self) -> Mapping[str, TrialHeader]:
-        """Key -> header."""
+        """The headers of the trials by key."""
         return self._headers
 
     def predictions(self, key: str) -> pd.DataFrame:
@@ -63,11 +63,11 @@ class TrialFolder:
 
 
 class TrialsDataset(AbstractDataset[TrialRecord | Literal[False], TrialFolder]):
-    """The trials of a grid, each in ``<folder>/<key>/``; a save adds or replaces one trial, in one step.
+    """The trials of a grid, each in ``<folder>/<key>/``; a save adds or replaces a trial atomically.
 
-    ``trial.json`` is the header, ``predictions.csv`` and ``metrics.jsonl`` the rows, ``weights/`` the final weights where they
-    are kept, ``traceback.txt`` what a failed trial left. The same folder may stand in the catalogue under two names, one to
-    look up what is finished and one to write, so that the graph has no cycle.
+    ``trial.json`` is the header, ``predictions.csv`` and ``metrics.jsonl`` the rows, ``weights/`` the final weights if they are
+    kept, ``traceback.txt`` that of a failed trial. The same folder may stand in the catalogue under two names, to read finished
+    trials and to write. So the graph has no cycle.
 
     Example:
         ``{type: grpo_pipeline.datasets.trials.TrialsDataset, filepath: data/07_model_output/<task>/compare/trials}``
@@ -86,11 +86,11 @@ class TrialsDataset(AbstractDataset[TrialRecord | Literal[False], TrialFolder]):
         self.metadata = metadata
 
     def load(self) -> TrialFolder:
-        """Read the headers of all trials; there may be none. A damaged one raises ``DatasetError``."""
+        """Read the headers of all trials; there may be none. A damaged header raises ``DatasetError``."""
         return TrialFolder(self._filepath)
 
     def save(self, data: TrialRecord | Literal[False]) -> None:
-        """Write one trial; ``False`` means that there is nothing to write at this yield."""
+        """Write a trial; ``False`` means that this yield writes nothing."""
         if data is False:
             return
         with replacing_folder(self._filepath / data.header.key) as folder:
@@ -134,7 +134,7 @@ class TrialsDataset(AbstractDataset[TrialRecord | Literal[False], TrialFolder]):
 
 
 def trial_folders(folder: Path) -> list[Path]:
-    """Return the complete folders of all trials, also of one whose replacement was cut short."""
+    """List the complete folders of all trials, also of a trial whose replacement was cut short."""
     if not folder.is_dir():
         return []
     keys = {
@@ -146,7 +146,7 @@ def trial_folders(folder: Path) -> list[Path]:
 
 
 def read_header(folder: Path) -> TrialHeader:
-    """Read ``trial.json`` of one trial.
+    """Read ``trial.json`` of a trial.
 
     Raises:
         DatasetError: if it is missing or damaged.

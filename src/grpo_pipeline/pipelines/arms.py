@@ -1,8 +1,8 @@
-"""Arms as the parameters describe them: which are trained, what each has for itself, and which other arm it goes out from.
+"""Read the arms from the parameters: which are trained, their own sections, and the base arm of each.
 
 <task>:
   arms: [supervised, grpo, plain]      # trained in this order; a name alone, or names with + between them, is a list, too
-  plain:                               # a new arm is a section and a name in the list
+  plain:                               # a new arm is a section, and a name in the list
     base: grpo                         # everything that is not said here is as in this arm
     algorithm: {advantage: {method: mean_only}}
     training: {epochs: 20}             # any section of the task's: the arm's own, merged onto the one that the others share
@@ -21,24 +21,24 @@ NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 ARMS, ALGORITHM, BASE, NOT_RUN = "arms", "algorithm", "base", "not_run"
 
-# Boxes of a task beside its arms: the second part of the names of nodes that belong to no arm.
+# Boxes of a task beside its arms: the second part of the name of a node outside of all arms.
 GROUPS = ("data", "audit", "evaluation", "report", "compare", "cross_validation", "predict")
 
-# Arm -> the sections of parameters that it has for itself, beside its algorithm.
+# Arm -> its own sections of parameters, beside its algorithm.
 Arms = Mapping[str, tuple[str, ...]]
 
 
 def with_arms(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return all parameters with the arms of every task complete.
+    """Complete the arms of every task in the parameters.
 
-    An arm that names a ``base`` has what it does not say itself. Where the control or the baseline arm of the evaluation is
-    not trained, the first arm takes its place, and ``evaluation.not_run`` names the control that there is none of.
+    An arm with a ``base`` takes all unset values from its base. If the control or the baseline arm of the evaluation is not
+    trained, the first arm takes its place. ``evaluation.not_run`` then names the missing control.
 
     Args:
-        parameters: of the run, by task; they stay as they are. What is complete already comes back equal.
+        parameters: parameters of the run, by task; they stay unchanged. Complete parameters come back equal.
 
     Raises:
-        ValueError: naming the arm that is unknown, named twice, or goes out from itself.
+        ValueError: an arm is unknown, named twice, or based on itself. The sentence names it.
     """
     found = dict(parameters)
     for task in TASKS:
@@ -48,7 +48,7 @@ def with_arms(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def arms_of(spec: TaskSpec, parameters: Mapping[str, Any]) -> Arms:
-    """Return the arms of a task whose parameters ``with_arms`` has completed; without parameters those of its spec."""
+    """List the arms of a task from the parameters that ``with_arms`` has completed, or from its spec."""
     section = parameters.get(spec.name)
     if not isinstance(section, Mapping) or ARMS not in section:
         return {arm: spec.own.get(arm, ()) for arm in spec.arms}
@@ -56,7 +56,7 @@ def arms_of(spec: TaskSpec, parameters: Mapping[str, Any]) -> Arms:
 
 
 def algorithms_of(spec: TaskSpec, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return arm or stage -> its section ``algorithm``, as far as the parameters hold it."""
+    """Collect the section ``algorithm`` of each arm and stage, as far as the parameters hold it."""
     section = parameters.get(spec.name)
     if not isinstance(section, Mapping):
         return {}
@@ -69,7 +69,7 @@ def algorithms_of(spec: TaskSpec, parameters: Mapping[str, Any]) -> dict[str, An
 
 
 def keeping_one(spec: TaskSpec, parameters: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the arms that make one model, not one of the last and one of the best weights (``training.keep``)."""
+    """List the arms that keep a single model, not both the last and the best weights (``training.keep``)."""
     section = parameters.get(spec.name)
     if not isinstance(section, Mapping):
         return ()
@@ -81,7 +81,7 @@ def keeping_one(spec: TaskSpec, parameters: Mapping[str, Any]) -> tuple[str, ...
 
 
 def described_arms(task: str, section: Any) -> list[str]:
-    """Return the arms that a task's parameters describe, whether they are trained or not."""
+    """List the arms that a task's parameters describe, whether they are trained or not."""
     if not isinstance(section, Mapping):
         return []
     spec = find_task(task)
@@ -103,9 +103,11 @@ def _complete(task: str, section: Mapping[str, Any]) -> dict[str, Any]:
     found[ARMS] = _names(task, section[ARMS], described)
     for arm in found[ARMS]:
         _check_sections(task, arm, found)
-        # An own section says what differs from the one that the arms share.
+        # An arm's own section holds its differences from the shared section.
         found[arm] = {
-            name: merge(found.get(name) or {}, own) if isinstance(own, Mapping) else own
+            name: merge({name: found.get(name) or {}}, {name: own})[name]
+            if isinstance(own, Mapping)
+            else own
             for name, own in found[arm].items()
         }
     if "evaluation" not in found:
@@ -119,7 +121,7 @@ def _is_arm(section: Any) -> bool:
 
 
 def _whole(task: str, arm: str, section: Mapping[str, Any], described: list[str]) -> dict[str, Any]:
-    """Return an arm's section merged onto those that it goes out from."""
+    """Merge an arm's section onto its chain of base arms."""
     chain = [arm]
     while (base := section[chain[-1]].get(BASE)) is not None:
         if base not in described or base in chain:
@@ -135,7 +137,7 @@ def _whole(task: str, arm: str, section: Mapping[str, Any], described: list[str]
 
 
 def _whole_stage(section: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a stage that says what differs: from the control's algorithm without samples, and what the arms share."""
+    """Merge a stage's section onto the control's algorithm without samples, and onto the sections that arms share."""
     evaluation = section.get("evaluation") or {}
     control = section.get(str(evaluation.get(NOT_RUN) or evaluation.get("control"))) or {}
     algorithm = merge(control.get(ALGORITHM) or {}, {"proposal": "none"})
@@ -168,7 +170,7 @@ def _names(task: str, given: Any, described: list[str]) -> list[str]:
 
 
 def _check_sections(task: str, arm: str, section: Mapping[str, Any]) -> None:
-    """Refuse a section of an arm that the task does not have: nothing would read it."""
+    """Refuse a section of an arm that the task does not have, because nothing would read it."""
     known = [
         name
         for name, value in section.items()
@@ -186,7 +188,7 @@ def _check_known(path: str, given: Iterable[str], known: Sequence[str]) -> None:
 
 
 def _check_rules(task: str, evaluation: Mapping[str, Any], described: list[str]) -> None:
-    """Refuse a rule of an arm that is not described: nothing would be judged by it."""
+    """Refuse a rule of an arm that is not described, because no arm would be judged by it."""
     if unknown := [name for name in evaluation.get("rules") or {} if name not in described]:
         close = get_close_matches(unknown[0], described, n=1)
         meant = f"did you mean {close[0]}?" if close else "remove it"

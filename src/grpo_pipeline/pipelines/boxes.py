@@ -1,8 +1,8 @@
-"""The boxes that Kedro-Viz opens with: data, audit, one per training, evaluation; and what one hands to another.
+"""Group the nodes into the boxes that Kedro-Viz opens with: data, audit, each training, evaluation.
 
-A box is an outermost namespace, ``<task>-<part>``; with a dot between them, all of them would be in one box, the task.
-A dataset that one box reads of another is drawn between the two, and so is each that nobody reads. Therefore a box hands
-over one dataset, and reads itself what is left (docs/decisions/0081-boxes-of-the-graph.md).
+A box is an outermost namespace, ``<task>-<part>``; with a dot between them, all of them would be in one box, the task. Kedro-Viz
+draws a dataset outside of the boxes if another box reads it, or if no node does. Therefore a box hands over a single dataset, and
+reads its unread datasets itself (docs/decisions/0081-boxes-of-the-graph.md).
 """
 
 import warnings
@@ -15,7 +15,7 @@ from kedro.pipeline import Node, Pipeline
 from grpo_pipeline.runs.result_folders import LOOKS_UP
 
 EVALUATION = "evaluation"
-# Parts that are not a box of their own: the page belongs to the evaluation, the first step to the training.
+# Parts without a box of their own: the page belongs to the evaluation, the first step to the training.
 INSIDE = {"report": "evaluation.report"}
 FIRST_STEP = "probe"
 TRAINS = "-train_"  # between the task and an arm or a stage
@@ -23,40 +23,40 @@ TRAINS = "-train_"  # between the task and an arm or a stage
 
 @contextmanager
 def unlike_names() -> Iterator[None]:
-    """Let a box be named unlike what is in it, and a node have a picture, which is new in Kedro: both without its warnings."""
+    """Silence two warnings of Kedro: about boxes named unlike their datasets, and about pictures of nodes."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "One or more dataset names|The 'preview_fn' feature")
         yield
 
 
 def collect_results(**results: Any) -> dict[str, Any]:
-    """Return what a part of the pipeline has made for the evaluation, by name."""
+    """Collect the results of a part of the pipeline for the evaluation, by name."""
     return results
 
 
 def open_results(**parts: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return each result of each part, in the order in which they were collected."""
+    """Unpack the results of each part, in the order in which they were collected."""
     return tuple(result for results in parts.values() for result in results.values())
 
 
 def read_back(*results: Any) -> None:
-    """Read what no other node reads, so that a file that cannot be read is found by the run that wrote it."""
+    """Read the results that no other node reads, so that the run that wrote an unreadable file fails."""
 
 
 def look_up() -> Literal[False]:
-    """Save nothing, so that what lies there already is what is loaded."""
+    """Save nothing, so that the stored dataset is loaded."""
     return False
 
 
 def lookup(dataset: str, *, name: str, namespace: str) -> Node:
-    """Return the node before those that read what no run makes; without it, the dataset would be drawn outside of the box."""
+    """Build a node in front of a stored dataset, so that Kedro-Viz draws the dataset inside the box."""
     return Node(look_up, None, dataset, name=name, namespace=namespace, tags=[LOOKS_UP])
 
 
 def hand_over(
     task: str, made: Pipeline, evaluate: Pipeline, *, trained: Collection[str]
 ) -> Pipeline:
-    """Return the evaluation with the nodes that hand it, as one dataset per part, what the other parts have made.
+    """Connect the evaluation to the other parts by a single dataset of results per part.
 
     Args:
         task: prefix of the catalogue names.
@@ -86,7 +86,7 @@ def hand_over(
 
 
 def read_rest(task: str, whole: Pipeline, *, trained: Collection[str]) -> Pipeline:
-    """Return the nodes that read what no node of a whole pipeline reads, up to the evaluation."""
+    """Build the nodes that read the otherwise unread datasets of a whole pipeline, up to the evaluation."""
     left = _by_part(whole, whole.outputs(), without=(EVALUATION, *INSIDE))
     return Pipeline(
         [_node(read_back, names, None, _last(task, part, trained)) for part, names in left.items()]
@@ -107,7 +107,7 @@ def with_boxes(pipeline: Pipeline, task: str, *, trained: Collection[str]) -> Pi
 def _by_part(
     made: Pipeline, wanted: Collection[str], *, without: Collection[str]
 ) -> dict[str, list[str]]:
-    """Return part -> those of the wanted datasets that its nodes make, both sorted."""
+    """Sort the wanted datasets by the part whose nodes make them: part -> sorted names."""
     found: dict[str, list[str]] = {}
     for node in made.nodes:
         part = str(node.namespace).split(".")[1]

@@ -1,4 +1,4 @@
-"""Draw gradient norms of loss terms on components as a heatmap in which an exact zero looks like no number at all."""
+"""Draw gradient norms of loss terms on components as a heatmap; exact zeros have a look of their own."""
 
 import math
 from typing import Any
@@ -23,9 +23,9 @@ WRONG: dict[str, Any] = {"facecolor": "none", "edgecolor": VERMILLION, "linewidt
 
 
 def norm_heatmap(table: pd.DataFrame) -> Figure:
-    """Draw one cell per term and component, coloured by log10 of the norm; reward components have a panel of their own below.
+    """Draw a cell per term and component, coloured by log10 of the norm, with a panel for reward components below.
 
-    An exact 0 is grey and hatched; a cell that is not as expected is framed and says what was expected.
+    An exact 0 is grey and hatched. An unexpected cell is framed and shows the expectation.
 
     Args:
         table: columns ``term``, ``component``, ``grad_norm`` (NaN in a reward row: attached to a graph), ``expected`` and
@@ -37,7 +37,7 @@ def norm_heatmap(table: pd.DataFrame) -> Figure:
     columns = max(rows["component"].nunique() for rows in panels)
     figure = Figure(figsize=(1.5 * columns + 3.0, 0.8 * sum(heights) + 2.2), layout="constrained")
     grid = figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights).ravel()
-    # The colour scale over log10 of the positive, finite norms; from -1 to 0 where there is none.
+    # Colour scale over log10 of the positive, finite norms; from -1 to 0 without such norms.
     norms = table["grad_norm"]
     logs = [math.log10(norm) for norm in norms if 0.0 < norm < math.inf] or [-0.5]
     low, high = math.floor(min(logs)), math.ceil(max(logs))
@@ -54,7 +54,7 @@ def norm_heatmap(table: pd.DataFrame) -> Figure:
 
 
 def draw_panel(axes: Axes, rows: pd.DataFrame, scale: Normalize) -> None:
-    """Draw the cells of one table, terms from top to bottom in its order."""
+    """Draw the cells of a table, terms from top to bottom in its order."""
     terms, components = (list(dict.fromkeys(rows[name])) for name in ("term", "component"))
     for row in rows.itertuples(index=False):
         draw_cell(
@@ -72,7 +72,7 @@ def draw_panel(axes: Axes, rows: pd.DataFrame, scale: Normalize) -> None:
 
 
 def draw_cell(axes: Axes, row: Any, *, column: int, line: int, scale: Normalize) -> None:
-    """Draw one cell with its number."""
+    """Draw a cell with its number."""
     corner, norm = (column - 0.48, line - 0.46), float(row.grad_norm)
     is_number = 0.0 < norm < math.inf
     colour = COLOURS(scale(math.log10(norm))) if is_number else None
@@ -96,13 +96,13 @@ def draw_cell(axes: Axes, row: Any, *, column: int, line: int, scale: Normalize)
 
 
 def cell_text(term: str, norm: float) -> str:
-    """Return what is written in a cell."""
+    """Write the text of a cell."""
     if norm == 0:
         return "0"
     return "graph" if term == REWARD and math.isnan(norm) else f"{norm:.1e}"
 
 
 def is_dark(colour: tuple[float, float, float, float]) -> bool:
-    """Say whether white is easier to read on an RGBA colour than black (luma of ITU-R BT.601 below one half)."""
+    """Check whether white text is easier to read than black on an RGBA colour (luma of ITU-R BT.601 below 0.5)."""
     red, green, blue, _ = colour
     return 0.299 * red + 0.587 * green + 0.114 * blue < 0.5

@@ -1,10 +1,10 @@
-"""Measure on one batch which part of the model each loss term teaches, draw it, and compare it with the intended flow.
+"""Audit the gradient flow: measure on one batch which components each loss term trains, and compare with the intention.
 
     warm_up -> one batch -> the loop body up to the loss -> norms -> table (saved) -> figure (saved) -> stop if anything is odd
 
-The batch runs through the nodes of ``pipelines.step`` themselves, first update epoch: the one with the supervised term and the
-encoder's graph. A few steps of training come first, because an untrained policy may be exactly uniform and at its reference,
-where several gradients are 0 whatever the code does.
+The batch runs through the nodes of ``pipelines.step``, in the first update epoch, which has the supervised term and the encoder's
+graph. A few steps of training come first. An untrained policy may be exactly uniform and equal to its reference, where several
+gradients are 0 in correct code, too.
 """
 
 from collections.abc import Collection, Mapping
@@ -34,11 +34,11 @@ FLOW = "params:gradient_flow"
 
 
 class GradientFlowError(RuntimeError):
-    """A loss term teaches a component that it must not, or misses one that it must; or a reward carries a gradient."""
+    """A loss term has a forbidden gradient or lacks a required one, or a reward carries a gradient."""
 
 
 class DetachedRewards:
-    """A task like another one, but for rewards without graph, so that an audit reaches its summary about them."""
+    """A task with the rewards of another task, detached from the graph, so that the audit can finish."""
 
     def __init__(self, task: Task) -> None:
         self._task = task
@@ -74,7 +74,7 @@ def warm_up(
 def pick_audited_batch(
     algorithm: AlgorithmParams, training: TrainingParams, task: Task, data: Any, state: TrainState
 ) -> Any:
-    """Return the batch of the state's step, or its first micro-batch: the audit runs in one piece."""
+    """Pick the batch of the state's step, or its first micro-batch: the audit does not split batches."""
     return pick_batch(algorithm, training, task, data, state, at_most=training.micro_batch_size)
 
 
@@ -95,7 +95,7 @@ def measure_terms(
 
 
 def measure_rewards(task: Task, batch: Any, rollouts: Rollouts, outcomes: Any) -> pd.DataFrame:
-    """Return one row per reward component: norm 0.0 where it carries no gradient, NaN where it is attached to a graph."""
+    """Tabulate a row per reward component: norm 0.0 where it carries no gradient, NaN where it is attached to a graph."""
     parts, _ = task.reward(batch, rollouts, outcomes)
     return _as_table({REWARD: reward_norms(parts)})
 
@@ -103,13 +103,13 @@ def measure_rewards(task: Task, batch: Any, rollouts: Rollouts, outcomes: Any) -
 def judge_flow(
     params: GradientFlowParams, training: TrainingParams, terms: pd.DataFrame, rewards: pd.DataFrame
 ) -> pd.DataFrame:
-    """Put both tables together and say what was expected and whether it agrees.
+    """Join both tables, and compare each norm with its expectation.
 
     Returns:
-        Columns ``term, component, grad_norm, expected, agrees``; one row per term and component, then one per reward component.
+        Columns ``term, component, grad_norm, expected, agrees``; a row per term and component, then a row per reward component.
 
     Raises:
-        ValueError: if a component is named that has no learning rate; one that is frozen has, and is left out.
+        ValueError: if an expected component has no learning rate. A frozen component has a rate, and is left out.
     """
     _check_components(params.expected, {*training.optimizer.learning_rates, *terms["component"]})
     table = pd.concat([terms, rewards], ignore_index=True)
@@ -136,7 +136,7 @@ def draw_flow(table: pd.DataFrame) -> Figure:
 
 
 def require_flow(table: pd.DataFrame, figure: bytes) -> None:
-    """Stop if anything is not as expected; the table and the figure, which only orders this node, are saved by then.
+    """Stop if any norm is unexpected. The argument ``figure`` only ensures that table and figure are saved first.
 
     Raises:
         GradientFlowError: naming each term and component that disagrees.
@@ -160,11 +160,11 @@ def require_flow(table: pd.DataFrame, figure: bytes) -> None:
 def create_pipeline(
     task: str, arm: str, *, own: Collection[str] = (), parts: Parts = ALL
 ) -> Pipeline:
-    """Wire the audit of one arm under the namespace ``<task>.<arm>``.
+    """Wire the audit of an arm under the namespace ``<task>.<arm>``.
 
     Reads ``<task>.task``, ``<task>.data``, ``params:<task>.training``, ``params:<task>.gradient_flow``, ``params:seed`` and
     ``params:<task>.<arm>.algorithm``; writes ``<task>.<arm>.gradient_flow`` and ``<task>.<arm>.gradient_flow_figure``. ``own``
-    names what the arm does not share, as in its training; ``parts`` are those of its step.
+    names the arm's own sections, as in its training; ``parts`` are those of its step.
     """
     return Pipeline(
         _template(parts),
@@ -180,7 +180,7 @@ def create_pipeline(
 
 
 def _template(parts: Parts) -> Pipeline:
-    """Wire task and data -> table, figure and summary; what goes into and out of the loop body is named ``audited_…``."""
+    """Wire task and data -> table, figure and summary; inputs and outputs of the loop body are named ``audited_…``."""
     into, out = ("task", "state", "batch"), ("losses", "replicated", "rollouts", "outcomes")
     inner = {name: f"audited_{name}" for name in (*into, *out, "term_norms", "reward_norms")}
     body = Pipeline(

@@ -1,4 +1,4 @@
-"""All pipelines of one task, put together from those that every task has and the data pipeline of its own."""
+"""Assemble all pipelines of a task from the shared pipelines and the task's own data pipeline."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -23,7 +23,7 @@ from grpo_pipeline.pipelines.training.stages import create_preparation, create_s
 from grpo_pipeline.pipelines.training.turns import with_turns
 from grpo_pipeline.tasks.spec import TaskSpec
 
-# What the first training step of an arm leaves: its worked example, and its metrics.
+# Results of an arm's first training step: its worked example, and its metrics.
 PROBE = ("probe_table", "probe_step_metrics")
 
 
@@ -31,17 +31,18 @@ PROBE = ("probe_table", "probe_step_metrics")
 def task_pipelines(
     spec: TaskSpec, own: Arms | None = None, algorithms: Mapping[str, Any] | None = None
 ) -> dict[str, Pipeline]:
-    """Return the pipelines of one task by name: end to end under its own, every other one with its name in front.
+    """Build the pipelines of a task by name: the whole pipeline under the task's name, each other one with that prefix.
 
     The registry lists these names (``pipeline_registry.PIPELINES``) before anything is built.
 
     Args:
         spec: the task.
-        own: its arms, and the sections of parameters that each has for itself; None for those of the spec.
-        algorithms: arm or stage -> its section ``algorithm``, by which its step has its parts; every part where it is not known.
+        own: arm -> its own sections of parameters; None for the arms of the spec.
+        algorithms: arm or stage -> its section ``algorithm``, which decides the parts of its step. An unknown section gives all
+            parts.
 
     Raises:
-        ValueError: for a node that the task wires outside of its namespace, or a preparation that makes no task.
+        ValueError: if a node of the task lies outside of its namespace, or its preparation makes no task.
     """
     own = arms_of(spec, {}) if own is None else own
     task, arms, wiring = spec.name, tuple(own), spec.wiring()

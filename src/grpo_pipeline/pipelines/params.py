@@ -1,4 +1,4 @@
-"""Parameters of the pipelines that every task has; imports no torch, so that a wrong value is refused at once."""
+"""Declare the parameters of the pipelines that every task has; the file imports no torch, so that checks run at once."""
 
 from collections.abc import Mapping
 from typing import Any, Literal, Self
@@ -61,8 +61,8 @@ class GradientFlowParams(BaseModel):
 
     Attributes:
         warmup_steps: batches to train on before the audited one.
-        expected: term -> component -> ``gradient`` (a norm greater than 0), ``none`` (exactly 0) or ``any``; what is not named
-            is ``any``. A reward component is never named: it must carry no graph.
+        expected: term -> component -> ``gradient`` (a norm greater than 0), ``none`` (exactly 0) or ``any``, the default. A
+            reward component is never named: it must carry no graph.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -72,7 +72,7 @@ class GradientFlowParams(BaseModel):
 
 
 class RewardAuditParams(BaseModel):
-    """How a reward is audited before training. The test split cannot be named: the reward is designed by what this says."""
+    """How a reward is audited before training. The test split is refused, because the audit guides the design of the reward."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -113,7 +113,7 @@ class SamplingParams(BaseModel):
 
 
 class CrossValidationParams(FoldParams, GridParams):
-    """The folds, the arms that are trained on each, and what is reported."""
+    """The folds, the arms that are trained on each fold, and the reported metrics."""
 
     primary_metrics: tuple[str, ...] = Field(
         min_length=1, description="the metrics of the printed table and the figure"
@@ -151,11 +151,10 @@ def check_candidates(candidates: Mapping[str, Any]) -> None:
 
 
 def sections(spec: TaskSpec, arms: Arms | None = None) -> dict[str, Any]:
-    """Return the name of each section of a task's parameters -> the type that reads it: what every task has, and its own.
+    """Map the name of each section of a task's parameters to the type that reads it.
 
-    The arms are those of the spec unless they are given, each with the sections that it has for itself.
-
-    tests/test_startup.py compares it with what the nodes of the pipelines ask for.
+    The sections are those that every task has, those of the task, and those of each arm; the arms are the spec's unless given.
+    tests/test_startup.py compares the result with the inputs of the pipelines' nodes.
     """
     arms = arms_of(spec, {}) if arms is None else arms
     shared = {

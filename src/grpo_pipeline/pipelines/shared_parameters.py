@@ -1,4 +1,4 @@
-"""Parameters that every task has and few set: a task's own section says what differs (``conf/base/parameters_tasks.yml``)."""
+"""Merge the parameters that all tasks share into each task's own section (``conf/base/parameters_tasks.yml``)."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,18 +8,18 @@ from grpo_pipeline.pipelines.parameter_merge import merge
 from grpo_pipeline.tasks import TASKS, find_task
 
 TASK = "{task}"
-# Named whole where a task names them at all: a default arm or component beside its own would be another experiment.
+# Replaced as a whole: a default arm or component beside the task's own would be another experiment.
 WHOLE = (("compare", "arms"), ("cross_validation", "arms"), ("gradient_flow", "expected"))
 
 
 def with_shared(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters without the section ``{task}``, which every task's own section is merged onto.
+    """Merge the section ``{task}`` into every task's own section, and remove it.
 
-    A section that a task has a model of its own for (``TaskSpec.sections``) has no shared part, nor has an arm that goes out from
-    another one.
+    A section that has a model of the task's own (``TaskSpec.sections``) has no shared part. An arm that has a base has none
+    either.
 
     Args:
-        parameters: of the run; they stay as they are. Without ``{task}`` they come back equal.
+        parameters: parameters of the run; they stay unchanged. Without ``{task}`` they come back equal.
     """
     found = {name: value for name, value in parameters.items() if name != TASK}
     shared = parameters.get(TASK)
@@ -44,7 +44,7 @@ def _goes_out_from_another(arm: Any) -> bool:
 
 
 def _named(value: Any, task: str) -> Any:
-    """Return a tree with the task's name in the place of ``{task}``."""
+    """Replace ``{task}`` by the task's name in a tree."""
     if isinstance(value, str):
         return value.replace(TASK, task)
     if isinstance(value, Mapping):

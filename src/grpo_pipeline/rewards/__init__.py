@@ -1,1 +1,1 @@
-"""Rewards that users write as functions, measured in worker processes with a time limit and a cache."""
+"""Measure rewards that users write as functions, in worker processes with a time limit and a cache."""

@@ -1,11 +1,11 @@
 """Find a reward function by its import path, and apply the rule for samples that it cannot score.
 
-A reward function has the signature ``(subjects: Sequence[str], references: Sequence[Sequence[str]]) -> Sequence[float]``
-and may take keyword options. One with a parameter ``completions`` is called by name, as TRL calls its own:
-``(prompts, completions, **kwargs)``, with the references as ``references`` and ``answers``.
+A reward function has the signature ``(subjects: Sequence[str], references: Sequence[Sequence[str]]) -> Sequence[float]`` and may
+take keyword options. A function with a parameter ``completions`` is called by name, as in TRL: ``(prompts, completions,
+**kwargs)``, with the references as ``references`` and ``answers``.
 
 It must be a pure function of each (subject, references) alone: calls are cut into chunks, repeated samples are measured once, and
-values are kept.
+values are cached.
 """
 
 import hashlib
@@ -24,31 +24,31 @@ RewardFunction = Callable[..., Sequence[float]]
 Function = TypeVar("Function", bound=Callable[..., Any])
 # (text, reference texts) of each sample.
 Samples = Sequence[tuple[str, Sequence[str]]]
-# The value of a sample, or the sentence that says why it has none.
+# The value of a sample, or a sentence with the reason why it has none.
 Outcome = float | str
 MAX_CAUSE = 300
 OURS = "grpo_pipeline."
 
 
 class RewardPoolError(RuntimeError):
-    """Rewards cannot be measured at all, whatever the sample."""
+    """An error that prevents the measurement of rewards for every sample."""
 
 
 @dataclass(frozen=True)
 class Measure:
-    """A reward function by its path "package.module:function", with the keyword options that it is called with (JSON)."""
+    """A reward function by its path "package.module:function", with its keyword options (JSON)."""
 
     function: str
     options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def is_built_in(self) -> bool:
-        """Whether the project brings the function: a pure one, which never hangs by itself."""
+        """Check whether the function belongs to the project: a pure one, which never hangs by itself."""
         return self.function.startswith(OURS)
 
     @cached_property
     def digest(self) -> str:
-        """Return the cache key of values: path, options, and the text of the function's own module as it is on disk now.
+        """Compute the cache key of values: path, options, and the present text of the function's own module.
 
         Of a reward of the project, the modules of its task that it imports count, too: they are part of what it computes.
 
@@ -70,7 +70,7 @@ class Measure:
 
 
 def _imported(name: str, *, within: str) -> set[str]:
-    """Return a module and all modules of a package that it imports something of, however indirectly."""
+    """Find a module and all modules of a package that it imports from, directly or indirectly."""
     found, left = {name}, [name]
     while left:
         values = vars(sys.modules[left.pop()]).values() if left[-1] in sys.modules else ()
@@ -101,7 +101,7 @@ NOT_SECOND = ("subjects", "replies", "responses", "texts", "outputs", "prompts")
 
 
 def parameters_of(function: RewardFunction) -> tuple[tuple[str, ...], bool]:
-    """Return the names of a function's parameters, and whether it takes any keyword; none where Python does not know."""
+    """List a function's parameters, and whether it takes any keyword; empty if Python cannot inspect it."""
     try:
         found = inspect.signature(function).parameters
     except (TypeError, ValueError):
@@ -114,7 +114,7 @@ def parameters_of(function: RewardFunction) -> tuple[tuple[str, ...], bool]:
 
 
 def takes_prompts(function: RewardFunction) -> bool:
-    """Return whether a function is called by name and may read the prompts: they then stand before its references."""
+    """Check whether a function is called by name and may read the prompts; they then come before its references."""
     names, takes_all = parameters_of(function)
     return COMPLETIONS in names and (PROMPTS in names or takes_all)
 
@@ -122,7 +122,7 @@ def takes_prompts(function: RewardFunction) -> bool:
 def beside_prompts(
     measure: Measure, references: Sequence[Sequence[str]], prompts: Sequence[str] | None
 ) -> Sequence[Sequence[str]]:
-    """Return the texts that a function measures beside each sample: references, before them the prompt where it reads it.
+    """Collect the texts beside each sample: its references, after the prompt if the function reads it.
 
     A prompt that nobody knows is an empty text.
     """
@@ -142,7 +142,7 @@ def call_function(
     subjects: Sequence[str],
     texts: Sequence[Sequence[str]],
 ) -> Sequence[float]:
-    """Call a reward with samples and the texts beside them (``beside_prompts``), by name where it has ``completions``."""
+    """Call a reward with samples and the texts of ``beside_prompts``, by name if it has ``completions``."""
     names, takes_all = parameters_of(function)
     if COMPLETIONS not in names:
         return function(list(subjects), [list(row) for row in texts], **options)
@@ -156,7 +156,7 @@ def call_function(
 
 
 def load_function(path: str) -> RewardFunction:
-    """Import and return the function that "package.module:function" names.
+    """Import the function that "package.module:function" names.
 
     Raises:
         ValueError: if the path is not of that form, or names nothing importable and callable.
@@ -189,9 +189,9 @@ def load_function(path: str) -> RewardFunction:
 
 
 def prepared_by(prepare: Callable[[], object]) -> Callable[[Function], Function]:
-    """Mark a reward function with what imports and reads all that it needs, called when a process loads it (``prepare``).
+    """Mark a reward function with a function that does its imports and reads, called when a process loads it.
 
-    A function that imports a library at its first call spends the time limit of a chunk on it, and on a busy machine fails.
+    Imports at the first call would use up the time limit of a chunk, and might fail on a busy machine.
     """
 
     def mark(function: Function) -> Function:
@@ -202,10 +202,10 @@ def prepared_by(prepare: Callable[[], object]) -> Callable[[Function], Function]
 
 
 def prepare(path: str) -> None:
-    """Import a function and have it import and read what it needs, ahead of its first chunk.
+    """Import a function and run its preparation, before its first chunk.
 
     Raises:
-        ValueError: as ``load_function``, or because that raises.
+        ValueError: as ``load_function``, or if the preparation raises.
     """
     function = load_function(path)
     try:
@@ -217,11 +217,11 @@ def prepare(path: str) -> None:
 
 
 def _nothing() -> None:
-    """Stand for a function that needs nothing."""
+    """Do nothing, for a function without preparation."""
 
 
 def check_measure(measure: Measure) -> None:
-    """Raise unless the function can be imported and called with samples, references and the options, each in its place.
+    """Raise unless the function can be imported and called with samples, references and the options.
 
     Raises:
         ValueError: as ``load_function``; for a function that takes other arguments or is a coroutine; for options that are
@@ -250,10 +250,10 @@ def check_measure(measure: Measure) -> None:
 
 
 def check_names(measure: Measure, function: RewardFunction) -> None:
-    """Refuse a function whose parameters are named after something else than what they would be given.
+    """Refuse a function whose parameter names differ from those of the values that it would get.
 
     Raises:
-        ValueError: naming the parameter and what there is.
+        ValueError: a parameter is unknown. The sentence names it and the known names.
     """
     names, _ = parameters_of(function)
     if COMPLETIONS in names:
@@ -286,10 +286,10 @@ def measure_chunk(
     subjects: Sequence[str],
     references: Sequence[Sequence[str]],
 ) -> list[Outcome]:
-    """Call the function on a chunk and return one outcome per sample.
+    """Call the function on a chunk; returns an outcome per sample.
 
-    A call that raises, or that returns another number of values, is repeated sample by sample, so that one bad sample does
-    not take its neighbours along. A value that is NaN, infinite or no number at all is no score.
+    A call that raises, or returns another number of values, is repeated sample by sample, so that a bad sample does not affect
+    its neighbours. A value that is NaN, infinite or no number counts as no score.
     """
     try:
         returned = call_function(function, options, subjects, references)
@@ -320,5 +320,5 @@ def _name(error: BaseException) -> str:
 
 
 def shorten(text: str, *, limit: int = 80) -> str:
-    """Return a text in quotes for a sentence, a long one cut."""
+    """Quote a text for a sentence, shortened if it is long."""
     return repr(text) if len(text) <= limit else f"{text[:limit]!r}… ({len(text)} characters)"

@@ -1,6 +1,6 @@
-"""Collect the rewards of groups of samples that are being measured: named components [P, G].
+"""Collect the pending rewards of groups of samples: named components [P, G].
 
-A reward that fails is never a 0: it is left out, pays a stated penalty or stops the run, and is counted with its cause.
+A failed reward is never a 0: it is left out, gets a stated penalty or stops the run. It is counted with its cause.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -41,7 +41,7 @@ class GroupRewards:
 
     @property
     def failures(self) -> dict[str, int]:
-        """How many samples each component could not be measured of."""
+        """Count the samples without a value of each component."""
         return {name: int(mask.sum()) for name, mask in self.is_failed.items()}
 
 
@@ -66,12 +66,12 @@ class Subjects:
 
     @property
     def measured(self) -> NDArray[np.int64]:
-        """Positions of those that are measured."""
+        """Positions of the measured samples."""
         return np.arange(self.shape[0] * self.shape[1]) if self.places is None else self.places
 
 
 class PendingRewards:
-    """Rewards that are being measured; the next batch can be sampled until ``result`` is asked for."""
+    """Pending rewards; the next batch can be sampled until ``result`` is called."""
 
     def __init__(
         self,
@@ -81,12 +81,12 @@ class PendingRewards:
         futures: Mapping[str, Future[CollectedRewards]],
         subjects: Subjects,
     ) -> None:
-        """Keep what is needed to put the values together."""
+        """Store the futures and the rules that join their values."""
         self._weights, self._failure = dict(weights), failure
         self._futures, self._subjects = futures, subjects
 
     def done(self) -> bool:
-        """Whether ``result`` would return at once."""
+        """Check whether ``result`` would return at once."""
         return all(future.done() for future in self._futures.values())
 
     def result(self) -> GroupRewards:
@@ -107,7 +107,7 @@ class PendingRewards:
             name: self._spread(np.isnan(found.values), False) for name, found in measured.items()
         }
         components = {name: self._spread(found.values, np.nan) for name, found in measured.items()}
-        # Under "stop" nothing has failed.
+        # Under "stop" no reward has failed here.
         rule: FailureRule = "penalty" if self._failure.rule == "penalty" else "exclude"
         return GroupRewards(
             components={
@@ -126,14 +126,14 @@ class PendingRewards:
         )
 
     def _spread(self, values: NDArray[np.generic], absent: float | bool) -> Tensor:
-        """Return [P, G] with the values at the places that were measured."""
+        """Spread the values over [P, G], at the places that were measured."""
         rows, columns = self._subjects.shape
         spread = np.full(rows * columns, absent, dtype=values.dtype)
         spread[self._subjects.measured] = values
         return torch.from_numpy(spread).reshape(rows, columns)
 
     def _first_causes(self, measured: Mapping[str, CollectedRewards]) -> Iterator[tuple[str, str]]:
-        """Yield (component, why) of each component that failed, in the words of its first sample."""
+        """Yield (component, cause) of each component that failed, in the words of its first sample."""
         texts = [text for group in self._subjects.groups for text in group]
         for name, found in measured.items():
             pairs = zip(self._subjects.measured.tolist(), found.causes, strict=True)
@@ -146,7 +146,7 @@ class PendingRewards:
 
 
 def check_groups(groups: Sequence[Sequence[object]], *, name: str) -> None:
-    """Refuse groups of different or no size, and no group at all.
+    """Refuse groups of different sizes, empty groups, and no groups.
 
     Raises:
         ValueError: then; ``name`` says of what.

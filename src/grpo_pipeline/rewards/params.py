@@ -1,4 +1,4 @@
-"""Parameters that the rewards of every task share: functions of the user's own, failures, weights."""
+"""Declare the parameters of rewards that every task shares: user-defined functions, failures, weights."""
 
 import math
 from collections.abc import Collection, Mapping
@@ -10,13 +10,13 @@ from grpo_pipeline.rewards.functions import Measure, check_measure
 
 
 class OwnRewardParams(BaseModel):
-    """A reward of the user's, by path: ``(subjects, references, **options) -> one number per subject``.
+    """A user-defined reward, by path: ``(subjects, references, **options) -> one number per subject``.
 
-    Or, called by name, ``(prompts, completions, **kwargs)``.
+    It may also be called by name, ``(prompts, completions, **kwargs)``.
 
     Attributes:
         function: import path, ``package.module:function``.
-        weight: of this component; with 0 it is not even imported.
+        weight: weight of this component; with 0 the function is not even imported.
         options: keyword arguments of the function.
     """
 
@@ -34,11 +34,11 @@ class OwnRewardParams(BaseModel):
 
 
 class FailureParams(BaseModel):
-    """Value of a sample for which one of the rewards could not be measured.
+    """Value of a sample if one of its rewards could not be measured.
 
     Attributes:
         rule: ``exclude`` leaves the sample out of its group, ``penalty`` gives it a value, ``stop`` ends the run.
-        penalty: what the failed component is worth, in its own units, before its weight; with rule ``penalty`` only.
+        penalty: value of the failed component, in its own units, before its weight; with rule ``penalty`` only.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -57,7 +57,7 @@ class FailureParams(BaseModel):
 
 
 def check_own_names(own: Collection[str], built_in: Collection[str]) -> None:
-    """Refuse a reward of the user's whose name is taken or no word.
+    """Refuse a user-defined reward whose name is taken or no word.
 
     Raises:
         ValueError: for the first such name.
@@ -70,7 +70,7 @@ def check_own_names(own: Collection[str], built_in: Collection[str]) -> None:
 
 
 def check_weights(weights: Mapping[str, float]) -> None:
-    """Refuse weights that are negative or not finite, and weights of which none is positive.
+    """Refuse weights that are negative or not finite, and weights without any positive one.
 
     Raises:
         ValueError: then.
@@ -87,7 +87,7 @@ def check_weights(weights: Mapping[str, float]) -> None:
 
 
 class PoolParams(BaseModel):
-    """Where rewards are measured.
+    """The processes that measure rewards.
 
     Attributes:
         workers: processes; 0 measures in this one: the same values, but nothing can stop a reward that hangs.

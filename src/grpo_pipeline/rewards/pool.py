@@ -24,7 +24,7 @@ from grpo_pipeline.rewards.workers import Chunk, WorkerPool
 
 @dataclass(frozen=True)
 class CollectedRewards:
-    """Values [N], NaN for a sample that has none, per sample the sentence why, or None, and the function by its path."""
+    """Values [N], NaN for a sample without; per sample the reason for that, or None; and the path of the function."""
 
     values: NDArray[np.float64]
     causes: tuple[str | None, ...]
@@ -33,7 +33,7 @@ class CollectedRewards:
 
 @dataclass(frozen=True)
 class PoolCounts:
-    """Counts of a pool so far: samples found among known or repeated ones, measured, without a value; processes replaced."""
+    """Counts of a pool so far: samples found in the cache or repeated, measured, without a value; processes replaced."""
 
     hits: int
     measured: int
@@ -42,14 +42,14 @@ class PoolCounts:
 
 
 class RewardPool:
-    """Measures rewards; see ``submit``. Use it as a context manager, or ``close`` it; at exit it closes itself.
+    """A pool of processes that measure rewards; see ``submit``. It is a context manager, and closes itself at exit, too.
 
-    Values do not depend on the number of workers, on their order or on the cache, for a reward that is a pure function of
-    each sample. Only a time limit knows the clock: all samples of a chunk that hangs are without a value.
+    If a reward is a pure function of each sample, values do not depend on the number of workers, their order or the cache. Only a
+    time limit depends on the clock: all samples of a chunk that hangs get no value.
     """
 
     def __init__(self, params: PoolParams) -> None:
-        """Start nothing yet: processes start with the first samples."""
+        """Store the parameters; processes start with the first samples."""
         self._params = params
         self._cache = RewardCache(params.cache_size)
         self._lock = threading.RLock()
@@ -57,11 +57,11 @@ class RewardPool:
         self._worker_pool = WorkerPool(
             workers=params.workers, timeout_seconds=params.timeout_seconds
         )
-        # The threads know the worker pool and not the pool, so that a pool nobody holds is collected and closed.
+        # The threads refer to the worker pool, not to this pool, so that an unused pool is collected and closed.
         self._finalizer = weakref.finalize(self, self._worker_pool.close)
 
     def __reduce__(self) -> tuple[type[Self], tuple[PoolParams]]:
-        """Be, in another process, a pool that has not begun."""
+        """Pickle as the parameters alone: in another process, the pool has not begun."""
         return type(self), (self._params,)
 
     def __enter__(self) -> Self:
@@ -83,11 +83,11 @@ class RewardPool:
 
     @property
     def pids(self) -> list[int]:
-        """Ids of the processes that measure."""
+        """List the ids of the processes that measure."""
         return self._worker_pool.pids
 
     def close(self) -> None:
-        """End all processes and wait for that; samples that are not measured yet raise RewardPoolError in ``result``."""
+        """End all processes and wait for that; pending samples raise RewardPoolError in ``result``."""
         self._finalizer()
 
     def submit(
@@ -97,10 +97,10 @@ class RewardPool:
         references: Sequence[Sequence[str]] | None = None,
         prompts: Sequence[str] | None = None,
     ) -> Future[CollectedRewards]:
-        """Begin to measure N samples and return at once; ``result()`` of the future waits for the values, in this order.
+        """Begin to measure N samples and return at once; the future's ``result()`` waits for the values, in this order.
 
-        A sample that was measured before, with the same references and by the same reward, is looked up, and one that
-        comes twice is measured once. What has no value is not kept and is tried again the next time.
+        A sample that was measured before, with the same references and reward, is looked up; a repeated sample is measured once.
+        A sample without a value is not cached, and is tried again the next time.
 
         Args:
             measure: the reward.
@@ -109,9 +109,8 @@ class RewardPool:
             prompts: N texts, for a reward that reads them; None for empty ones.
 
         Raises:
-            ValueError: for another number of references.
-            RewardPoolError: after ``close``; from ``result()`` also where a process cannot be started or cannot import the
-                reward: that is no sample's fault.
+            ValueError: if the number of references is not N.
+            RewardPoolError: after ``close``; from ``result()`` also if a process cannot be started or cannot import the reward.
         """
         texts = [()] * len(subjects) if references is None else [tuple(row) for row in references]
         if len(texts) != len(subjects):
@@ -149,7 +148,7 @@ class RewardPool:
 
 
 class _Request:
-    """The samples of one ``submit``: their outcomes so far, and the future that waits for the last of them."""
+    """The samples of a call of ``submit``: their outcomes so far, and the future that waits for the last of them."""
 
     def __init__(self, pool: RewardPool, keys: list[Key], function: str) -> None:
         self.future: Future[CollectedRewards] = Future()
@@ -160,7 +159,7 @@ class _Request:
         self._open = 0
 
     def begin(self, measure: Measure, chunks: list[list[Key]]) -> None:
-        """Have every chunk measured; without any, the future is done."""
+        """Queue every chunk; without chunks, the future is done."""
         self._open = len(chunks)
         for keys in chunks:
             self._pool._worker_pool.add(

@@ -1,7 +1,7 @@
-"""Control one reward process from its parent: start it, send it samples with a time limit, and end it.
+"""Control a reward process from its parent: start it, send it samples with a time limit, and end it.
 
-Not multiprocessing: its spawn runs the parent's main module again, which under a command line tool, pytest or a notebook is
-somebody else's, and its messages are pickles. This is a fresh interpreter, too, and speaks JSON.
+multiprocessing is not used. Its spawn runs the parent's main module again, which may be a command line tool, pytest or a
+notebook. Its messages are pickles. This process is a fresh interpreter, too, but speaks JSON.
 """
 
 import contextlib
@@ -34,13 +34,13 @@ class WorkerDiedError(Exception):
 
 
 class WorkerProcess:
-    """One process. A single thread asks it; any thread may ``kill`` it, and the asking thread then gets WorkerDiedError."""
+    """A reward process. A single thread asks it; any thread may ``kill`` it, and the asking thread then gets WorkerDiedError."""
 
     def __init__(self, prints: RewardPrints | None = None) -> None:
-        """Start the process, with the parent's import path and one thread, in a process group of its own.
+        """Start the process, with the parent's import path and a single thread, in a process group of its own.
 
         Args:
-            prints: passes on what it prints; one of its own if not given.
+            prints: passes on the process's prints; a new one if not given.
         """
         self._lock = threading.Lock()
         self._loaded: set[str] = set()
@@ -68,11 +68,11 @@ class WorkerProcess:
 
     @property
     def pid(self) -> int:
-        """Its process id, which is its process group's, too."""
+        """The process id, which is also the id of its process group."""
         return self._process.pid
 
     def load(self, function: str, *, seconds: float) -> str | None:
-        """Import a function there, once; return why that fails, or None.
+        """Import a function in the process, once; returns the reason of a failure, or None.
 
         Raises:
             WorkerHungError, WorkerDiedError: as ``ask``.
@@ -106,7 +106,7 @@ class WorkerProcess:
         return answer
 
     def kill(self) -> None:
-        """Kill the process and whatever it started, and return at once."""
+        """Kill the process and all processes that it started, and return at once."""
         with self._lock:
             # Its id can belong to another process only after ``wait`` has set the return code.
             if self._process.returncode is None:
@@ -114,13 +114,13 @@ class WorkerProcess:
                     os.killpg(self.pid, signal.SIGKILL)
 
     def end(self) -> None:
-        """Kill it, wait until it is gone, and close its pipes; for the thread that asks."""
+        """Kill the process, wait until it is gone, and close its pipes; called by the asking thread."""
         self.kill()
         with self._lock:
             self._process.wait()
         self._requests.close()
         self._answers.close()
-        # What it has started outside of its group may keep the pipe open for ever.
+        # A process that it started outside of its group may keep the pipe open for ever.
         self._listener.join(timeout=LISTEN_SECONDS)
 
     def _receive(self, deadline: float) -> bytes:
@@ -135,7 +135,7 @@ class WorkerProcess:
 
 
 def _listen(printed: IO[bytes], prints: RewardPrints) -> None:
-    """Read what a process prints until nobody can print there any more."""
+    """Read the prints of a process until its pipe is closed."""
     with printed:
         while part := os.read(printed.fileno(), CHUNK_BYTES):
             prints.pass_on(part)

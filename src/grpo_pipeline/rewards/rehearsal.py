@@ -1,4 +1,4 @@
-"""Call rewards of the user's on texts of the training data before anything is trained."""
+"""Try user-defined rewards on texts of the training data before any training."""
 
 from collections.abc import Mapping, Sequence
 
@@ -6,7 +6,7 @@ from grpo_pipeline.rewards.functions import Measure, shorten
 from grpo_pipeline.rewards.group_rewards import RewardFailedError
 from grpo_pipeline.rewards.pool import RewardPool
 
-# Texts of the training data that rewards of the user's are called on before anything is trained.
+# Number of texts of the training data that user-defined rewards are tried on.
 TRIED = 8
 
 
@@ -19,7 +19,7 @@ def try_rewards(
     task: str,
     prompts: Sequence[str] | None = None,
 ) -> None:
-    """Call the rewards of the user's on a few texts of the training data, before anything is trained.
+    """Call user-defined rewards on a few texts of the training data, before any training.
 
     Raises:
         RewardFailedError: for a reward that scores none of them.

@@ -1,4 +1,4 @@
-"""Keep measured rewards under exactly what they were measured from."""
+"""Cache measured rewards by their exact inputs."""
 
 from collections import OrderedDict
 from collections.abc import Hashable
@@ -7,7 +7,7 @@ Key = tuple[str, str, tuple[str, ...]]
 
 
 class RewardCache:
-    """The last ``size`` values that were read or written, by key; size 0 keeps nothing."""
+    """The last ``size`` values that were read or written, by key; size 0 stores none."""
 
     def __init__(self, size: int) -> None:
         """Start empty."""
@@ -18,14 +18,14 @@ class RewardCache:
         return len(self._values)
 
     def get(self, key: Hashable) -> float | None:
-        """Return the value under a key, now the latest one, or None."""
+        """Look up the value of a key and mark it as the latest; None without a value."""
         if key not in self._values:
             return None
         self._values.move_to_end(key)
         return self._values[key]
 
     def put(self, key: Hashable, value: float) -> None:
-        """Keep a value as the latest one, and forget the one that was not asked for the longest."""
+        """Store a value as the latest, and drop the value that was unused the longest."""
         self._values[key] = value
         self._values.move_to_end(key)
         while len(self._values) > self._size:

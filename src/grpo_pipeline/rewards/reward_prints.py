@@ -1,4 +1,4 @@
-"""Pass on what rewards print to the standard error of this process, up to a limit."""
+"""Pass prints of rewards on to the standard error of this process, up to a limit."""
 
 import contextlib
 import io
@@ -11,16 +11,16 @@ LIMIT_BYTES = 65536
 
 
 class RewardPrints:
-    """Passes on what the rewards of a pool print, together at most ``limit`` bytes, and counts the rest."""
+    """A filter that passes on at most ``limit`` bytes of the prints of a pool's rewards, and counts the rest."""
 
     def __init__(self, limit: int = LIMIT_BYTES) -> None:
-        """Start with nothing printed."""
+        """Begin without prints."""
         self.cut = 0
         self._limit, self._room = limit, limit
         self._lock = threading.Lock()
 
     def pass_on(self, printed: bytes, to: TextIO | None = None) -> None:
-        """Show as much as there is room for, on the standard error or another stream; where the room ends, say so once."""
+        """Show prints up to the limit, on the standard error or another stream; at the limit, write that once."""
         with self._lock:
             shown, is_first = printed[: self._room], not self.cut
             self._room -= len(shown)
@@ -31,7 +31,7 @@ class RewardPrints:
             _show(text, to)
 
     def close(self) -> None:
-        """Say how much was not shown."""
+        """Write how much was not shown."""
         with self._lock:
             if self.cut:
                 _show(
@@ -41,7 +41,7 @@ class RewardPrints:
 
     @contextlib.contextmanager
     def limit_this_thread(self) -> Iterator[None]:
-        """Pass on what this thread prints; other threads of the process print as ever."""
+        """Filter the prints of this thread; prints of other threads are unchanged."""
         errors = sys.stderr
         printed, complained = (
             _OfOneThread(self, sys.stdout, errors),
@@ -52,7 +52,7 @@ class RewardPrints:
 
 
 class _OfOneThread(io.TextIOBase):
-    """A stream that passes on what its thread writes, and leaves other threads the stream that was there."""
+    """A stream that filters its own thread's writes; other threads write to the original stream."""
 
     def __init__(self, prints: RewardPrints, others: TextIO, errors: TextIO) -> None:
         self._prints, self._others, self._errors, self._thread = (

@@ -1,7 +1,7 @@
-"""Call a user's reward a second time on a few samples: one that gives another value for the same input cannot be learnt from.
+"""Call a user's reward again on a few samples, and refuse a reward with another value for the same input.
 
-Values are kept, repeated samples are measured once and chunks are cut anyhow: all of that is right for a function of each
-(subject, references) alone, and for nothing else.
+Values are cached, repeated samples are measured once, and chunks are cut arbitrarily. That is correct only for a function of each
+(subject, references) alone.
 """
 
 import logging
@@ -18,12 +18,12 @@ from grpo_pipeline.rewards.functions import (
 )
 
 logger = logging.getLogger(__name__)
-# Of the first chunk that a reward gets, of every 20th later one.
+# Places of the first chunk of a reward, and of every 20th later one.
 FIRST, LATER, EVERY = 4, 2, 20
 
 
 class LateCalls:
-    """Counts the calls of rewards that ran out of time, and says so when their number has doubled; any thread may ask."""
+    """A counter of reward calls that ran out of time, which logs each doubling of their number; thread-safe."""
 
     def __init__(self) -> None:
         """Start with none."""
@@ -32,11 +32,11 @@ class LateCalls:
 
     @property
     def total(self) -> int:
-        """How many there were in this process."""
+        """Count all such calls in this process."""
         return self._counts.total()
 
     def add(self, function: str, *, seconds: float) -> None:
-        """Count one call of a reward that was ended after so many seconds."""
+        """Count a call of a reward that was ended after so many seconds."""
         with self._lock:
             self._counts[function] += 1
             count = self._counts[function]
@@ -56,18 +56,18 @@ LATE = LateCalls()
 
 
 class SecondCalls:
-    """Counts the chunks of every reward, and chooses what is measured twice; any thread may ask."""
+    """A counter of the chunks of every reward, which chooses the samples that are measured twice; thread-safe."""
 
     def __init__(self) -> None:
-        """Start with nothing measured."""
+        """Begin without chunks."""
         self._chunks: Counter[str] = Counter()
         self._lock = threading.Lock()
 
     def choose(self, measure: Measure, outcomes: Sequence[Outcome]) -> tuple[list[int], bool]:
-        """Return the places in a chunk that are measured again, and whether it is the reward's first chunk.
+        """Choose the places in a chunk that are measured again; returns also whether it is the reward's first chunk.
 
-        They are among those that the function gave a value, and come in another order and in other company than the first
-        time; none of the project's own rewards, whose tests say the same.
+        They are among the places with a value. Their order and neighbours differ from the first call. The project's own rewards
+        are left out: their tests check the same.
         """
         if measure.is_built_in:
             return [], False
@@ -82,7 +82,7 @@ class SecondCalls:
 def refuse_change(
     measure: Measure, samples: Samples, outcomes: Sequence[Outcome], again: Sequence[Outcome]
 ) -> None:
-    """Compare the outcomes of two calls, exactly.
+    """Refuse a reward whose outcomes of two calls differ in any bit.
 
     A sample that raised or had no process one time is no evidence: that is a failure, counted as such. Without a value
     because it was NaN or infinite is a value like any other.

@@ -1,6 +1,6 @@
-"""Main program of a reward process: ``python -m grpo_pipeline.rewards.worker_main``, started by ``process.py``.
+"""Run a reward process: ``python -m grpo_pipeline.rewards.worker_main``, started by ``process.py``.
 
-One JSON object per line comes in on the standard input, one goes out on what was the standard output. It ends with its
+It reads a JSON object per line from the standard input, and writes one per line to its original standard output. It ends with its
 input, so that it never outlives its parent.
 """
 
@@ -19,7 +19,7 @@ def main() -> None:
     with open(os.devnull, "w") as nowhere:
         for line in requests:
             request = json.loads(line)
-            # A parent that was killed cannot end a call that hangs, and a call that hangs reads no end of input.
+            # A killed parent cannot end a hanging call, and a hanging call does not read the end of the input.
             faulthandler.dump_traceback_later(request["seconds"] + 5, exit=True, file=nowhere)
             answer = load(request) if "load" in request else measure(request)
             faulthandler.cancel_dump_traceback_later()
@@ -28,7 +28,7 @@ def main() -> None:
 
 
 def take_over_pipes() -> tuple[IO[bytes], IO[bytes]]:
-    """Keep both pipes for the protocol: what a reward prints goes to the standard error, which the parent reads."""
+    """Keep both pipes for the protocol: prints of a reward go to the standard error, which the parent reads."""
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
@@ -38,7 +38,7 @@ def take_over_pipes() -> tuple[IO[bytes], IO[bytes]]:
 
 
 def load(request: dict[str, Any]) -> dict[str, str]:
-    """Import a function, and what it needs, ahead of its first chunk, whose time limit is not meant for imports."""
+    """Import a function and run its preparation, outside of the time limit of its first chunk."""
     try:
         prepare(request["load"])
     except ValueError as error:
@@ -47,7 +47,7 @@ def load(request: dict[str, Any]) -> dict[str, str]:
 
 
 def measure(request: dict[str, Any]) -> dict[str, Any]:
-    """Measure one chunk."""
+    """Measure a chunk."""
     function = load_function(request["function"])
     return {
         "outcomes": measure_chunk(

@@ -1,4 +1,4 @@
-"""Keep a fixed number of reward processes busy: a thread feeds each one, and replaces it when it hangs or dies."""
+"""Keep a fixed number of reward processes busy: a thread feeds each process, and replaces it when it hangs or dies."""
 
 import logging
 import queue
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 Broken = (WorkerHungError, WorkerDiedError)
 
-# Nobody promised that a reward may be called by several threads at a time.
+# A reward need not be thread-safe.
 _HERE = threading.Lock()
 
 START_SECONDS = 120.0
@@ -32,7 +32,7 @@ START_SECONDS = 120.0
 
 @dataclass(frozen=True)
 class Chunk:
-    """Samples that are measured by one call, and who is told: ``done`` with one outcome each, or ``fail``."""
+    """A chunk of samples that a single call measures, with its callbacks: ``done`` with their outcomes, or ``fail``."""
 
     measure: Measure
     samples: Samples
@@ -44,7 +44,7 @@ class WorkerPool:
     """The processes and their threads. Threads and processes start with the first chunk and end with ``close``."""
 
     def __init__(self, *, workers: int, timeout_seconds: float) -> None:
-        """Start nothing yet."""
+        """Begin without threads and processes."""
         self.timeout_seconds = timeout_seconds
         self.replaced = 0
         # Re-entrant: a garbage collection inside a locked part may close this very worker pool.
@@ -62,7 +62,7 @@ class WorkerPool:
             return sorted(worker.pid for worker in self._workers)
 
     def add(self, chunk: Chunk) -> None:
-        """Queue a chunk; without any process it is measured here and now.
+        """Queue a chunk; without processes it is measured at once in this process.
 
         Raises:
             RewardPoolError: after ``close``.
@@ -80,7 +80,7 @@ class WorkerPool:
             self._answer(chunk, _Slot())
 
     def close(self) -> None:
-        """Kill every process, fail what is not measured yet, and wait until processes and threads are gone."""
+        """Kill every process, fail pending chunks, and wait until processes and threads are gone."""
         with self._lock:
             self._is_closed = True
             for worker in self._workers:
@@ -112,7 +112,7 @@ class WorkerPool:
         self._dismiss(slot)
 
     def _answer(self, chunk: Chunk, slot: "_Slot") -> None:
-        """Measure a chunk, a few samples of it twice, and tell who waits for it."""
+        """Measure a chunk, a few samples of it twice, and call its callbacks."""
         try:
             outcomes = self._measure(slot, chunk.samples, measure=chunk.measure)
             self._measure_again(slot, chunk, outcomes)
@@ -121,10 +121,10 @@ class WorkerPool:
             chunk.fail(error)
 
     def _measure(self, slot: "_Slot", samples: Samples, *, measure: Measure) -> list[Outcome]:
-        """Measure samples; what hangs or ends its process is tried once more, so that a busy machine changes no value.
+        """Measure samples; a call that hangs or ends its process is tried again, so that a busy machine changes no value.
 
-        A user's reward goes on one by one: who hangs or ends a process alone is to blame, and its neighbours are not. The
-        project's own rewards are pure and short: what hangs there is the machine, and no sample goes without a value.
+        A user's reward is then measured sample by sample, so that only the sample at fault gets no value. The project's own
+        rewards are pure and short: if they hang, the machine is at fault, and every sample gets its value.
         """
         if not self._count:
             return _measure_here(measure, samples, self._prints)
@@ -160,7 +160,7 @@ class WorkerPool:
             return f"its process ended with {error}"
 
     def _measure_again(self, slot: "_Slot", chunk: Chunk, outcomes: list[Outcome]) -> None:
-        """Call a user's reward on a few samples a second time, at first in another process.
+        """Call a user's reward again on a few samples, at first in another process.
 
         Raises:
             RewardPoolError: if a value has changed.
@@ -198,7 +198,7 @@ class WorkerPool:
             raise
 
     def _ready(self, slot: "_Slot", measure: Measure) -> WorkerProcess:
-        """Return a process that has imported the reward; one that does not start in time is tried again once."""
+        """Get a process that has imported the reward; a process that does not start in time is tried again once."""
         for is_last in (False, True):
             with self._lock:
                 self.refuse_if_closed()
@@ -237,7 +237,7 @@ class WorkerPool:
 
 
 def _measure_here(measure: Measure, samples: Samples, prints: RewardPrints) -> list[Outcome]:
-    """Measure samples in this process, which nothing can stop; ``prints`` passes on what they print.
+    """Measure samples in this process, without a time limit; ``prints`` passes on their prints.
 
     Raises:
         RewardPoolError: if the function cannot be imported.
@@ -257,6 +257,6 @@ def _measure_here(measure: Measure, samples: Samples, prints: RewardPrints) -> l
 
 @dataclass
 class _Slot:
-    """The process that one thread has at the moment."""
+    """The present process of a thread."""
 
     worker: WorkerProcess | None = None

@@ -1,5 +1,5 @@
-"""Services that every run needs and that are no pipeline: lock, record, threads, progress, the code's version.
+"""Provide services for every run, outside of pipelines: lock, record, threads, progress, the code's version.
 
-Ownership of results: one writing run per folder (``lock``), a record of where every artefact comes from (``artefact_records``,
-``provenance``) and when it is put in place. The process: its name, threads and memory, progress, and the code's version.
+Ownership of results: a single writing run per folder (``lock``), and a record of every artefact's origin (``artefact_records``,
+``provenance``). The process: its name, threads and memory, progress, and the code's version.
 """

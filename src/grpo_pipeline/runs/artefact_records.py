@@ -1,8 +1,7 @@
-"""Write down who made what in a folder of results, and read it again.
+"""Record the origin of the artefacts in a folder of results, and read the record.
 
-One JSON file per folder, replaced in one step, says which run made each artefact, from what, and which version of it counts.
-"The last result" is what the last successful run wrote down there, whatever the clock said: no name of a version is compared
-with another.
+A JSON file per folder, replaced atomically, states for each artefact its run, its sources and its valid version. "The last
+result" is that of the last successful run in this record. Names of versions and times are not compared.
 """
 
 import json
@@ -19,12 +18,12 @@ PARAMETER = "params:"
 
 
 class ProvenanceError(ValueError):
-    """Raised when a run reads something else than the run that it names has made."""
+    """An artefact differs from the record of the run that made it."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One artefact.
+    """An artefact.
 
     Attributes:
         run: identity of the run that made it.
@@ -43,11 +42,11 @@ class Entry:
 
 @dataclass(frozen=True)
 class Record:
-    """The artefacts of one folder by their names in the catalogue.
+    """The artefacts of a folder by their names in the catalogue.
 
     Attributes:
         entries: name -> artefact.
-        moves: files that are complete and being put in place, as pairs from, to; empty except while that happens.
+        moves: complete files that are being put in place, as pairs (from, to); empty at all other times.
     """
 
     entries: Mapping[str, Entry] = field(default_factory=dict)
@@ -55,7 +54,7 @@ class Record:
 
 
 def load_record(path: Path) -> Record | None:
-    """Read a record; None where no run has written one.
+    """Read a record; None if no run has written one.
 
     Raises:
         ProvenanceError: if the file is damaged.
@@ -73,7 +72,7 @@ def load_record(path: Path) -> Record | None:
 
 
 def save_record(path: Path, record: Record) -> None:
-    """Write a record in one step."""
+    """Write a record atomically."""
     content = {
         "format": FORMAT,
         "moves": record.moves,
@@ -83,7 +82,7 @@ def save_record(path: Path, record: Record) -> None:
 
 
 def finish_moves(path: Path) -> None:
-    """Put in place what a run had completed when it was killed."""
+    """Finish putting files in place that a killed run had completed."""
     record = load_record(path)
     if record is None or not record.moves:
         return
@@ -94,7 +93,7 @@ def finish_moves(path: Path) -> None:
 
 
 def refuse_mixture(entries: Mapping[str, Entry]) -> None:
-    """Check that artefacts that are read together were made from the same things.
+    """Check that artefacts that are read together were made from the same sources.
 
     Raises:
         ProvenanceError: naming the two artefacts, their runs and what differs; or an artefact that a run has left unfinished.
@@ -118,7 +117,7 @@ def refuse_mixture(entries: Mapping[str, Entry]) -> None:
 
 
 def _short(names: Sequence[str]) -> str:
-    """Return the first causes: parameters rather than what follows from them."""
+    """Write the first causes: parameters before their consequences."""
     parameters = [name for name in names if name.startswith(PARAMETER)]
     few = (parameters or names)[:3]
     return ", ".join(few) + (" …" if len(parameters or names) > len(few) else "")

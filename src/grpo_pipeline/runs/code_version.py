@@ -1,4 +1,4 @@
-"""Read the version of the code: its commit, and a digest of what decides the weights of a training."""
+"""Read the version of the code: its commit, and a digest of the sources that affect trained weights."""
 
 import getpass
 import hashlib
@@ -10,7 +10,7 @@ from pathlib import Path
 import grpo_pipeline
 from grpo_pipeline.runs.process import command_line
 
-# The folders whose code decides the weights of a training.
+# The folders whose code affects trained weights.
 TRAINING_CODE = (
     "core",
     "rewards",
@@ -22,7 +22,7 @@ TRAINING_CODE = (
 
 
 def source_tags(project: Path, argv: Sequence[str]) -> dict[str, str]:
-    """Return who started which command on which code; "unknown" where git or the system does not say."""
+    """Collect the user, the command and the code's version; "unknown" where git or the system has no answer."""
     commit, changes = _git(project, "rev-parse", "HEAD"), _git(project, "status", "--porcelain")
     command = command_line(argv)
     try:
@@ -50,7 +50,7 @@ def _git(project: Path, *arguments: str) -> str | None:
 
 @cache
 def code_version() -> dict[str, str]:
-    """Return package, torch and source as a checkpoint names them."""
+    """Name package, torch and source for a checkpoint."""
     import torch  # not above: this module is imported before anything is trained
 
     return {
@@ -61,7 +61,7 @@ def code_version() -> dict[str, str]:
 
 
 def digest_of_sources(package: Path, names: Sequence[str], *, salt: str = "") -> str:
-    """Return the SHA-256 of files and of the Python files in folders, with their places in the package."""
+    """Compute the SHA-256 of files and of the Python files in folders, with their places in the package."""
     digest = hashlib.sha256(salt.encode())
     for name in names:
         path = package / name

@@ -11,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 from yaml import MarkedYAMLError
 
 from grpo_pipeline.pipelines.arms import with_arms
-from grpo_pipeline.pipelines.parameter_merge import merge, without_replaced
+from grpo_pipeline.pipelines.parameter_merge import merge, replaced, without
 from grpo_pipeline.pipelines.shared_parameters import with_shared
 from grpo_pipeline.runs.environments import PLAIN, extended, without_results
 from grpo_pipeline.tasks import TASKS
@@ -31,16 +31,17 @@ class ReplacingConfigLoader(OmegaConfigLoader):
     """
 
     base_parameters: Sequence[Mapping[str, Any]] = ()
+    _below: Mapping[str, Any] = {}  # all parameters without those of ``--params``
 
     def __getitem__(self, key: str) -> Any:
-        """Return a part of the configuration, the catalogue with the entries of every task."""
+        """Load a part of the configuration; the catalogue includes the entries of every task."""
         found = super().__getitem__(key)
         if key == "parameters":
             return with_arms(with_shared(found))
         return self._with_tasks(found) if key == "catalog" else found
 
     def _with_tasks(self, catalog: dict[str, Any]) -> dict[str, Any]:
-        """Return the catalogue with ``{task}.…`` filled in; a task's own entry of the same name stays."""
+        """Fill in ``{task}.…`` in the catalogue for each task; a task's own entry of the same name stays."""
         general = {name: entry for name, entry in catalog.items() if name.startswith(f"{TASK}.")}
         own = {name: entry for name, entry in catalog.items() if name not in general}
         try:
@@ -56,7 +57,7 @@ class ReplacingConfigLoader(OmegaConfigLoader):
         return filled | own
 
     def _folders(self) -> Iterator[tuple[str, str, str]]:
-        """Yield of each task the name of its folder among the globals, the task, and the folder where none is given."""
+        """Yield for each task the name of its folder among the globals, the task, and its default folder."""
         suffix = "" if self.env in PLAIN else f"_{self.env}"
         yield from ((f"{task}_folder", task, task + suffix) for task in TASKS)
 
@@ -68,20 +69,27 @@ class ReplacingConfigLoader(OmegaConfigLoader):
             raise
 
     def _read_layers(self, key: str) -> Any:
-        """Read the base and the environment, which stands on what it extends."""
+        """Read the base and the environment, together with the environments that it extends."""
         base, own, base_path, path, files = super()._read_raw_config(key)
         if key == "parameters":
             self.base_parameters = [_plain(config) for config in base.values()]
         env = self.env or self.default_run_env
-        if below := extended(self.conf_source, env) if env != self.base_env else []:
-            patterns = self.config_patterns[key]
-            layers = [self._read_dir_configs(str(folder), patterns, key, files) for folder in below]
-            joined = self._join(key, [_joined(layer) for layer in (*layers, own)])
+        below = extended(self.conf_source, env) if env != self.base_env else []
+        patterns = self.config_patterns[key]
+        layers = [self._read_dir_configs(str(folder), patterns, key, files) for folder in below]
+        layers.append(own)
+        if key == "parameters":
+            # From the base upwards: what a layer replaces, it replaces of all layers below.
+            layers.insert(0, base)
+        if len(layers) > 1:
+            joined = self._join(key, [_joined(layer) for layer in layers])
             own = {Path(path) / f"{key}.yml": OmegaConf.create(joined)}
+            if key == "parameters":
+                self._below = joined
         return base, own, base_path, path, files
 
     def _join(self, key: str, layers: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Merge what an environment extends, the lowest first, with what it says itself, which comes last."""
+        """Merge the layers of an environment: those that it extends, the lowest first, then its own."""
         if self.merge_strategy.get(key) == "soft":
             return reduce(partial(merge, depth=1), layers)
         if key == "globals":
@@ -89,7 +97,7 @@ class ReplacingConfigLoader(OmegaConfigLoader):
         return reduce(operator.or_, layers)
 
     def _refuse_yaml(self, key: str) -> None:
-        """Name the first file that is no plain YAML; a tag is refused by the reader, which does not know the file.
+        """Name the first file that is no plain YAML, because the reader's error on a tag does not name it.
 
         Raises:
             BadConfigException: naming file, line and what stands there.
@@ -117,10 +125,9 @@ class ReplacingConfigLoader(OmegaConfigLoader):
     def _merge_and_resolve(self, key: str, config_per_file: dict[Path, Any]) -> Any:
         given = _plain(self.runtime_params)
         if key == "parameters" and given:
-            kept = {
-                path: without_replaced(_plain(config), given, depth=1)
-                for path, config in config_per_file.items()
-            }
+            # Kedro puts them into base and environment, one by one: what they replace goes out of both.
+            gone = list(replaced(self._below, given, depth=1))
+            kept = {path: without(_plain(file), gone) for path, file in config_per_file.items()}
             config_per_file = {path: OmegaConf.create(config) for path, config in kept.items()}
         return super()._merge_and_resolve(key, config_per_file)
 
@@ -132,7 +139,7 @@ class ReplacingConfigLoader(OmegaConfigLoader):
 
 
 def base_parameters(loader: Any) -> dict[str, Any]:
-    """Read the parameters of conf/base alone: the defaults. Nothing where they are no files of a configuration."""
+    """Read the parameters of conf/base alone, the defaults; empty if they are no files."""
     if not isinstance(loader, OmegaConfigLoader):
         return {}
     base = type(loader)(
@@ -150,12 +157,12 @@ def base_parameters(loader: Any) -> dict[str, Any]:
 
 
 def _joined(config_per_file: Mapping[Path, Any]) -> dict[str, Any]:
-    """Return the files of one environment as one, interpolations not resolved."""
+    """Join the files of an environment, interpolations not resolved."""
     return _plain(OmegaConf.unsafe_merge(*config_per_file.values())) if config_per_file else {}
 
 
 def _filled(value: Any, words: Mapping[str, str]) -> Any:
-    """Return a tree with placeholders replaced in every text."""
+    """Replace placeholders in every text of a tree."""
     if isinstance(value, str):
         for placeholder, word in words.items():
             value = value.replace(placeholder, word)
@@ -166,7 +173,7 @@ def _filled(value: Any, words: Mapping[str, str]) -> Any:
 
 
 def _plain(config: Any) -> dict[str, Any]:
-    """Return nested dictionaries, their interpolations not resolved yet."""
+    """Convert to nested dictionaries, interpolations not resolved."""
     found: Any = (
         OmegaConf.to_container(config, resolve=False) if isinstance(config, DictConfig) else config
     )

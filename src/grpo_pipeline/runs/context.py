@@ -1,4 +1,4 @@
-"""Kedro's context, which lets the pipelines have the arms of its parameters."""
+"""Define the project's Kedro context, which passes the arms of its parameters to the pipelines."""
 
 from typing import Any
 
@@ -10,11 +10,11 @@ PACKAGE = "grpo_pipeline"
 
 
 class ProjectContext(KedroContext):
-    """A context that tells the registry of its arms before it gives its catalogue: Kedro-Viz calls no hooks."""
+    """A context that passes its arms to the registry before it builds the catalogue, because Kedro-Viz calls no hooks."""
 
     @property
     def catalog(self) -> Any:
-        """The catalogue; see ``KedroContext.catalog``."""
+        """Build the catalogue; see ``KedroContext.catalog``."""
         if self._package_name == PACKAGE:  # another project has tasks, or nodes, of its own
             use_arms(self.config_loader["parameters"])
         return super().catalog

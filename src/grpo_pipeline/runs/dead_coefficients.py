@@ -1,22 +1,22 @@
-"""Say by name, while a run is still going, which coefficient of a loss does nothing."""
+"""Name the coefficients of a loss that have no effect, while the run is still going."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 PREFIX = "dead/"
 
-# A coefficient can be silent for one batch: the KL at the reference itself, the entropy of a uniform policy.
+# A coefficient can be 0 for a batch by chance: the KL at the reference, the entropy of a uniform policy.
 PATIENCE = 2
 
 
 class DeadCoefficients:
-    """Count how often in a row each coefficient had exactly no effect, and say so once."""
+    """A counter of consecutive batches in which a coefficient had exactly no effect; it warns once."""
 
     def __init__(self) -> None:
         self._silent: dict[str, int] = {}
 
     def read(self, arm: str, rows: Iterable[Mapping[str, Any]]) -> list[str]:
-        """Return one sentence for each coefficient that these metric rows show to be dead for the second time in a row."""
+        """Write a sentence for each coefficient that these metric rows show to be dead for the second time in a row."""
         found = []
         for row in rows:
             for metric in (name for name in row if name.startswith(PREFIX)):
@@ -29,7 +29,7 @@ class DeadCoefficients:
 
 
 def describe(arm: str, name: str, step: int) -> str:
-    """Return what is dead and what to do, in one sentence."""
+    """Write the dead coefficient and its remedy."""
     if name.startswith("reward_"):
         part = name.removeprefix("reward_")
         return (

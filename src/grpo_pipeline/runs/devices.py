@@ -1,4 +1,4 @@
-"""Refuse a run on a device that is not there, before its first node: data are not prepared for a training that cannot begin."""
+"""Refuse a run on a missing device before its first node, so that no data are prepared in vain."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -12,7 +12,7 @@ COMPUTING = ("training", "compare", "cross_validation")
 
 
 def check_devices(pipeline: Pipeline, parameters: Mapping[str, Any]) -> None:
-    """Refuse a pipeline that would compute on a device that torch does not find.
+    """Refuse a pipeline that computes on a device that torch does not find.
 
     Args:
         pipeline: what is to be run.
@@ -29,11 +29,11 @@ def check_devices(pipeline: Pipeline, parameters: Mapping[str, Any]) -> None:
 
 
 def devices(pipeline: Pipeline, parameters: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the path and the value of ``<task>.training.device`` of each task that a pipeline computes for."""
+    """Yield path and value of ``<task>.training.device`` for each task that a pipeline computes for."""
     read = pipeline.inputs()
     for task in TASKS:
         if any(f"params:{task}.{section}" in read for section in COMPUTING):
             training = (parameters.get(task) or {}).get("training") or {}
-            # Kedro hands over the model of a section where a node says which one it is.
+            # Kedro passes a section as its model if the node declares it.
             given = training if isinstance(training, Mapping) else vars(training)
             yield f"{task}.training.device", str(given.get("device", "auto"))

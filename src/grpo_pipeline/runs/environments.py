@@ -1,7 +1,7 @@
-"""Environments that extend another one: ``extends: busi`` in ``conf/<env>/globals.yml``.
+"""Resolve environments that extend another environment: ``extends: busi`` in ``conf/<env>/globals.yml``.
 
-What the other environment says holds for this one, too, unless this one says it anew. The results do not: they lie in folders of
-its own, and data that it names itself have no origin of the other's.
+An environment takes all settings of the extended one, unless it sets them itself. Its results lie in folders of its own, and data
+that it names itself do not take the other's origin.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,14 +18,14 @@ FOLDER, ROOT, ORIGIN = "_folder", "_root", "_origin"
 
 
 def extended(conf: str | Path, env: str) -> list[Path]:
-    """Find the folders of the environments that one goes out from, the lowest first; none for most.
+    """List the folders of the environments that an environment extends, the lowest first; usually empty.
 
     Args:
-        conf: the folder of all environments; nothing is looked up in an archive or on a server.
+        conf: the local folder of all environments; archives and servers are ignored.
         env: name of the environment.
 
     Raises:
-        ValueError: naming the file whose ``extends`` is no environment, or leads back to itself.
+        ValueError: ``extends`` names no environment, or leads back to itself. The sentence names the file.
     """
     chain = [env]
     while (name := _named(Path(conf), chain[-1])) is not None:
@@ -53,7 +53,7 @@ def _is_name(name: Any) -> bool:
 
 
 def _named(conf: Path, env: str) -> Any:
-    """Read what an environment says that it extends."""
+    """Read the name of the environment that an environment extends."""
     file = conf / env / "globals.yml"
     if not file.is_file():
         return None
@@ -65,11 +65,11 @@ def _named(conf: Path, env: str) -> Any:
 
 
 def without_results(layers: Sequence[Mapping[str, Any]], env: str | None) -> dict[str, Any]:
-    """Merge the globals of environments, the lowest first; the last one's results lie in folders of its own.
+    """Merge the globals of environments, the lowest first; the results of the last one get folders of its own.
 
     Args:
-        layers: of each environment.
-        env: name of the last one.
+        layers: globals of each environment.
+        env: name of the last environment.
     """
     *below, own = layers
     found: dict[str, Any] = {}
@@ -83,6 +83,6 @@ def without_results(layers: Sequence[Mapping[str, Any]], env: str | None) -> dic
 
 
 def _without_origins(layer: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
-    """Forget where the data came from whose place a layer names anew."""
+    """Drop the origins of data whose place a layer redefines."""
     moved = {name.removesuffix(ROOT) + ORIGIN for name in layer if name.endswith(ROOT)}
     return {name: value for name, value in found.items() if name not in moved}

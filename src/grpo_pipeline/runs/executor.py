@@ -1,4 +1,4 @@
-"""Where trainings run: one after the other in this process, several at once in processes of their own, or on a Ray cluster."""
+"""Execute trainings: one by one in this process, several at once in other processes, or on a Ray cluster."""
 
 import os
 import threading
@@ -40,7 +40,7 @@ class ExecutorParams(BaseModel):
     gpus: float = Field(ge=0, description="that Ray sets aside for each")
 
     def count(self, devices: Iterable[str]) -> int:
-        """Return how many are trained at once on these devices (``training.device``)."""
+        """Count the trainings that run at once on these devices (``training.device``)."""
         if self.kind == "ray":
             return self.workers or count_slots(self.address, cpus=self.cpus, gpus=self.gpus)
         if (
@@ -55,7 +55,7 @@ class ExecutorParams(BaseModel):
         return max(usable_cores() // torch.get_num_threads(), 1)
 
     def open(self) -> Worker | RayWorker:
-        """Start a process that computes as this one does."""
+        """Start a process that computes in the same way as this one."""
         threads = torch.get_num_threads()
         if self.kind == "ray":
             return RayWorker(self.address, threads=threads, cpus=self.cpus, gpus=self.gpus)
@@ -80,7 +80,7 @@ class Job:
 
 
 class Event(NamedTuple):
-    """An event in the life of a job: an ``item`` is yielded, it is at a ``moment``, it comes to its ``end`` or an ``error``."""
+    """An event of a job: it yields an ``item``, reports a ``moment`` of progress, or comes to its ``end`` or an ``error``."""
 
     job: Job
     kind: Literal["moment", "item", "end", "error"]
@@ -88,7 +88,7 @@ class Event(NamedTuple):
 
 
 class Pool:
-    """Processes that work off jobs; a thread of this process follows each. A job whose process dies is tried once more.
+    """Processes that do jobs; a thread of this process follows each. A job whose process dies is tried again once.
 
     Attributes:
         events: what happens, as it happens.
@@ -102,7 +102,7 @@ class Pool:
         at_once: int,
         first: Job | None = None,
     ) -> None:
-        """Begin with the jobs; each process does the job ``first`` before all others, and nobody hears of it."""
+        """Begin with the jobs; each process does the job ``first`` before all others, without events."""
         self.events: SimpleQueue[Event] = SimpleQueue()
         self._to_do, self._params, self._first = [*jobs], params, first
         self._lock, self._is_closed = threading.Lock(), False
@@ -117,7 +117,7 @@ class Pool:
             thread.start()
 
     def close(self) -> None:
-        """End all processes and wait for that; nothing more happens."""
+        """End all processes and wait for that; no more events follow."""
         with self._lock:
             self._is_closed = True
             self._to_do.clear()
@@ -128,7 +128,7 @@ class Pool:
             thread.join(PATIENCE_SECONDS)
 
     def _follow(self, number: int) -> None:
-        """Give a process one job after the other, and a new process where it has died."""
+        """Give a process the jobs one by one, and start a new process for one that has died."""
         worker: Worker | RayWorker | None = None
         while (job := self._next(number)) is not None:
             given = 0
@@ -171,7 +171,7 @@ class Pool:
         return worker
 
     def _next(self, number: int) -> Job | None:
-        """Take the next job for a process: with a start that it knows, else one that no other process has, else any."""
+        """Choose the next job for a process: with a start that the process knows, else with an unused start, else any."""
         with self._lock:
             if not self._to_do:
                 return None
@@ -195,7 +195,7 @@ class Pool:
 
 
 def twice(error: WorkerDied) -> RuntimeError:
-    """Return the error of a job whose process has died over it again and again."""
+    """Build the error of a job whose processes have died repeatedly."""
     return RuntimeError(f"{error}, twice; where memory is short, take fewer executor.workers")
 
 

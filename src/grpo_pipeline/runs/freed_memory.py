@@ -1,9 +1,9 @@
-"""Keep the memory that tensors on the CPU leave behind, for the tensors that come next.
+"""Keep freed memory of CPU tensors for the next tensors.
 
-glibc gives freed memory back to the system: blocks above a threshold at once, and the end of the heap when much of it is
-free. A training step frees and asks for the same megabytes hundreds of times; each time the system hands out pages that it
-must first fill with zeros. Keeping them saves that, and costs that the process goes on holding what it held at its peak. On
-CUDA torch has an allocator of its own, which does the same.
+glibc returns freed memory to the system: blocks above a threshold at once, and the end of the heap when much of it is free. A
+training step frees and requests the same megabytes hundreds of times, and the system fills each page with zeros again. Keeping
+the memory saves that, at the cost that the process stays as large as at its peak. On CUDA, torch has an allocator that does the
+same.
 """
 
 import ctypes
@@ -12,13 +12,13 @@ from collections.abc import Mapping
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
 
-# For the end of the heap: nothing is given back. A number of bytes must fit into a C int, 2 GiB, and a step may free more.
+# The end of the heap is never returned. A limit must fit into a C int, 2 GiB, and a step may free more.
 NEVER = -1
 
 # The largest block that is kept; older versions of glibc refuse more than 32 MiB.
 BLOCKS = (2**29, 2**25)
 
-# With these a user has decided already: about glibc, or for another allocator.
+# A user who has set these has configured glibc, or chosen another allocator.
 DECIDED_BY = (
     "MALLOC_TRIM_THRESHOLD_",
     "MALLOC_MMAP_THRESHOLD_",
@@ -29,9 +29,9 @@ DECIDED_BY = (
 
 
 def keep_freed_memory(environ: Mapping[str, str] = os.environ) -> bool:
-    """Let this process keep the free memory of its heap; single blocks above 512 MiB are given back.
+    """Make this process keep the free memory of its heap; single blocks above 512 MiB are still returned.
 
-    For the whole process, and for good. Nothing changes where the environment has set how memory is allocated (an empty
+    This holds for the whole process until its end. Nothing changes if the environment configures the allocator (an empty
     ``GLIBC_TUNABLES=`` is enough), nor on a system without glibc.
 
     Args:

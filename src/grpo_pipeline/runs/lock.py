@@ -1,8 +1,8 @@
-"""Lock a folder of results for one run; a second run ends at once and names the first.
+"""Lock a folder of results for a run; a second run ends at once and names the first.
 
-The system's lock of a file decides (POSIX ``lockf``): one process gets it even where two start at the same instant, it ends with
-the process however that ends, and no process started from here inherits it. What stands in the file says whose it is; it decides
-only where the file system keeps no locks.
+The system's lock of a file decides (POSIX ``lockf``). A single process gets it even if two start at the same instant. It ends
+with the process, however that ends, and child processes do not inherit it. The content of the file names the owner; it decides
+only in a file system without locks.
 """
 
 import errno
@@ -32,12 +32,12 @@ class HeldError(RuntimeError):
 
 
 class RunLock:
-    """The lock of one folder of results.
+    """The lock of a folder of results.
 
     Args:
-        path: of the lock's file; it stays when the lock is released, since removing it could part two that wait for it.
+        path: file of the lock. It stays after the release: processes that wait for a removed file could lock different files.
         shown: the folder's name in messages.
-        remedy: how a run is given another folder.
+        remedy: how to give a run another folder.
     """
 
     def __init__(self, path: Path, *, shown: str, remedy: str) -> None:
@@ -49,13 +49,13 @@ class RunLock:
         """Take the lock for this process.
 
         Raises:
-            HeldError: if another run has it; one that was killed is named in the log and followed.
+            HeldError: if another run has it. The lock of a killed run is taken over, and the log names that run.
         """
         with _guard:
             if self._path in _held:
                 raise HeldError(self._sentence(_held[self._path]))
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            # Opened once and for as long as the lock is held: closing any descriptor of the file would release it.
+            # Opened once, for as long as the lock is held: closing any descriptor of the file would release it.
             descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             try:
                 owner = {"run": run, "command": command, "since": since, **process_tags()}
@@ -78,7 +78,7 @@ class RunLock:
             self._descriptor, self._pid = descriptor, os.getpid()
 
     def release(self) -> None:
-        """Give the lock back; a second call, and one in a forked process, does nothing."""
+        """Release the lock; a second call, and a call in a forked process, does nothing."""
         if self._descriptor is None or self._pid != os.getpid():
             return
         with _guard:
@@ -103,7 +103,7 @@ class RunLock:
 
 
 def _lock(descriptor: int) -> bool:
-    """Take the system's lock; False if another process has it. Without locks in this file system the content decides."""
+    """Take the system's lock; False if another process has it. In a file system without locks, the content decides."""
     try:
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
@@ -115,9 +115,9 @@ def _lock(descriptor: int) -> bool:
 
 
 def _has_ended(owner: Owner) -> bool:
-    """Say whether the process in an unlocked file has ended.
+    """Check whether the owner named in an unlocked file has ended.
 
-    One of another host or container that cannot be seen from here has: it would hold the system's lock.
+    An owner on another host or container counts as ended: it would hold the system's lock.
     """
     here = process_tags()
     if any(owner.get(key) != here[key] for key in ("process.host", "process.namespace")):
@@ -126,7 +126,7 @@ def _has_ended(owner: Owner) -> bool:
 
 
 def _note(descriptor: int, *, seconds: float) -> Owner:
-    """Read who holds the file; a run that has just taken it is given some seconds to say so."""
+    """Read the holder of the file; a run that has just taken it gets some seconds to write its name."""
     deadline = time.monotonic() + seconds
     while not (owner := _parse(os.pread(descriptor, 1 << 16, 0))) and time.monotonic() < deadline:
         time.sleep(0.02)

@@ -1,9 +1,8 @@
 """Run a function in threads ahead of its consumer: results keep their order, and only a few wait at a time.
 
-Threads as a rule: what is run ahead decodes files, copies arrays and hashes, all of which release the interpreter's lock,
-and nothing has to be copied between processes. Each computes by itself: where two threads both share their operations out with
-OpenMP, and together want more cores than there are, GNU's library lets all that wait sleep, and every operation begins by waking
-them (docs/decisions/0039).
+Threads are the rule: reading files, copying arrays and hashing release the interpreter's lock, and nothing is copied between
+processes. Each thread computes on a single core. If several threads used OpenMP with more threads than cores, GNU's library would
+put waiting threads to sleep. Each operation would begin by waking them (docs/decisions/0039).
 """
 
 import multiprocessing
@@ -26,7 +25,7 @@ THREAD_NAME = "grpo-ahead"
 
 
 def usable_cores(most: int = MOST_WORKERS) -> int:
-    """Return the number of cores that this process may use, at most ``most``."""
+    """Count the cores that this process may use, at most ``most``."""
     cores = (
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     )
@@ -43,17 +42,17 @@ def map_ahead(
 ) -> Generator[R, None, None]:
     """Yield ``function(item)`` for every item, in the order of the items.
 
-    An exception is raised where its result would have come, with its own traceback. When the reader stops (an exception,
-    Ctrl-C, ``close``), what has not begun is dropped, what has begun is waited for, and no thread stays.
+    An exception is raised in the place of its result, with its own traceback. When the consumer stops (an exception, Ctrl-C,
+    ``close``), waiting items are dropped, running ones are finished, and no thread stays.
 
     Args:
         function: called in the threads; may not depend on thread-local state (``torch.no_grad`` is one).
-        items: read in the caller's thread, ``ahead`` items before the one that is asked for at most.
+        items: read in the caller's thread, at most ``ahead`` items before the requested one.
         workers: number of threads.
-        ahead: results that are made, or being made, before they are asked for; 0 calls the function when it is asked for,
-            in the caller's thread.
-        processes: whether to use processes in place of threads, for what holds the interpreter's lock; function, items and
-            results are copied between them.
+        ahead: number of results that are computed before they are requested; 0 calls the function on request, in the caller's
+            thread.
+        processes: whether to use processes in place of threads, for a function that holds the interpreter's lock. Function, items
+            and results are then copied.
     """
     if ahead < 1:
         yield from (alone(function, item) for item in items)
@@ -79,16 +78,16 @@ def map_ahead(
 
 
 def alone(function: Callable[[T], R], item: T) -> R:
-    """Return ``function(item)``, computed on one core as in the threads of ``map_ahead``.
+    """Compute ``function(item)`` on a single core, as in the threads of ``map_ahead``.
 
-    How a sum is shared out decides how it is rounded: so a result does not depend on who makes it.
+    The split of a sum decides its rounding, so a result must not depend on the thread that computes it.
     """
     with _one_thread():
         return function(item)
 
 
 def _one_thread() -> Any:
-    """Share no operation of this thread out to others: at once, and until a ``with`` ends; OpenMP has a number for each."""
+    """Restrict operations of this thread to a single core, at once or until a ``with`` ends; OpenMP's setting is per thread."""
     torch.get_num_threads()  # at its first use in a thread, torch would set the number again
     return _controller().limit(limits=1, user_api="openmp")
 

@@ -1,8 +1,8 @@
-"""Set MLflow's defaults: its own wait for minutes before they give a server up, print at INFO and report usage."""
+"""Set MLflow's defaults: its own are minutes of waiting for a server, output at INFO and reports of usage."""
 
 from collections.abc import MutableMapping
 
-# MLflow's own defaults wait for minutes before they give a server up, print at INFO and report usage.
+#
 MLFLOW_DEFAULTS = {
     "DO_NOT_TRACK": "true",
     "KEDRO_DISABLE_TELEMETRY": "true",
@@ -17,6 +17,6 @@ MLFLOW_DEFAULTS = {
 
 
 def set_mlflow_defaults(environ: MutableMapping[str, str]) -> None:
-    """Make MLflow quiet, quick to give up and silent about its use, in this process; a value that is already set stays."""
+    """Make MLflow quiet, quick to give up and silent about its use in this process; values that are already set stay."""
     for name, value in MLFLOW_DEFAULTS.items():
         environ.setdefault(name, value)

@@ -1,7 +1,7 @@
 """Check the parameters of a run before anything long is imported.
 
-Kedro asks the functions of the nodes which model reads a section, and these import torch. The specs of the tasks say the same
-at once (``pipelines.params.sections``), so that a wrong value or a misspelt name ends a command before torch is imported.
+Kedro reads the models of sections from the nodes' functions, which import torch. The specs of the tasks name the same models
+without torch (``pipelines.params.sections``). So a wrong value or a misspelt name ends a command before torch is imported.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,12 +28,12 @@ def check_parameters(given: Mapping[str, Any], loader: Any, pipelines: Sequence[
 
     Args:
         given: all parameters of the run.
-        loader: that has read them, for the names in conf/base and in globals.yml.
-        pipelines: names of those that are to be run, none for the default; checked are the values of their tasks.
+        loader: loader that has read them, for the names in conf/base and in globals.yml.
+        pipelines: names of the pipelines to run, none for the default; values of their tasks are checked.
 
     Raises:
-        ParameterValidationError: with all values that are wrong, as Kedro says them.
-        ValueError: for a name that nothing reads, or a wrong value of what concerns the whole run.
+        ParameterValidationError: with all wrong values, in Kedro's form.
+        ValueError: for a name that nothing reads, or a wrong value of a parameter of the whole run.
     """
     check_seed(given.get("seed", 0))
     specs = {task: find_task(task).with_stages_of(given.get(task)) for task in TASKS}
@@ -67,7 +67,7 @@ def check_parameters(given: Mapping[str, Any], loader: Any, pipelines: Sequence[
 
 
 def check_seed(seed: Any) -> None:
-    """Refuse a ``seed`` that is none, under its own name: sections that take it over would name themselves.
+    """Refuse an invalid ``seed`` under its own name, because the sections that use it would name themselves.
 
     Raises:
         ValueError: if it is no whole number, or a negative one.
@@ -86,12 +86,12 @@ class DeclaredTypes(TypeExtractor):
         self._types = dict(types)
 
     def extract_types_from_pipelines(self) -> dict[str, type]:
-        """Return path -> type."""
+        """Map path -> type."""
         return self._types
 
 
 def tasks_of(pipelines: Sequence[str]) -> tuple[str, ...]:
-    """Return the tasks whose parameters pipelines read: all with the default one, as Kedro checks them."""
+    """List the tasks whose parameters pipelines read; the default pipeline checks all, as Kedro does."""
     if not pipelines or "__default__" in pipelines:
         return tuple(TASKS)
     first = next(iter(TASKS))
@@ -114,12 +114,13 @@ def check_names(
 
     Args:
         given: all parameters of the run.
-        base: those of conf/base, of each of its files.
+        base: parameters of each file of conf/base.
         read: names of the sections that pipelines read.
-        others: names that are no parameters and may be given as one on the command line: those of globals.yml.
+        others: names of globals.yml, which the command line may set like parameters.
 
     Raises:
-        ValueError: naming the first one and what may be meant; also if ``resume`` is none of its choices.
+        ValueError: a name is unknown. The sentence names the first one and a likely name. Also if ``resume`` is none of its
+            choices.
     """
     known = {path for name in read for path in beginnings(name)}
     known |= {path for file in base for path in paths(file)}
@@ -142,7 +143,7 @@ def check_names(
 
 
 def paths(parameters: Mapping[str, Any], *, depth: int = DEPTH) -> Iterator[str]:
-    """Yield the dotted names of parameters down to a depth, a name before what it holds."""
+    """Yield the dotted names of parameters down to a depth, a section before its content."""
     for name, value in parameters.items():
         yield str(name)
         if depth > 1 and isinstance(value, Mapping):

@@ -1,7 +1,7 @@
-"""Refuse a run that cannot read what it asks for: values in memory that another run made, and versions that are not there.
+"""Refuse a run whose inputs do not exist: values in memory that another run made, and missing versions.
 
-``--from-nodes``, ``--tags``, ``--nodes`` and their like cut a pipeline anywhere. Models, tasks and batches pass between nodes in
-memory, so a part that needs one without making it cannot run, whatever lies on the disk.
+``--from-nodes``, ``--tags``, ``--nodes`` and similar options cut a pipeline anywhere. Models, tasks and batches pass between
+nodes in memory, so a part that needs such a value without making it cannot run.
 """
 
 from collections.abc import Mapping
@@ -19,15 +19,15 @@ MOST_NAMED = 3
 def refuse_missing_inputs(
     part: Pipeline, catalog: DataCatalog, *, registered: Mapping[str, Pipeline]
 ) -> None:
-    """Refuse a run that reads what is kept in memory only, and that it does not make.
+    """Refuse a run that reads a value in memory which it does not make.
 
     Args:
-        part: what is to be run.
+        part: the pipeline to run.
         catalog: its datasets.
-        registered: name -> pipeline, of which one is named that makes what is missing.
+        registered: name -> pipeline, from which the error suggests one.
 
     Raises:
-        ValueError: naming what is missing, and what to run.
+        ValueError: an input is missing. The sentence names it, and a pipeline to run.
     """
     if not (missing := absent_inputs(part, catalog)):
         return
@@ -41,7 +41,7 @@ def refuse_missing_inputs(
 
 
 def absent_inputs(part: Pipeline, catalog: DataCatalog) -> list[str]:
-    """Return what a pipeline reads and nothing holds: values in memory that were not put there; sorted."""
+    """List the missing inputs of a pipeline: values in memory that do not exist; sorted."""
     return sorted(name for name in part.inputs() if _is_absent(name, catalog))
 
 
@@ -53,7 +53,7 @@ def _is_absent(name: str, catalog: DataCatalog) -> bool:
 
 
 def stage_of(node: Node, catalog: DataCatalog, registered: Mapping[str, Pipeline]) -> str:
-    """Return which pipeline to run: the smallest with this node of those that find all of their inputs."""
+    """Choose a pipeline to run: the smallest with this node and without missing inputs."""
     found = {
         name: len(pipeline.nodes)
         for name, pipeline in registered.items()
@@ -65,15 +65,15 @@ def stage_of(node: Node, catalog: DataCatalog, registered: Mapping[str, Pipeline
 
 
 def refuse_versions(chosen: Mapping[str, str], pipeline: Pipeline, catalog: DataCatalog) -> None:
-    """Refuse ``--load-versions`` of what a run does not load in versions: it would change nothing.
+    """Refuse ``--load-versions`` of datasets that a run does not load in versions, because they would change nothing.
 
     Args:
         chosen: name -> version.
-        pipeline: what is to be run.
+        pipeline: the pipeline to run.
         catalog: its datasets.
 
     Raises:
-        ValueError: naming what has versions here.
+        ValueError: a dataset has no versions here. The sentence names those that have.
     """
     versioned = {
         name: dataset

@@ -1,4 +1,4 @@
-"""Mark this process, so that it can be recognised after it died, and say by which command it was started."""
+"""Identify this process, so that its death can be detected, and write the command that started it."""
 
 import functools
 import os
@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 def command_line(argv: Sequence[str]) -> str:
-    """Return the command as it would be typed again: ``kedro run …`` for Kedro's entry points."""
+    """Write the command in the form to type again: ``kedro run …`` for Kedro's entry points."""
     first = Path(argv[0]) if argv and argv[0] else Path("python")
     is_kedro = first.name in ("kedro", "python -m kedro") or first.parts[-2:] == (
         "kedro",
@@ -21,7 +21,7 @@ def command_line(argv: Sequence[str]) -> str:
 
 
 def program() -> list[str]:
-    """Return how a new shell in the current folder starts the Kedro of this process: no environment need be activated."""
+    """Write how to start this process's Kedro from a new shell in the current folder, without an activated environment."""
     script, here = Path(sys.executable).with_name("kedro"), Path.cwd()
     if not script.is_file():
         return [sys.executable, "-m", "kedro"]
@@ -29,7 +29,7 @@ def program() -> list[str]:
 
 
 def process_tags() -> dict[str, str]:
-    """Return what identifies this process among all that ever ran: host, boot, process namespace, id and start time."""
+    """Collect tags that identify this process uniquely: host, boot, process namespace, id and start time."""
     pid = os.getpid()
     return {
         **machine_tags(),
@@ -40,7 +40,7 @@ def process_tags() -> dict[str, str]:
 
 @functools.cache
 def machine_tags() -> dict[str, str]:
-    """Return where process ids are counted: the host, and on Linux its boot and the container's namespace."""
+    """Collect tags of the scope of process ids: the host, and on Linux its boot and the container's namespace."""
     boot, namespace = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/ns/pid")
     return {
         "process.host": socket.gethostname(),
@@ -50,7 +50,7 @@ def machine_tags() -> dict[str, str]:
 
 
 def start_time(pid: int) -> str | None:
-    """Return when a process started, in the system's own words; None if there is no such process."""
+    """Read the start time of a process in the system's format; None if there is no such process."""
     stat = Path(f"/proc/{pid}/stat")
     if Path("/proc/self/stat").is_file():
         try:
@@ -65,10 +65,10 @@ def start_time(pid: int) -> str | None:
 
 
 def is_gone(tags: Mapping[str, str], *, is_local_store: bool) -> bool:
-    """Return whether the process that ``process_tags`` described has certainly ended.
+    """Check whether the process that ``process_tags`` described has certainly ended.
 
-    A process of another host or container cannot be seen from here and is taken to run. One of an earlier boot has ended,
-    if the store is a local one: hosts that share a server may share their name too.
+    A process of another host or container cannot be seen from here, and is assumed to run. A process of an earlier boot has ended
+    if the store is local: hosts that share a server may share their name, too.
     """
     here = machine_tags()
     if tags.get("process.host") != here["process.host"]:

@@ -25,7 +25,7 @@ class Progress(Protocol):
 
 
 class Moment(NamedTuple):
-    """How far a loop is that is shown elsewhere: in another process, or as one of several."""
+    """The progress of a loop that is shown elsewhere: in another process, or as one of several."""
 
     description: str
     done: int
@@ -45,17 +45,17 @@ class _Silent:
 
 
 class Shows(Protocol):
-    """What shows several loops as one."""
+    """A display of several loops."""
 
     def show(self, left: float | None, texts: list[str]) -> None:
-        """Show the seconds that are left, None where nothing can be said, and where each loop is."""
+        """Show the seconds left, None if unknown, and the state of each loop."""
 
     def close(self) -> None:
         """End the display."""
 
 
 class Pace:
-    """How much is left of a loop, by its own speed so far."""
+    """An estimate of a loop's time left, from its own speed so far."""
 
     def __init__(self, description: str) -> None:
         """Begin now."""
@@ -63,17 +63,17 @@ class Pace:
         self._begun, self._share = time.monotonic(), 0.0
 
     def tell(self, moment: Moment) -> None:
-        """Take note of how far the loop is."""
+        """Record the progress of the loop."""
         self._share = moment.done / moment.total if moment.total else 0.0
 
     def left(self) -> float | None:
-        """Return the seconds that are left; None as long as nothing can be said."""
+        """Estimate the seconds left; None if unknown."""
         seconds = time.monotonic() - self._begun
         return seconds * (1 / self._share - 1) if self._share else None
 
 
 class _Told:
-    """Tells a listener instead of a person, twice a second at most and at the end."""
+    """Reports progress to a listener instead of a terminal, at most twice a second and at the end."""
 
     def __init__(
         self, total: int | None, description: str, listener: Callable[[Moment], None]
@@ -94,14 +94,14 @@ class _Told:
 
 
 class Several:
-    """Shows loops that run at once, or one after the other, as one: what is done of all, where each is, the time that is left.
+    """A common display of several loops: share done, state of each loop, time left.
 
-    Each loop's rest is judged by its own speed so far, and that of one that has not begun by the speed of the others. What is
-    done of all is the share of the time.
+    Each loop's time left is estimated from its own speed, or from the speed of the others before it begins. The share done is a
+    share of the time.
     """
 
     def __init__(self, description: str, weights: Mapping[str, float], *, at_once: int) -> None:
-        """Begin with loops that wait; their weights say how long each is beside the others."""
+        """Begin with waiting loops; their weights are their relative durations."""
         self._weights, self._at_once = weights, at_once
         self._shares, self._seconds = dict.fromkeys(weights, 0.0), dict.fromkeys(weights, 0.0)
         self._begun: dict[str, float] = {}
@@ -112,7 +112,7 @@ class Several:
         )
 
     def tell(self, name: str, moment: Moment) -> None:
-        """Take note of how far a loop is, and show it."""
+        """Record the progress of a loop, and show it."""
         now = time.monotonic()
         self._seconds[name] = now - self._begun.setdefault(name, now)
         if moment.total:
@@ -121,18 +121,18 @@ class Several:
         self._show()
 
     def end(self, name: str) -> None:
-        """Take note that a loop is done."""
+        """Record the end of a loop."""
         begun = self._begun.setdefault(name, self._start)  # of one that told nothing on the way
         self._seconds[name], self._shares[name] = time.monotonic() - begun, 1.0
         self._texts.pop(name, None)
         self._show()
 
     def seconds(self, name: str) -> float:
-        """Return how long a loop has run."""
+        """Compute how long a loop has run."""
         return self._seconds[name]
 
     def left(self) -> float | None:
-        """Return the seconds that are left; None as long as nothing can be said."""
+        """Estimate the seconds left; None if unknown."""
         done = sum(self._weights[name] * share for name, share in self._shares.items())
         if not done:
             return None
@@ -144,7 +144,7 @@ class Several:
         return max(max(rests), sum(rests) / self._at_once)
 
     def close(self) -> None:
-        """End the display, but for that of the whole run."""
+        """End the display, unless it is that of the whole run."""
         if self._shown not in _within:
             self._shown.close()
 
@@ -173,11 +173,11 @@ class Line:
 
     @property
     def is_bar(self) -> bool:
-        """Whether the line is redrawn in its place."""
+        """Check whether the line is redrawn in its place."""
         return self._bar is not None
 
     def show(self, left: float | None, texts: list[str]) -> None:
-        """Show the seconds that are left, and where each loop is."""
+        """Show the seconds left, and the state of each loop."""
         now = time.monotonic()
         seconds = now - self._start
         share = 0.0 if left is None else seconds / max(seconds + left, 1e-9)
@@ -269,7 +269,7 @@ def plain_line(
     seconds: float,
     postfix: dict[str, float | str],
 ) -> str:
-    """Return one line that says how far a loop is; the time left assumes that the items take equally long."""
+    """Write the progress of a loop in a line; the time left assumes that items take equally long."""
     parts = [f"{done}/{total} ({done / total:.0%})" if total else f"{done}", f"{seconds:.0f} s"]
     if total and 0 < done < total:
         parts.append(f"{seconds / done * (total - done):.0f} s left")
@@ -277,13 +277,13 @@ def plain_line(
 
 
 def words(moment: Moment) -> str:
-    """Return how far a loop is in words: ``grpo 120/400 reward=0.42``."""
+    """Write the progress of a loop in words: ``grpo 120/400 reward=0.42``."""
     count = f"{moment.done}/{moment.total}" if moment.total else f"{moment.done}"
     return " ".join([moment.description, count, *_pairs(moment.postfix)])
 
 
 def readable(seconds: float) -> str:
-    """Return a duration as a person says it: ``95 s``, ``12 min``, ``3.5 h``."""
+    """Write a duration for people: ``95 s``, ``12 min``, ``3.5 h``."""
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
@@ -298,7 +298,7 @@ def _pairs(values: Mapping[str, float | str]) -> list[str]:
 
 @contextmanager
 def progress(total: int | None, description: str) -> Iterator[Progress]:
-    """Show the progress of a loop that counts its own items, a generator's training loop for instance.
+    """Show the progress of a loop that counts its own items, such as a generator's training loop.
 
     Args:
         total: number of items, None where it is unknown (no time left then).
@@ -328,14 +328,14 @@ _within: list["ShowsRun"] = []  # the run whose line shows all loops of this pro
 
 
 class ShowsRun(Shows, Protocol):
-    """What shows a run and every loop in it."""
+    """A display of a run and every loop in it."""
 
     def tell(self, moment: Moment) -> None:
-        """Show how far a loop is."""
+        """Show the progress of a loop."""
 
 
 def show_in(run: ShowsRun) -> Callable[[], None]:
-    """Let every loop of this process be shown by what shows the run; the function that is returned ends that."""
+    """Show every loop of this process in the display of a run; the returned function ends that."""
     _listeners.append(run.tell)
     _within.append(run)
 
@@ -347,13 +347,13 @@ def show_in(run: ShowsRun) -> Callable[[], None]:
 
 
 def tell_to(listener: Callable[[Moment], None]) -> None:
-    """Show nothing in this process from now on: the listener is told how far each loop is."""
+    """Stop showing progress in this process, and report it to a listener."""
     _listeners.append(listener)
 
 
 @contextmanager
 def told_to(listener: Callable[[Moment], None]) -> Iterator[None]:
-    """Let a listener be told of the loops that begin within, in the place of a person."""
+    """Report the loops inside the block to a listener, instead of showing them."""
     _listeners.append(listener)
     try:
         yield
@@ -370,12 +370,12 @@ def _open(total: int | None, description: str) -> Any:
 
 
 def is_off() -> bool:
-    """Return whether GRPO_PROGRESS mutes all displays."""
+    """Check whether GRPO_PROGRESS mutes all displays."""
     return os.environ.get("GRPO_PROGRESS", "").lower() == "off"
 
 
 def _columns(file: TextIO) -> int:
-    """Return the width of the terminal; some (pseudo) terminals say 0, and tqdm would then draw nothing."""
+    """Read the width of the terminal; some (pseudo) terminals report 0, for which tqdm would draw nothing."""
     try:
         return os.get_terminal_size(file.fileno()).columns or 100
     except OSError:
@@ -390,7 +390,7 @@ def _length(iterable: Iterable[Any]) -> int | None:
 
 
 def say(line: str) -> None:
-    """Print one line to stderr, unless progress is muted."""
+    """Print a line to stderr, unless progress is muted."""
     if is_off():
         return
     if sys.stderr.isatty():  # above a bar that is drawn there

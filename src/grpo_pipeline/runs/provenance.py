@@ -1,7 +1,7 @@
-"""Check that what a run loads fits together: its own artefacts, and those that one earlier run made from the same data.
+"""Check that the artefacts that a run loads fit together: its own, and those of an earlier run on the same data.
 
-Until a run has succeeded, its files wait in ``<data>/.runs/<folder>.staged``; then they are put in place together and the record
-says so (``artefact_records.py``). Versions that a failed run has written lie beside the earlier ones, and no record names them.
+Until a run has succeeded, its files wait in ``<data>/.runs/<folder>.staged``. Then they are put in place together and recorded
+(``artefact_records.py``). Versions that a failed run has written lie beside the earlier ones, but in no record.
 """
 
 import logging
@@ -43,7 +43,7 @@ Datasets = dict[str, Any]
 
 
 def pin_recorded(catalog: DataCatalog, data: Path) -> None:
-    """Let versioned datasets load what the records name; outside of a run (notebooks, Kedro-Viz) the newest name would count."""
+    """Pin versioned datasets to the recorded versions; outside of a run (notebooks, Kedro-Viz) the newest would load."""
     for path in sorted((data / RUNS).glob("*.json")):
         record = load_record(path)
         for name, entry in record.entries.items() if record is not None else ():
@@ -59,14 +59,14 @@ def pin_recorded(catalog: DataCatalog, data: Path) -> None:
 
 
 class Provenance:
-    """Records of one run: the artefacts that it reads, makes and leaves.
+    """The records of a run: the artefacts that it reads, makes and leaves.
 
     Args:
-        run: its identity.
-        since: when it began, for people.
+        run: identity of the run.
+        since: time of its start, for people.
         data: the folder with all layers.
-        pipeline: what will run.
-        catalog: its datasets; those that wait for the end of the run are replaced in it.
+        pipeline: the pipeline to run.
+        catalog: its datasets; datasets that wait for the end of the run are replaced in it.
     """
 
     def __init__(
@@ -100,14 +100,14 @@ class Provenance:
         self._guard = threading.RLock()
 
     def begin(self, *, chosen: Collection[str], stages: bool) -> None:
-        """Check what will be read, choose versions, and let new files wait; nothing of the earlier result changes.
+        """Check the inputs, choose versions, and redirect new files to wait; the earlier result stays unchanged.
 
         Args:
-            chosen: names whose version the user has given.
+            chosen: names of datasets whose version the user has given.
             stages: whether files wait for the end of the run.
 
         Raises:
-            ProvenanceError: if what will be read was not made together.
+            ProvenanceError: if the inputs were not made together.
         """
         for results in self._owned():
             finish_moves(results.record)
@@ -139,7 +139,7 @@ class Provenance:
             self._stage()
 
     def saving(self, name: str, data: Any) -> None:
-        """Note that an artefact is about to change; a run loads the version that it saves itself."""
+        """Record that an artefact is about to change; a run loads the version that it saves itself."""
         if name not in self._outputs or name not in self._noted or _is_nothing(data):
             return
         with self._guard:
@@ -155,17 +155,17 @@ class Provenance:
                 extra["run"] = self._run
 
     def saved(self, name: str, data: Any) -> None:
-        """Remember what an artefact holds now; a folder without a header is read when it is asked for."""
+        """Record the digest of a saved artefact; a folder without a header is read on request."""
         if name in self._made and not _is_nothing(data):
             path = content_path(self._dataset(name))
             if path.is_file() or (path.is_dir() and any(path.glob("*.json"))):
                 self._made[name] = content_digest(path)
 
     def loaded(self, name: str, data: Any) -> None:
-        """Compare what was loaded with what was written down.
+        """Compare a loaded artefact with its record.
 
         Raises:
-            ProvenanceError: if it is something else.
+            ProvenanceError: if they differ.
         """
         if name not in self._noted:
             return
@@ -201,7 +201,7 @@ class Provenance:
             )
 
     def commit(self) -> None:
-        """Put everything in place and write down where it comes from; the earlier result counts until then."""
+        """Put all files in place and record their origin; the earlier result is valid until then."""
         moves = [
             (str(place), str(target))
             for name, dataset in self._places.items()
@@ -230,7 +230,7 @@ class Provenance:
         self._places.clear()
 
     def end(self) -> None:
-        """Remove what waited and was not put in place."""
+        """Remove waiting files that were not put in place."""
         for results in self._owned():
             shutil.rmtree(results.staged, ignore_errors=True)
 
@@ -255,7 +255,7 @@ class Provenance:
         return content_path(dataset)
 
     def _judge_unknown(self, names: Iterable[str]) -> None:
-        """Refuse versioned artefacts that no finished run has written down; where no run has, the newest name counts."""
+        """Refuse versioned artefacts without a record; if there is no record at all, the newest version counts."""
         older = []
         for name in names:
             record, dataset = self._records.get(self._result_folders[name].name), self._noted[name]
@@ -295,7 +295,7 @@ class Provenance:
         return self._result_folders[name].staged / place.relative_to(self._data)
 
     def _entries(self) -> dict[str, Entry]:
-        """Return an entry for each artefact that the run has made, in an order in which sources come first."""
+        """Build an entry for each artefact that the run has made, sources first."""
         nearest = sources_of(self._pipeline, stored=self._noted.keys())
         digests = {name: entry.digest for name, entry in self._trusted.items()} | {
             n: d for n, d in self._made.items() if d
@@ -327,7 +327,7 @@ class Provenance:
         *,
         moves: Collection[tuple[str, str]],
     ) -> None:
-        """Write down these artefacts, which lie in one folder of results."""
+        """Write entries of these artefacts, which lie in the same folder of results."""
         chosen = {name: entries[name] for name in names}
         if not chosen:
             return
@@ -338,7 +338,7 @@ class Provenance:
 
 
 def _is_nothing(data: Any) -> bool:
-    """Say whether a save writes nothing: no checkpoint at this yield, no rows."""
+    """Check whether a save writes nothing: no checkpoint at this yield, no rows."""
     return data is False or (isinstance(data, list) and not data)
 
 
@@ -347,7 +347,7 @@ def _recorded(entry: Entry) -> str:
 
 
 def _origin(data: Any) -> str:
-    """Return whose a checkpoint is, by what stands in it."""
+    """Describe the origin of a checkpoint by its content."""
     run, progress = (
         (getattr(data, "extra", None) or {}).get("run"),
         getattr(data, "progress", None) or {},
@@ -356,7 +356,7 @@ def _origin(data: Any) -> str:
 
 
 def _replace(catalog: DataCatalog, name: str, dataset: Any) -> None:
-    """Put another dataset under a name; Kedro would warn of it."""
+    """Replace a dataset under a name, without Kedro's warning."""
     quiet = logging.getLogger("kedro.io.data_catalog")
     level = quiet.level
     quiet.setLevel(logging.ERROR)

@@ -1,4 +1,4 @@
-"""A process of a Ray cluster that does work for this one (extra ``ray``); it is asked as a ``Worker`` is."""
+"""Call functions in a process of a Ray cluster (extra ``ray``), with the interface of ``Worker``."""
 
 import logging
 import os
@@ -13,27 +13,27 @@ from grpo_pipeline.runs.worker import UnsendableError, WorkerDied
 
 
 class Calls:
-    """The actor: calls what it is asked for."""
+    """The Ray actor that calls functions."""
 
     def __init__(self, threads: int) -> None:
-        """Begin to compute with so many threads."""
+        """Begin to compute with this number of threads."""
         os.environ["GRPO_PROGRESS"] = (
             "off"  # what it shows would stand between the lines of the other processes
         )
         compute_in(threads)
 
     def call(self, function: str, arguments: tuple[Any, ...]) -> Iterator[Any]:
-        """Yield what a generator function, ``module:name``, yields."""
-        # Not yield from: Ray sends values into what it iterates, which not every iterator takes.
+        """Yield the values of a generator function, ``module:name``."""
+        # Not yield from: Ray sends values into the generator, which not every iterator accepts.
         for value in resolve_name(function)(*arguments):  # noqa: UP028
             yield value
 
 
 class RayWorker:
-    """A process somewhere in a Ray cluster that calls functions which yield; one function at a time."""
+    """A process in a Ray cluster that calls generator functions, one at a time."""
 
     def __init__(self, address: str | None, *, threads: int, cpus: float, gpus: float) -> None:
-        """Ask the cluster for a process with so many CPUs and GPUs; this waits as long as all are taken."""
+        """Request a process with these numbers of CPUs and GPUs from the cluster, and wait until they are free."""
         self._ray = connect(address)
         places = os.pathsep.join(path or os.getcwd() for path in sys.path)
         variables = dict.fromkeys(VARIABLES, str(threads)) | {"PYTHONPATH": places}
@@ -45,12 +45,12 @@ class RayWorker:
     def results(
         self, function: str, *arguments: Any, watch: Callable[[Any], None]
     ) -> Iterator[Any]:
-        """Yield what a generator function yields there; ``watch`` is told nothing.
+        """Yield the values of a generator function in that process; ``watch`` gets no reports.
 
         Raises:
             UnsendableError: if the arguments cannot be copied.
-            WorkerDied: if the process, or its machine, has ended before that.
-            Exception: which the function has raised.
+            WorkerDied: if the process, or its machine, has ended before.
+            Exception: the function's own error.
         """
         errors = self._ray.exceptions
         try:
@@ -72,7 +72,7 @@ class RayWorker:
 
 
 def connect(address: str | None) -> Any:
-    """Return Ray, connected to a cluster: that of the address, or one of this machine's own.
+    """Connect Ray to a cluster: that of the address, or a new one on this machine.
 
     Raises:
         ValueError: if Ray is not installed.
@@ -95,7 +95,7 @@ def connect(address: str | None) -> Any:
 
 
 def count_slots(address: str | None, *, cpus: float, gpus: float) -> int:
-    """Return how many processes with so many CPUs and GPUs a cluster has room for."""
+    """Count the processes with these numbers of CPUs and GPUs that fit into a cluster."""
     there = connect(address).cluster_resources()
     rooms = [there.get("CPU", 0.0) / cpus, *([there.get("GPU", 0.0) / gpus] if gpus else [])]
     return max(int(min(rooms)), 1)

@@ -11,7 +11,7 @@ from kedro.pipeline import Pipeline
 
 from grpo_pipeline.runs.stored_datasets import place_of
 
-# Tag of a node that saves nothing under a second name of a dataset, so that what lies there already is loaded by that name.
+# Tag of a node that saves nothing under a second name of a dataset, so that the stored content is loaded by that name.
 LOOKS_UP = "looks_up"
 
 RUNS = ".runs"  # below the data folder: what runs note about their results
@@ -21,7 +21,7 @@ OWNER = "owner"  # key of an entry's metadata, see ``folder_of``
 
 @dataclass(frozen=True)
 class ResultFolder:
-    """One folder of results, in all layers.
+    """A folder of results, in all layers.
 
     Attributes:
         name: as in messages and file names.
@@ -33,22 +33,22 @@ class ResultFolder:
 
     @property
     def lock(self) -> Path:
-        """The file that a run locks while it writes here."""
+        """Path of the file that a run locks while it writes here."""
         return self.folder / f"{self.name}.lock"
 
     @property
     def record(self) -> Path:
-        """The file in which runs write down what they made here."""
+        """Path of the record of the artefacts in this folder."""
         return self.folder / f"{self.name}.json"
 
     @property
     def seconds(self) -> Path:
-        """The file that says how long each node took, for the time left of the next run."""
+        """Path of the file with the duration of each node, for the next run's time left."""
         return self.folder / f"{self.name}.seconds"
 
     @property
     def staged(self) -> Path:
-        """The folder in which files wait for the end of a run."""
+        """Path of the folder in which files wait for the end of a run."""
         return self.folder / f"{self.name}.staged"
 
 
@@ -58,7 +58,7 @@ def saved_names(pipeline: Pipeline) -> set[str]:
 
 
 def written_folders(pipeline: Pipeline, catalog: DataCatalog, data: Path) -> list[ResultFolder]:
-    """Return the folders in which a pipeline saves anything, sorted by name, so that two runs ask for them in one order."""
+    """List the folders in which a pipeline saves, sorted by name, so that two runs lock them in the same order."""
     found = {
         results.name: results
         for name in saved_names(pipeline)
@@ -68,10 +68,10 @@ def written_folders(pipeline: Pipeline, catalog: DataCatalog, data: Path) -> lis
 
 
 def folder_of(dataset: Any, data: Path) -> ResultFolder | None:
-    """Return where a dataset belongs: the folder below the layers, ``<data>/<layer>/<folder>/…``; None if it is not stored.
+    """Find the folder of a dataset below the layers, ``<data>/<layer>/<folder>/…``; None if it is not stored.
 
-    An entry whose metadata name an ``owner`` has one of its own, ``<folder>.<owner>``: what may be written while another
-    run works in the rest of the folder.
+    An entry whose metadata name an ``owner`` has its own, ``<folder>.<owner>``. It may be written while another run works in the
+    rest of the folder.
     """
     path = place_of(dataset)
     if path is None:

@@ -1,4 +1,4 @@
-"""Load a configuration whose globals can be set for one run: ``kedro run --params attention_folder=attention_seed1``."""
+"""Load a configuration whose globals can be set for a run: ``kedro run --params attention_folder=attention_seed1``."""
 
 from typing import Any
 
@@ -23,10 +23,10 @@ class RunConfigLoader(ReplacingConfigLoader):
         runtime_params: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        """Read the globals and replace what the runtime parameters name; see ``OmegaConfigLoader``."""
+        """Read the globals and replace those that runtime parameters name; see ``OmegaConfigLoader``."""
         runtime = dict(runtime_params or {})
         super().__init__(conf_source, env, runtime, **kwargs)
-        # A task of another package needs no line in globals.yml: its folder can be interpolated, and given for one run.
+        # A task of another package needs no line in globals.yml: its folder can be interpolated, and set for a run.
         self["globals"] = {name: folder for name, _, folder in self._folders()} | self._globals
         chosen = {name: runtime.pop(name) for name in set(self._globals) & set(runtime)}
         for name, value in chosen.items():

@@ -6,12 +6,12 @@ _current = ""
 
 
 def begin_run() -> str:
-    """Give the run that begins an identity, which is not made from the time, and return it."""
+    """Give the beginning run a random identity, and return it."""
     global _current
     _current = uuid.uuid4().hex[:12]
     return _current
 
 
 def run_identity() -> str:
-    """Return the identity of the run that began last in this process; empty where none did."""
+    """Name the identity of the last run that began in this process; "" if there is none."""
     return _current

@@ -1,7 +1,7 @@
-"""Show a whole run as one line: how much of it is done, what is being done, and the time that is left.
+"""Show a whole run in a line: the share done, the present node, and the time left.
 
-The seconds that each node took are kept beside the results, so that the next run knows what follows. Loops say how much of
-the present node is left, by their own speed.
+The duration of each node is stored beside the results, so that the next run can estimate its time. Loops report the time left of
+the present node, from their own speed.
 """
 
 import json
@@ -17,14 +17,14 @@ from grpo_pipeline.runs.progress import Line, Moment, Pace, show_in, words
 
 
 class RunLine:
-    """The line of a run, while it is open: every loop of this process is shown in it.
+    """The line of a run; while it is open, it shows every loop of this process.
 
-    A node takes as long as in the last run that wrote to the same folder. Before anything is known of a node the line shows no
-    time left; once trainings have begun, such a node is taken to be as long as the others were on average.
+    A node is assumed to take as long as in the last run in the same folder. The line shows no time left before all durations are
+    known. Once trainings have begun, an unknown node is assumed to take the mean duration of the others.
 
     Args:
-        description: of the run.
-        nodes: the names of its nodes, with the seconds that each is expected to take; None where nothing is known.
+        description: description of the run.
+        nodes: names of its nodes, with the expected seconds of each; None if unknown.
     """
 
     def __init__(self, description: str, nodes: Mapping[str, float | None]) -> None:
@@ -40,17 +40,17 @@ class RunLine:
         self._logging.__enter__()
 
     def begin(self, node: str, stage: str, arm: str = "") -> None:
-        """Take note that a node begins, in a stage of the run and of an arm, if it is of one."""
+        """Record the beginning of a node, with its stage and its arm, if it has one."""
         self._node, self._stage, self._arm, self._begun = node, stage, arm, time.monotonic()
         self._show([])
 
     def end(self) -> None:
-        """Take note that the node is done."""
+        """Record the end of the node."""
         self._took[self._node] = time.monotonic() - self._begun
         self._loop = self._left = None
 
     def tell(self, moment: Moment) -> None:
-        """Show how far the node's loop is."""
+        """Show the progress of the node's loop."""
         if self._loop is None or self._loop.description != moment.description:
             self._loop = Pace(moment.description)
         self._loop.tell(moment)
@@ -63,15 +63,15 @@ class RunLine:
         self._show(texts)
 
     def finish(self) -> None:
-        """Say that the run is done."""
+        """Show that the run is done."""
         self._line.show(0.0, ["done"])
 
     def seconds(self) -> dict[str, float]:
-        """Return how long each node took that is done."""
+        """Map each finished node to its duration."""
         return dict(self._took)
 
     def left(self) -> float | None:
-        """Return the seconds that are left; None where nothing can be said."""
+        """Estimate the seconds left; None if unknown."""
         waiting = [name for name in self._expected if name not in {*self._took, self._node}]
         if (
             self._trained and self._node in self._trained
@@ -106,7 +106,7 @@ class RunLine:
 
 
 def expected_seconds(file: Path) -> dict[str, float]:
-    """Read how long the nodes of the last run took; nothing where the file is absent or no such table."""
+    """Read the durations of the last run's nodes; empty if the file is missing or invalid."""
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
         return {str(name): float(seconds) for name, seconds in found.items()}
@@ -115,9 +115,9 @@ def expected_seconds(file: Path) -> dict[str, float]:
 
 
 def keep_seconds(file: Path, seconds: Mapping[str, float]) -> None:
-    """Write how long nodes took; nodes that did not run keep what they have.
+    """Write the durations of nodes; nodes that did not run keep theirs.
 
-    Nothing else depends on it: a disk that takes no more is no reason to fail.
+    Nothing else depends on the file, so a full disk is no error.
     """
     kept = expected_seconds(file) | {name: round(value, 3) for name, value in seconds.items()}
     with suppress(OSError):
@@ -129,7 +129,7 @@ def _last(node: str) -> str:
 
 
 def _log_above(line: Line) -> AbstractContextManager[None]:
-    """Let what is logged stand above a bar, in the place of inside of it."""
+    """Print log messages above a bar, instead of inside."""
     if not line.is_bar:
         return nullcontext()
     from tqdm.contrib.logging import logging_redirect_tqdm

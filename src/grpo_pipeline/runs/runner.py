@@ -1,4 +1,4 @@
-"""Run nodes one after the other, in an order in which what follows one arm is done while another is still trained."""
+"""Run nodes in an order that finishes an arm while another arm is still trained."""
 
 import logging
 from typing import Any
@@ -11,7 +11,7 @@ from grpo_pipeline.core.objective.algorithm import AlgorithmParams
 
 
 class ReadyFirst(SequentialRunner):
-    """Kedro's sequential runner; the nodes that wait for a training come after those that need none of them.
+    """Kedro's sequential runner, but nodes that wait for a training come after all nodes that do not.
 
     Arms are trained in processes of their own (``executor``). While one of them goes on, what follows the training of another is
     done here: so a control, which ends first, is waited for first.
@@ -33,18 +33,18 @@ class InOrder(Pipeline):
     """A pipeline with an order of its nodes, in the place of Kedro's."""
 
     def __init__(self, nodes: list[Node]) -> None:
-        """Keep the order; each node comes after those that it depends on."""
+        """Store the order, in which each node comes after those that it depends on."""
         self._order = nodes
         super().__init__(nodes)
 
     @property
     def nodes(self) -> list[Node]:
-        """The nodes in that order."""
+        """List the nodes in that order."""
         return list(self._order)
 
 
 def order(pipeline: Pipeline, catalog: CatalogProtocol[Any, Any]) -> list[Node]:
-    """Return the nodes in Kedro's order, but each that waits for a training as late as may be, and those of controls first."""
+    """Order the nodes as Kedro does, but each that waits for a training as late as possible, controls first."""
     from grpo_pipeline.pipelines.training import (
         at_once,  # it imports torch; by now the pipeline has
     )
@@ -63,7 +63,7 @@ def order(pipeline: Pipeline, catalog: CatalogProtocol[Any, Any]) -> list[Node]:
 
 
 def _learns(node: Node, pipeline: Pipeline, catalog: CatalogProtocol[Any, Any]) -> bool:
-    """Say whether the arm of a node that waits has a policy to train."""
+    """Check whether the arm of a waiting node has a policy to train."""
     (makes_ready,) = (other for other in pipeline.nodes if node.inputs[0] in other.outputs)
     name = next(name for name in makes_ready.inputs if name.endswith(".algorithm"))
     return AlgorithmParams.model_validate(catalog.load(name)).losses.policy is not None

@@ -10,12 +10,12 @@ from kedro.pipeline import Pipeline
 from grpo_pipeline.core.storage.content_digest import LENGTH
 from grpo_pipeline.runs.artefact_records import PARAMETER
 
-# How far to go back or to go on says nothing about the result; `parameters` is all of them, for the page.
+# Options of resuming do not affect the result; `parameters` are all parameters, for the page.
 NOT_SOURCES = ("params:resume", "parameters")
 
 
 def sources_of(pipeline: Pipeline, *, stored: Collection[str]) -> dict[str, frozenset[str]]:
-    """Return dataset -> the nearest stored datasets and the parameters that it is made from, through all that is in memory."""
+    """Map dataset -> its nearest stored sources and parameters, through all datasets in memory."""
     found: dict[str, frozenset[str]] = {}
     for node in pipeline.nodes:  # in the order in which they can run
         made_from: set[str] = set()
@@ -29,7 +29,7 @@ def sources_of(pipeline: Pipeline, *, stored: Collection[str]) -> dict[str, froz
 
 
 def parameter_digest(value: Any) -> str:
-    """Return a short digest of a parameter's value."""
+    """Compute a short digest of a parameter's value."""
     return hashlib.sha256(json.dumps(value, sort_keys=True, default=_plain).encode()).hexdigest()[
         :LENGTH
     ]
@@ -43,7 +43,7 @@ def _plain(value: Any) -> Any:
 def closure(
     nearest: Collection[str], digests: Mapping[str, str], sources: Mapping[str, Mapping[str, str]]
 ) -> dict[str, str]:
-    """Return name -> digest of the nearest sources and of everything that those were made from.
+    """Collect name -> digest of the nearest sources and of all their sources.
 
     Args:
         nearest: names.

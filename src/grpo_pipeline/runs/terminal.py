@@ -1,4 +1,4 @@
-"""Let printing never end a run: signs that a stream cannot write are replaced, and a reader that has gone is not missed."""
+"""Keep printing from ending a run: unencodable signs are replaced, and a closed reader is ignored."""
 
 import codecs
 import io
@@ -30,20 +30,20 @@ SIGNS = {
 
 
 class LastingStream:
-    """A text stream that takes any sign, and goes on when what it writes to does not: a closed pipe, a full disk.
+    """A text stream that accepts any sign, and survives a closed pipe or a full disk.
 
-    From then on what is written goes nowhere. All else is that of the stream.
+    After such a failure, its output is dropped. All other attributes are those of the stream.
     """
 
     def __init__(self, stream: io.TextIOWrapper) -> None:
         self._stream = stream
 
     def __getattr__(self, name: str) -> Any:
-        """Return what the stream has."""
+        """Return an attribute of the stream."""
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        """Write a text and return its length, whatever became of it."""
+        """Write a text and return its length, even if it was dropped."""
         encoding = self._stream.encoding
         try:
             self._stream.write(text.encode(encoding, PLAIN).decode(encoding))
@@ -52,14 +52,14 @@ class LastingStream:
         return len(text)
 
     def flush(self) -> None:
-        """Pass on what was written."""
+        """Flush the stream."""
         try:
             self._stream.flush()
         except OSError:
             self._lead_nowhere()
 
     def _lead_nowhere(self) -> None:
-        """Put the null device in the place of the file, for what waits in the buffer and for the flush at the end."""
+        """Replace the file by the null device, for buffered text and for the flush at the end."""
         with suppress(OSError, ValueError):
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, self._stream.fileno())
@@ -67,7 +67,7 @@ class LastingStream:
 
 
 def let_printing_last() -> None:
-    """Make standard output and error of this process take any sign and go on without a reader.
+    """Make standard output and error of this process accept any sign and survive without a reader.
 
     What is no plain stream, such as that of a notebook, stays as it is.
     """
@@ -79,14 +79,14 @@ def let_printing_last() -> None:
 
 
 def plain_signs(error: UnicodeError) -> tuple[str, int]:
-    """Return ASCII for what cannot be encoded: a sign's plain form, a letter without its accents, or ``?``."""
+    """Replace unencodable signs by ASCII: a plain form, a letter without accents, or ``?``."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     return "".join(map(plain_sign, error.object[error.start : error.end])), error.end
 
 
 def plain_sign(sign: str) -> str:
-    """Return one sign in ASCII."""
+    """Write a sign in ASCII."""
     if sign in SIGNS:
         return SIGNS[sign]
     letters = unicodedata.normalize("NFKD", sign).encode("ascii", "ignore").decode()

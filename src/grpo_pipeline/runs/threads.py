@@ -1,8 +1,7 @@
-"""Set how many threads share out one operation: the number that the run is given, never the number of cores.
+"""Set the number of threads of an operation from the run's parameters, never from the number of cores.
 
-How a sum is shared out decides how it is rounded, and a training carries a difference in the last bit on until other points or
-words are drawn (docs/decisions/0042). So the number is a parameter of the run, ``threads``, and what the environment or the
-machine says of it does not count.
+The split of a sum decides its rounding. A training amplifies a difference in the last bit until it draws other points or words
+(docs/decisions/0042). So the number is a parameter of the run, ``threads``; the environment and the machine do not change it.
 """
 
 import os
@@ -14,7 +13,7 @@ VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUME
 
 
 def compute_in(threads: Any) -> None:
-    """Share every operation of this process out to so many threads: torch, OpenMP and the libraries of linear algebra.
+    """Set the number of threads of this process for torch, OpenMP and the libraries of linear algebra.
 
     Holds for what is loaded, for libraries that are loaded later and for processes that are started from here, both of which
     read the environment. Other threads of this process take torch's number when they begin.
@@ -23,7 +22,7 @@ def compute_in(threads: Any) -> None:
         ValueError: if ``threads`` is no whole number above 0.
     """
     check_threads(threads)
-    # OpenMP may take fewer threads than it is told to where it thinks that the cores are busy: that would be other sums.
+    # OpenMP may use fewer threads than set if it finds the cores busy, which would change the rounding of sums.
     os.environ |= dict.fromkeys(VARIABLES, str(threads)) | {
         "OMP_DYNAMIC": "FALSE",
         "MKL_DYNAMIC": "FALSE",

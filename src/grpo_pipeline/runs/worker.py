@@ -1,7 +1,7 @@
-"""A process of its own that does work for this one, and ends with it, however that ends.
+"""Run functions in another process, which always ends with this one.
 
-It is a fresh interpreter and no fork: a fork copies locks that other threads hold, and multiprocessing's spawn runs the
-parent's main module again, which under pytest, a notebook or a script without a guard is somebody else's.
+It is a fresh interpreter and no fork: a fork copies locks that other threads hold. multiprocessing's spawn runs the parent's main
+module again, which may be pytest, a notebook or a script without a guard.
 """
 
 import logging
@@ -26,9 +26,9 @@ class Message(NamedTuple):
     """A message of a worker.
 
     Attributes:
-        kind: ``item``, one value of the function that it was asked for; ``end``, after the last one; ``error``, which the
-            function has raised; ``log``, a record of a logger; ``moment``, how far a loop is.
-        value: of that kind.
+        kind: ``item``, a value of the called function; ``end``, after the last value; ``error`` of the function; ``log``, a
+            record of a logger; ``moment``, the progress of a loop.
+        value: value of that kind.
     """
 
     kind: Literal["item", "end", "error", "log", "moment"]
@@ -46,11 +46,11 @@ class WorkerDied(RuntimeError):  # noqa: N818 - it says what has happened
 
 
 class UnsendableError(TypeError):
-    """Raised where the arguments of a call cannot be copied into another process."""
+    """The arguments of a call cannot be copied into another process."""
 
 
 class Worker:
-    """A process that calls functions which yield; one function at a time.
+    """A process that calls generator functions, one at a time.
 
     Attributes:
         process: the process.
@@ -58,7 +58,7 @@ class Worker:
     """
 
     def __init__(self, *, threads: int) -> None:
-        """Start a process that computes with so many threads."""
+        """Start a process that computes with this number of threads."""
         self.connection, there = Pipe()
         with there:
             self.process = subprocess.Popen(
@@ -73,7 +73,7 @@ class Worker:
         send(self.connection, (threads, logging.getLogger("grpo_pipeline").getEffectiveLevel()))
 
     def ask(self, function: str, *arguments: Any) -> None:
-        """Let it call a generator function, ``module:name``; what that yields arrives one by one.
+        """Make the process call a generator function, ``module:name``; its values arrive one by one.
 
         Raises:
             UnsendableError: if the arguments cannot be copied.
@@ -86,10 +86,10 @@ class Worker:
             self.connection.send_bytes(message)
 
     def take(self) -> Message:
-        """Wait for the next message; what it logs is logged here, and not returned.
+        """Wait for the next message; log records are logged here, and not returned.
 
         Raises:
-            WorkerDied: if there will be none.
+            WorkerDied: if the process ended without another message.
         """
         while True:
             try:
@@ -104,11 +104,11 @@ class Worker:
     def results(
         self, function: str, *arguments: Any, watch: Callable[[Moment], None]
     ) -> Iterator[Any]:
-        """Yield what a generator function yields there; ``watch`` is told how far it is.
+        """Yield the values of a generator function in that process; ``watch`` gets its progress.
 
         Raises:
-            WorkerDied: if the process has ended before that.
-            Exception: which the function has raised.
+            WorkerDied: if the process has ended before.
+            Exception: the function's own error.
         """
         self.ask(function, *arguments)
         while True:
@@ -123,7 +123,7 @@ class Worker:
                 return
 
     def close(self) -> None:
-        """End the process and whatever it has started."""
+        """End the process and all processes that it has started."""
         for number in (signal.SIGTERM, signal.SIGKILL):
             with suppress(ProcessLookupError):
                 os.killpg(self.process.pid, number)
@@ -135,13 +135,13 @@ class Worker:
 
 
 class Plain(ForkingPickler):
-    """Writes values as they are: torch would hand tensors on as shared memory, which ends with the process that sent them."""
+    """Pickles values as copies: torch would pass tensors as shared memory, which ends with the sender."""
 
     _extra_reducers: ClassVar[dict[Any, Any]] = {}
 
 
 def send(connection: Connection, value: Any) -> None:
-    """Write a value into a pipe between a run and its own processes; nothing of it is ever stored."""
+    """Write a value into a pipe between a run and its own processes; it is never stored."""
     connection.send_bytes(Plain.dumps(value))
 
 

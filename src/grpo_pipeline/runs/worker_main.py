@@ -1,4 +1,4 @@
-"""The process of a ``Worker``: calls what it is asked for, and sends what that yields."""
+"""Run the process of a ``Worker``: call functions on request, and send the values that they yield."""
 
 import logging
 import os
@@ -16,7 +16,7 @@ from grpo_pipeline.runs.threads import compute_in
 
 
 def serve(connection: Connection) -> None:
-    """Do what arrives until the other end is closed."""
+    """Answer requests until the other end is closed."""
     from grpo_pipeline.runs import progress
     from grpo_pipeline.runs.worker import Message, Plain, receive, send
 
@@ -54,7 +54,7 @@ def serve(connection: Connection) -> None:
 
 
 def _sendable(error: Exception, pickler: Any) -> Exception:
-    """Return the error, or one that says the same where it cannot cross: many classes cannot be built from their message."""
+    """Prepare an error for sending: one that cannot be rebuilt from its message becomes a RuntimeError with its text."""
     try:
         pickler.loads(pickler.dumps(error))
     except Exception:  # noqa: BLE001 - of any class, by anybody
@@ -65,7 +65,7 @@ def _sendable(error: Exception, pickler: Any) -> Exception:
 
 
 def end_with_parent() -> None:
-    """End this process when the standard input is closed, as it is when the other process has ended, however it did."""
+    """End this process when the standard input closes, which the end of the other process causes."""
     os.read(sys.stdin.fileno(), 1)  # not the buffer, which Python would wait for at its end
     os._exit(1)
 

@@ -14,17 +14,17 @@ Rules = dict[str, pd.DataFrame]
 def align_arms(
     arms: Mapping[str, pd.DataFrame], suite: MetricSuite, *, headline: str, cluster: str
 ) -> dict[str, Rules]:
-    """Check every arm's predictions and split them by rule; row i is the same unit in each of the tables.
+    """Check every arm's predictions and split them by rule. Row i is the same unit in each table.
 
     Args:
-        arms: arm -> prediction rows (docs/architecture.md).
+        arms: arm -> prediction rows (docs/<task>/artefacts.md).
         suite: the task's metrics; names the columns that must be there.
         headline: the rule that every arm must have.
         cluster: column of the units that are resampled together.
 
     Raises:
-        ValueError: naming the arm's catalogue entry, if a column or the headline rule is missing, a unit is repeated,
-            a required value is NaN, or two tables hold different units, facts about them or clusters.
+        ValueError: a column or the headline rule is missing, a unit is repeated, a required value is NaN, or two tables differ in
+            their units, facts or clusters. The sentence names the arm's catalogue entry.
     """
     tables = {arm: split_rules(rows, suite, arm=arm, cluster=cluster) for arm, rows in arms.items()}
     first_arm = next(iter(tables))
@@ -46,7 +46,7 @@ def align_arms(
 
 
 def split_rules(rows: pd.DataFrame, suite: MetricSuite, *, arm: str, cluster: str) -> Rules:
-    """Return rule -> rows in the order of their ids, the rules in the order of the report."""
+    """Split an arm's rows by rule, in the order of the report; the rows of each rule are sorted by id."""
     check_columns(rows, (*suite.required, cluster), arm=arm)
     key, rows = suite.unit.column, suite.combine(rows)
     named = rows.assign(**{key: rows[key].astype(str)}).sort_values(
@@ -115,7 +115,7 @@ def check_same_units(
 
 
 def digest_of_units(rows: pd.DataFrame, *, unit: Unit, cluster: str) -> str:
-    """Return a digest of which units were scored: their names, facts and clusters, whatever their order."""
+    """Compute a digest of the scored units: their names, facts and clusters, in any order."""
     columns = list(dict.fromkeys((unit.column, *unit.facts, cluster)))
     facts = sorted(rows[columns].astype(str).itertuples(index=False, name=None))
     return sha256(repr(facts).encode()).hexdigest()[:12]

@@ -1,4 +1,4 @@
-"""State the answer of a comparison once: what terminal, page and MLflow show is read from here (docs/answer.md)."""
+"""State the answer of a comparison once; terminal, page and MLflow show this answer (docs/answer.md)."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, Self
@@ -38,16 +38,16 @@ WORDS = {  # of the conditions of the bar
 
 
 class Change(BaseModel):
-    """One metric of the arm beside the same metric of something else.
+    """A metric of the arm, compared with the same metric of the control or of a rule.
 
     Attributes:
         metric: its name in the documents.
         title: its name for people.
         better: the direction that is good.
-        before: value of the other: of the control, or of a rule; None where it is undefined.
+        before: value of the control or of the rule; None where it is undefined.
         after: value of the arm.
         difference: after - before, paired.
-        interval: its 95% interval; None where there is none.
+        interval: 95% interval of the difference; None where there is none.
         verdict: what the interval shows.
         reason: why there is no value or no interval; empty where there is one.
     """
@@ -66,12 +66,12 @@ class Change(BaseModel):
 
     @property
     def tone(self) -> str:
-        """Return "better", "worse" or "" where no difference is shown."""
+        """Find the tone of the verdict: "better", "worse", or "" where no difference is shown."""
         return self.verdict if self.verdict in ("better", "worse") else ""
 
     @property
     def said(self) -> str:
-        """Write the verdict, with the difference where there is one to be seen: ``Better, +0.18``."""
+        """Write the verdict, and the difference if one is shown: ``Better, +0.18``."""
         gap = f", {self.difference:+.2f}" if self.difference is not None and self.tone else ""
         return f"{self.verdict}{gap}".capitalize()
 
@@ -93,10 +93,10 @@ class Change(BaseModel):
 
 
 class Beside(BaseModel):
-    """A rule or an arm that the arm is held against, and by how much it is better.
+    """A comparison of the arm with a rule or another arm.
 
     Attributes:
-        kind: ``start``, ``control``, ``shuffled``, ``fixed``: a condition of the bar; ``ceiling``: it knows the answer;
+        kind: ``start``, ``control``, ``shuffled``, ``fixed``: a condition of the bar; ``ceiling``: a rule that knows the answer;
             ``arm``: another arm.
         name: the rule or the arm; None where it was not measured.
         change: the arm's own policy beside it, in the primary metric.
@@ -118,10 +118,10 @@ class Cost(BaseModel):
     """The cost of an arm's training.
 
     Attributes:
-        steps: batches that it learned from.
-        samples: that were drawn for them; None where it was not counted.
-        reward_calls: samples, or parts of samples, whose reward was measured; None where it was not counted.
-        seconds: of its training steps, of a grid's trial with its evaluation; None where they are not known.
+        steps: number of batches that the arm learned from.
+        samples: number of samples drawn for these batches; None where it was not counted.
+        reward_calls: number of samples, or parts of samples, whose reward was measured; None where it was not counted.
+        seconds: duration of the training steps; in a grid, of a trial with its evaluation. None where it is not known.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -143,15 +143,15 @@ class Cost(BaseModel):
 
 
 class Taken(BaseModel):
-    """The model to take: the best one on the validation split, of all arms; the test split has no part in the choice.
+    """The recommended model: of all arms, the best on the validation split. The test split has no part in the choice.
 
     Attributes:
-        arm: whose it is.
-        name: by which predictions ask for it: the arm's, with ``.best`` where its last weights are another model.
-        step: steps of training after which its weights were kept.
-        metric: of the validation split, by which it was chosen.
-        value: of that metric.
-        last: the same of the arm's last weights; None where it is undefined.
+        arm: the arm that trained it.
+        name: name of the model in a prediction: the arm's name, with ``.best`` where the arm's last weights are another model.
+        step: number of training steps before its weights were kept.
+        metric: metric of the validation split by which it was chosen.
+        value: value of that metric.
+        last: value of that metric for the arm's last weights; None where it is undefined.
         is_last: whether these are the last weights.
     """
 
@@ -176,37 +176,37 @@ class Answer(BaseModel):
     """The answer of a comparison about one arm, for people.
 
     Attributes:
-        task: its name.
-        arm: the arm that is spoken of.
-        control: what it is compared with.
-        split: which examples are scored.
-        examples: their number.
-        noun: what one of them is called.
-        clusters: number of clusters of them, which the intervals are over.
-        cluster: what one of these is called.
-        seeds: of the trainings.
-        verdict: of the primary metric, against the control.
+        task: name of the task.
+        arm: the arm that the answer is about.
+        control: the arm that it is compared with.
+        split: the split whose examples are scored.
+        examples: number of scored examples.
+        noun: the word for one example.
+        clusters: number of clusters of examples; the intervals resample clusters.
+        cluster: the word for one cluster.
+        seeds: seeds of the trainings.
+        verdict: verdict on the primary metric, compared with the control.
         reason: why nothing can be shown; empty where something can.
         primary: the task's primary metric, control -> arm.
         learned: whether the policy learned from reward, by the bar.
-        why: in one sentence, what decided that.
-        conditions: of the bar.
+        why: one sentence with the reason for ``learned``.
+        conditions: the conditions of the bar.
         ceiling: a rule that knows the answer, where there is one.
         arms: the other arms.
         rows: the metrics of the short table, control -> arm.
-        others: where several arms are held against the control, each of them in the primary metric, titled by its name; the
-            arm that is spoken of is the best of them.
-        looked_at: number of metrics with an interval of which better or worse can be said.
-        worse: titles of those that got worse than the control's.
-        improved: titles of those that got better.
-        same_everywhere: outputs of the arm that are the same for every input: nobody should read them.
-        undefined: title of a metric -> why it has no value.
+        others: where several arms are compared with the control, the primary metric of each, titled by the arm's name. ``arm`` is
+            the best of them.
+        looked_at: number of metrics with an interval and a good direction.
+        worse: titles of the metrics that are worse than the control's.
+        improved: titles of the metrics that are better than the control's.
+        same_everywhere: outputs of the arm that are the same for every input; they show nothing about the input.
+        undefined: title of a metric -> the reason why it has no value.
         not_covered: what the intervals leave out.
         notes: further sentences that belong to the answer.
-        cost: arm -> cost.
-        commit: of the code.
+        cost: arm -> cost of its training.
+        commit: commit of the code.
         run: identity of the run.
-        model: which model to take; None where no best weights were kept.
+        model: the recommended model; None where no best weights were kept.
         scored: digest of the names, labels and clusters of the examples that were scored.
         machine: processor, cores and threads that computed.
     """
@@ -248,35 +248,35 @@ class Answer(BaseModel):
 
     @property
     def fixed(self) -> Beside | None:
-        """The best rule that needs no training, where one is measured."""
+        """Find the best rule that needs no training; None where no such rule was measured."""
         return next((one for one in self.conditions if one.kind == FIXED and one.name), None)
 
     @property
     def table(self) -> tuple[Change, ...]:
-        """The rows that terminal, page and MLflow show: of one arm its metrics, of several each arm's primary metric."""
+        """List the rows of the shown table: the metrics of a single arm, or the primary metric of each of several arms."""
         return self.others or self.rows
 
     @property
     def heads(self) -> tuple[str, str, str, str]:
-        """Name the columns of the table: what a row is, the control's value, the arm's value, the difference."""
+        """Name the columns of the table: metric or arm, the control's value, the arm's value, the difference."""
         if self.others:
             return "arm", self.control, self.primary.title, f"arm - {self.control}"
         return "metric", self.control, self.arm, f"{self.arm} - {self.control}"
 
     @property
     def question(self) -> str:
-        """Ask what the verdict answers."""
+        """Write the question that the verdict answers."""
         which = f"{self.arm}, the best of {len(self.others)} arms," if self.others else self.arm
         return f"{self.task.capitalize()}: is {which} better than {self.control}, its control?"
 
     @property
     def has_intervals(self) -> bool:
-        """Say whether any difference of the table has an interval."""
+        """Check whether any difference of the table has an interval."""
         return any(row.interval is not None for row in self.table)
 
     @property
     def sentence(self) -> str:
-        """Say the primary metric, on what it rests, and why nothing can be shown."""
+        """Write the primary metric, the number of examples behind it, and the reason if nothing can be shown."""
         why = f": {self.reason}" if self.reason else ""
         of = f" of {self.clusters} {self.cluster}s" if self.clusters < self.examples else ""
         mean = f", mean over {len(self.seeds)} seeds" if len(self.seeds) > 1 else ""
@@ -284,17 +284,17 @@ class Answer(BaseModel):
 
     @property
     def short(self) -> str:
-        """Say the primary metric with its values first, for narrow places: ``0.64 → 0.84 AUROC``."""
+        """Write the primary metric with its values first, for narrow places: ``0.64 → 0.84 AUROC``."""
         return f"{_short(self.primary.before)} → {_short(self.primary.after)} {self.primary.title}"
 
     @property
     def headline(self) -> str:
-        """Say task, primary metric and verdict in a line: a title."""
+        """Write a title: task, primary metric and verdict."""
         return f"{self.task.capitalize()}: {self.primary.text}, {self.verdict}"
 
     @property
     def remarks(self) -> list[str]:
-        """Say in a few words each what stands behind the verdict, and what got worse."""
+        """Write short remarks: the reasons behind the verdict, and the metrics that got worse."""
         remarks = [f"learned from reward: {self.learned} ({self.why})"]
         rules = [] if self.fixed is None else [f"against the best fixed rule, {self.fixed.said}"]
         if self.ceiling is not None:
@@ -317,7 +317,7 @@ class Answer(BaseModel):
 
     @property
     def markdown(self) -> str:
-        """Write the answer as Markdown: verdict, remarks, and the table of the short list."""
+        """Write the answer as Markdown: verdict, remarks, and the short table."""
         rows = [
             f"| {row.title} | {_short(row.before)} | {_short(row.after)} | {row.gap} | {row.tone} |"
             for row in self.table
@@ -338,9 +338,9 @@ class Answer(BaseModel):
         """Read the answer from a comparison document (docs/metrics.md).
 
         Args:
-            comparison: the document, whose ``baseline_arm`` is the arm that is spoken of; of a grid what ``of_grid`` makes.
-            suite: of the task, with the metrics of the document.
-            seconds: of each arm's training.
+            comparison: the document. The answer is about its ``baseline_arm``.
+            suite: metrics of the task, with those of the document.
+            seconds: arm -> duration of its training.
         """
         arm, control = comparison["baseline_arm"], comparison["control"]
         not_run = comparison.get("not_run")
@@ -422,13 +422,13 @@ class Answer(BaseModel):
 
     @classmethod
     def of_grid(cls, result: Mapping[str, Any], suite: MetricSuite) -> Self:
-        """Read the answer from the result of ``compare`` or ``cross_validate``: of the arm that gains most over the control.
+        """Read the answer from the result of ``compare`` or ``cross_validate``, about the arm that gains most over the control.
 
-        Its interval holds the differences of all arms together, so that the best of many is not better by chance.
+        The arm's interval covers the differences of all arms together, so that the best of many is not better by chance.
 
         Args:
             result: the document (docs/compare.md, docs/cross_validation.md).
-            suite: of the task.
+            suite: metrics of the task.
         """
         kind, control, name = (
             result.get("headline"),
@@ -467,7 +467,7 @@ class Answer(BaseModel):
 
 
 def _taken(best: Mapping[str, Mapping[str, Any]], suite: MetricSuite) -> Taken | None:
-    """Return the model with the highest validation value, the first of equal ones; of one metric, whose values compare."""
+    """Choose the model with the highest validation value, the first of equal ones; None where the arms' metrics differ."""
     metrics = {found["metric"] for found in best.values()}
     if len(metrics) != 1:
         return None
@@ -496,7 +496,7 @@ def change(
     after: Mapping[str, Entry],
     differences: Mapping[str, Entry],
 ) -> Change:
-    """Put one metric's values and their paired difference together, with what the interval shows."""
+    """Join the two values of a metric, their paired difference, and its verdict."""
     gap = differences.get(name, {"value": None, "ci95": None})
     entries = (before.get(name, {}), after.get(name, {}), gap)
     reasons = [str(entry["reason"]) for entry in reversed(entries) if entry.get("reason")]
@@ -515,7 +515,7 @@ def change(
 
 
 def _verdict(comparison: Mapping[str, Any], arm: str, primary: Change) -> tuple[Verdict, str]:
-    """Return the verdict of the primary metric against the control, and why nothing can be shown."""
+    """Decide the verdict on the primary metric against the control; returns it with the reason if nothing can be shown."""
     if (not_run := comparison.get("not_run")) is not None:
         return "cannot be shown", f"the control, {not_run}, was not trained"
     if arm == comparison["control"]:
@@ -526,7 +526,7 @@ def _verdict(comparison: Mapping[str, Any], arm: str, primary: Change) -> tuple[
 
 
 def _longer(comparison: Mapping[str, Any], arm: str) -> str:
-    """Say by how much an arm was trained longer than the control; empty where it was not."""
+    """Write by how much longer than the control an arm was trained; empty where it was not longer."""
     training, control = comparison.get("training", {}), comparison["control"]
     if arm not in longer_than(training, control):
         return ""
@@ -541,7 +541,7 @@ def _not_shown(change: Change, reason: str) -> Change:
 
 
 def cluster_noun(n: Mapping[str, Any]) -> str:
-    """Return what a cluster is called: the column that names them, without its ending."""
+    """Name a cluster by its column, without the column's ending."""
     return str(n["cluster"]).removesuffix("_id").replace("_", " ")
 
 
@@ -550,7 +550,7 @@ def _too_few(n: Mapping[str, Any]) -> str:
 
 
 def _learned(comparison: Mapping[str, Any], arm: str, primary: str) -> tuple[Learned, str]:
-    """Return whether the policy learned from reward, and what decided it."""
+    """Decide by the bar whether the policy learned from reward; returns the verdict and its reason."""
     if comparison.get("moved", {}).get(arm) is False:
         return "fixed, not learned", "its policy chooses as it did at its start"
     if comparison.get("training", {}).get(arm, {}).get("learns_from_reward") is False:
@@ -616,7 +616,7 @@ def _ceiling(
 def _beside_the_control(
     comparison: Mapping[str, Any], primary: str, metric: Metric
 ) -> Iterator[Change]:
-    """Yield each arm beside the control where a grid holds several; the arm's name is the title."""
+    """Compare each arm of a grid with the control; the arm's name is the title."""
     differences, arms = comparison["differences"], comparison["arms"]
     if "primary_metrics" not in comparison or len(differences) < 2:
         return

@@ -1,7 +1,7 @@
-"""Decide by the bar of a task whether an arm has learned from reward, and say it; the same for every task.
+"""Decide by the bar of a task whether an arm has learned from reward, and write the sentences about it.
 
-The conditions are those of ``metric.Bar``. They are joined by an intersection-union test (Berger 1982): an arm that is above each
-of them is above all, and nothing is corrected for their number.
+``metric.Bar`` holds the conditions. They are joined by an intersection-union test (Berger 1982): an arm has to pass each of them.
+That needs no correction for their number.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -22,9 +22,10 @@ START, CONTROL, SHUFFLED, FIXED = "start", "control", "shuffled", "fixed"
 
 
 def has_moved(own: pd.DataFrame, start: pd.DataFrame) -> bool:
-    """Decide whether a policy chooses otherwise than at its start, by the rows of both, the same units in the same order.
+    """Decide whether a policy chooses otherwise than at its start, from paired prediction rows of both.
 
-    Both are drawn with the same noise: rows of one policy are equal but for rounding. A cell that one of them lacks says nothing.
+    Both are drawn with the same noise: rows of the same policy differ only by rounding. A cell that is empty in either table is
+    ignored.
     """
     for name in own.columns.intersection(start.columns).drop("rule"):
         here, there = own[name].to_numpy(), start[name].to_numpy()
@@ -37,7 +38,7 @@ def has_moved(own: pd.DataFrame, start: pd.DataFrame) -> bool:
 
 
 def longer_than(training: Mapping[str, Mapping[str, Any]], control: str) -> list[str]:
-    """Return the arms that were trained for more steps than the control, of a document's section ``training``."""
+    """List the arms that were trained for more steps than the control, from the section ``training`` of a document."""
     if control not in training:
         return []
     steps = training[control]["steps"]
@@ -55,24 +56,25 @@ def judge_bar(
     has_control: bool = True,
     longer: Collection[str] = (),
 ) -> dict[str, dict[str, dict[str, Any]]]:
-    """Return arm -> metric -> whether the arm is above the bar, and what decided.
+    """Judge each arm by the bar: arm -> metric -> verdict with its conditions.
 
-    Met: every condition's interval lies on the good side of 0. Missed: one of them lies on the bad side. No statement: one of
-    them was not measured, or has no interval. Else not shown. The control has no condition beside itself.
+    Met: every condition's interval lies on the good side of 0. Missed: an interval lies on the bad side. No statement: a
+    condition was not measured, or has no interval. Not shown: all other cases. The control is not compared with itself.
 
     Args:
         gaps: arm -> rule -> metric -> paired difference, the arm's own policy minus the rule.
         values: arm -> rule -> metric -> value of the rule, None where it is undefined.
         bar: the conditions.
-        metrics: of the task.
+        metrics: metrics of the task.
         control: name of the control.
         differences: arm -> metric -> paired difference to the control.
         has_control: False where the control was not trained, and another arm stands in its place.
         longer: arms that were trained for more steps than the control; they are not shown to be better than it.
 
     Returns:
-        ``verdict``; ``conditions``, each with ``than`` (the rule or arm), ``verdict``, ``value`` and ``ci95``, the hardest of the
-        fixed rules in the place of all; and ``control_meets``: whether the control meets every condition but that beside itself.
+        ``verdict`` of each arm and metric. ``conditions``: each with ``than`` (the rule or arm), ``verdict``, ``value`` and
+            ``ci95``; of the fixed rules only the hardest. ``control_meets``: whether the control meets every condition but that
+            beside itself.
     """
     found: dict[str, dict[str, dict[str, Any]]] = {}
     for arm, of_rules in gaps.items():
@@ -125,9 +127,9 @@ def _hardest(
     name: str,
     metrics: Mapping[str, Metric],
 ) -> str | None:
-    """Return the fixed rule that stands most in the way: of those that the policy does worst beside, the one of the best value.
+    """Choose the hardest fixed rule: of the rules with the policy's worst verdict, the rule with the best value.
 
-    Worse comes before no statement before not shown before better; None where none is measured.
+    From worst to best, the verdicts are worse, no statement, not shown, better. None where no fixed rule is measured.
     """
     measured = {
         rule: float(value)
@@ -145,15 +147,15 @@ def _hardest(
 def bar_sentences(
     comparison: Mapping[str, Any], bar: Bar | None, metrics: Mapping[str, Metric]
 ) -> list[str]:
-    """Say of every arm whether it has learned from reward, metric by metric, and what decided.
+    """Write for each arm and metric whether the arm has learned from reward, and why.
 
-    Of an arm that learns nothing from reward, or whose policy chooses as at its start, that is said alone. The control is not
-    spoken of, unless another arm stands in its place. A metric of which nothing is known is left out.
+    An arm that reads no reward, or whose policy chooses as at its start, gets only a sentence about that. The control gets none,
+    unless another arm stands in its place. A metric without a verdict is left out.
 
     Args:
-        comparison: with ``bar``, and where they are known ``moved`` and ``training``.
-        bar: of the task; None: nothing is said.
-        metrics: of the task.
+        comparison: the document with ``bar``, and ``moved`` and ``training`` where they are known.
+        bar: bar of the task; None: no sentences.
+        metrics: metrics of the task.
     """
     if bar is None:
         return []

@@ -1,4 +1,4 @@
-"""Hold the policy against what one would try instead: a verdict for each other rule."""
+"""Judge the policy against each other rule and baseline: better, worse, or no difference shown."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,12 +14,12 @@ UNKNOWN = "no statement"
 def verdicts(
     gaps: Mapping[str, Mapping[str, Entry]], metrics: Mapping[str, Metric], judged: Sequence[str]
 ) -> dict[str, dict[str, str]]:
-    """Return rule -> metric -> "better", "no difference shown", "worse" (of the policy), or "no statement" without an interval.
+    """Judge the policy by rule and metric: "better", "no difference shown", "worse"; "no statement" without an interval.
 
     Args:
         gaps: rule -> metric -> paired difference, policy minus rule.
-        metrics: of the task.
-        judged: names of the metrics that are looked at.
+        metrics: metrics of the task.
+        judged: names of the judged metrics.
     """
     return {
         rule: {name: _verdict(entries[name], metrics[name]) for name in judged}
@@ -37,15 +37,15 @@ def baseline_sentences(
     judged: Sequence[str],
     bar: Bar | None = None,
 ) -> list[str]:
-    """Say which other rules and baselines the policy is better and worse than, in each of the judged metrics.
+    """Write which rules and baselines the policy is better and worse than, in each judged metric.
 
-    Rules without an interval are left out: they do not have the metric; ceilings, too: they know the answer.
+    Rules without an interval are left out: they do not have the metric. Ceilings are left out: they know the answer.
 
     Args:
-        comparison: with ``baseline_arm`` and ``verdicts``, rule -> metric -> verdict.
-        metrics: of the task.
+        comparison: the document with ``baseline_arm`` and ``verdicts``, rule -> metric -> verdict.
+        metrics: metrics of the task.
         judged: names of the metrics, in their order.
-        bar: says which rules are ceilings.
+        bar: names the ceilings.
     """
     words = {"better": "better than", "same": "not shown to differ from", "worse": "worse than"}
     sentences = []

@@ -32,7 +32,7 @@ class Estimate:
         resamples: float64 [B]; NaN in a resample that leaves it undefined.
         n: number of units (rows, clusters) that the value rests on.
         reason: the sentence to report when the value is undefined.
-        clusters: number of clusters that the value rests on; of what compares two classes, those of the rarer one.
+        clusters: number of clusters that the value rests on. If it compares two classes, only clusters of the rarer class count.
         bounds: the range of the statistic.
     """
 
@@ -45,22 +45,22 @@ class Estimate:
 
     @property
     def defined(self) -> Floats:
-        """The resamples that leave the statistic defined."""
+        """List the resamples that leave the statistic defined."""
         return self.resamples[np.isfinite(self.resamples)]
 
     @property
     def varies(self) -> bool:
-        """Whether the resamples differ by more than rounding."""
+        """Check whether the resamples differ by more than rounding."""
         rounding = 1e-12 + 1e-9 * abs(self.value)
         return bool(np.ptp(self.defined) > rounding) if len(self.defined) else False
 
 
 def cluster_weights(clusters: pd.Series, *, resamples: int, seed: int) -> Floats:
-    """Draw whole clusters with replacement and count how often each row is in each resample.
+    """Draw whole clusters with replacement, and count how often each resample holds each row.
 
-    Each resample draws as many clusters as there are, each with probability 1/C; a row's weight is the number of times
-    that its cluster was drawn. Depends on the rows' order only through their clusters: the draws belong to the sorted
-    cluster names. Source: Davison and Hinkley, Bootstrap Methods and their Application, 1997, section 3.8.
+    Each resample draws as many clusters as there are, each with probability 1/C. A row's weight is the number of draws of its
+    cluster. The order of the rows does not matter: the draws belong to the sorted cluster names. Source: Davison and Hinkley,
+    Bootstrap Methods and their Application, 1997, section 3.8.
 
     Args:
         clusters: the cluster of each row, [n].
@@ -123,13 +123,13 @@ def paired_difference(treated: Estimate, control: Estimate) -> Estimate:
 def exact_interval(
     value: float, bounds: Bounds, *, clusters: int, level: float = LEVEL
 ) -> tuple[float, float]:
-    """Return the interval of a value that no resample changes; of a statistic without two bounds the value alone.
+    """Compute the interval of a value that no resample changes; without two bounds, the interval is the value alone.
 
         u = 1 - ((1 - level) / 2)^(1 / C),    [(1 - u) v + u a, (1 - u) v + u b]
 
-    All C clusters say v. Clusters of another kind may exist: with a share of u of them, none is among C in one of 40 cases. At
-    worst they lie at the ends of the range [a, b]. For a share whose clusters are all right (v = b) that is Clopper and
-    Pearson's interval of C successes in C (Biometrika 26, 1934), which the rule of three approximates.
+    All C clusters have the value v. Clusters with other values may exist: if their share is u, all C drawn ones miss them in 1 of
+    40 cases. At worst their values lie at the ends of the range [a, b]. For a share of 1 (v = b), that is Clopper and Pearson's
+    interval of C successes in C trials (Biometrika 26, 1934). The rule of three approximates it.
     """
     low, high = bounds
     if not np.isfinite(low) or not np.isfinite(high):
@@ -147,7 +147,7 @@ def interval(estimate: Estimate) -> tuple[float, float]:
 
 
 def few_clusters_reason(clusters: int) -> str | None:
-    """Return why a value of so few clusters has no interval; None where they are enough."""
+    """Write why a value of so few clusters has no interval; None where there are enough."""
     if clusters >= FEW_CLUSTERS:
         return None
     named = "1 cluster" if clusters == 1 else f"{clusters} clusters"
@@ -155,12 +155,11 @@ def few_clusters_reason(clusters: int) -> str | None:
 
 
 def describe(estimate: Estimate, *, max_undefined: float = MAX_UNDEFINED) -> dict[str, Any]:
-    """Return ``{"value", "ci95", "n"}`` for JSON, with a ``"reason"`` wherever one of them is null.
+    """Describe an estimate for JSON: ``{"value", "ci95", "n"}``, with a ``"reason"`` where a value or interval is null.
 
-    A value that rests on fewer than ``FEW_CLUSTERS`` clusters has no interval: whatever reads one then says nothing. Undefined
-    resamples are left out of the interval and counted in ``"undefined_resamples"``; above the share ``max_undefined`` they are
-    too many for an honest interval and none is given. Beside an interval, ``"se"`` is the standard deviation of the resamples,
-    and a ``"note"`` says where no resample differs.
+    A value that rests on fewer than ``FEW_CLUSTERS`` clusters has no interval. Undefined resamples are left out of the interval
+    and counted in ``"undefined_resamples"``. If their share is above ``max_undefined``, there is no interval. ``"se"`` is the
+    standard deviation of the resamples. A ``"note"`` is added where all resamples are equal.
     """
     if not np.isfinite(estimate.value):
         return {

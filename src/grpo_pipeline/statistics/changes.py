@@ -1,4 +1,4 @@
-"""Say in sentences what got worse and what got better, in one form for every metric that has a good direction."""
+"""Write which metrics got worse and which got better, in the same words for every task."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,14 +10,14 @@ from grpo_pipeline.statistics.wording import Entry, signed, tone_of
 def change_sentences(
     comparison: Mapping[str, Any], metrics: Mapping[str, Metric], *, chance_rule: str
 ) -> list[str]:
-    """Say for every arm what differs from the control, and what its own samples change beside the chance rule's.
+    """Write for each arm how its metrics differ from the control's, and its gain over the chance rule.
 
-    A metric differs where its paired 95% interval leaves out 0. What got worse stands before what got better, in the same words.
-    With m metrics looked at, about m / 20 intervals leave out 0 by chance alone; the sentences say m.
+    A metric differs where its paired 95% interval leaves out 0. Worse metrics stand first. If m metrics are compared, about m /
+    20 intervals leave out 0 by chance alone; the sentences state m.
 
     Args:
-        comparison: with arms, control, differences and, where there is a chance rule, ``policy_gain``.
-        metrics: of the task, with titles and directions; those without a good direction are left out.
+        comparison: the document with arms, control, differences and, where there is a chance rule, ``policy_gain``.
+        metrics: metrics of the task; those without a good direction are left out.
         chance_rule: the rule that ``policy_gain`` is measured against, such as the start.
     """
     sentences = []
@@ -32,7 +32,7 @@ def change_sentences(
 
 
 def changes(entries: Mapping[str, Entry], metrics: Mapping[str, Metric]) -> dict[str, list[str]]:
-    """Return the names of the metrics that got "worse" and "better", and of those that are "same": not shown to differ.
+    """Sort the metrics into "worse", "better" and "same" (not shown to differ).
 
     Metrics without a good direction, and without an interval, are in none of the lists.
     """

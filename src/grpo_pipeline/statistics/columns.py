@@ -10,7 +10,7 @@ def column(rows: pd.DataFrame, name: str) -> np.ndarray:
 
 
 def has_value(name: str, rows: pd.DataFrame) -> np.ndarray:
-    """Return where a column holds a number, bool [n]; nowhere in a table that has no such column."""
+    """Find the rows in which a column holds a number, bool [n]; none if the table has no such column."""
     if name not in rows:
         return np.zeros(len(rows), bool)
     return np.asarray(np.isfinite(column(rows, name)))

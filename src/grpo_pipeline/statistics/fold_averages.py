@@ -1,14 +1,14 @@
-"""Average metrics of out-of-fold predictions: each row was predicted by the model of its fold, and those models differ.
+"""Average metrics over the folds of a cross-validation, in which each fold has a model of its own.
 
-    stratified  sum_f m_f v_f / sum_f m_f     v_f: the metric inside fold f; m_f: what it rests on there (``Metric.mass``)
+    stratified  sum_f m_f v_f / sum_f m_f     v_f: the metric inside fold f; m_f: its weight there (``Metric.mass``)
     pooled      the metric of all rows together, as if one model had scored them
     fold_mean   mean_f v_f
 
-The stratified value is the headline. The AUROC compares pairs, m_f is the number of pairs in fold f, and so the stratified
-AUROC is the share of won pairs among those that one model has scored. Pooled, a pair of two folds compares the scores of two
-models, which need not be on one scale. For a mean over rows stratified and pooled are the same number. A fold that leaves the
-metric undefined (one class only) counts nothing and is named; it is never 0.5.
-Source: Airola et al., Computational Statistics & Data Analysis 55, 2011 (pooling and averaging of cross-validated AUROCs).
+The stratified value is the headline. For an AUROC, m_f is the number of pairs in fold f: the stratified AUROC is the share of won
+pairs within folds. A pooled pair may compare scores of two models, which need not be on one scale. For a mean over rows, the
+stratified and the pooled value are equal. A fold with an undefined metric (one class only) has the weight 0 and is named; it is
+never 0.5. Source: Airola et al., Computational Statistics & Data Analysis 55, 2011 (pooling and averaging of cross-validated
+AUROCs).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -37,11 +37,11 @@ class FoldSpread:
 
     @property
     def undefined(self) -> list[str]:
-        """The folds that say nothing."""
+        """List the folds that leave the metric undefined."""
         return [fold for fold, value in self.values.items() if not np.isfinite(value)]
 
     def document(self) -> dict[str, object]:
-        """Return the values, their spread (standard deviation with n - 1) and what is undefined, for JSON."""
+        """Describe the values, their standard deviation (n - 1) and the undefined folds, for JSON."""
         defined = [value for value in self.values.values() if np.isfinite(value)]
         return {
             "folds": {
@@ -56,7 +56,7 @@ class FoldSpread:
 
 
 def stratify(metric: Metric) -> Metric:
-    """Return the metric as a mean over folds, each by what it rests on; the rows need the column ``fold``."""
+    """Turn a metric into its mean over folds, weighted by ``Metric.mass``; the rows need the column ``fold``."""
     return replace(metric, compute=_by_fold(metric, _weighted_mean))
 
 
@@ -85,7 +85,7 @@ def spread_over_folds(metric: Metric, seeds: Sequence[pd.DataFrame]) -> FoldSpre
 
 
 def _by_fold(metric: Metric, combine: Combine) -> Callable[[pd.DataFrame, np.ndarray], np.ndarray]:
-    """Return what computes the metric inside each fold and combines the folds; the rows are usable ones."""
+    """Build a function that computes the metric inside each fold and combines the folds; it reads usable rows."""
 
     def compute(rows: pd.DataFrame, weights: np.ndarray) -> np.ndarray:
         fold_of = rows[FOLD].astype(str).to_numpy()

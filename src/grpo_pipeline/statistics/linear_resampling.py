@@ -1,9 +1,9 @@
-"""Give intervals to statistics that resampling moves to one side.
+"""Give intervals to statistics that resampling biases, by the jackknife.
 
-A resample holds some units twice. A repeated unit adds to the total and nothing different, so that a share of different things
-is too low in every resample: its percentile interval lies below the value of the sample. A calibration error or a distance adds
-up absolute deviations, which the noise of a second draw makes larger: its interval lies above. Such a statistic is taken as
-linear around the sample instead, with the effect of each unit measured by leaving it out. For a mean that is exactly the
+A resample holds some units twice. A repeated unit raises the total but not the number of different units. A share of different
+units is therefore too low in every resample, and its percentile interval lies below the value of the sample. A calibration error
+or a distance sums absolute deviations, which the noise of a second draw increases: its interval lies above. Such a statistic is
+linearised around the sample instead: the effect of each unit is measured by leaving it out. For a mean, that is exactly the
 bootstrap.
 """
 
@@ -22,15 +22,15 @@ BLOCK = 1 << 22
 def linear_resamples(
     value: float, without_each: Floats, weights: Floats, *, highest: float = 1.0
 ) -> Floats:
-    """Return a share of the sample, made to vary over resamples of units as the jackknife says, [B].
+    """Compute a share of the sample in resamples of units, linearised by the jackknife, [B].
 
         D[b] = D - (C - 1) / C * sum_c (p[b, c] - 1) * (D_(-c) - D),   cut to [0, highest]
         p[b, c] = C * w[b, c] / sum_c w[b, c]
 
-    Weights of 1 give D itself. The variance of D[b] is the jackknife's, which is on average not too small (Efron and Stein,
-    Annals of Statistics 9, 1981, pages 586-596), and its middle is D. Where leaving a unit out leaves nothing, D is given and
-    nothing varies: the resamples are undefined, NaN. The units may be some of the table's, of which a resample holds now more,
-    now fewer: a share depends on their proportions p alone.
+    Weights of 1 give D itself. D[b] is centred on D. Its variance is the jackknife's, which is on average not too small (Efron
+    and Stein, Annals of Statistics 9, 1981, pages 586-596). If nothing is left without a unit, the resamples are undefined, NaN.
+    The units may be part of the table's, so that their number varies between resamples: a share depends on their proportions p
+    alone.
 
     Args:
         value: D, the statistic of all C units.
@@ -53,14 +53,14 @@ def linear(
     *,
     highest: float = 1.0,
 ) -> Floats:
-    """Return a statistic of weights [B, n] -> [B], made to vary over resamples of rows as the jackknife says, [B].
+    """Compute a statistic in resamples of rows, linearised by the jackknife, [B].
 
-    For a statistic that sampling noise itself moves to one side, such as a sum of absolute deviations: resampling adds noise
-    once more, and every resample lies beyond the value of the sample.
+    It is for a statistic that sampling noise itself biases, such as a sum of absolute deviations. Resampling adds the noise once
+    more, so that every resample lies beyond the value of the sample.
 
     Args:
-        statistic: computed without one row of each kind, and of all rows.
-        kinds: [n]; rows that are equal for the statistic have one kind.
+        statistic: weights [B, n] -> values [B]; called with all rows, and without a row of each kind.
+        kinds: [n]; rows that are equal for the statistic have the same kind.
         weights: [B, n].
         highest: the largest value that the statistic can take.
     """

@@ -10,7 +10,7 @@ from grpo_pipeline.statistics.metric import UNBOUNDED, Bounds, Direction, Metric
 def mean_metric(
     name: str, *, title: str, better: Direction, reason: str, bounds: Bounds = UNBOUNDED
 ) -> Metric:
-    """Build the mean of one column over the rows that have a value."""
+    """Build the metric of a column: its mean over the rows that have a value."""
     return Metric(
         title=title,
         better=better,

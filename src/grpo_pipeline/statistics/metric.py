@@ -1,4 +1,4 @@
-"""The interface of metrics, for every task: rows and resampling weights in, one value per resample out."""
+"""Define the interface of metrics: prediction rows and resampling weights in, one value per resample out."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -20,35 +20,35 @@ NOT_NEGATIVE: Bounds = (0.0, np.inf)
 
 
 def count_rows(rows: pd.DataFrame, weights: np.ndarray) -> np.ndarray:
-    """Return the number of rows in each resample, [B]: what a mean over rows rests on."""
+    """Count the rows of each resample, [B]: the mass of a mean over rows."""
     return np.asarray(weights.sum(axis=1))
 
 
 def one_side(rows: pd.DataFrame) -> np.ndarray:
-    """Return 0 for every row, [n]: a value that compares no rows with others rests on all of them."""
+    """Return 0 for every row, [n]: a metric that compares no rows with others has a single side."""
     return np.zeros(len(rows), np.int64)
 
 
 def no_more(names: Iterable[str]) -> Mapping[str, "Metric"]:
-    """Return no metric: the suite knows all of them."""
+    """Find no further metrics: the suite knows all of them."""
     del names
     return {}
 
 
 def as_it_is(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows: the metrics need no other columns."""
+    """Return the rows unchanged: the metrics need no other columns."""
     return rows
 
 
 def no_sentences(comparison: Mapping[str, Any]) -> list[str]:
-    """Return nothing: what got better and worse is said for every task."""
+    """Return no sentences: the shared sentences suffice."""
     del comparison
     return []
 
 
 @dataclass(frozen=True)
 class Metric:
-    """One number computed from prediction rows; called with weights, it returns one number per resample.
+    """A number computed from prediction rows. Called with weights, it returns a number per resample.
 
     Attributes:
         title: the name a person reads.
@@ -57,11 +57,11 @@ class Metric:
         usable: rows -> bool [n], True where a row takes part.
         compute: (usable rows [m], weights [B, m]) -> values [B], NaN where undefined.
         size: usable rows -> the number of units (cores, patients) that the value rests on.
-        mass: (usable rows, weights [B, m]) -> what a part of the rows counts [B] in the mean over parts (folds): the number of
-            rows, of positives, of pairs, whatever the value is a mean over.
+        mass: (usable rows, weights [B, m]) -> weight [B] of a fold in the mean over folds: its number of rows, positives or
+            pairs, whichever the metric averages.
         bounds: the range of the value.
-        sides: usable rows -> whole numbers [m], or [k, m] for k divisions: which rows are compared with which, such as positives
-            with negatives. A value rests on its smallest side.
+        sides: usable rows -> whole numbers [m], or [k, m] for k divisions. Rows with different numbers are compared, such as
+            positives with negatives. A value rests on its smallest side.
     """
 
     title: str
@@ -86,7 +86,7 @@ class Metric:
         return int(self.size(rows[self.usable(rows)]))
 
     def count_clusters(self, rows: pd.DataFrame, cluster: str) -> int:
-        """Return the number of clusters that the metric rests on: those of its smallest side."""
+        """Count the clusters that the metric rests on: those of its smallest side."""
         used = rows[self.usable(rows)]
         if used.empty:
             return 0
@@ -103,8 +103,8 @@ class Unit:
     """The subject of one prediction row: an example, or one of its samples.
 
     Attributes:
-        column: holds its id.
-        noun: what a person calls it.
+        column: the column with its id.
+        noun: the word for it in sentences.
         facts: columns that are the same in every arm and under every rule.
     """
 
@@ -115,18 +115,18 @@ class Unit:
 
 @dataclass(frozen=True)
 class Bar:
-    """The bar of a policy that has learned from reward: four conditions, each a paired interval of its own.
+    """The bar of a policy that has learned from reward: four conditions, each with a paired interval of its own.
 
-    In a metric an arm's policy is above the policy that it began with, above the control, above its own choices for another
-    example, and above each fixed rule. A condition whose rules are not named here does not exist for the task.
+    In a metric, an arm's policy must be above four others: its start, the control, its own choices for another example, and each
+    fixed rule. A condition whose rules are not named here does not exist for the task.
 
     Attributes:
-        metrics: names of the metrics in which it is judged, each by itself.
-        start: the rule of the policy that training began with, under what the arm has learned beside it.
+        metrics: names of the metrics in which the policy is judged, each by itself.
+        start: the rule of the initial policy, evaluated with the other models that the arm has learned.
         shuffled: the rule of the policy's choices for another example: do they depend on the example?
-        fixed: rules that a user has without training; the best of them in a metric is named.
+        fixed: rules that need no training; the best of them in a metric is named.
         ceilings: rules that know the answer, and are no competitors.
-        unmoved: what is said of a policy that chooses as it did at its start.
+        unmoved: the sentence about a policy that chooses as it did at its start.
     """
 
     metrics: tuple[str, ...]
@@ -137,7 +137,7 @@ class Bar:
     unmoved: str = "fixed, not learned"
 
     def role(self, rule: str) -> str:
-        """Return what a rule is beside the policy."""
+        """Name the role of a rule beside the policy, such as "start" or "ceiling"."""
         roles = {self.start: "start", self.shuffled: "exchanged"}
         roles |= dict.fromkeys(self.fixed, "fixed rule") | dict.fromkeys(self.ceilings, "ceiling")
         return roles.get(rule, "instead")
@@ -145,22 +145,22 @@ class Bar:
 
 @dataclass(frozen=True)
 class MetricSuite:
-    """Everything the evaluation asks of a task.
+    """The metrics of a task, and the words and columns that the evaluation needs.
 
     Attributes:
-        unit: what a row is about.
+        unit: the subject of a row.
         metrics: name -> metric, in the order of the report.
-        rules: the point rules (or the like) in the order of the report; others follow by name.
+        rules: the rules in the order of the report; others follow by name.
         required: columns that every predictions table must have, beside the rule and the cluster.
         finite: columns that may not hold NaN.
-        combine: rows of parts of a unit, such as its frames, -> one row per unit and rule; comes before everything else.
-        prepare: adds columns that compare the rules of one arm (all rows in, all rows out but those of a rule that is only
-            compared with).
-        summary: the comparison document -> sentences in plain words, beside those that every task gets.
-        discover: names of columns (or of metrics) -> the metrics that only the configuration knows, such as components of a
-            reward that a user wrote; each is named like its column.
-        headline: names of the metrics that a short table shows; none: all of them.
-        bar: what a policy that learned from reward must beat; None where the task states none.
+        combine: rows of parts of a unit, such as its frames -> a row per unit and rule; runs before everything else.
+        prepare: adds columns that compare the rules of an arm. It returns all rows, except those of a rule that serves only for
+            comparison.
+        summary: the comparison document -> sentences of the task, beside those that every task gets.
+        discover: names of columns or metrics -> metrics that only the configuration knows, such as components of a user's reward.
+            Each is named like its column.
+        headline: names of the metrics of a short table; empty: all metrics.
+        bar: the conditions of learning from reward; None where the task states none.
     """
 
     unit: Unit
@@ -177,12 +177,12 @@ class MetricSuite:
 
     @property
     def judged(self) -> tuple[str, ...]:
-        """The metrics in which the policy is held against each other rule: the bar's, else the first of the headline."""
+        """List the metrics in which the policy is compared with each rule: the bar's, else the first of the headline."""
         if self.bar is not None:
             return tuple(name for name in self.bar.metrics if name in self.metrics)
         known = (name for name in self.headline if name in self.metrics)
         return tuple(name for name in known if self.metrics[name].better != "none")[:1]
 
     def for_names(self, names: Iterable[str]) -> Self:
-        """Return the suite with the metrics that these names of columns (or of metrics) ask for."""
+        """Add the metrics that these columns (or names of metrics) ask for."""
         return replace(self, metrics={**self.metrics, **self.discover(names)})

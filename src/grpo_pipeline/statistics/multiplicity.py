@@ -57,7 +57,7 @@ def p_value(difference: Estimate) -> float:
 
 
 def holm(p_values: Mapping[K, float]) -> dict[K, float]:
-    """Return Holm's adjusted p-values: rejecting those below 0.05 errs in any of them with probability below 0.05.
+    """Compute Holm's adjusted p-values. Rejecting those below 0.05 errs at all with a probability below 0.05.
 
         p~(i) = max over j <= i of min(1, (m - j + 1) * p(j)),  p(1) <= ... <= p(m)
 
@@ -72,13 +72,13 @@ def holm(p_values: Mapping[K, float]) -> dict[K, float]:
 
 
 def simultaneous_intervals(estimates: Mapping[Any, Estimate]) -> Simultaneous:
-    """Return intervals that all hold together with probability 95%.
+    """Compute intervals that hold all together with a probability of 95%.
 
         d_j +- c * se_j,  se_j = sd of d_j*,  c = 95% quantile over the resamples of max_j |d_j* - d_j| / se_j
 
-    The estimates must share their resamples, so that c knows how they depend on each other: c lies between the quantile of one
-    interval (1.96 for a normal one) and Bonferroni's. A resample in which one is undefined is left out; an estimate that never
-    varies gets its exact interval at Bonferroni's level. Ends are cut to the range. Source: max-|t| of Westfall and Young,
+    The estimates must share their resamples, so that c reflects their dependence. c lies between the quantile of a single
+    interval (1.96 for a normal one) and Bonferroni's. A resample in which any estimate is undefined is left out. An estimate that
+    never varies gets its exact interval at Bonferroni's level. Ends are cut to the range. Source: max-|t| of Westfall and Young,
     Resampling-Based Multiple Testing, 1993, with the bootstrap's standard error in the place of one computed in each resample.
     """
     if not estimates:

@@ -87,7 +87,7 @@ def differences_by_seed(treated: BySeed, control: BySeed) -> dict[int, Estimate]
     both = [seed for seed in treated if seed in control]
     found = {}
     for seed in both:
-        # What is undefined on one side only (lesions without points) is undefined for that side's reason.
+        # A metric that is undefined on one side (lesions without points) takes the reason of that side.
         one, other = treated[seed], control[seed]
         difference = paired_difference(one, other)
         reason = one.reason if np.isnan(one.value) or not np.isnan(other.value) else other.reason
@@ -96,7 +96,7 @@ def differences_by_seed(treated: BySeed, control: BySeed) -> dict[int, Estimate]
 
 
 def seed_mean(by_seed: BySeed, mean: Estimate) -> SeedMean | None:
-    """Return the mean of several seeds with its error over seeds and clusters, None where it cannot be told."""
+    """Compute the mean of several seeds with its error over seeds and clusters; None where the error is unknown."""
     variance = float(np.var(mean.defined, ddof=1)) if mean.varies else 0.0
     return mean_of_seeds(
         [one.value for one in by_seed.values()],
@@ -125,7 +125,7 @@ def describe_seeds(by_seed: BySeed, *, resamples: int) -> dict[str, Any]:
 
 
 def hull(one: Sequence[float], other: Sequence[float]) -> tuple[float, float]:
-    """Return the interval that holds both."""
+    """Join two intervals into the smallest that holds both."""
     return min(one[0], other[0]), max(one[1], other[1])
 
 
@@ -163,7 +163,7 @@ def correct_for_number(
 
 
 def spread(by_seed: BySeed) -> dict[str, Any]:
-    """Return how far the seeds lie apart: number, standard deviation (n - 1), least, largest, and each value."""
+    """Describe the spread of the seeds: number, standard deviation (n - 1), least, largest, and each value."""
     values = {str(seed): one.value for seed, one in by_seed.items() if np.isfinite(one.value)}
     numbers = list(values.values())
     return {

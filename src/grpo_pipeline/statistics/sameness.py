@@ -1,4 +1,4 @@
-"""Find what a model puts out in the same way for every input: a picture of it says nothing about the input."""
+"""Find outputs of a model that are the same for every input; pictures of them show nothing about the input."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -17,14 +17,14 @@ FEWEST = 3
 def measure_sameness(
     shown: Mapping[str, np.ndarray], outputs: Mapping[str, str]
 ) -> dict[str, dict[str, Any]]:
-    """Return what each output shares between the inputs, by its name.
+    """Measure the share of each output that is common to all inputs.
 
     Args:
         shown: arrays of a few examples, the first axis being the examples.
-        outputs: array -> what it is called; one that is not there, or of fewer than three examples, is left out.
+        outputs: array -> name of the output. An absent array, or one of fewer than three examples, is left out.
 
     Returns:
-        ``share``, of what it is one (``of``: variance, size or outputs), the number ``n`` of inputs, and ``is_same``.
+        Name -> ``share``, its kind ``of`` (variance, size or outputs), the number ``n`` of inputs, and ``is_same``.
     """
     found = {}
     for array, name in outputs.items():
@@ -42,7 +42,7 @@ def measure_sameness(
 
 
 def shared_variance(maps: np.ndarray) -> float:
-    """Return the share of the variance inside maps that is the same in all of them, [n, ...] -> 0 to 1.
+    """Compute the share of the variance inside maps that all maps have in common, [n, ...] -> 0 to 1.
 
         |mean_i x_i|^2 / mean_i |x_i|^2,   x_i = map i - its own mean
 
@@ -57,7 +57,7 @@ def shared_variance(maps: np.ndarray) -> float:
 
 
 def shared_size(numbers: np.ndarray) -> float:
-    """Return mean^2 / mean square of one number per input, [n] -> 0 to 1: 1 where all are equal. NaN is no number."""
+    """Compute mean^2 / mean square of numbers, [n] -> 0 to 1: 1 where all are equal. NaNs are left out."""
     x = np.asarray(numbers, np.float64)
     x = x[np.isfinite(x)]
     square = (x**2).mean() if len(x) else 0.0
@@ -65,13 +65,13 @@ def shared_size(numbers: np.ndarray) -> float:
 
 
 def commonest_share(texts: np.ndarray) -> float:
-    """Return the share of the commonest text among all, [n] or [n, samples]."""
+    """Compute the share of the commonest text among all, [n] or [n, samples]."""
     counts = Counter(np.asarray(texts).ravel().tolist())
     return counts.most_common(1)[0][1] / counts.total()
 
 
 def sameness_sentences(sameness: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[str]:
-    """Say of which arms and outputs nothing is to be read, from arm -> output -> entry of ``measure_sameness``."""
+    """Write which outputs of which arms are the same for every input, from arm -> output -> entry of ``measure_sameness``."""
     return [
         f"{arm}: the {name} is the same everywhere: do not read it ({entry['share']:.1%} of its {entry['of']} "
         f"is the same for all {entry['n']} inputs that are shown)."

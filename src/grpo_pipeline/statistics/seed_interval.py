@@ -1,7 +1,4 @@
-"""Give the mean over training seeds an interval.
-
-It holds both the choice of test examples and the luck of training.
-"""
+"""Give the mean over training seeds an interval, which covers the choice of test examples and the luck of training."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,7 +24,7 @@ FEWEST_DEGREES = 2.0
 
 @dataclass(frozen=True)
 class SeedMean:
-    """The mean over seeds, and how far it may be off.
+    """The mean over seeds, with its error.
 
     Attributes:
         value: the mean.
@@ -43,7 +40,7 @@ class SeedMean:
 
     @property
     def _slope(self) -> float:
-        """The derivative of the logit at the value, from the range to [0, 1]; 0 where there is no such scale."""
+        """Compute the derivative of the logit at the value, from the range to [0, 1]; 0 where there is no such scale."""
         low, high = self.bounds
         if not (np.isfinite(low) and np.isfinite(high) and low < self.value < high):
             return 0.0
@@ -54,7 +51,7 @@ class SeedMean:
         return float(np.log(value - low) - np.log(high - value))
 
     def interval(self, level: float = LEVEL) -> tuple[float, float]:
-        """Return mean -+ t sqrt(V) on the scale of the logit where the range has two ends, else cut to the range."""
+        """Compute mean -+ t sqrt(V), on the scale of the logit where the range has two ends, else cut to the range."""
         reach = float(student.ppf((1 + level) / 2, self.degrees)) * self.error
         if not self._slope:
             return cut(self.value, reach, self.bounds)
@@ -74,16 +71,16 @@ class SeedMean:
 def mean_of_seeds(
     values: Sequence[float], *, cluster_variance: float, clusters: int, bounds: Bounds = UNBOUNDED
 ) -> SeedMean | None:
-    """Return the mean over the seeds with its error, None where it cannot be told.
+    """Compute the mean over the seeds with its error.
 
         V = s^2 / S + B,    df = V^2 / ((s^2 / S)^2 / (S - 1) + B^2 / (clusters - 1))
 
-    s is the standard deviation of the S seeds, B the variance of their mean when clusters are drawn anew, by the bootstrap. V is
-    the variance of a bootstrap that draws seeds and, within them, clusters, without its bias of (S - 1) / S: three seeds drawn
-    from three are too alike, and their percentiles hold the truth in 80% of cases instead of 95. Seeds that are tested on the
-    same clusters share B; seeds with clusters of their own have part of B in s already, so that the interval is a little wide.
-    How often it holds a known truth: docs/metrics.md, tests/statistics/test_over_seeds.py.
-    Source: Satterthwaite, Biometrics Bulletin 2, 1946.
+    s is the standard deviation of the S seeds. B is the bootstrap's variance of their mean when clusters are drawn anew. V is the
+    variance of a bootstrap that draws seeds and, within them, clusters, without its bias of (S - 1) / S. Three seeds drawn from
+    three are too alike: their percentiles cover the truth in 80% of cases instead of 95. Seeds that are tested on the same
+    clusters share B. Seeds with clusters of their own have part of B in s already, so that the interval is a little wide. How
+    often it holds a known truth: docs/metrics.md, tests/statistics/test_over_seeds.py. Source: Satterthwaite, Biometrics Bulletin
+    2, 1946.
 
     Args:
         values: the metric of each seed, [S], S >= 2, finite.
@@ -92,7 +89,7 @@ def mean_of_seeds(
         bounds: the range of the metric.
 
     Returns:
-        None where two seeds lie so far apart that fewer than ``FEWEST_DEGREES`` degrees of freedom are left.
+        None where fewer than ``FEWEST_DEGREES`` degrees of freedom are left, because two seeds differ too much.
     """
     count = len(values)
     spread = float(np.var(values, ddof=1)) / count

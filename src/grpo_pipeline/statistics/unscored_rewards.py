@@ -1,15 +1,15 @@
-"""Count for each reward of the user's what samples of a row it was asked about, and how many of them it gave no value."""
+"""Count, for each user-defined reward, the samples that it was asked to score and those that it left without a value."""
 
 from collections.abc import Mapping
 
 import numpy as np
 
-# Of each reward of the user's: how many samples of the row it was asked about, and how many of them it gave no value.
+# Per user-defined reward: the number of samples of the row to be scored, and of those left without a value.
 ASKED, UNSCORED = "asked_", "unscored_"
 
 
 def unscored_columns(parts: Mapping[str, np.ndarray], asked: np.ndarray) -> dict[str, np.ndarray]:
-    """Return what rewards left without a value, as columns of prediction rows.
+    """Count the samples that rewards left without a value, as columns of prediction rows.
 
     Args:
         parts: name -> values [rows, samples], NaN where there is none.

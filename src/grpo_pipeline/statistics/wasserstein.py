@@ -1,4 +1,4 @@
-"""Measure the distance of a weighted sample to a fixed one, for all resamples at once."""
+"""Measure the Wasserstein distance between a weighted sample and a fixed one, for all resamples at once."""
 
 import numpy as np
 

@@ -1,7 +1,7 @@
 """Weighted statistics such as AUROC, computed for all resamples at once.
 
-A weight is how often a resample holds a row: weights [B, n] -> values [B]. Every statistic equals the usual one on a
-table in which row i is repeated weights[b, i] times; where that table leaves it undefined, the value is NaN.
+A weight is the number of times that a resample holds a row: weights [B, n] -> values [B]. Every statistic equals the usual one on
+a table that repeats row i weights[b, i] times. Where it is undefined on that table, the value is NaN.
 """
 
 from collections.abc import Callable
@@ -32,7 +32,7 @@ class Tally:
 
     @property
     def is_defined(self) -> NDArray[np.bool_]:
-        """True where a resample holds both classes, [B]."""
+        """Check which resamples hold both classes, [B]."""
         smaller = np.minimum(self.positives.sum(axis=1), self.negatives.sum(axis=1))
         return np.asarray(smaller > 0)
 
@@ -109,7 +109,7 @@ def sensitivity_at_specificity(
 
 
 def sensitivity_of_tally(counts: Tally, *, level: float) -> Floats:
-    """Return sensitivity_at_specificity from sorted counts; one point of the ROC curve per call."""
+    """Compute sensitivity_at_specificity from sorted counts; each call gives a point of the ROC curve."""
     negatives = counts.negatives.sum(axis=1)  # [B]
     below = np.cumsum(counts.negatives, axis=1) - counts.negatives  # negatives below t, [B, u]
     is_specific = below >= (level - LEVEL_TOLERANCE) * negatives[:, None]
@@ -130,7 +130,7 @@ def mean_ratio(numerators: Floats, denominators: Floats, weights: Floats) -> Flo
 def balanced_accuracy(
     predicted: NDArray[np.int64], true: NDArray[np.int64], weights: Floats, *, classes: int
 ) -> Floats:
-    """Return the mean over the classes of the share of their rows that is predicted right; undefined where a class has none.
+    """Compute the mean over the classes of the share of their rows predicted right; undefined if a class has no rows.
 
     Args:
         predicted: number of the class, from 0, [n].
@@ -146,11 +146,12 @@ def balanced_accuracy(
 def quadratic_kappa(
     predicted: NDArray[np.int64], true: NDArray[np.int64], weights: Floats, *, classes: int
 ) -> Floats:
-    """Return Cohen's kappa with quadratic weights: agreement of grades, a miss by two counting four times one by one.
+    """Compute Cohen's kappa with quadratic weights: an error of two grades counts four times an error of one grade.
 
         1 - sum_ij (i - j)^2 O_ij / sum_ij (i - j)^2 E_ij,   E_ij = sum_j O_ij * sum_i O_ij / sum O
 
-    Source: Cohen 1968, "Weighted kappa". Undefined where both hold one and the same grade. Arguments as ``balanced_accuracy``.
+    Source: Cohen 1968, "Weighted kappa". Undefined where all rows and predictions have the same grade. Arguments as
+    ``balanced_accuracy``.
     """
     cell = (true * classes + predicted)[:, None] == np.arange(classes * classes)  # [n, C * C]
     seen = (weights @ cell).reshape(-1, classes, classes)  # [B, true, predicted]

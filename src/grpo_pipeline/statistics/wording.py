@@ -1,4 +1,4 @@
-"""Put differences with intervals into sentences, for every task."""
+"""Write differences and their intervals as sentences, for every task."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,11 +12,11 @@ ALPHA = 0.05  # 1 - LEVEL, which is a little more in binary
 
 
 def side_of(entry: Entry | None, *, neutral: float = 0.0) -> int | None:
-    """Decide what an entry shows: 1 above the neutral value, -1 below it, 0 neither, None where nothing can be told.
+    """Decide on which side of the neutral value an entry lies: 1 above, -1 below, 0 neither, None without an interval.
 
-    Every mark, verdict and sentence about a difference is this decision. The interval ``ci95`` decides. Where a difference was
-    corrected for the number of comparisons, its simultaneous interval decides, and its corrected p-value must be below 0.05 as
-    well: nothing is called better whose widest interval holds the neutral value. An end of None is infinite.
+    Every mark, verdict and sentence about a difference uses this decision. The interval ``ci95`` decides. For a difference that
+    was corrected for multiple comparisons, the wider simultaneous interval decides, and the corrected p-value must be below 0.05,
+    too. An end of None is infinite.
     """
     if entry is None or entry.get("ci95") is None:
         return None
@@ -27,13 +27,13 @@ def side_of(entry: Entry | None, *, neutral: float = 0.0) -> int | None:
 
 
 def judge(entry: Entry, *, above: str, below: str, neutral: float = 0.0) -> str:
-    """Choose the words by what an entry with an interval shows."""
+    """Choose the word for a difference: ``above`` or ``below`` the neutral value, or "no difference shown"."""
     side = side_of(entry, neutral=neutral)
     return {1: above, -1: below}.get(side or 0, "no difference shown")
 
 
 def tone_of(entry: Entry, better: Direction, *, neutral: float = 0.0) -> str:
-    """Return "better", "worse", "same" (not shown to differ), or "" where nothing can be told or neither side is good."""
+    """Choose "better", "worse" or "same" (not shown to differ) for an entry; "" without an interval or a good direction."""
     side = side_of(entry, neutral=neutral)
     if side is None or better == "none":
         return ""
@@ -43,11 +43,11 @@ def tone_of(entry: Entry, better: Direction, *, neutral: float = 0.0) -> str:
 
 
 def few_clusters_sentences(n: Mapping[str, Any], taking_part: str = "held out") -> list[str]:
-    """Say where there are too few clusters for any interval.
+    """Write that there are too few clusters for any interval; empty where there are enough.
 
     Args:
-        n: ``clusters``, their number, and ``cluster``, what they are.
-        taking_part: what is done with them.
+        n: ``clusters``, their number, and ``cluster``, the column that names them.
+        taking_part: how the clusters are used, such as "held out".
     """
     if n["clusters"] >= FEW_CLUSTERS:
         return []

@@ -1,24 +1,27 @@
-"""Find the tasks: a folder here with a module ``spec`` is one, and so is an installed package with an entry point."""
+"""Find the tasks: the folders here with a module ``spec``, and installed packages with an entry point."""
 
 from importlib import import_module
 from importlib.metadata import entry_points
-from pathlib import Path
+from importlib.resources import files
 
 from grpo_pipeline.tasks.spec import TaskSpec
 
-# Name -> module whose ``SPEC`` describes the task. The first one is meant where a pipeline's name names no task.
+# Name -> module whose ``SPEC`` describes the task. A pipeline's name without a task means the first task.
+# Resources and no paths: an exported model carries this package as an archive.
 BUILT_IN = {
-    file.parent.name: f"{__name__}.{file.parent.name}.spec"
-    for file in sorted(Path(__file__).parent.glob("*/spec.py"))
+    name: f"{__name__}.{name}.spec"
+    for name in sorted(
+        folder.name for folder in files(__name__).iterdir() if (folder / "spec.py").is_file()
+    )
 }
 GROUP = "grpo_pipeline.tasks"
 
 
 def known_tasks() -> dict[str, str]:
-    """Return the tasks of the project, then those that installed packages bring by entry points ``grpo_pipeline.tasks``.
+    """List the tasks of the project, then those of installed packages (entry points ``grpo_pipeline.tasks``).
 
     Raises:
-        ValueError: if two tasks have one name.
+        ValueError: if two tasks have the same name.
     """
     found = dict(BUILT_IN)
     for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name):

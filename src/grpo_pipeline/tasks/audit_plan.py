@@ -13,17 +13,17 @@ Role = Literal["start", "trivial", "ceiling"]
 class AuditPlan:
     """How to read the rows of ``Task.audit``.
 
-    A row is one sample of one policy for one example: the columns ``policy``, ``sample`` (0, 1, ... within policy and example),
-    ``reward`` (NaN where it was not scored), ``reward_<component>``, those below, and one column per metric (NaN where
+    A row is a sample of a policy for an example. Its columns are ``policy``, ``sample`` (0, 1, ... within policy and example),
+    ``reward`` (NaN where it was not scored), ``reward_<component>``, the columns named below, and a column per metric (NaN where
     undefined).
 
     Attributes:
-        example: column of the examples' names; the samples of one policy for one example are a group.
+        example: column of the examples' names; the samples of a policy for an example are a group.
         cluster: column of the units that are resampled together.
-        policies: name -> role, in the order of the report. ``start`` is where training begins; there is exactly one. A
-            ``trivial`` policy needs no learning; the ``ceiling`` knows the answer.
-        weights: part -> its weight in the reward; a part that is named here need not be in the rows.
-        metrics: column -> which direction is good.
+        policies: name -> role, in the order of the report. Exactly one policy is the ``start``, the initial policy. A ``trivial``
+            policy needs no learning; the ``ceiling`` knows the answer.
+        weights: component -> its weight in the reward; the rows may lack a component that is named here.
+        metrics: column -> the direction that is good.
     """
 
     example: str
@@ -42,5 +42,5 @@ class AuditPlan:
 
     @property
     def start(self) -> str:
-        """Name of the policy that training begins with."""
+        """Find the name of the initial policy."""
         return next(name for name, role in self.policies.items() if role == "start")

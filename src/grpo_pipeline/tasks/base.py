@@ -1,4 +1,4 @@
-"""The interface of a task: with it one loop, one evaluation and one report serve all tasks.
+"""Define the interface of a task, which the training loop, the evaluation and the report rely on.
 
 A task inherits ``BaseTask``, has a ``name`` and a ``device``, and writes eight methods: ``build_policy``, ``rows``,
 ``make_batch``, ``sample``, ``score``, ``reward``, ``supervised_loss``, ``evaluate``. Everything else has a default.
@@ -36,7 +36,7 @@ Proposal = Literal["policy", "uniform", "none", "oracle"]
 
 
 class Task(Protocol):
-    """One task: its model, its samples, its rewards. Methods without "no grad" keep the graph."""
+    """A task: its model, its samples, its rewards. Methods without "no grad" keep the graph."""
 
     @property
     def name(self) -> str:
@@ -45,56 +45,56 @@ class Task(Protocol):
 
     @property
     def device(self) -> torch.device:
-        """Where batches lie and the policy computes."""
+        """The device of batches and policy."""
         ...
 
     @property
     def repeats_prompts(self) -> bool:
-        """Whether a row is the same prompt in every batch, so that stored actions keep their meaning."""
+        """State whether a row is the same prompt in every batch, so that stored actions keep their meaning."""
         ...
 
     @property
     def validated_by(self) -> str:
-        """The value of ``validate`` by which the best weights of a training, and the best of several models, are chosen.
+        """The value of ``validate`` that chooses the best weights of a training, and the best of several models.
 
-        Higher is better. It may not depend on what arms can differ in, so that their values can be compared.
+        Higher is better. It may not depend on settings in which arms differ, so that their values can be compared.
         """
         ...
 
     @property
     def components(self) -> tuple[str, ...]:
-        """All names that ``parameter_groups`` can have, whatever model is built: those that a learning rate may be for."""
+        """List all components that ``parameter_groups`` can have, for any model: the valid names of learning rates."""
         ...
 
     def check_algorithm(self, algorithm: AlgorithmParams) -> None:
-        """Raise ValueError where an arm asks for what the task does not have; called before anything is built."""
+        """Raise ValueError if an arm asks for an option that the task lacks; called before anything is built."""
         ...
 
     def check_data(self, data: Any) -> None:
-        """Raise where the task cannot work on these data; called before the first stage is trained."""
+        """Raise if the task cannot use these data; called before the first stage is trained."""
         ...
 
     def with_sections(self, sections: Mapping[str, Any], *, path: str) -> Self:
-        """Return the task of an arm with sections of parameters of its own; ``path`` is where they stand, for errors.
+        """Give the task an arm's own sections of parameters; ``path`` is their place, for errors.
 
         Raises:
-            ValueError: if a section cannot be an arm's own, or its values are not right.
+            ValueError: if a section cannot be an arm's own, or its values are invalid.
         """
         ...
 
     def begin_with(self, start: ModelWeights) -> Any:
-        """Return the task whose policies begin with these weights; everything else is the same.
+        """Give the task these weights as its initial policy; everything else is the same.
 
-        Of a task that ``open_stage`` returned, it is the task whose stage that is.
+        For a task that ``open_stage`` returned, this leads back to the task that has the stage.
         """
         ...
 
     def open_stage(self, stage: str) -> Any:
-        """Return the task that the first stage before the arms trains; by default this one."""
+        """Open the task that the first stage before the arms trains; by default this task."""
         ...
 
     def build_policy(self, seed: int) -> nn.Module:
-        """Return a freshly initialised policy; the same seed gives the same weights."""
+        """Build a freshly initialised policy; the same seed gives the same weights."""
         ...
 
     def parameter_groups(self, policy: Any) -> dict[str, list[nn.Parameter]]:
@@ -106,23 +106,23 @@ class Task(Protocol):
         ...
 
     def make_batch(self, data: Any, rows: np.ndarray, *, generator: Generator | None = None) -> Any:
-        """Return the batch of these rows on the task's device; holds nothing that only evaluation may see.
+        """Build the batch of these rows on the task's device, without anything that only evaluation may see.
 
-        With a generator (on the CPU) it is a batch to train on: augmented, with prompt dropout, where the task has them.
-        It may be called from several threads at a time, and depends on its arguments alone.
+        A generator (on the CPU) makes it a training batch: augmented, with prompt dropout, if the task has them. Several threads
+        may call it at a time; the result depends on the arguments alone.
         """
         ...
 
     def replicate(self, batch: Any, group_size: int) -> Any:
-        """Return the batch with its targets as [P, G, ...] views; what the encoder reads stays per prompt."""
+        """Expand the batch's targets to views [P, G, ...]; inputs of the encoder stay per prompt."""
         ...
 
     def encode(self, policy: Any, batch: Any) -> Any:
-        """Run the costly part, once per prompt, never per sample. A context may not be None: it is cut, detached and joined."""
+        """Run the costly part once per prompt, never per sample. The context may not be None: it is cut, detached and joined."""
         ...
 
     def detach(self, context: Any) -> Any:
-        """Return the context cut off from the graph: what later update epochs reuse."""
+        """Detach the context from the graph, for reuse in later update epochs."""
         ...
 
     def sample(
@@ -137,19 +137,19 @@ class Task(Protocol):
     ) -> Rollouts:
         """Draw G samples per prompt and keep their log-probabilities (no grad).
 
-        ``policy`` samples from the policy, ``uniform`` from all that is allowed, ``none`` are G empty samples (L = 0), and
-        ``oracle`` knows the truth, which the batch holds only after ``with_oracle``.
+        ``policy`` samples from the policy, ``uniform`` from all allowed choices. ``none`` gives G empty samples (L = 0).
+        ``oracle`` draws from the true answer, which the batch holds only after ``with_oracle``.
         """
         ...
 
     def decode(self, policy: Any, context: Any, rollouts: Rollouts, batch: Any) -> Any:
-        """Return what the samples lead to: the supervised loss and the rewards both read it, so it is computed once."""
+        """Compute the outcomes of the samples once, for the supervised loss and for the rewards."""
         ...
 
     def reward(
         self, batch: Any, rollouts: Rollouts, outcomes: Any
     ) -> tuple[dict[str, Tensor], dict[str, float]]:
-        """Return the named reward components, each [P, G] and detached, and their weights; NaN where a sample was not scored.
+        """Compute the reward components, each [P, G] and detached, and their weights; NaN where a sample was not scored.
 
         The names and weights are the same at every call. Samples of an arm that draws none (L = 0) are given, too.
         """
@@ -158,7 +158,7 @@ class Task(Protocol):
     def subset_rewards(
         self, policy: Any, context: Any, rollouts: Rollouts, batch: Any, *, kept: Tensor
     ) -> Tensor:
-        """Return the total rewards that parts of each sample would have earned, float64 [P, G, M] (no grad).
+        """Compute the total rewards of parts of each sample, float64 [P, G, M] (no grad).
 
         Part m has the decisions l with ``kept`` [M, L], bool, and no others; it may be empty. The batch is replicated to G. Only
         a task that can say this has credit per decision (``advantage.credit``); all parts are measured in one call.
@@ -166,92 +166,92 @@ class Task(Protocol):
         ...
 
     def score(self, policy: Any, context: Any, rollouts: Rollouts, *, temperature: float) -> Scores:
-        """Return log-probabilities of exactly these actions, the analytic entropy, the distribution and the values."""
+        """Compute the log-probabilities of these actions, the analytic entropy, the distribution and the values."""
         ...
 
     def prompt_weights(self, batch: Any) -> Tensor | None:
-        """Return how much each prompt counts in the policy loss, [P], or None for equal weights.
+        """Compute the weight of each prompt in the policy loss, [P], or None for equal weights.
 
-        Applied to the advantages after their normalisation: a factor on the rewards of a group would cancel there.
+        The weights multiply the normalised advantages: a factor on the rewards of a group would cancel in the normalisation.
         """
         ...
 
     def with_reference(self, data: Any, reference: Any) -> Any:
-        """Return the data with what can be computed once about a frozen reference, or unchanged."""
+        """Add to the data the values of a frozen reference that can be computed once; may return them unchanged."""
         ...
 
     def with_oracle(self, data: Any) -> Any:
-        """Return the data with the truth that ``proposal: oracle`` draws from: its batches hold it, those of ``data`` do not.
+        """Add the true answers to the data, from which ``proposal: oracle`` draws; batches of the returned data hold them.
 
         Raises:
-            ValueError: if the task has no oracle, or the data do not know the truth.
+            ValueError: if the task has no oracle, or the data lack the true answers.
         """
         ...
 
     def score_reference(
         self, reference: Any, batch: Any, rollouts: Rollouts, *, temperature: float
     ) -> ReferenceScores:
-        """Return what the reference policy says about exactly these actions and, where V is small, all choices (no grad).
+        """Score these actions under the reference policy, and all choices where V is small (no grad).
 
         The batch is as ``make_batch`` returned it, without the group's axis.
         """
         ...
 
     def supervised_counts(self, batch: Any) -> Tensor:
-        """Return what each part of the supervised loss is a mean over in this batch (prompts, say), float64 [T]."""
+        """Count the units that each part of the supervised loss averages in this batch (such as prompts), float64 [T]."""
         ...
 
     def supervised_loss(
         self, policy: Any, context: Any, batch: Any, outcomes: Any, shares: Tensor | None = None
     ) -> Tensor:
-        """Return the supervised loss, a scalar.
+        """Compute the supervised loss, a scalar.
 
-        Of a micro-batch each part is multiplied by its share [T] of the step's counts, so that the losses of all micro-batches
-        add up to that of the batch. Batches, contexts and outcomes are cut into micro-batches along the first axis of every
-        tensor they hold, which must be the prompts (``core.training.micro_batches``).
+        In a micro-batch, each part is multiplied by its share [T] of the step's counts. So the losses of all micro-batches add up
+        to the batch's loss. Batches, contexts and outcomes are cut along the first axis of their tensors, which must be the
+        prompts (``core.training.micro_batches``).
         """
         ...
 
     def tabulate(self, data: Any, batch: Any, rollouts: Rollouts) -> pd.DataFrame:
-        """Return one row per sample (row n = p*G + g) that tells a person what was sampled."""
+        """Tabulate the samples for people, a row per sample (row n = p*G + g)."""
         ...
 
     def evaluate(
         self, policy: Any, data: Any, rows: np.ndarray, *, seed: int, n_samples: int
     ) -> pd.DataFrame:
-        """Return one row per example and rule; metrics and intervals are computed from rows.
+        """Predict held-out examples: a row per example and rule, from which metrics and intervals are computed.
 
-        The rule ``policy`` is the trained policy. ``start`` is ``build_policy(seed)``, which training began with, drawn with the
-        same noise, under whatever else the arm has learned: where there are such rows, reports say what was learned.
+        The rule ``policy`` is the trained policy. ``start`` is the initial policy ``build_policy(seed)``, drawn with the same
+        noise, beside the other models that the arm has learned. If there are such rows, reports show the gain over the start.
         """
         ...
 
     def validate(
         self, policy: Any, data: Any, rows: np.ndarray, *, seed: int, n_samples: int
     ) -> dict[str, float]:
-        """Return a few cheap numbers on held-out rows to watch while training."""
+        """Compute a few cheap numbers on held-out rows, to watch training."""
         ...
 
     def showcase(
         self, policy: Any, data: Any, rows: np.ndarray, *, seed: int
     ) -> Mapping[str, np.ndarray]:
-        """Return arrays of a few examples for the report."""
+        """Collect arrays of a few examples for the report."""
         ...
 
     def training_frame(
         self, policy: Any, data: Any, rows: np.ndarray, *, seed: int
     ) -> Mapping[str, Tensor]:
-        """Return how a few examples look to the policy now, on the CPU: one frame of a film of the training (no grad).
+        """Record the policy's present outputs for a few examples, on the CPU: a frame of a film of the training (no grad).
 
-        Called a few times in a training, with the same rows and seed; the names and shapes are the same each time. Whatever is
-        drawn has generators of its own. Numbers [m] and texts (``tasks.frames.text_tensor``) of all frames are a table in
-        MLflow, and ``TaskSpec.pictures`` draws a picture of each. Nothing: the task shows none.
+        It is called a few times in a training, with the same rows and seed; names and shapes are the same each time. Random
+        numbers come from generators of its own. Numbers [m] and texts (``tasks.frames.text_tensor``) of all frames are a table in
+        MLflow. ``TaskSpec.pictures`` draws a picture of each frame. An empty mapping shows nothing.
         """
         ...
 
     @property
     def audit_plan(self) -> AuditPlan:
-        """Which policies a reward audit compares, with their roles, the weights of the reward's components, and the metrics.
+        """Plan the reward audit: its policies with their roles, the weights of the reward's components, and the metrics.
 
         It is asked before any reward exists: the weights are those of the parameters, of every part that ``reward`` may return.
         """
@@ -260,30 +260,30 @@ class Task(Protocol):
     def audit(
         self, policy: Any, data: Any, rows: np.ndarray, *, seed: int, n_samples: int
     ) -> pd.DataFrame:
-        """Score the policies of the plan, the start being ``policy``: one row per example, policy and sample (no grad).
+        """Score the policies of the plan, with ``policy`` as the start: a row per example, policy and sample (no grad).
 
-        Policies that sample have ``n_samples`` samples of each example, the others one. Columns: ``AuditPlan``.
+        Random policies have ``n_samples`` samples of each example, deterministic ones a single sample. Columns: ``AuditPlan``.
         """
         ...
 
     def calibrate(self, policy: Any, data: Any, rows: np.ndarray, *, seed: int) -> dict[str, Any]:
-        """Return how scores become frequencies, fitted on these rows, as JSON-able values; why, where nothing can be fitted."""
+        """Fit on these rows how scores become frequencies, as JSON-able values; or the reason why nothing can be fitted."""
         ...
 
     def describe(self, policy: Any) -> dict[str, Any]:
-        """Return what is needed to build this policy again, as JSON-able values."""
+        """Describe the policy, as JSON-able values from which it can be built again."""
         ...
 
     def fingerprint(self, data: Any, *, draws: bool = True) -> dict[str, Any]:
-        """Return what a checkpoint must agree on to go on with: model, objective and data, by section, as JSON-able values.
+        """Describe model, objective and data by section, as JSON-able values; a resumed checkpoint must have the same values.
 
-        Of an algorithm that draws no samples (``draws`` is False) it is what the supervised loss depends on: no rewards.
+        Without samples (``draws`` is False) only the inputs of the supervised loss count: no rewards.
         """
         ...
 
 
 class BaseTask(ABC):
-    """A task with a default for everything that is not its very own; see ``Task`` for what each method promises."""
+    """A task with a default for every method that it need not write; ``Task`` defines the methods."""
 
     name: str
     device: torch.device
@@ -298,7 +298,7 @@ class BaseTask(ABC):
 
     @abstractmethod
     def make_batch(self, data: Any, rows: np.ndarray, *, generator: Generator | None = None) -> Any:
-        """Return the batch of these rows."""
+        """Build the batch of these rows."""
 
     @abstractmethod
     def sample(
@@ -315,7 +315,7 @@ class BaseTask(ABC):
 
     @abstractmethod
     def score(self, policy: Any, context: Any, rollouts: Rollouts, *, temperature: float) -> Scores:
-        """Score exactly these samples."""
+        """Score these samples."""
 
     @abstractmethod
     def reward(
@@ -333,11 +333,11 @@ class BaseTask(ABC):
     def evaluate(
         self, policy: Any, data: Any, rows: np.ndarray, *, seed: int, n_samples: int
     ) -> pd.DataFrame:
-        """Return one row per example and rule."""
+        """Predict held-out examples: a row per example and rule."""
 
     @property
     def repeats_prompts(self) -> bool:
-        """A row is the same prompt in every batch."""
+        """State that a row is the same prompt in every batch."""
         return True
 
     @property
@@ -347,12 +347,12 @@ class BaseTask(ABC):
 
     @property
     def components(self) -> tuple[str, ...]:
-        """No component beside those that ``parameter_groups`` returns."""
+        """List no components beside those that ``parameter_groups`` returns."""
         return ()
 
     @property
     def reward_weights(self) -> Mapping[str, float]:
-        """Weights of the reward's components, as the default audit must know them before any reward exists; none by default."""
+        """Weights of the reward's components, which the default audit needs before any reward is computed; none by default."""
         return {}
 
     def check_algorithm(self, algorithm: AlgorithmParams) -> None:
@@ -364,7 +364,7 @@ class BaseTask(ABC):
             )
 
     def parameter_groups(self, policy: Any) -> dict[str, list[nn.Parameter]]:
-        """Return all trainable parameters as one group, ``policy``."""
+        """Put all trainable parameters into a single group, ``policy``."""
         return {
             "policy": [parameter for parameter in policy.parameters() if parameter.requires_grad]
         }
@@ -374,7 +374,7 @@ class BaseTask(ABC):
         return replicate_tree(batch, group_size)
 
     def encode(self, policy: Any, batch: Any) -> Any:
-        """Return the batch: nothing is computed per prompt alone."""
+        """Return the batch unchanged: nothing is computed per prompt alone."""
         return batch
 
     def detach(self, context: Any) -> Any:
@@ -382,13 +382,13 @@ class BaseTask(ABC):
         return map_tensors(context, Tensor.detach)
 
     def decode(self, policy: Any, context: Any, rollouts: Rollouts, batch: Any) -> Any:
-        """Return nothing, which is not None: samples are rewarded as they are."""
+        """Return an empty outcome, which is not None: samples are rewarded directly."""
         return ()
 
     def subset_rewards(
         self, policy: Any, context: Any, rollouts: Rollouts, batch: Any, *, kept: Tensor
     ) -> Tensor:
-        """Refuse, as ``check_algorithm`` has done before: the task rewards whole samples alone."""
+        """Refuse to reward parts of samples, as ``check_algorithm`` did before."""
         raise NotImplementedError(f"{type(self).__name__} has no subset_rewards")
 
     def prompt_weights(self, batch: Any) -> Tensor | None:
@@ -396,11 +396,11 @@ class BaseTask(ABC):
         return None
 
     def with_reference(self, data: Any, reference: Any) -> Any:
-        """Return the data as they are: a reference is asked when it is needed."""
+        """Return the data unchanged: a reference is scored when it is needed."""
         return data
 
     def with_oracle(self, data: Any) -> Any:
-        """Refuse: no sample can be drawn from the truth."""
+        """Refuse an oracle: no sample can be drawn from the true answer."""
         raise ValueError(
             f"proposal must be policy or none for the task {self.name}, got oracle; use name = supervised with none"
         )
@@ -409,14 +409,14 @@ class BaseTask(ABC):
     def score_reference(
         self, reference: Any, batch: Any, rollouts: Rollouts, *, temperature: float
     ) -> ReferenceScores:
-        """Return what ``score`` says of the reference policy."""
+        """Score the reference policy by ``score``."""
         scores = self.score(
             reference, self.encode(reference, batch), rollouts, temperature=temperature
         )
         return ReferenceScores(logprobs=scores.logprobs, log_probs_full=scores.log_probs_full)
 
     def supervised_counts(self, batch: Any) -> Tensor:
-        """Return the number of prompts: the supervised loss is a mean over them, float64 [1]."""
+        """Count the prompts, float64 [1]: the supervised loss is a mean over them."""
         return torch.as_tensor([count_prompts(batch)], dtype=torch.float64, device=self.device)
 
     def tabulate(self, data: Any, batch: Any, rollouts: Rollouts) -> pd.DataFrame:
@@ -426,38 +426,38 @@ class BaseTask(ABC):
     def validate(
         self, policy: Any, data: Any, rows: np.ndarray, *, seed: int, n_samples: int
     ) -> dict[str, float]:
-        """Return the mean reward of sampled groups, and that of each part."""
+        """Compute the mean reward of sampled groups, and of each component."""
         return sample_rewards.mean_reward(self, policy, data, rows, seed=seed, n_samples=n_samples)
 
     def showcase(
         self, policy: Any, data: Any, rows: np.ndarray, *, seed: int
     ) -> Mapping[str, np.ndarray]:
-        """Return nothing to look at."""
+        """Return no arrays: the report shows no examples."""
         return {}
 
     def training_frame(
         self, policy: Any, data: Any, rows: np.ndarray, *, seed: int
     ) -> Mapping[str, Tensor]:
-        """Return nothing: no frames of a training are shown."""
+        """Return no arrays: no frames of a training are shown."""
         return {}
 
     @property
     def audit_plan(self) -> AuditPlan:
-        """Compare the start with samples that know nothing of their example."""
+        """Plan to compare the start with samples that do not depend on their example."""
         return start_audit.plan_audit(self.reward_weights)
 
     def audit(
         self, policy: Any, data: Any, rows: np.ndarray, *, seed: int, n_samples: int
     ) -> pd.DataFrame:
-        """Score the start's samples, one sample for all examples, and samples of the example beside."""
+        """Score the start's samples, the same sample for all examples, and samples drawn for the neighbouring example."""
         return start_audit.audit_start(self, policy, data, rows, seed=seed, n_samples=n_samples)
 
     def calibrate(self, policy: Any, data: Any, rows: np.ndarray, *, seed: int) -> dict[str, Any]:
-        """Return why there is nothing to fit."""
+        """Return the reason why there is nothing to fit."""
         return {"method": "none", "reason": "the task scores no probability of an event"}
 
     def describe(self, policy: Any) -> dict[str, Any]:
-        """Return the sections of the parameters that the task holds."""
+        """Describe the policy by the sections of the parameters that the task holds."""
         sections = {
             name: section.model_dump(mode="json")
             for name, section in task_fields.sections_of(self).items()
@@ -465,7 +465,7 @@ class BaseTask(ABC):
         return {"task": self.name} | sections
 
     def fingerprint(self, data: Any, *, draws: bool = True) -> dict[str, Any]:
-        """Return the sections of the parameters, the start and the content of the data."""
+        """Describe the sections of the parameters, the initial weights and the content of the data."""
         return task_fingerprint.fingerprint_of(self, data, draws=draws)
 
     def check_data(self, data: Any) -> None:
@@ -473,7 +473,7 @@ class BaseTask(ABC):
         return None
 
     def with_sections(self, sections: Mapping[str, Any], *, path: str) -> Self:
-        """Return the task with other sections of parameters in the fields of the same names."""
+        """Replace sections of parameters in the fields of the same names."""
         changed: Self = task_fields.changed_sections(self, sections, path=path)
         return changed
 
@@ -482,7 +482,7 @@ class BaseTask(ABC):
         return self
 
     def begin_with(self, start: ModelWeights) -> Any:
-        """Return the task with these weights as ``start``, which ``build_policy`` loads."""
+        """Store these weights in the field ``start``, which ``build_policy`` loads."""
         return task_fields.begun_with(self, start)
 
 
@@ -491,40 +491,40 @@ class HasFolders(Task, Protocol):
     """A task whose exported models are written for another library, too."""
 
     def model_folders(self, policy: Any) -> Mapping[str, Callable[[Path], None]]:
-        """Return folder name -> function that writes it, for a trained policy; they lie beside the weights."""
+        """Map folder name -> function that writes it, for a trained policy; the folders lie beside the weights."""
         ...
 
 
 @runtime_checkable
 class ShowsRewards(Task, Protocol):
-    """A task whose held-out samples are stored, for a few examples, with the rewards and advantages that they would have."""
+    """A task that stores held-out samples of a few examples, with their rewards and advantages."""
 
     @property
     def shown_temperature(self) -> float:
-        """Temperature at which they are drawn: that of the evaluation."""
+        """The temperature at which shown samples are drawn: that of the evaluation."""
         ...
 
 
 @runtime_checkable
 class KnowsInputs(Task, Protocol):
-    """A task whose exported models say what their training inputs looked like, so that a prediction can doubt.
+    """A task whose exported models describe their training inputs, so that a prediction can warn of unlike inputs.
 
-    A task without it says nothing, and its models are exported as they are.
+    Models of other tasks are exported without such a description.
     """
 
     def describe_inputs(self, policy: Any, data: Any) -> Familiarity:
-        """Return how far inputs are from the training split, with a limit fitted to the validation split (no grad)."""
+        """Measure how far inputs lie from the training split, with a limit fitted to the validation split (no grad)."""
         ...
 
 
 class ScoresKl(Task, Protocol):
-    """A task that computes the exact KL of every decision while it scores: the distributions are too many to be kept."""
+    """A task that computes the exact KL of every decision while it scores, because the distributions do not fit in memory."""
 
     def score_with_kl(
         self, policy: Any, context: Any, rollouts: Rollouts, *, reference: Any, temperature: float
     ) -> Scores:
-        """Return what ``score`` returns, and in ``kl`` the exact KL(policy || reference) of each decision, [P, G, L].
+        """Score the actions, with the exact KL(policy || reference) of each decision in ``kl``, [P, G, L].
 
-        The reference gets no gradient; it has no part in the ratio, which is taken to the policy that drew.
+        The reference gets no gradient. It has no part in the ratio, whose denominator is the policy that drew the samples.
         """
         ...

@@ -7,22 +7,23 @@ Value = TypeVar("Value")
 
 
 class Cache:
-    """Values by what they were computed from.
+    """A cache of values by the data and the key from which they were computed.
 
-    A task holds one for what the start does with held-out prompts: each arm is measured beside it, with the same noise.
-    A copy of a task with something replaced, such as its start, has an empty one of its own (the field has ``init=False``).
+    A task holds a cache for the initial policy's outputs on held-out prompts, with which each arm is compared under the same
+    noise. A copy of a task with a replaced field, such as its start, has an empty cache of its own (the field has
+    ``init=False``).
     """
 
     def __init__(self) -> None:
         self._values: dict[Hashable, tuple[object, Any]] = {}
 
     def take(self, data: object, key: Hashable, compute: Callable[[], Value]) -> Value:
-        """Return what ``compute`` returned when it was first asked for with this data set and this key.
+        """Look up a value by data set and key; ``compute`` makes it on the first request.
 
         Args:
             data: compared by identity, and held, so that no other object gets its identity.
-            key: everything else that the value depends on.
-            compute: called once for each pair of the two.
+            key: all other inputs of the value.
+            compute: called once for each pair of data and key.
         """
         pair = (id(data), key)
         if pair not in self._values:

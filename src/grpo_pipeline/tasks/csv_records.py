@@ -11,7 +11,7 @@ from grpo_pipeline.tasks.text_lines import HEAD, TextFile, check_table, composed
 def csv_records(
     file: TextFile, columns: Sequence[str], *, section: str
 ) -> Iterator[tuple[int, Mapping[str, str | None]]]:
-    """Yield (line where the record begins, its cells); bytes that are no UTF-8 come as surrogates, judged cell by cell.
+    """Yield (line where the record begins, its cells); bytes that are no UTF-8 become surrogates, judged cell by cell.
 
     Args:
         file: the table, its first line names the columns.
@@ -48,10 +48,10 @@ def csv_records(
 
 
 def check_width(cells: Mapping[str, object], wanted: Sequence[str]) -> None:
-    """Refuse a row of a table with more cells than the header, or without one that is wanted.
+    """Refuse a row of a table that has more cells than the header, or lacks a wanted cell.
 
     Raises:
-        RowError: naming how many there are.
+        RowError: the number of cells is wrong. The sentence states it.
     """
     names, more = [name for name in cells if name is not None], cells.get(None)  # type: ignore[call-overload]
     if isinstance(more, list):
@@ -67,7 +67,7 @@ def check_width(cells: Mapping[str, object], wanted: Sequence[str]) -> None:
 
 
 def broken_record(path: str, line: int, error: csv.Error) -> str:
-    """Return the sentence about a record that the CSV reader refuses; ``line`` is where the record begins."""
+    """Write the error sentence for a record that the CSV reader refuses; ``line`` is where the record begins."""
     if "field limit" in str(error):
         got = f"a cell of more than {csv.field_size_limit()} characters"
     else:

@@ -1,15 +1,15 @@
-"""Check that the data root of the parameters and the one of the catalogue are the same folder."""
+"""Check that the parameters and the catalogue name the same data folder."""
 
 from pathlib import Path, PurePath
 
 
 def check_root(found: Path, configured: str, *, task: str) -> None:
-    """Refuse a data root that is not the one the parameters name.
+    """Refuse a data folder other than the parameters'.
 
     Args:
         found: the folder that was read.
         configured: ``<task>.data.root``.
-        task: for the message.
+        task: name of the task, for the message.
 
     Raises:
         ValueError: if they are different folders.

@@ -15,7 +15,7 @@ from grpo_pipeline.tasks import TASKS
 
 
 class Exported(Protocol):
-    """A trained model, ready to use; what it can do beside that is its task's: predict, reply, draw."""
+    """A trained model, ready to use. Its task adds methods such as predict, reply or draw."""
 
     @property
     def policy(self) -> nn.Module:
@@ -24,15 +24,15 @@ class Exported(Protocol):
 
 
 def load_exported(folder: Path) -> Any:
-    """Read a model, ``data/06_models/<task>/<arm>/model/<version>/model``, without the run that made it and its configuration.
+    """Read a model, ``data/06_models/<task>/<arm>/model/<version>/model``, without its run and configuration.
 
-    Every task has a module ``exported`` whose function ``read_exported`` does it: with ``attention`` a ``Predictor``, with
-    ``dialogue`` an ``ExportedModel``, with ``molecules`` an ``ExportedDenoiser``; each is an ``Exported``.
+    Every task has a module ``exported`` with a function ``read_exported``. ``attention`` returns a ``Predictor``, ``dialogue`` an
+    ``ExportedModel``, ``molecules`` an ``ExportedDenoiser``; each is an ``Exported``.
 
     Raises:
-        FileNotFoundError: if nothing is there.
+        FileNotFoundError: if the folder is missing.
         CorruptFolderError: if a file is missing or damaged.
-        ValueError: if no task of this project knows such a model, or it lacks what is needed to use it alone.
+        ValueError: if the model belongs to no task of this project, or lacks values that are needed to use it alone.
     """
     found = find_complete(folder)
     if found is None or not (found / HEADER).is_file():
@@ -49,7 +49,7 @@ def load_exported(folder: Path) -> Any:
 
 
 def exported_module(task: str) -> ModuleType | None:
-    """Return the module ``exported`` of a task's package; None where there is no such task, or it has none."""
+    """Import the module ``exported`` of a task; None if the task is unknown or has no such module."""
     package = TASKS.get(task, "").rpartition(".")[0]
     name = f"{package}.exported"
     return import_module(name) if package and find_spec(name) else None

@@ -1,4 +1,4 @@
-"""Import libraries that only some tasks need when they are used, and ask for them by the name of their extra."""
+"""Import libraries that only some tasks need, and name the missing extra in errors."""
 
 from importlib import import_module
 from importlib.util import find_spec
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def library(name: str, *, extra: str) -> Any:
-    """Import a module of a library that an extra brings, ``sacrebleu.metrics.bleu`` of ``dialogue`` for example.
+    """Import a module of a library that an extra installs, such as ``sacrebleu.metrics.bleu`` of ``dialogue``.
 
     Raises:
         ModuleNotFoundError: one sentence with the remedy, if the library is not installed.
@@ -16,7 +16,7 @@ def library(name: str, *, extra: str) -> Any:
 
 
 def require(*names: str, extra: str) -> None:
-    """Check that libraries are installed, without importing them: before a long run, not inside it.
+    """Check that libraries are installed without importing them, so that a long run fails at its start.
 
     Raises:
         ModuleNotFoundError: as ``library``, for the first that is missing.

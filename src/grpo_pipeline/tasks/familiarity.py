@@ -1,19 +1,18 @@
 """Measure how far an input lies from the training inputs, and set the limit beyond which a model should not be trusted.
 
-Inputs are described by a few groups of statistics. Within a group the distance is Mahalanobis' over the training inputs. How
-rare a distance is follows from the tail of those of training inputs,
+Inputs are described by a few groups of statistics. Within a group, the distance is Mahalanobis' over the training inputs. The
+rarity of a distance follows from the tail of the training inputs' distances,
 
     rarity(d) = -log P(distance > d | distance > start) = tail * log(d / start)
 
-and the rarest group counts, so that there is one number and one limit however many statistics there are. The limit is a
-conformal quantile over held-out inputs: it is chosen by how often ordinary inputs exceed it, never by what unusual ones
-look like, and keeps its promise also where the tail is another one.
+and the rarest group counts: there is one number and one limit for any number of statistics. The limit is a conformal quantile
+over held-out inputs. It depends only on how often ordinary inputs exceed it, and holds also if the tail is no power law.
 
 Sources: Lee et al., "A simple unified framework for detecting out-of-distribution samples", 2018 (Mahalanobis distance in
-features; how this differs: one mean for all classes); Ledoit and Wolf, "A well-conditioned estimator for large-dimensional
-covariance matrices", 2004; Hill, "A simple general approach to inference about the tail of a distribution", 1975; Lee, Barber
-and Willett, "Distribution-free inference with hierarchical data", 2023, section 3 (clusters in the place of single inputs; how
-this differs: the level is corrected by leaving clusters out, since their bound marks 2% where inputs of a cluster differ).
+features; how this differs: one mean for all classes). Ledoit and Wolf, "A well-conditioned estimator for large-dimensional
+covariance matrices", 2004. Hill, "A simple general approach to inference about the tail of a distribution", 1975. Lee, Barber and
+Willett, "Distribution-free inference with hierarchical data", 2023, section 3 (clusters in the place of single inputs). How this
+differs: the level is corrected by leaving clusters out, since their bound marks 2% where inputs of a cluster differ.
 """
 
 from collections.abc import Mapping, Sequence
@@ -44,11 +43,11 @@ Vectors = Mapping[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Statistic:
-    """One number that describes an input.
+    """A number that describes an input.
 
     Attributes:
-        name: as it is told to a person.
-        floor: a difference of this size means nothing: it is added to the spread, which may be 0 in training.
+        name: its name in sentences.
+        floor: size of a negligible difference; it is added to the spread, which may be 0 in training.
     """
 
     name: str
@@ -56,14 +55,14 @@ class Statistic:
 
 
 class Group(BaseModel):
-    """Statistics of one group of inputs in training.
+    """A group of statistics of the training inputs.
 
     Attributes:
-        names: of the statistics; empty for a group whose single numbers mean nothing to a person.
+        names: names of the statistics; empty for a group whose single numbers a person cannot read.
         start: 0.9 quantile of the distances of training inputs that were left out of the fit, above 0.
         tail: Pareto index of the distances above it.
         low: 0.005 quantile of each statistic.
-        high: its 0.995 quantile.
+        high: 0.995 quantile of each statistic.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -79,13 +78,13 @@ class Told(BaseModel):
     """Statistics of the training inputs, as a model's description holds them.
 
     Attributes:
-        trained_on: training inputs that the distances are measured to.
-        held_out: validation inputs that the limit was fitted on.
-        clusters: of the held-out inputs, such as patients.
-        limit: rarity beyond which an input is outside; None where nothing was held out.
-        false_alarms: expected share of inputs of a new cluster that are called outside although they are like the training
-            inputs; it can be larger than the wanted 0.05 where there are fewer than 19 clusters.
-        groups: by name.
+        trained_on: number of training inputs that the distances are measured to.
+        held_out: number of validation inputs that the limit was fitted on.
+        clusters: number of clusters, such as patients, of the held-out inputs.
+        limit: rarity beyond which an input is outside; None without held-out inputs.
+        false_alarms: expected share of ordinary inputs of a new cluster that are called outside. With fewer than 19 clusters it
+            can be larger than the wanted 0.05.
+        groups: name -> group of statistics.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -100,11 +99,12 @@ class Told(BaseModel):
 
 @dataclass(frozen=True)
 class Judgement:
-    """Judgement about one input: is it like those of training, and why not.
+    """Judgement about an input: whether it is like the training inputs, and the reason if not.
 
     Attributes:
-        distance: from the training inputs, in units of the limit of the group where that is most: above 1 it is outside.
-        why: the groups that are, with the statistic that deviates most; "" for an input that is not outside.
+        distance: distance from the training inputs in units of the limit, in the group where it is largest; above 1 the input is
+            outside.
+        why: the groups beyond the limit, each with the statistic that deviates most; "" for an input that is not outside.
     """
 
     distance: float
@@ -112,7 +112,7 @@ class Judgement:
 
     @property
     def is_outside(self) -> bool:
-        """Whether the input is unlike the training inputs."""
+        """Check whether the input is unlike the training inputs."""
         return self.distance > 1
 
 
@@ -129,9 +129,10 @@ class Shape:
         return np.asarray((values - self.mean) / self.spread)
 
     def distance(self, values: np.ndarray) -> np.ndarray:
-        """Return sqrt(z' P z / p) of each row, [n, p] -> [n]; what is not known (NaN) adds nothing.
+        """Compute sqrt(z' P z / p) of each row, [n, p] -> [n]; unknown statistics (NaN) add nothing.
 
-        It is taken to be what the known statistics u let expect, -P_mm^-1 P_mu z_u, which leaves Mahalanobis' distance of u.
+        An unknown statistic is replaced by its expectation given the known ones u, -P_mm^-1 P_mu z_u; that leaves the Mahalanobis
+        distance of u.
         """
         z = self.deviations(values)
         for row in z:  # a view: the row of z is changed
@@ -153,7 +154,7 @@ class Familiarity:
     def rarities(self, vectors: Vectors) -> dict[str, np.ndarray]:
         """Return the rarity of every input in each group, float64 [n]; below 0 before the tail."""
         groups = self.told.groups
-        # The tail of the distances is taken as a power law from ``start`` on: log(ratio) * tail is a standard exponential there.
+        # From ``start`` on the tail is modelled as a power law: log(ratio) * tail is a standard exponential there.
         ratios = {
             name: shape.distance(vectors[name]) / groups[name].start
             for name, shape in self.shapes.items()
@@ -164,11 +165,11 @@ class Familiarity:
         }
 
     def judge(self, vectors: Vectors) -> Judgement | None:
-        """Judge one input, each group [1, p]; None where there is no limit."""
+        """Judge an input, each group [1, p]; None without a limit."""
         if self.told.limit is None:
             return None
         rarities = {name: float(rarity[0]) for name, rarity in self.rarities(vectors).items()}
-        # Where the rarity is the limit the distance is start * exp(limit / tail).
+        # At the limit of the rarity, the distance is start * exp(limit / tail).
         found = {
             name: float(np.exp((rarity - self.told.limit) / self.told.groups[name].tail))
             for name, rarity in rarities.items()
@@ -182,7 +183,7 @@ class Familiarity:
         return Judgement(max(found.values()), "; ".join(reasons + more))
 
     def _detail(self, name: str, values: np.ndarray) -> str:
-        """Return the statistic of a group that deviates most, if a person can read it."""
+        """Name the statistic of a group that deviates most, if a person can read it."""
         group = self.told.groups[name]
         if not group.names:
             return ""
@@ -201,7 +202,7 @@ class Familiarity:
 
     @classmethod
     def from_model(cls, weights: ModelWeights) -> "Familiarity | None":
-        """Read what an exported model says of its inputs; None for one that says nothing.
+        """Read an exported model's description of its training inputs; None for a model without it.
 
         Raises:
             ValueError: if the description does not fit its tensors.
@@ -244,9 +245,9 @@ def fit_familiarity(
 
     Args:
         trained: at least one input.
-        held_out: none of which the model was fitted to; may be empty.
-        statistics: of each group, p of them; a name that is "" in all of a group is told to nobody.
-        clusters: cluster of every training input and of every held-out one: inputs of one cluster are alike.
+        held_out: inputs that the model was not fitted to; may be empty.
+        statistics: group -> its p statistics; a group whose names are all "" is not named in sentences.
+        clusters: cluster of every training input and of every held-out input; inputs of a cluster are alike.
     """
     floors = {name: np.array([s.floor for s in group]) for name, group in statistics.items()}
     shapes = {name: fit_shape(trained[name], floors[name]) for name in statistics}
@@ -270,7 +271,7 @@ def fit_familiarity(
     )
     if not count:
         return Familiarity(told, shapes)
-    # An input is as rare as it is in the group where that is most, [n].
+    # The rarity of an input is that of its rarest group, [n].
     scores = np.max(list(Familiarity(told, shapes).rarities(held_out).values()), axis=0)
     limit = conformal_limit(scores, clusters[1], rate=FALSE_ALARMS)
     bound = max(FALSE_ALARMS, 1 / (count + 1))
@@ -278,7 +279,7 @@ def fit_familiarity(
 
 
 def fit_shape(values: np.ndarray, floor: np.ndarray) -> Shape:
-    """Return mean, spread and the precision of the standardised statistics, shrunk as Ledoit and Wolf do.
+    """Fit mean, spread and precision of the standardised statistics, shrunk by the method of Ledoit and Wolf.
 
     spread^2 = variance + floor^2,   C = shrunk covariance of z + diag(floor^2 / spread^2)
     """
@@ -292,16 +293,16 @@ def fit_shape(values: np.ndarray, floor: np.ndarray) -> Shape:
 
 
 def left_out_tail(values: np.ndarray, floor: np.ndarray, clusters: np.ndarray) -> dict[str, float]:
-    """Return where the tail of the distances of inputs to a fit without their cluster starts, and its index (Hill).
+    """Fit the tail of the distances of inputs to a fit without their cluster: its start, and its index (Hill).
 
         tail = (m + 5) / (sum of log(d / start) over the m distances above start + 5 * 0.2)
 
-    There are five folds; with a single cluster the distances are those of the inputs to a fit with them.
+    There are five folds. With a single cluster, the fit includes the inputs themselves.
     """
     _, number = np.unique(clusters, return_inverse=True)
     fold = number % FOLDS
     distances = np.empty(len(values))
-    # The distance of an input to a fit that has seen nothing of its cluster.
+    # The distance of an input to a fit without its cluster.
     for k in np.unique(fold):
         rest = fold != k if (fold != k).any() else fold == k
         distances[fold == k] = fit_shape(values[rest], floor).distance(values[fold == k])
@@ -312,19 +313,19 @@ def left_out_tail(values: np.ndarray, floor: np.ndarray, clusters: np.ndarray) -
 
 
 def conformal_limit(scores: np.ndarray, clusters: np.ndarray, *, rate: float) -> float:
-    """Return the score above which an input of a new cluster is expected to lie with a chance of ``rate``.
+    """Compute the score that an input of a new cluster exceeds with an expected probability of ``rate``.
 
         limit(a) = smallest score with at most the mass a above it,   mass(score i) = 1 / K / (size of its cluster)
         share(a) = 1 / K sum_k (share of the inputs of cluster k above the limit(a K / (K - 1)) of the other clusters)
 
-    The limit is that of the largest a whose share is at most ``rate``, moved towards that of the next a by the part of ``rate``
-    that is left (the density of a tail falls, so that the line keeps the promise). Leaving a cluster out is the finite-sample
-    correction: with one input a cluster, where the first j + 1 are above, share = (j + 1) / K, and that of a new input is
-    (j + 1) / (K + 1). With inputs of a cluster that are all alike it counts clusters, with independent ones inputs.
+    The limit is that of the largest a whose share is at most ``rate``. It is moved towards the limit of the next a by the unused
+    part of ``rate``. Since the density of a tail falls, that keeps the bound. Leaving a cluster out is the finite-sample
+    correction: with one input per cluster and the first j + 1 above, share = (j+1)/K, but a new input exceeds with (j+1)/(K+1).
+    If the inputs of a cluster are all alike, clusters count; if they are independent, inputs count.
 
-    Assumes that the new cluster is exchangeable with the K held-out ones. The chance is over the choice of the clusters, too: of
-    one fixed set of them the share is another. Where one cluster is more than ``rate`` of all, and in a single cluster, the limit
-    is the largest score, whose chance is at most 1 / (K + 1).
+    The new cluster is assumed to be exchangeable with the K held-out ones. The probability is over the choice of the clusters,
+    too: for a fixed set of clusters it differs. If a single cluster is more than ``rate`` of all, the limit is the largest score.
+    It is exceeded with a probability of at most 1 / (K + 1).
     """
     _, number, sizes = np.unique(clusters, return_inverse=True, return_counts=True)
     order, k = np.argsort(-scores, kind="stable"), len(sizes)
@@ -337,7 +338,7 @@ def conformal_limit(scores: np.ndarray, clusters: np.ndarray, *, rate: float) ->
     shares = np.zeros(len(levels))
     for cluster in range(k):
         own = of == cluster
-        # Masses of the others add up to (K - 1) / K: a in the place of a K / (K - 1). A limit of all of it is below every score.
+        # The others' masses add up to (K - 1) / K, hence a K / (K - 1). If all mass may lie above, the limit is below all.
         others = np.append(falling[~own], -np.inf)
         before = np.concatenate([[0.0], np.cumsum(mass[~own])])
         last = np.searchsorted(before, levels + 1e-9, side="right") - 1

@@ -1,7 +1,7 @@
-"""Divide the examples of any task into folds of cross-validation by cluster, stratified, independent of the order of the rows.
+"""Divide the examples of any task into folds of cross-validation: by cluster, stratified, independent of the order of the rows.
 
-Clusters are dealt out in turns (``deal_groups``), not by scikit-learn's StratifiedGroupKFold: it balances examples and lets
-the folds differ by several clusters, while clusters are what is resampled (docs/decisions/0017).
+Clusters are dealt out in turns (``deal_groups``), so that folds have equal numbers of clusters, the units of resampling.
+scikit-learn's StratifiedGroupKFold balances examples instead (docs/decisions/0017).
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,18 +17,18 @@ from grpo_pipeline.tasks.params import FoldParams
 SPLITS = ("train", "val", "test")
 COLUMNS = ("example", "cluster", "label", "center")
 Part = Literal["train", "val", "test"]
-# One stream of random numbers for each thing that is drawn.
+# A stream of random numbers for each kind of draw.
 OUTER, OUTER_VAL, INNER, INNER_VAL = range(4)
 
 
 @dataclass(frozen=True)
 class Names:
-    """How errors call what is divided.
+    """The words for examples and clusters in errors.
 
     Attributes:
         task: name of the task.
-        noun: an example.
-        clusters: a cluster.
+        noun: word for an example.
+        clusters: word for a cluster.
     """
 
     task: str
@@ -37,7 +37,7 @@ class Names:
 
     @property
     def path(self) -> str:
-        """Where the parameters stand."""
+        """The path of the parameters."""
         return f"{self.task}.cross_validation"
 
     @property
@@ -48,14 +48,14 @@ class Names:
 
 @dataclass(frozen=True)
 class ExampleFold:
-    """The example ids of one fold, sorted; no cluster is in two of ``train``, ``val`` and ``test``.
+    """The sorted example ids of a fold; no cluster is in two of ``train``, ``val`` and ``test``.
 
     Attributes:
         name: ``fold0``, ``fold1``, ... or the center that is tested.
-        train: what is learned from.
-        val: for watching and early decisions.
-        test: what the fold's model predicts, and nothing else uses.
-        left_out: examples of clusters of the tested center that were taken in another one.
+        train: examples to learn from.
+        val: examples for watching and early decisions.
+        test: examples that the fold's model predicts, for no other use.
+        left_out: examples of the tested center's clusters that come from other centers.
         inner: folds inside train + val, to choose settings (``nested`` only).
     """
 
@@ -67,7 +67,7 @@ class ExampleFold:
     inner: tuple["ExampleFold", ...] = ()
 
     def parts(self) -> dict[str, Part]:
-        """Return example id -> part; what is left out is not in it."""
+        """Map example id -> part; examples that are left out have no entry."""
         named: dict[Part, tuple[str, ...]] = {
             "train": self.train,
             "val": self.val,
@@ -78,7 +78,7 @@ class ExampleFold:
 
 @dataclass(frozen=True)
 class FoldPlan:
-    """All folds of one scheme; every example that is not held out is in the test part of exactly one.
+    """All folds of a scheme; every example that is not held out is in the test part of exactly one fold.
 
     Attributes:
         scheme: as in the parameters.
@@ -107,14 +107,14 @@ def plan_folds(
     """Divide the examples as the scheme says.
 
     Args:
-        table: one row per example with the columns ``COLUMNS``; the order does not matter. ``label`` is 0 or 1, and the same
-            everywhere where there are no classes; ``center`` is "" where there are none.
+        table: a row per example with the columns ``COLUMNS``, in any order. ``label`` is 0 or 1, and constant without classes;
+            ``center`` is "" without centers.
         held_out: the test split of the data, which ``kfold`` holds out; the other schemes do not look at it.
         params: the scheme.
-        names: for errors.
+        names: words for errors.
 
     Raises:
-        ValueError: if there are fewer clusters than folds, fewer than two centers, a center is unknown, or a training part
+        ValueError: if there are fewer clusters than folds or fewer than two centers, a center is unknown, or a training part
             lacks a class.
     """
     table = table.reset_index(drop=True)
@@ -126,7 +126,7 @@ def plan_folds(
 
 
 def divide(table: pd.DataFrame, params: FoldParams, names: Names) -> tuple[ExampleFold, ...]:
-    """Return k folds of whole patients, each with inner ones where the scheme is ``nested``."""
+    """Build k folds of whole clusters, each with inner folds if the scheme is ``nested``."""
     folds = []
     for number, is_test in enumerate(
         deal_tests(table, params.folds, stream=(OUTER,), params=params, what="folds", names=names)
@@ -151,7 +151,7 @@ def divide(table: pd.DataFrame, params: FoldParams, names: Names) -> tuple[Examp
 def divide_again(
     table: pd.DataFrame, outer: int, params: FoldParams, names: Names
 ) -> tuple[ExampleFold, ...]:
-    """Return the inner folds of one training part."""
+    """Build the inner folds of a training part."""
     tests = deal_tests(
         table,
         params.inner_folds,
@@ -176,10 +176,10 @@ def divide_again(
 def leave_one_center_out(
     table: pd.DataFrame, params: FoldParams, names: Names
 ) -> tuple[ExampleFold, ...]:
-    """Return one fold per center, in the order of their names.
+    """Build a fold per center, in the order of their names.
 
-    A cluster with examples in several centers is tested in each of them, example by example, and trained on only where none
-    of its centers is tested.
+    A cluster with examples in several centers is tested in each of them, example by example. It is trained on only in folds that
+    test none of its centers.
 
     Raises:
         ValueError: if a center is unknown or there is only one.
@@ -226,7 +226,7 @@ def deal_tests(
     what: str,
     names: Names,
 ) -> list[pd.Series]:
-    """Return for each fold which rows it tests, bool [n]; every cluster is tested once.
+    """Choose the rows that each fold tests, bool [n]; every cluster is tested once.
 
     Raises:
         ValueError: if there are fewer clusters than folds.
@@ -253,10 +253,10 @@ def carve(
     params: FoldParams,
     names: Names,
 ) -> ExampleFold:
-    """Return the fold that tests these rows and sets clusters of the others apart for validation.
+    """Build the fold that tests these rows, with clusters of the other rows set apart for validation.
 
     Raises:
-        ValueError: if the training part lacks a class or nothing is left for validation.
+        ValueError: if the training part lacks a class, or no cluster is left for validation.
     """
     rest = table[~is_test]
     shares = [1 - params.val_share, params.val_share]
@@ -292,12 +292,12 @@ def check_training(labels: pd.Series, *, name: str, names: Names) -> None:
 
 
 def example_ids(rows: pd.DataFrame) -> tuple[str, ...]:
-    """Return the example ids of these rows, sorted."""
+    """List the example ids of these rows, sorted."""
     return tuple(sorted(rows["example"].astype(str)))
 
 
 def group_strata(table: pd.DataFrame) -> dict[str, tuple[int, str]]:
-    """Return cluster -> (1 if any of its examples is positive, its most frequent center; the first name where several are)."""
+    """Map cluster -> (1 if any of its examples is positive, its most frequent center; the first name of equal ones)."""
     positive = table.groupby("cluster")["label"].max()
     counts = table.groupby(["cluster", "center"]).size().rename("examples").reset_index()
     ranked = counts.sort_values(["cluster", "examples", "center"], ascending=[True, False, True])
@@ -308,16 +308,16 @@ def group_strata(table: pd.DataFrame) -> dict[str, tuple[int, str]]:
 def deal_groups(
     strata: Mapping[str, tuple[int, str]], shares: Sequence[float], *, rng: np.random.Generator
 ) -> dict[str, int]:
-    """Return group -> number of its part: groups in random order within each stratum, dealt out by the shares.
+    """Deal groups into parts, in random order within each stratum: group -> number of its part.
 
-    The i-th group goes to the part that is furthest below its share of i groups, counted through the strata, so that the
-    total is within one group of the wanted shares as well. With equal shares the parts take turns: any two differ by at
-    most one group, in total and in every stratum.
+    The i-th group goes to the part that is furthest below its share of i groups. i counts through the strata, so that the totals,
+    too, are within one group of the wanted shares. With equal shares the parts take turns: any two differ by at most one group,
+    in total and in every stratum.
 
     Args:
         strata: group -> stratum; the order of the mapping does not matter.
         shares: wanted share of the groups of each part; they add up to 1.
-        rng: the order within a stratum.
+        rng: decides the order within a stratum.
     """
     wanted = np.array(shares)
     counts, parts = np.zeros(len(wanted)), {}

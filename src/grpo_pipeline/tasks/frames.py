@@ -1,4 +1,4 @@
-"""Parts of training frames: texts as tensors, which a checkpoint holds, the reward, and all frames as a table."""
+"""Convert training frames: texts to tensors, which a checkpoint holds, samples to rewards, and all frames to a table."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -27,7 +27,7 @@ def texts_of(codes: np.ndarray) -> list[str]:
 
 
 def shown_rewards(task: Any, policy: Any, batch: Any, rollouts: Rollouts) -> Tensor:
-    """Measure the rewards of samples that are only shown, float64 [P, G]; NaN where they fail: no training rests on them."""
+    """Measure the rewards of shown samples, float64 [P, G]; NaN if that fails, because no training depends on them."""
     try:
         return measure(task, policy, batch, rollouts).total.double().cpu()
     except RewardFailedError:
@@ -35,14 +35,14 @@ def shown_rewards(task: Any, policy: Any, batch: Any, rollouts: Rollouts) -> Ten
 
 
 def frame_table(frames: Mapping[str, np.ndarray]) -> pd.DataFrame:
-    """Return the numbers and texts of the frames of a training, one row per moment and example; what is a picture is left out.
+    """Tabulate the numbers and texts of a training's frames, a row per moment and example; pictures are left out.
 
     Args:
         frames: ``step`` [f] and the arrays of ``Task.training_frame``, stacked [f, m, ...].
 
     Returns:
-        Columns ``step``, ``example`` (0, 1, ...) and one per array that holds a number or a text of each example; no column
-        where no array does.
+        Columns ``step``, ``example`` (0, 1, ...) and a column per array that holds a number or a text of each example. Without
+        such an array, no column.
     """
     columns = {
         name: values.reshape(-1) if values.ndim == 2 else texts_of(values.reshape(-1, WIDTH))

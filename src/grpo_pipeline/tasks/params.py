@@ -1,4 +1,4 @@
-"""Parameters of how every task divides its examples: shares of the splits, and folds; imports no torch."""
+"""Declare how every task divides its examples: shares of the splits, and folds. The file imports no torch."""
 
 from typing import Annotated, Literal, Self
 
@@ -34,12 +34,12 @@ class FoldParams(BaseModel):
     """The folds of ``<task>.cross_validation`` (docs/cross_validation.md).
 
     Attributes:
-        scheme: ``kfold``: the test split of the data is held out, the rest is divided into folds; ``nested``: all examples are
-            divided, and each training part once more, to choose settings; ``leave_one_center_out``: a fold per center.
+        scheme: ``kfold``: the test split of the data is held out, the rest is divided into folds. ``nested``: all examples are
+            divided, and each training part once more, to choose settings. ``leave_one_center_out``: a fold per center.
         folds: number of folds of ``kfold`` and ``nested``.
         inner_folds: number of folds inside each training part of ``nested``.
-        val_share: share of a training part's clusters that is not trained on: for watching and early decisions.
-        seed: fixes which cluster goes where.
+        val_share: share of a training part's clusters that is not trained on, but used for watching and early decisions.
+        seed: decides the fold of each cluster.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)

@@ -1,4 +1,4 @@
-"""Say in a later step where the reading has refused rows: that comes first."""
+"""Mention refused rows in the error of a later step, because they may be its cause."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,12 +9,12 @@ if TYPE_CHECKING:
 
 
 def describe_refusals(refused: "pd.DataFrame", *, n_left: int, where: str) -> str:
-    """Return how many rows were refused and why the first was, "" where none was.
+    """Write how many rows were refused and why the first was; "" without refused rows.
 
     Args:
-        refused: of a quarantine, with ``reason``.
-        n_left: rows that are sound.
-        where: how a message names the first one.
+        refused: rows of a quarantine, with ``reason``.
+        n_left: number of valid rows.
+        where: place of the first refused row, for the message.
     """
     if not len(refused):
         return ""
@@ -23,10 +23,10 @@ def describe_refusals(refused: "pd.DataFrame", *, n_left: int, where: str) -> st
 
 @contextmanager
 def after_refusals(told: str) -> Iterator[None]:
-    """Put what the reading has refused before the error of a step that goes on with the rest; "" is nothing.
+    """Put the sentence about refused rows in front of the error of a step that uses the valid rows; "" adds nothing.
 
     Raises:
-        ValueError: the same, in one sentence.
+        ValueError: the step's error with both sentences.
     """
     try:
         yield

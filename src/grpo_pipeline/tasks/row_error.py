@@ -1,4 +1,4 @@
-"""Define the error of one row of the data: its text is what is wrong with it."""
+"""Define the error of a row of the data; its text is the problem with the row."""
 
 
 class RowError(ValueError):

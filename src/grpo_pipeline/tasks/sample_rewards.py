@@ -1,4 +1,4 @@
-"""Draw samples for held-out prompts and measure them as training does: the defaults of ``BaseTask``."""
+"""Draw samples for held-out prompts and measure their rewards as training does: the defaults of ``BaseTask``."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -18,7 +18,7 @@ BATCH_PROMPTS = 64
 def mean_reward(
     task: Any, policy: Any, data: Any, rows: np.ndarray, *, seed: int, n_samples: int
 ) -> dict[str, float]:
-    """Return ``reward/mean`` and ``reward/<component>/mean`` of ``n_samples`` samples a row, with the same noise each time."""
+    """Compute ``reward/mean`` and ``reward/<component>/mean`` of ``n_samples`` samples a row, with the same noise each time."""
     found: dict[str, list[Tensor]] = {}
     for number, batch in enumerate(batches(task, data, rows)):
         generator = step_generator(seed, number, stream=Stream.VALIDATION, device=task.device)
@@ -49,7 +49,7 @@ def sampled_rewards(
 
 
 def measure(task: Any, policy: Any, batch: Any, rollouts: Rollouts) -> Rewards:
-    """Return the rewards of these samples as training measures them."""
+    """Measure the rewards of these samples as training does."""
     replicated = task.replicate(batch, rollouts.actions.shape[1])
     outcomes = task.decode(policy, task.encode(policy, batch), rollouts, replicated)
     return combine_rewards(*task.reward(replicated, rollouts, outcomes))

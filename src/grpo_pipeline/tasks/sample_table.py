@@ -10,7 +10,7 @@ from grpo_pipeline.core.types import Rollouts
 
 
 def tabulate_samples(batch: Any, rollouts: Rollouts) -> pd.DataFrame:
-    """Return one row per sample: row number (or place, where a batch does not know it), actions, log-probability."""
+    """Tabulate the samples: row number (place in the batch if unknown), actions, log-probability."""
     prompts, group_size, _ = rollouts.actions.shape
     rows = getattr(batch, "rows", None)
     known = rows.cpu().numpy() if isinstance(rows, Tensor) else np.arange(prompts)

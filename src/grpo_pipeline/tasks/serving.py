@@ -1,4 +1,4 @@
-"""Define how models answer requests, one table after the other."""
+"""Define how exported models answer requests: a table in, a table out."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,9 +15,9 @@ class Column:
     """A column of a request or of its answer.
 
     Attributes:
-        name: of the column.
+        name: name of the column.
         type: ``string``, ``double`` or ``boolean``; each ``[]`` behind it makes it a list of these.
-        is_required: whether it must be there and hold a value.
+        is_required: whether a request must have it, with a value.
     """
 
     name: str
@@ -27,18 +27,18 @@ class Column:
 
 @dataclass(frozen=True)
 class Serving:
-    """How exported models of a task answer requests: ``SERVING`` of its module ``exported``, where it has one.
+    """How exported models of a task answer requests: ``SERVING`` of its module ``exported``, if the task has it.
 
     Attributes:
-        load: makes the model of the folder that an arm has written.
-        answer: (model, table, options by keyword) -> table; raises ValueError for a request that cannot be answered.
+        load: reads the model from the folder that an arm has written.
+        answer: (model, table, options by keyword) -> table; raises ValueError for an invalid request.
         inputs: columns of a request to the model with this description.
         outputs: columns of an answer of the model with this description.
-        options: name -> default of what a request may ask for.
-        example: makes a request, of no patient and no person.
-        needs: what a model's description must say, so that it can be used alone.
+        options: name -> default of the options of a request.
+        example: makes a request with made-up data.
+        needs: fields of a model's description without which it cannot be used alone.
         requirements: libraries that a server installs.
-        optional: libraries that it needs for some requests alone.
+        optional: libraries that only some requests need.
     """
 
     load: Callable[[Path], Any]
@@ -53,5 +53,5 @@ class Serving:
 
 
 def serving_of(task: str) -> Serving | None:
-    """Return how models of a task answer requests, None where they do not."""
+    """Find how models of a task answer requests; None if they do not."""
     return getattr(exported_module(task), "SERVING", None)

@@ -1,4 +1,4 @@
-"""Audit the reward of a task that writes no audit itself: the start's own samples, and two policies that need no learning."""
+"""Audit the reward of a task that has no audit of its own: the start's samples, and two policies without learning."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -22,7 +22,7 @@ ROLES: dict[str, Role] = {"start": "start", "constant": "trivial", "other_exampl
 def audit_start(
     task: Any, policy: Any, data: Any, rows: np.ndarray, *, seed: int, n_samples: int
 ) -> pd.DataFrame:
-    """Score the start's own samples, and two that need no learning, as ``AuditPlan`` wants them.
+    """Score the start's samples, and two policies without learning, in the columns of ``AuditPlan``.
 
     ``constant`` gives every example of a batch one sample of the batch's first example; ``other_example`` gives each example
     one sample of the example beside it. Both are as likely in form as the start's own, and know nothing of the example.
@@ -52,7 +52,7 @@ def _first_sample_of(prompts: Tensor, samples: Tensor) -> Tensor:
 
 
 def audit_rows(rewards: Rewards, rows: np.ndarray) -> pd.DataFrame:
-    """Return one row per sample with the reward and its parts; an example is named by its row number."""
+    """Tabulate the reward and its components, a row per sample; an example is named by its row number."""
     samples = rewards.total.shape[1]
     columns = {"reward": rewards.total} | {
         f"reward_{name}": component for name, component in rewards.components.items()
@@ -64,5 +64,5 @@ def audit_rows(rewards: Rewards, rows: np.ndarray) -> pd.DataFrame:
 
 
 def plan_audit(weights: Mapping[str, float]) -> AuditPlan:
-    """Return the policies of ``audit_start``; an example is its own cluster, and there are no metrics beside the reward."""
+    """Plan the policies of ``audit_start``; each example is its own cluster, and the reward has no metrics beside it."""
     return AuditPlan("row", "row", policies=ROLES, weights=weights, metrics={})

@@ -11,17 +11,17 @@ if TYPE_CHECKING:  # a process that measures rewards imports this module and nee
 
 @dataclass(frozen=True)
 class Stored:
-    """Examples of a task as they are kept in a folder.
+    """The parts of a task's examples that are stored in a folder.
 
-    A class of examples has ``stored() -> Stored`` and a class method ``restored(Stored)``, which raises ValueError where the
-    parts are not what was saved; one whose chunks are saved before the digest is known has ``digest_of(Stored)`` as well.
+    A class of examples has ``stored() -> Stored`` and a class method ``restored(Stored)``, which raises ValueError if the parts
+    differ from those that were saved. A class whose chunks are saved before the digest is known also has ``digest_of(Stored)``.
 
     Attributes:
-        tables: by name; ``table`` has a row per example.
-        arrays: by name; each has a row per example, of a chunk fewer.
-        meta: what JSON can hold, among it the ``digest`` of all of it.
+        tables: name -> table; ``table`` has a row per example.
+        arrays: name -> array with a row per example of the chunk.
+        meta: JSON-able values, among them the ``digest`` of all parts.
         start: row of the table that owns the first row of the arrays.
-        is_last: whether they end with the last one.
+        is_last: whether this is the last chunk.
     """
 
     tables: "Mapping[str, pd.DataFrame]"

@@ -1,4 +1,4 @@
-"""Read and replace the fields of a task: its sections of parameters, and the weights that it begins with."""
+"""Read and replace the fields of a task: its sections of parameters, and its initial weights."""
 
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 
 def sections_of(task: Any) -> dict[str, Any]:
-    """Return the sections of parameters that a task holds: its fields that are pydantic models, by name."""
+    """Find the sections of parameters that a task holds: its fields that are pydantic models, by name."""
     return {
         f.name: section
         for f in fields(task)
@@ -17,10 +17,10 @@ def sections_of(task: Any) -> dict[str, Any]:
 
 
 def changed_sections(task: Any, sections: Mapping[str, Any], *, path: str) -> Any:
-    """Return the task with these sections in its fields of the same names, or of those that ``section_fields`` says.
+    """Replace sections of a task, in the fields of the same names or those that ``section_fields`` names.
 
     Raises:
-        ValueError: if there is no such field, or the values are not right; naming the path.
+        ValueError: if there is no such field, or the values are invalid. The sentence names the path.
     """
     other, changed = getattr(task, "section_fields", {}), {}
     known = sections_of(task) if sections else {}
@@ -44,10 +44,10 @@ def changed_sections(task: Any, sections: Mapping[str, Any], *, path: str) -> An
 
 
 def begun_with(task: Any, start: Any) -> Any:
-    """Return the task with these weights in its field ``start``, from which its ``build_policy`` reads them.
+    """Store these weights in the task's field ``start``, which its ``build_policy`` reads.
 
     Raises:
-        TypeError: if it has no such field.
+        TypeError: if the task has no such field.
     """
     if (
         not is_dataclass(task)

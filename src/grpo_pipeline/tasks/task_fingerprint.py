@@ -1,4 +1,4 @@
-"""Fingerprint a task that writes no fingerprint itself: sections, start and content of the data."""
+"""Fingerprint a task that has no fingerprint of its own: sections, initial weights and content of the data."""
 
 import hashlib
 from collections.abc import Iterator, Mapping
@@ -17,7 +17,7 @@ REWARD_SECTIONS = ("reward", "rewards")
 
 
 def fingerprint_of(task: Any, data: Any, *, draws: bool) -> dict[str, Any]:
-    """Return sections, start and content of the data; of an arm that draws nothing without a section ``reward(s)``."""
+    """Collect sections, initial weights and content of the data; without draws, the section ``reward(s)`` is left out."""
     sections = {
         name: section
         for name, section in sections_of(task).items()
@@ -31,7 +31,7 @@ def fingerprint_of(task: Any, data: Any, *, draws: bool) -> dict[str, Any]:
 
 
 def digest_of_data(data: Any) -> str:
-    """Return ``data.digest`` where there is one, else the SHA-256 of all arrays, tensors, tables and texts that it holds."""
+    """Find ``data.digest``, or compute the SHA-256 of all arrays, tensors, tables and texts of the data."""
     known = getattr(data, "digest", None)
     if isinstance(known, str):
         return known
@@ -42,7 +42,7 @@ def digest_of_data(data: Any) -> str:
 
 
 def _pieces(value: Any) -> Iterator[bytes]:
-    """Yield the content of a tree of dataclasses, mappings and sequences, with the names and shapes that tell it apart."""
+    """Yield the content of a tree of dataclasses, mappings and sequences, with the names and shapes that identify it."""
     if isinstance(value, Tensor):
         value = value.detach().cpu().numpy()
     if isinstance(value, pd.DataFrame):

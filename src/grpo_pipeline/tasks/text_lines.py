@@ -18,11 +18,11 @@ SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
 
 @dataclass(frozen=True)
 class TextFile:
-    """A file as it is, read as a stream.
+    """A raw file, read as a stream.
 
     Attributes:
-        path: of the file, and for messages.
-        content: its bytes where they are in memory; None reads the file at ``path`` each time that it is asked for.
+        path: path of the file, also for messages.
+        content: its bytes if they are in memory; None reads the file at ``path`` on each request.
     """
 
     path: str
@@ -55,7 +55,7 @@ def check_encoding(head: bytes, path: str) -> None:
 
 
 def check_table(head: bytes, path: str) -> None:
-    """Refuse a table of another encoding, or whose first line is divided by something else than commas.
+    """Refuse a table of another encoding, or with another separator than commas in its first line.
 
     Raises:
         ValueError: naming what was found.
@@ -77,12 +77,12 @@ def check_table(head: bytes, path: str) -> None:
 
 
 def composed(text: str) -> str:
-    """Return a text in the one Unicode form in which names and texts are compared (NFC): one letter for u and its dots."""
+    """Normalise a text to the Unicode form NFC, in which names and texts are compared: u with dots is a single letter."""
     return unicodedata.normalize("NFC", text)
 
 
 def numbered_lines(file: TextFile) -> Iterator[tuple[int, bytes]]:
-    """Yield (line, bytes) of the lines that are not blank, counted from 1; a byte order mark is no part of the first.
+    """Yield (line, bytes) of the lines that are not blank, counted from 1, without a byte order mark.
 
     Raises:
         ValueError: for a file of another encoding, or without line feeds.

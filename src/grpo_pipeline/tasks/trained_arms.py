@@ -1,4 +1,4 @@
-"""Find the trained models below a folder, by arm; they are read when they are asked for."""
+"""Find the trained models below a folder, by arm; each is read on request."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ class LastModel:
 
 
 def model_name(arm: str, kind: str) -> str:
-    """Return how a model is asked for: ``grpo``, and ``grpo.best`` for the weights of its best validation."""
+    """Name a model: ``grpo``, or ``grpo.best`` for the weights of its best validation."""
     return arm if kind == KINDS[0] else f"{arm}.{kind}"
 
 
@@ -40,9 +40,9 @@ class TrainedArms:
 
     Attributes:
         folder: the task's folder of models.
-        last: name (``model_name``) -> the model of its last finished run; None where no run has written anything down: then the
-            newest name counts.
-        fetch: model registry's address (``models:/<name>@<alias>``) -> folder of the model; None where there is no registry.
+        last: name (``model_name``) -> the model of its last finished run. None where no run has recorded it; the newest version
+            counts then.
+        fetch: model registry's address (``models:/<name>@<alias>``) -> folder of the model; None without a registry.
     """
 
     folder: Path
@@ -50,14 +50,14 @@ class TrainedArms:
     fetch: Callable[[str], Path] | None = None
 
     def newest(self) -> dict[str, Path]:
-        """Return name (``model_name``) -> folder of its model: of its last finished run, whatever its date."""
+        """Map name (``model_name``) -> folder of its model from its last finished run, whatever its date."""
         folders = sorted(path for path in self.folder.glob("*/*") if path.name in KINDS)
         found = {model_name(path.parent.name, path.name): path for path in folders if path.is_dir()}
         versions = {name: self._last_version(name, path) for name, path in found.items()}
         return {name: path for name, path in versions.items() if path is not None}
 
     def find(self, arm: str, *, parameter: str) -> Path:
-        """Return the folder of an arm's model, of its last finished run; or of a model of the registry, by its address.
+        """Find the folder of an arm's model from its last finished run, or of a model of the registry by its address.
 
         Raises:
             FileNotFoundError: if there is none; the sentence names ``parameter``, the folder and the arms that are there.
@@ -85,7 +85,7 @@ class TrainedArms:
         return arms[arm]
 
     def load(self, arm: str, *, parameter: str) -> ModelWeights:
-        """Read an arm's model; raises as ``find`` does, and ``CorruptFolderError`` for a damaged one."""
+        """Read an arm's model; raises as ``find`` does, and ``CorruptFolderError`` for a damaged folder."""
         return load_weights(self.find(arm, parameter=parameter))
 
     def _last_version(self, name: str, folder: Path) -> Path | None:
@@ -105,5 +105,5 @@ def versions(folder: Path) -> Iterator[Path]:
 
 
 def version_of(path: Path) -> str:
-    """Return the version of a model's folder, its own name where it has none."""
+    """Find the version of a model's folder; its own name if it has none."""
     return path.parent.name if path.parent.parent.name == path.name else path.name

@@ -1,4 +1,4 @@
-"""Check a task of one's own: ``check_task(task, data)`` says in one sentence what the first broken promise is."""
+"""Check a user's task: ``check_task(task, data)`` raises a sentence about the first promise that it breaks."""
 
 from grpo_pipeline.testing.check import CHECKS, QUICK, check_quickly, check_task
 from grpo_pipeline.testing.subject import Check, Subject, TaskContractError, subject_of

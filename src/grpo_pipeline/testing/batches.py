@@ -1,4 +1,4 @@
-"""Checks of what a policy reads: rows of the splits, batches, their replication, and the context."""
+"""Check the inputs of a policy: rows of the splits, batches, their replication, and the context."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
@@ -65,7 +65,7 @@ def check_splits_are_apart(s: Subject) -> None:
 
 
 def check_a_batch_has_the_prompts_first(s: Subject) -> None:
-    """Check that batch and context can be cut into micro-batches: each entry belongs to one prompt."""
+    """Check that batch and context can be cut into micro-batches: each entry belongs to a single prompt."""
     for rows in (s.rows, s.rows[: max(len(s.rows) - 1, 1)]):
         batch = s.batch_of(rows)
         _check_first_axis(s, "make_batch", "batch", batch, len(rows))
@@ -96,7 +96,7 @@ def check_a_batch_has_the_prompts_first(s: Subject) -> None:
 
 
 def check_a_batch_follows_from_its_arguments(s: Subject) -> None:
-    """Check that a batch depends on data, rows and generator alone, whatever was made before, and leaves the data as they are."""
+    """Check that a batch depends on data, rows and generator alone, and leaves the data unchanged."""
     before, rows = digest_of_data(s.data), s.rows
     for seed in (None, 5):
         one = s.batch_of(rows, seed=seed)
@@ -134,7 +134,7 @@ def check_targets_are_repeated_for_their_own_samples(s: Subject) -> None:
 
 
 def check_an_encoding_is_repeatable(s: Subject) -> None:
-    """Check that the context is the same each time, and that detach cuts the graph and nothing else."""
+    """Check that the context is the same each time, and that detach cuts the graph and changes nothing else."""
     where = first_difference(s.context, s.call("encode", s.policy, s.batch), "context")
     if where:
         s.fail(
@@ -179,7 +179,7 @@ def _check_first_axis(s: Subject, method: str, name: str, value: Any, prompts: i
                     got,
                     remedy=PER_PROMPT,
                 )
-        # What is no tensor is handed to every micro-batch whole.
+        # Values other than tensors are passed whole to every micro-batch.
         elif isinstance(entry, list | tuple | np.ndarray) and not isinstance(entry, PerPrompt):
             if len(entry) != prompts and not any(True for _ in tensors_in(entry, path)):
                 continue
@@ -189,7 +189,7 @@ def _check_first_axis(s: Subject, method: str, name: str, value: Any, prompts: i
 
 
 def _entries(value: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """Yield what micro-batches cut, and the other leaves beside it."""
+    """Yield the entries that micro-batches cut, and all other leaves."""
     if isinstance(value, Mapping):
         for name, entry in value.items():
             yield from _entries(entry, f"{path}[{name!r}]")

@@ -18,7 +18,7 @@ from grpo_pipeline.testing.subject import (
     subject_of,
 )
 
-# The cheap half, without a reward of a sample, an evaluation or a second policy: what is read, what is drawn, nothing drawn.
+# The cheap half: inputs, samples and empty samples; no reward of a sample, no evaluation, no second policy.
 READ: tuple[Check, ...] = (
     policy.check_name,
     policy.check_every_parameter_is_in_one_group,
@@ -38,7 +38,7 @@ NOTHING_DRAWN: tuple[Check, ...] = (
     rewards.check_nothing_is_paid_for_nothing,
 )
 QUICK: tuple[Check, ...] = (*READ, *DRAWN, *NOTHING_DRAWN)
-# From what is built to what is reported: what a check reads, one before it has looked at.
+# From building to reports: each check relies on values that an earlier check has verified.
 CHECKS: tuple[Check, ...] = (
     policy.check_name,
     policy.check_weights_follow_from_the_seed,
@@ -75,18 +75,18 @@ CHECKS: tuple[Check, ...] = (
 
 
 def check_task(task: Any, data: Any, *, spec: TaskSpec | None = None) -> None:
-    """Check that a task keeps every promise of the protocol on its own data; the first broken one is raised.
+    """Check that a task keeps every promise of the protocol on its own data; the first broken promise is raised.
 
-    It takes seconds on a small model. Weights that it builds are moved a little, so that nothing is uniform or zero. Global
-    random streams are as before afterwards. It needs neither Kedro nor MLflow nor pytest, and computes where the task does.
+    It takes seconds on a small model. Weights that it builds are moved a little, so that no output is uniform or zero. Global
+    random streams are restored. It needs neither Kedro nor MLflow nor pytest, and computes on the task's device.
 
     Args:
         task: the task, on any device.
         data: its data, with at least a few examples in each of the splits train, val and test.
-        spec: how the task is described to the project; None to find it by the task's name or beside its class.
+        spec: spec of the task; None to find it by the task's name or beside its class.
 
     Raises:
-        TaskContractError: one sentence with the method, what must hold, what was got, and the remedy.
+        TaskContractError: a sentence with the method, the rule, the value and the remedy.
     """
     with global_streams_kept(), torch.enable_grad():
         subject = subject_of(task, data, spec=spec or reports.spec_of(task))
@@ -97,7 +97,7 @@ def check_task(task: Any, data: Any, *, spec: TaskSpec | None = None) -> None:
 def check_quickly(
     task: Any, data: Any, weights: nn.Module, *, rows: np.ndarray, learns: bool = True
 ) -> None:
-    """Check the cheap half of the promises with a policy of the caller's, which is afterwards as it was, to the bit.
+    """Check the cheap half of the promises with the caller's policy, whose bits are restored.
 
     Args:
         task: the task.

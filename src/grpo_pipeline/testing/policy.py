@@ -1,4 +1,4 @@
-"""Checks of what a task builds: a policy from its seed, parameter groups, and what it says of itself."""
+"""Check a task's policy: its weights by seed, parameter groups, and descriptions."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -14,7 +14,7 @@ from grpo_pipeline.testing.subject import Subject, tensors_in
 
 
 def check_name(s: Subject) -> None:
-    """Check that the task has a name that catalogue and parameters can have, and a device."""
+    """Check that the task has a device, and a name that is valid in catalogue and parameters."""
     name, device = getattr(s.task, "name", None), getattr(s.task, "device", None)
     if not (isinstance(name, str) and name.isidentifier() and name == name.lower()):
         s.fail(
@@ -33,7 +33,7 @@ def check_name(s: Subject) -> None:
 
 
 def check_weights_follow_from_the_seed(s: Subject) -> None:
-    """Check that a seed gives the same weights each time, and another one others, unless weights are read from a file."""
+    """Check that a seed gives the same weights each time, and another seed others, unless weights are read from a file."""
     one, again, other = (_weights(s, seed) for seed in (3, 3, 4))
     changed = [name for name in one if not torch.equal(one[name], again[name])]
     if changed or one.keys() != again.keys():
@@ -61,7 +61,7 @@ def check_weights_follow_from_the_seed(s: Subject) -> None:
 
 
 def check_every_parameter_is_in_one_group(s: Subject) -> None:
-    """Check that each trainable parameter is in exactly one group, under a name that learning rates may have."""
+    """Check that each trainable parameter is in exactly one group, under a valid name of a learning rate."""
     groups = s.call("parameter_groups", s.policy)
     remedy = "return {component: [its parameters that require a gradient]}"
     if not isinstance(groups, Mapping) or not all(
@@ -143,7 +143,7 @@ def _weights(s: Subject, seed: int) -> dict[str, Tensor]:
 
 
 def _reads_weights(task: Any) -> bool:
-    """Say whether a task may begin with given weights: it has a start, or its sections name a file or folder."""
+    """Check whether a task may begin with given weights: it has a start, or its sections name a file or folder."""
     if getattr(task, "start", None) is not None:
         return True
     try:

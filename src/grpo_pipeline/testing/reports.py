@@ -1,4 +1,4 @@
-"""Checks of what people read: prediction rows with their metrics, validation, tables of samples, the audit, the showcase."""
+"""Check the reports of a task: prediction rows with their metrics, validation, sample tables, audit and showcase."""
 
 import json
 import math
@@ -21,7 +21,7 @@ SEEDED = "draw from generators that are made from the seed alone"
 
 
 def spec_of(task: Any) -> TaskSpec | None:
-    """Return the spec of a task: of its name, else ``SPEC`` of the module ``spec`` beside it, or of its own module."""
+    """Find the spec of a task: by its name, else ``SPEC`` of the module ``spec`` beside it, or of its own module."""
     name = getattr(task, "name", "")
     if name in TASKS:
         return find_task(name)
@@ -35,7 +35,7 @@ def spec_of(task: Any) -> TaskSpec | None:
 
 
 def check_predictions_hold_the_metrics(s: Subject) -> None:
-    """Check prediction rows: one per unit and rule, the same for a seed, with every column that a metric of the task reads."""
+    """Check prediction rows: one per unit and rule, equal for equal seeds, with every column that the task's metrics read."""
     rows = s.call("rows", s.data, "test")[:ROWS]
 
     def evaluate(some: np.ndarray = rows) -> Any:
@@ -65,7 +65,7 @@ def check_predictions_hold_the_metrics(s: Subject) -> None:
     few = rows[: scored // SAMPLES]
 
     def only_the_first_are_scored() -> bool:
-        """A task may score as many as its parameters say; given no more than these, it leaves none of them out."""
+        """Check that a task given no more rows than its parameters allow scores all of them."""
         return 0 < scored == len(few) * SAMPLES and len(_of_policy(evaluate(few), suite)) == scored
 
     if not scored or (scored % len(rows) and not only_the_first_are_scored()):
@@ -78,7 +78,7 @@ def check_predictions_hold_the_metrics(s: Subject) -> None:
 
 
 def _of_policy(found: pd.DataFrame, suite: MetricSuite) -> pd.DataFrame:
-    """Return the rows of the policy, or of the first rule of a task whose rules have other names."""
+    """Select the rows of the policy, or of the first rule if the task's rules have other names."""
     named = "policy" if "policy" in set(found["rule"]) else suite.rules[0]
     return found[found["rule"] == named]
 
@@ -130,7 +130,7 @@ def _check_units(s: Subject, found: pd.DataFrame, suite: MetricSuite) -> None:
 
 
 class _Asked(pd.DataFrame):
-    """Rows that write down which columns they were asked for and do not have."""
+    """A table that records requests for columns that it lacks."""
 
     _metadata = ["missing"]  # noqa: RUF012 pandas looks for a list
 
@@ -139,7 +139,7 @@ class _Asked(pd.DataFrame):
         self.missing = missing
 
     def __contains__(self, name: object) -> bool:  # type: ignore[misc]  # final in the stubs alone
-        """Say whether there is a column, and note one that is not."""
+        """Check whether there is a column, and record a missing one."""
         is_there = super().__contains__(name)
         if not is_there:
             self.missing.append(str(name))
@@ -169,7 +169,7 @@ def check_validation_is_numbers(s: Subject) -> None:
 
 
 def check_tables_have_a_row_per_sample(s: Subject) -> None:
-    """Check that ``tabulate`` says of each sample, in the order n = p * G + g, what it is."""
+    """Check that ``tabulate`` describes each sample, in the order n = p * G + g."""
     found, samples = s.call("tabulate", s.data, s.batch, s.rollouts), s.prompts * s.group_size
     if not isinstance(found, pd.DataFrame) or len(found) != samples or len(found.columns) < 2:
         got = (
@@ -239,7 +239,7 @@ def check_pictures_are_arrays_of_examples(s: Subject) -> None:
 
 
 def check_calibration_is_plain(s: Subject) -> None:
-    """Check that what calibration returns can be stored as JSON."""
+    """Check that the result of calibration can be stored as JSON."""
     found = s.call("calibrate", s.policy, s.data, s.call("rows", s.data, "val"), seed=0)
     try:
         json.dumps(found, allow_nan=False)

@@ -1,4 +1,4 @@
-"""Checks of what samples lead to: outcomes, rewards of each sample, and the supervised loss."""
+"""Check the results of samples: outcomes, rewards of each sample, and the supervised loss."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -20,7 +20,7 @@ def check_nothing_is_paid_for_nothing(s: Subject) -> None:
     weights = s.call("reward", s.replicated, rollouts, outcomes)[1]
     total = combine_rewards(parts, weights).total
     scored = total[~total.isnan()]
-    # Another constant may be right: what a prompt alone is worth, where all prompts of the batch are of one kind.
+    # Another constant may be right: the value of a prompt alone, if all prompts of the batch are of the same kind.
     if len(scored) and not scored.any():
         s.fail(
             "reward",
@@ -32,7 +32,7 @@ def check_nothing_is_paid_for_nothing(s: Subject) -> None:
 
 
 def check_outcomes_are_repeatable(s: Subject) -> None:
-    """Check that decode returns something, the same each time, with the prompts first."""
+    """Check that decode returns a value, the same each time, with the prompts first."""
     again = s.call("decode", s.policy, s.context, s.rollouts, s.replicated)
     if where := first_difference(s.outcomes, again, "outcomes"):
         s.fail(
@@ -52,7 +52,7 @@ def check_outcomes_are_repeatable(s: Subject) -> None:
 
 
 def check_rewards_are_of_each_sample(s: Subject) -> None:
-    """Check rewards: components [P, G] without a graph, weights that stay, each of its own sample and prompt."""
+    """Check rewards: components [P, G] without a graph, constant weights, each reward of its own sample and prompt."""
     parts = _measured(s, s.rollouts, s.outcomes)
     weights = s.call("reward", s.replicated, s.rollouts, s.outcomes)[1]
     combine_rewards(parts, weights)
@@ -74,7 +74,7 @@ def check_rewards_are_of_each_sample(s: Subject) -> None:
         _measured(s, turned, outcomes),
         "whatever its place in the group",
     )
-    # All prompts the other way round: a reward that compares prompts with each other does not change.
+    # All prompts in reverse order: a reward that compares prompts with each other does not change.
     batch = s.batch_of(s.rows[::-1].copy())
     replicated, context = (
         s.call("replicate", batch, s.group_size),
@@ -135,7 +135,7 @@ def check_micro_batches_add_up_to_the_supervised_loss(s: Subject) -> None:
 
 
 def check_every_component_can_learn(s: Subject) -> None:
-    """Check that each parameter group has a gradient from the samples or from the supervised loss."""
+    """Check that each parameter group gets a gradient from the samples or from the supervised loss."""
     scores = s.score(s.rollouts)
     terms = [scores.logprobs.sum(), scores.entropy.sum()]
     terms += [] if scores.values is None else [scores.values.sum()]
@@ -153,7 +153,7 @@ def check_every_component_can_learn(s: Subject) -> None:
 
 
 def check_prompt_weights(s: Subject) -> None:
-    """Check that prompts count by [P] finite weights, or all the same."""
+    """Check that prompt weights are finite, [P], or None."""
     weights = s.call("prompt_weights", s.replicated)
     if weights is not None and (
         list(weights.shape) != [s.prompts] or not bool((weights.isfinite() & (weights >= 0)).all())
@@ -167,7 +167,7 @@ def check_prompt_weights(s: Subject) -> None:
 
 
 def check_parts_of_a_sample_earn_what_the_sample_earns(s: Subject) -> None:
-    """Check ``subset_rewards``, where a task has it: all decisions of a sample earn what the sample earns."""
+    """Check ``subset_rewards``, if the task has it: all decisions of a sample get the sample's reward."""
     if "subset_rewards" not in vars(type(s.task)):
         return
     kept = torch.ones(1, s.rollouts.actions.shape[2], dtype=torch.bool, device=s.task.device)
@@ -261,7 +261,7 @@ def _compare(
 
 
 def _check_supervised(s: Subject, outcomes: Any) -> float:
-    """Check that the supervised loss is a finite scalar that teaches a weight, and return it."""
+    """Check that the supervised loss is a finite scalar with a gradient, and return it."""
     loss = s.call("supervised_loss", s.policy, s.context, s.replicated, outcomes)
     rule = "return a finite scalar with a graph"
     if not isinstance(loss, Tensor) or loss.ndim or not loss.requires_grad:

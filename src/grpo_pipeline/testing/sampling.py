@@ -1,4 +1,4 @@
-"""Checks of ``Task.sample``: shapes, generators, and which decisions were really taken."""
+"""Check ``Task.sample``: shapes, generators, and the mask of decisions that were drawn."""
 
 from dataclasses import replace
 from math import log
@@ -11,7 +11,7 @@ from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.testing.subject import Subject, first_difference
 
 MANY = 16
-# Less likely than this, a run of decisions was not drawn but filled in.
+# A run of decisions less likely than this counts as filled in, not drawn.
 CHANCE = log(1e-6)
 
 
@@ -21,12 +21,12 @@ def check_samples_have_their_shapes(s: Subject) -> None:
 
 
 def check_nothing_is_drawn_where_nothing_is_asked_for(s: Subject) -> None:
-    """Check that the proposal ``none`` gives samples of no decision, [P, G, 0]."""
+    """Check that the proposal ``none`` gives samples without decisions, [P, G, 0]."""
     _check_rollouts(s, s.draw(proposal="none"), length=0)
 
 
 def check_samples_follow_from_the_generator(s: Subject) -> None:
-    """Check that a generator's seed decides what is drawn, and nothing else; other seeds and prompts draw apart."""
+    """Check that only a generator's seed decides the draws; other seeds and prompts draw different samples."""
     one, again, other = (s.draw(seed=seed, group_size=MANY) for seed in (0, 0, 1))
     remedy = "pass generator= to every draw, and draw for all prompts and samples at once"
     if where := first_difference(one, again, "rollouts"):
@@ -55,11 +55,10 @@ def check_samples_follow_from_the_generator(s: Subject) -> None:
 
 
 def check_nothing_counts_after_the_end(s: Subject) -> None:
-    """Check that what fills a sample after its stop is not called valid: it was not drawn, and dilutes every mean.
+    """Check that the filling of a sample after its stop is not marked valid: it was not drawn, and dilutes every mean.
 
-    A stop is seen from outside as an action at different places of the samples, after which all of them hold one and the same
-    action. What follows it counts as filled in if it has log-probability 0 whatever stands there, or could not have been drawn
-    so often by chance.
+    From outside, a stop is an action at different places of the samples, after which all samples hold the same action. Decisions
+    after it count as filling if they have log-probability 0 for any action, or could hardly have been drawn so often by chance.
     """
     rollouts = s.draw(group_size=MANY)
     actions, is_valid = rollouts.actions, rollouts.is_valid
@@ -154,7 +153,7 @@ def _cannot_be_drawn(rollouts: Rollouts, counted: Tensor) -> bool:
 
 
 def _is_whatever(s: Subject, rollouts: Rollouts, counted: Tensor) -> bool:
-    """Say whether the sampler's log-probability 0 there is no decision's: the score is another, or the same for other actions.
+    """Check whether the sampler's log-probability 0 is no decision's: the score differs, or is equal for other actions.
 
     A decision without a choice has log-probability 0 in the score, and -inf for the others.
     """

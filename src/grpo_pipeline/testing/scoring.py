@@ -1,4 +1,4 @@
-"""Checks of ``Task.score``: a ratio begins at 1, and every number is of the right prompt, sample and temperature."""
+"""Check ``Task.score``: a ratio begins at 1, and every number belongs to its prompt, sample and temperature."""
 
 from typing import Any
 
@@ -9,14 +9,14 @@ from grpo_pipeline.core.training.micro_batches import take_prompts
 from grpo_pipeline.core.types import Scores
 from grpo_pipeline.testing.subject import Subject, first_difference, with_samples
 
-# A score is that of the sampler; both are at the temperature that they are given.
+# A score is that of the sampler; both use the temperature of the call.
 SAME = "score exactly the stored actions under the distribution that drew them: same temperature, same mask, no dropout"
-# Nats by which the score of at least one decision moves with the temperature, of a policy that is not uniform.
+# Least change in nats of at least one score with the temperature, for a policy that is not uniform.
 MOVES = 1e-4
 
 
 def check_scores_have_their_shapes(s: Subject) -> None:
-    """Check the parts of the scores: types, shapes, gradient, a distribution that adds up to 1, and an analytic entropy."""
+    """Check the parts of the scores: types, shapes, gradient, a distribution that sums to 1, and an analytic entropy."""
     scores, rollouts = s.scores, s.rollouts
     if not isinstance(scores, Scores):
         s.fail(
@@ -72,7 +72,7 @@ def check_scores_have_their_shapes(s: Subject) -> None:
 
 
 def check_a_ratio_begins_at_1(s: Subject) -> None:
-    """Check that the score of a sample is the log-probability it was drawn with, each time, and 0 where nothing was drawn."""
+    """Check that a sample's score equals the log-probability of its draw, each time, and is 0 where nothing was drawn."""
     is_valid, scored = s.rollouts.is_valid, s.scores.logprobs.detach()
     apart = (scored - s.rollouts.logprobs).abs()[is_valid]
     if float(apart.max()) > s.tolerance:
@@ -115,7 +115,7 @@ def check_the_temperature_is_used(s: Subject) -> None:
 
 
 def check_scores_belong_to_their_samples(s: Subject) -> None:
-    """Check that a score is of its own sample and prompt: it goes with them when samples change places and prompts are cut."""
+    """Check that a score belongs to its sample and prompt: it follows them when samples are reordered and prompts cut."""
     rollouts, scored = s.rollouts, s.scores.logprobs.detach()
     order = torch.arange(s.group_size, device=scored.device).flip(0)
     turned = s.score(with_samples(rollouts, lambda x: x[:, order])).logprobs.detach()
@@ -141,7 +141,7 @@ def check_scores_belong_to_their_samples(s: Subject) -> None:
 
 
 def check_a_reference_scores_as_a_policy(s: Subject) -> None:
-    """Check that the policy as its own reference says what the policy says, without a graph, and has KL 0 to itself."""
+    """Check that the policy as its own reference gives its own scores, without a graph, and has KL 0 to itself."""
     found = s.call("score_reference", s.policy, s.batch, s.rollouts, temperature=s.temperature)
     is_valid, scored = s.rollouts.is_valid, s.scores.logprobs.detach()
     if found.logprobs is None or found.logprobs.requires_grad:
@@ -170,7 +170,7 @@ def check_a_reference_scores_as_a_policy(s: Subject) -> None:
 
 
 def _check_kl(s: Subject) -> None:
-    """Check the exact KL: [P, G, L], 0 to the policy itself, and the mean of the log-ratios of what is drawn first."""
+    """Check the exact KL: [P, G, L], 0 to the policy itself, and the mean log-ratio of the first decisions."""
 
     def scores_with(reference: Any, rollouts: Any) -> Any:
         return s.call(
@@ -210,7 +210,7 @@ def _check_kl(s: Subject) -> None:
     many = s.draw(group_size=256)
     scored = scores_with(reference, many)
     said = s.call("score_reference", reference, s.batch, many, temperature=s.temperature)
-    # The first decision of all samples of a prompt has one distribution: the mean log-ratio estimates its KL, [P, 256] -> [P].
+    # The first decisions of a prompt's samples share a distribution: the mean log-ratio estimates its KL, [P, 256] -> [P].
     ratio = (many.logprobs - said.logprobs)[..., 0].double()
     exact = scored.kl.detach()[..., 0].double()
     if bool((exact.max(1).values - exact.min(1).values > 1e-4).any()):

@@ -1,7 +1,7 @@
-"""A task under test: its policy away from the start, a few prompts, and calls that notice what a method must not do.
+"""Hold a task under test: a policy away from its start, a few prompts, and calls that detect forbidden side effects.
 
-Every call goes through ``Subject.call``: it gives the global random streams other numbers each time, and fails if the method has
-drawn from them, changed the policy, or raised. So a check only says what a method must return.
+Every call goes through ``Subject.call``, which reseeds the global random streams each time. It fails if the method has drawn from
+them, changed the policy, or raised. So a check only states what a method must return.
 """
 
 import random
@@ -23,7 +23,7 @@ from grpo_pipeline.tasks.base import Proposal, Task
 from grpo_pipeline.tasks.spec import TaskSpec
 
 PROMPTS, GROUP, TEMPERATURE = 3, 4, 0.7
-# How far weights are moved from the start, in parts of what keeps the size of a layer's output.
+# Size of the move from the start, relative to the scale that keeps the size of a layer's output.
 SHAKE, SHAKE_VECTOR = 0.5, 0.1
 OURS = Path(grpo_pipeline.__file__).resolve().parent
 MUST_RUN = "call it as the training loop does (docs/adding_a_task.md), and correct what raises"
@@ -35,16 +35,16 @@ class TaskContractError(ValueError):
 
 @dataclass(frozen=True)
 class Subject:
-    """A task with what its checks share; made once, and read by all of them.
+    """A task with the values that its checks share; made once.
 
     Attributes:
         task: the task under test.
         data: its data.
-        policy: one of its policies, which is not as it was initialised.
+        policy: a policy of the task, moved away from its initial weights.
         rows: row numbers of a few prompts, int64 [P].
-        spec: how the task is described to the project; None where nothing describes it.
+        spec: spec of the task; None without a spec.
         group_size: G; it differs from P, so that exchanged axes are noticed.
-        temperature: of the samples; it is not 1, so that a forgotten one is noticed.
+        temperature: temperature of the samples; it is not 1, so that a forgotten temperature is noticed.
     """
 
     task: Task
@@ -61,10 +61,10 @@ class Subject:
         return len(self.rows)
 
     def call(self, method: str, *args: Any, **kwargs: Any) -> Any:
-        """Return what a method of the task returns; what it must not do besides is noticed here.
+        """Call a method of the task, and check that it has no forbidden side effect.
 
         Raises:
-            TaskContractError: if it raises, draws from a global random stream, or changes the policy.
+            TaskContractError: if the method raises, draws from a global random stream, or changes the policy.
         """
         reseed_global_streams()
         before, held = capture_rng(), _held(self.policy)
@@ -98,7 +98,7 @@ class Subject:
     def fail(
         self, method: str, rule: str, got: str, *, remedy: str, cause: Exception | None = None
     ) -> NoReturn:
-        """Raise the sentence of a broken promise.
+        """Raise the sentence about a broken promise.
 
         Raises:
             TaskContractError: always.
@@ -110,7 +110,7 @@ class Subject:
         ) from cause
 
     def batch_of(self, rows: np.ndarray, *, seed: int | None = None) -> Any:
-        """Return the batch of some rows; with a seed, one to train on."""
+        """Make the batch of some rows; a seed makes it a training batch."""
         generator = None if seed is None else Generator().manual_seed(seed)
         return self.call("make_batch", self.data, rows, generator=generator)
 
@@ -122,7 +122,7 @@ class Subject:
         seed: int = 0,
         proposal: Proposal = "policy",
     ) -> Any:
-        """Return samples of the batch's prompts, drawn from a generator of its own."""
+        """Draw samples of the batch's prompts, from a generator of its own."""
         return self.call(
             "sample",
             self.policy,
@@ -134,7 +134,7 @@ class Subject:
         )
 
     def score(self, rollouts: Any, *, context: Any = None, temperature: float | None = None) -> Any:
-        """Return what the policy says about samples."""
+        """Score samples under the policy."""
         return self.call(
             "score",
             self.policy,
@@ -155,7 +155,7 @@ class Subject:
 
     @cached_property
     def context(self) -> Any:
-        """Its encoding, with graph."""
+        """The encoding of the batch, with graph."""
         return self.call("encode", self.policy, self.batch)
 
     @cached_property
@@ -170,12 +170,12 @@ class Subject:
 
     @cached_property
     def outcomes(self) -> Any:
-        """Decode what they lead to."""
+        """Decode the samples."""
         return self.call("decode", self.policy, self.context, self.rollouts, self.replicated)
 
     @property
     def tolerance(self) -> float:
-        """How far two log-probabilities of one decision may be apart, in nats: what rounding does in this precision."""
+        """Largest difference of two equal log-probabilities in nats, from rounding in this precision."""
         kind = self.task.device.type
         if torch.is_autocast_enabled(kind):
             return 0.1
@@ -193,7 +193,7 @@ def subject_of(
     rows: np.ndarray | None = None,
     spec: TaskSpec | None = None,
 ) -> Subject:
-    """Return the subject of a task: a policy of seed 0 that is moved away from its start, and the first training rows.
+    """Build the subject of a task: a policy of seed 0, moved away from its start, and the first training rows.
 
     Args:
         task: the task.
@@ -228,7 +228,7 @@ def subject_of(
 
 @contextmanager
 def moved_weights(policy: nn.Module) -> Iterator[None]:
-    """Move the weights of a policy that belongs to someone else, and put back every bit of it afterwards."""
+    """Move the weights of the caller's policy, and restore every bit of it afterwards."""
     kept = [(p, p.detach().clone()) for p in (*policy.parameters(), *policy.buffers()) if _moves(p)]
     modes = [(module, module.training) for module in policy.modules()]
     move_weights(policy)
@@ -245,9 +245,9 @@ def moved_weights(policy: nn.Module) -> Iterator[None]:
 
 
 def move_weights(policy: nn.Module) -> None:
-    """Add noise to every trainable weight, so that nothing is zero, uniform or symmetric by its initialisation.
+    """Add noise to every trainable weight, so that no output is zero, uniform or symmetric by its initialisation.
 
-    The noise of a matrix is scaled by its fan-in: a wide network says something else than before, but is not overturned.
+    The noise of a matrix is scaled by its fan-in, so that the outputs of a wide network change moderately.
     """
     generator = Generator().manual_seed(1)
     with torch.no_grad():
@@ -259,7 +259,7 @@ def move_weights(policy: nn.Module) -> None:
 
 
 def reseed_global_streams() -> None:
-    """Give torch's, numpy's and Python's global streams numbers that no call before has seen."""
+    """Reseed torch's, numpy's and Python's global streams with a new seed for each call."""
     seed = int(torch.randint(2**31, (), dtype=torch.int64)) + 1
     torch.manual_seed(seed)
     np.random.seed(seed % 2**32)  # noqa: NPY002 the global stream is what is tested
@@ -268,7 +268,7 @@ def reseed_global_streams() -> None:
 
 @contextmanager
 def global_streams_kept() -> Iterator[None]:
-    """Put back every global random stream afterwards."""
+    """Restore every global random stream afterwards."""
     before = capture_rng()
     try:
         yield
@@ -292,7 +292,7 @@ def tensors_in(value: Any, path: str) -> Iterator[tuple[str, Tensor]]:
 
 
 def first_difference(one: Any, other: Any, name: str) -> str | None:
-    """Return the path of the first tensor in which two trees differ in any bit or in shape; None if there is none."""
+    """Find the path of the first tensor in which two trees differ in any bit or in shape; None if they are equal."""
     pairs = [dict(tensors_in(value, name)) for value in (one, other)]
     for path in pairs[0].keys() | pairs[1].keys():
         a, b = (found.get(path) for found in pairs)
@@ -302,7 +302,7 @@ def first_difference(one: Any, other: Any, name: str) -> str | None:
 
 
 def with_samples(rollouts: Rollouts, change: Callable[[Tensor], Tensor]) -> Rollouts:
-    """Return rollouts with every tensor [P, G, ...] changed; what is per prompt alone stays."""
+    """Change every tensor [P, G, ...] of rollouts; tensors per prompt stay."""
     lead = rollouts.actions.shape[:2]
     return replace(
         rollouts,
@@ -323,12 +323,12 @@ def _same(a: Tensor, b: Tensor) -> bool:
 
 
 def _moves(tensor: Tensor) -> bool:
-    """Say whether a tensor of a policy may have changed after a step forwards: a trainable weight, or a buffer."""
+    """Check whether a forward pass may change a tensor of a policy: a trainable weight, or a buffer."""
     return tensor.requires_grad or not isinstance(tensor, nn.Parameter)
 
 
 def _held(policy: nn.Module) -> dict[str, Any]:
-    """Return what no method may change: counters of writes, the mode, which weights learn, and their gradients."""
+    """Collect the state that no method may change: write counters, mode, trainable weights, and their gradients."""
     modules = list(
         policy.modules()
     )  # looked through before and after every call: this is the part that costs
@@ -348,7 +348,7 @@ def _held(policy: nn.Module) -> dict[str, Any]:
 
 
 def _is_sentence(error: Exception) -> bool:
-    """Say whether an error of this package, or for want of memory, says by itself what to do."""
+    """Check whether an error of this package, or about missing memory, states its own remedy."""
     if isinstance(error, TaskContractError | torch.OutOfMemoryError | MemoryError):
         return True
     if isinstance(error, ImportError | OSError):

@@ -18,7 +18,7 @@ from grpo_pipeline.tracking.store_page import open_store
 
 
 def main(arguments: Sequence[str] = ()) -> int:
-    """Do what the command line asks for; without a command, open the store."""
+    """Run the command of the command line; without a command, open the store."""
     options = parse_arguments(arguments)
     project = find_kedro_project(Path.cwd())
     if project is None:
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] = ()) -> int:
 
 
 def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
-    """Read the command line; ends the process with code 2 and the usage where it cannot be read."""
+    """Read the command line; an invalid one ends the process with code 2 and the usage."""
     parser = argparse.ArgumentParser(prog="python -m grpo_pipeline.tracking", description=__doc__)
     parser.add_argument("--port", type=int, help="of the page; that of mlflow.yml if left out")
     commands = parser.add_subparsers(dest="command")

@@ -1,15 +1,15 @@
-"""Read the address of a store: whether it is a server's, and how it is shown without its password."""
+"""Read the address of a store: is it a server's, and how is it shown without its password?"""
 
 from urllib.parse import urlsplit, urlunsplit
 
 
 def is_server(uri: str) -> bool:
-    """Return whether the store is behind HTTP."""
+    """Check whether the store's address is that of a server (HTTP)."""
     return uri.startswith(("http://", "https://"))
 
 
 def redact(uri: str) -> str:
-    """Return the URI without user and password; nothing of one that cannot be read."""
+    """Remove user and password from a URI; an unreadable one is replaced as a whole."""
     try:
         parts = urlsplit(uri)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Follow which arm of which task a node or a dataset belongs to, and the child run of each: both begin with ``<task>.<arm>``."""
+"""Follow the arm of each node and dataset, whose names begin with ``<task>.<arm>``, and the arm's child run."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -14,18 +14,18 @@ Key = tuple[str, str]
 
 @dataclass
 class Arm:
-    """State of one arm while a run goes on.
+    """State of an arm during a run.
 
     Attributes:
         task: name of the task.
         name: name of the arm within it.
-        nodes_left: nodes of the arm that have not started.
-        awaits_checkpoint: a checkpoint will be loaded that may name the child run to go on with.
-        resumed: id of that run.
-        trainer: name of the node that trains it; empty where this command only evaluates it.
-        ended: when it was trained last, or else its last node ended, in milliseconds; None before.
+        nodes_left: number of the arm's nodes that have not started.
+        awaits_checkpoint: whether a checkpoint will be loaded that may name the child run to resume.
+        resumed: id of the child run to resume.
+        trainer: name of the node that trains it; empty if this command only evaluates it.
+        ended: time of its last training step, or else of the end of its last node, in milliseconds; None before.
         is_open: whether the child run, which has the name ``label``, was asked for.
-        pending: what is to be logged once it is.
+        pending: entries to be logged once it is open.
     """
 
     task: str
@@ -45,19 +45,19 @@ class Arm:
 
 
 def node_key(node: Node) -> Key | None:
-    """Return task and arm of a node's namespace; deeper levels belong to the arm, one level or a group of nodes to none."""
+    """Find task and arm of a node's namespace; deeper levels belong to the arm, a single level or a group to none."""
     parts = (node.namespace or "").replace(TRAINS, ".").replace("-", ".").split(".")
     return (parts[0], parts[1]) if len(parts) > 1 and parts[1] not in GROUPS else None
 
 
 def dataset_key(name: str) -> Key | None:
-    """Return task and arm of a dataset's name ``<task>.<arm>.<what>``."""
+    """Find task and arm of a dataset's name ``<task>.<arm>.<what>``."""
     parts = name.split(".")
     return (parts[0], parts[1]) if len(parts) > 2 else None
 
 
 def find_arms(nodes: Iterable[Node], *, resume: bool) -> dict[Key, Arm]:
-    """Return the arms of a pipeline, in the order in which they first appear; ``resume`` lets them wait for a checkpoint."""
+    """List the arms of a pipeline by first appearance; ``resume`` makes them wait for a checkpoint."""
     arms: dict[Key, Arm] = {}
     for node in nodes:
         if (key := node_key(node)) is not None:
@@ -70,7 +70,7 @@ def find_arms(nodes: Iterable[Node], *, resume: bool) -> dict[Key, Arm]:
 
 
 def status_of(error: BaseException | None) -> str:
-    """Return MLflow's word for how a run ended; Ctrl-C and SIGTERM are no ``Exception``."""
+    """Find MLflow's status for the end of a run; Ctrl-C and SIGTERM are no ``Exception``."""
     if error is None:
         return "FINISHED"
     return "FAILED" if isinstance(error, Exception) else "KILLED"
@@ -79,7 +79,7 @@ def status_of(error: BaseException | None) -> str:
 def end_statuses(
     arms: Mapping[Key, Arm], *, current: Key | None, error: BaseException | None
 ) -> dict[str, str]:
-    """Return child run -> status: an arm whose nodes were all done before the error has finished."""
+    """Map child run -> status: an arm whose nodes were all done before the error has finished."""
     done = {key: arm.nodes_left == 0 and key != current for key, arm in arms.items()}
     return {
         arm.label: status_of(None if done[key] else error)
@@ -89,7 +89,7 @@ def end_statuses(
 
 
 def is_stage(arm: Arm) -> bool:
-    """Say whether what is trained is a stage before the arms, whose model nobody is to take."""
+    """Check whether this is a stage before the arms, whose model is not offered."""
     if arm.task not in TASKS:
         return False
     spec = find_task(arm.task)

@@ -1,4 +1,4 @@
-"""Choose what people look at: a run has so many metrics that are compared, and everything else is in a table."""
+"""Choose the metrics of a comparison that become MLflow metrics; all others are in a table."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -16,14 +16,14 @@ COLUMNS = ("what", "of", "metric")
 
 
 def shown_metrics(comparison: Mapping[str, Any], *, tasks: int = 1) -> list[str]:
-    """Return the metrics of a comparison that become MLflow's: the first of its short table; fewer of each of several tasks."""
+    """Choose the shown metrics of a comparison: the first of its short table, fewer if there are several tasks."""
     names = dict.fromkeys(n for one in comparison["arms"].values() for n in one["metrics"])
     short = [name for name in comparison.get("headline", ()) if name in names] or [*names]
     return short[: max(1, MOST_SHOWN // tasks)]
 
 
 def arm_scores(comparison: Mapping[str, Any], names: Sequence[str]) -> dict[str, dict[str, float]]:
-    """Return arm -> ``test/<metric>``, by the name of the comparison's split."""
+    """Collect the scores of each arm: arm -> ``test/<metric>``, with the name of the comparison's split."""
     prefix = f"{comparison.get('split', 'test')}/"
     return {
         arm: dict(metric_values(scores["metrics"], names, prefix=prefix))
@@ -34,7 +34,7 @@ def arm_scores(comparison: Mapping[str, Any], names: Sequence[str]) -> dict[str,
 def parent_scores(
     comparison: Mapping[str, Any], names: Sequence[str], *, prefix: str = ""
 ) -> dict[str, float]:
-    """Return of the arm that is spoken of ``test/<metric>``, and ``difference/<metric>`` to the control.
+    """Collect ``test/<metric>`` and ``difference/<metric>`` to the control, of the arm that the answer is about.
 
     ``prefix`` stands before a metric's name, where several tasks share a run.
     """
@@ -48,7 +48,7 @@ def parent_scores(
 def metric_values(
     entries: Mapping[str, Any], names: Iterable[str], *, prefix: str
 ) -> Iterator[tuple[str, float]]:
-    """Yield the values of these metrics that are numbers, under the names that MLflow takes."""
+    """Yield the numeric values of these metrics, under names that MLflow allows."""
     for metric in names:
         if (number := as_number(entries.get(metric, {}).get("value"))) is not None:
             yield sanitise(prefix + metric), number
@@ -68,7 +68,7 @@ def comparison_table(comparison: Mapping[str, Any]) -> pd.DataFrame:
 def table_rows(
     what: str, sections: Mapping[str, Any], *, key: str = "", more: Sequence[str] = ()
 ) -> Iterator[dict[str, Any]]:
-    """Yield one row of the table for each metric of each section; ``more`` names further columns of the entries."""
+    """Yield a row of the table for each metric of each section; ``more`` names further columns of the entries."""
     for of, section in sections.items():
         for metric, entry in (section[key] if key else section).items():
             low, high = entry.get("ci95") or (None, None)

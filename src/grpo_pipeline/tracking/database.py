@@ -21,7 +21,7 @@ BESIDE = ("-journal", "-wal", "-shm")  # files of sqlite's own, named after the 
 
 
 def create_database(uri: str) -> None:
-    """Create the database of a sqlite URI where there is none, or an empty file; any other URI is left alone.
+    """Create the database of a sqlite URI if it is missing or an empty file; any other URI is left alone.
 
     Remains of a process that was killed while it created one are removed, whether or not there is a database by now. Two
     processes may create at once: the first to finish wins.
@@ -50,14 +50,14 @@ def create_database(uri: str) -> None:
 
 
 def is_made(path: Path) -> bool:
-    """Say whether there is more than an empty file, which is what asking for write access leaves."""
+    """Check whether the database file is more than the empty file that a test of write access leaves."""
     return path.is_file() and path.stat().st_size > 0
 
 
 @contextmanager
 def _owned(partial: Path) -> Iterator[None]:
-    """Create an empty file that other processes see is being written, until this block or the process ends."""
-    # Made under a name that nobody sweeps: between creation and lock it would look like what a dead process left.
+    """Create an empty file, locked as in progress until this block or the process ends."""
+    # Created under a name that no process removes: until it is locked, it would look like the file of a dead process.
     hidden = partial.with_name(f".{partial.name}")
     with hidden.open("xb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -66,7 +66,7 @@ def _owned(partial: Path) -> Iterator[None]:
 
 
 def _remove_remains(path: Path) -> None:
-    """Remove the partial databases whose process has ended, with what sqlite wrote beside them."""
+    """Remove the partial databases of ended processes, with the files that sqlite wrote beside them."""
     if not path.parent.is_dir():
         return
     for found in sorted(path.parent.glob(f"{glob.escape(path.name)}{PARTIAL}*")):
@@ -87,9 +87,9 @@ def _remove(partial: Path) -> None:
 
 @contextmanager
 def _without_waiting_for_disk(path: Path) -> Iterator[None]:
-    """Let sqlite not wait for the disk after each of the migrations: nobody reads this file before it is complete.
+    """Switch off sqlite's waits for the disk during the migrations: no process reads this file before it is complete.
 
-    On a slow disk a thousand such waits make minutes.
+    On a slow disk, a thousand such waits take minutes.
     """
     from sqlalchemy import Engine, event
 

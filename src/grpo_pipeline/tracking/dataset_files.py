@@ -7,14 +7,14 @@ from typing import Any
 
 
 def matches(name: str, patterns: Iterable[str]) -> bool:
-    """Return whether a catalogue name fits one of the shell patterns."""
+    """Check whether a catalogue name matches any of the shell patterns."""
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def dataset_path(dataset: Any) -> Path | None:
-    """Return the local file or folder that a dataset saves to (of a versioned one: in this run), None if it has none.
+    """Find the local file or folder of a dataset (in this run's version); None if it has none.
 
-    Reads the attributes by which Kedro's file datasets say where they are.
+    Reads the attributes in which Kedro's file datasets store their place.
     """
     inner = getattr(dataset, "_dataset", dataset)  # of a CachedDataset
     if getattr(inner, "_version", None):

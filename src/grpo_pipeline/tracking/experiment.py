@@ -16,24 +16,24 @@ MAX_PER_CALL = 100
 
 MAX_TAG_LENGTH = 5000
 
-# Of all 4xx those that speak of the client and not of the entry: no rights (any more), too many requests.
+# The 4xx codes about the client, not the entry: no rights, too many requests.
 NOT_OF_THE_ENTRY = (401, 403, 429)
 
-# The tags that people look at. MLflow's pages show no name that begins with "mlflow.": so the others are out of sight.
+# Visible tags. MLflow's pages hide names that begin with "mlflow.", and so the others get that prefix.
 VISIBLE = {"task", "arm", "seed", "env", "fold", "verdict", "ended", "error.type", "error.message"}
 
 HIDDEN = "mlflow.grpo."
 
-# The page of a new experiment opens on trained models; without a kind it asks what this is about.
+# A new experiment of this kind opens on trained models; without a kind its page asks for one.
 KIND = {"mlflow.experimentKind": "custom_model_development"}
 
 
 class NotOpenedError(RuntimeError):
-    """The store could not be opened, for whatever reason: nothing can be written."""
+    """The store could not be opened, so that no entry can be written."""
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Return whether an entry was refused (a 4xx, or a value that cannot be sent), as opposed to a store that does not answer."""
+    """Check whether the store refused an entry (a 4xx, or an unsendable value), or did not answer."""
     if not isinstance(error, MlflowException):
         return isinstance(error, LookupError | TypeError | ValueError | AttributeError)
     code = int(error.get_http_status_code())  # type: ignore[no-untyped-call]
@@ -41,7 +41,7 @@ def is_refusal(error: BaseException) -> bool:
 
 
 def tag_names(tags: Mapping[str, str]) -> dict[str, str]:
-    """Return tags under the names that a store has: those that only programs and searches read are hidden."""
+    """Rename tags for the store: those that only programs and searches read are hidden."""
     return {
         name if name in VISIBLE or name.startswith("mlflow.") else HIDDEN + name: value
         for name, value in tags.items()
@@ -49,7 +49,7 @@ def tag_names(tags: Mapping[str, str]) -> dict[str, str]:
 
 
 def find_experiment(client: MlflowClient, name: str, *, artifacts: str | None) -> str:
-    """Return the id of an experiment; one that does not exist is created, a deleted one restored."""
+    """Find the id of an experiment; a missing one is created, a deleted one restored."""
     found = client.get_experiment_by_name(name)
     if found is None:
         try:
@@ -64,7 +64,7 @@ def find_experiment(client: MlflowClient, name: str, *, artifacts: str | None) -
 
 
 def reopen_run(client: MlflowClient, run: str) -> Run | None:
-    """Set an ended run back to RUNNING and return what it was before; None where it does not exist any more."""
+    """Set an ended run back to RUNNING; returns its earlier state, or None if it no longer exists."""
     try:
         before = client.get_run(run)
         client.update_run(run, status="RUNNING")
@@ -92,7 +92,7 @@ def end_stale_runs(
 def log_params(
     client: MlflowClient, run: str, params: Mapping[str, str], *, tag_long: bool
 ) -> None:
-    """Log the parameters that a run does not hold yet: MLflow lets none be changed, and a resumed run holds its own."""
+    """Log the parameters that a run does not hold yet, because MLflow refuses changes, such as after a resume."""
     known = client.get_run(run).data.params
     new = {name: value for name, value in params.items() if name not in known}
     for batch in batches(
@@ -121,6 +121,6 @@ def log_metrics(client: MlflowClient, run: str, metrics: Sequence[Metric]) -> No
 
 
 def logged_values(client: MlflowClient, run: str, name: str) -> dict[int, float]:
-    """Return step -> value of a metric that a run holds, of the last one where a step has several."""
+    """Map step -> value of a metric that a run holds; of several values at a step, the last."""
     history: Sequence[Any] = client.get_metric_history(run, name)
     return {metric.step: metric.value for metric in history}

@@ -16,7 +16,7 @@ from grpo_pipeline.tracking.served import save_served
 
 
 def trained_arms(project: Path, task: str, *, env: str | None) -> TrainedArms:
-    """Return a task's models of a project's environment, where its catalogue says they are."""
+    """Find a task's models in the catalogue of a project's environment."""
     catalog = ReplacingConfigLoader(
         conf_source=str(project / "conf"), env=env, **CONFIG_LOADER_ARGS
     )["catalog"]
@@ -26,7 +26,7 @@ def trained_arms(project: Path, task: str, *, env: str | None) -> TrainedArms:
 
 
 def export_arm(arms: TrainedArms, arm: str, *, target: Path) -> Path:
-    """Write an arm's newest model to a folder that does not exist yet, complete or not at all; return the model's own folder.
+    """Write an arm's newest model to a new folder, completely or not at all; returns the model's own folder.
 
     Raises:
         FileNotFoundError: if the arm has no model.
@@ -48,7 +48,7 @@ def export_arm(arms: TrainedArms, arm: str, *, target: Path) -> Path:
 
 
 def export(project: Path, options: argparse.Namespace, *, env: str | None) -> int:
-    """Export a model and say how to use it."""
+    """Export a model and print how to use it."""
     target = options.to.absolute()
     try:
         model = export_arm(trained_arms(project, options.task, env=env), options.arm, target=target)

@@ -17,7 +17,7 @@ MAX_NAME_LENGTH = 250
 
 
 def to_plain(value: Any) -> Any:
-    """Return parameters as dicts, lists and scalars that YAML and JSON know; models and dataclasses become dicts."""
+    """Convert parameters to the dicts, lists and scalars of YAML and JSON; models and dataclasses become dicts."""
     if isinstance(value, BaseModel):
         return to_plain(value.model_dump())
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -35,7 +35,7 @@ def to_plain(value: Any) -> Any:
 
 
 def flatten(parameters: Mapping[str, Any], *, sep: str = ".") -> dict[str, str]:
-    """Return one text per leaf, named by its path; a list is one JSON leaf, an empty section the leaf ``{}``."""
+    """Flatten parameters to a text per leaf, named by its path; a list is a JSON leaf, an empty section the leaf ``{}``."""
     return {
         sanitise(name)[:MAX_NAME_LENGTH]: text
         for name, text in _leaves(to_plain(parameters), prefix="", sep=sep)
@@ -51,12 +51,12 @@ def _leaves(value: Any, *, prefix: str, sep: str) -> Iterator[tuple[str, str]]:
 
 
 def sanitise(name: str) -> str:
-    """Replace what MLflow allows in no name; a leading or doubled slash, which it takes for a path, goes."""
+    """Replace characters that MLflow forbids in names, and remove leading or doubled slashes."""
     return re.sub(r"/{2,}", "/", re.sub(r"[^\w./\- ]", "_", name)).strip("/") or "_"
 
 
 def shorten(value: str, *, limit: int = MAX_VALUE_LENGTH) -> str:
-    """Return a value that fits; a cut one says so and how long it was."""
+    """Cut a value to the limit, with a note on its full length."""
     if len(value) <= limit:
         return value
     note = f" … ({len(value)} characters; all of it in config/parameters.yml)"

@@ -7,12 +7,12 @@ import numpy as np
 
 from grpo_pipeline.tasks import TASKS, find_task
 
-# Pictures of an arm's training, from its start to its end: each takes a tenth of a second to draw.
+# Number of pictures of an arm's training, from start to end; drawing each takes a tenth of a second.
 MOST_PICTURES = 5
 
 
 def draw_frames(frames: Mapping[str, np.ndarray], *, task: str, arm: str) -> dict[int, np.ndarray]:
-    """Draw a few frames of a training as its task draws them; step -> picture, nothing of a task without pictures."""
+    """Draw a few frames of a training in the way of its task: step -> picture; empty for a task without pictures."""
     drawing = find_task(task).pictures if task in TASKS else ""
     if not drawing:
         return {}

@@ -1,4 +1,4 @@
-"""Choose the parameters that a run logs: those it reads that are not the defaults."""
+"""Choose the parameters that a run logs: those that it reads and that differ from the defaults."""
 
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
@@ -14,7 +14,7 @@ from grpo_pipeline.tracking.flat_parameters import flatten
 
 
 def is_within(name: str, paths: Iterable[str]) -> bool:
-    """Return whether a flat name is one of the paths, or lies below one."""
+    """Check whether a flat name is one of the paths, or lies below one."""
     return any(name == path or name.startswith(f"{path}.") for path in paths)
 
 
@@ -37,7 +37,7 @@ def arm_parameters(
     arm: str,
     arms: Collection[str],
 ) -> dict[str, str]:
-    """Select what tells one arm from others: changed settings, and of its own those that another arm does not have so.
+    """Select the parameters that distinguish an arm: changed settings, and own ones in which other arms differ.
 
     The arm's own section is renamed from ``<task>.<arm>`` to ``<task>.arm`` so that two arms differ in values, not in names,
     when they are compared. Other tasks and the sections of other arms are left out.
@@ -72,21 +72,21 @@ def arm_parameters(
 
 
 def parameters_read(pipeline: Pipeline, tasks: Iterable[str], *, is_grid: bool) -> set[str]:
-    """Return the paths of the parameters that a pipeline's nodes name; a grid of trials reads all of its tasks."""
+    """List the paths of the parameters that a pipeline's nodes name; a grid of trials reads all of its tasks' parameters."""
     inputs = pipeline.inputs()
     named = {name.removeprefix("params:") for name in inputs if name.startswith("params:")}
     everything = {*tasks} if is_grid and "parameters" in inputs else set()
-    # The threads are set before any node runs; whether a run goes on says nothing about its result.
+    # The threads are set before any node runs; whether a run resumes has no effect on its result.
     return (named | everything | {"threads"}) - {"resume"}
 
 
 def resolved_sections(section: Mapping[str, Any], task: str, base: str) -> dict[str, str]:
-    """Return an arm's sections flat, with what their models fill in; one that its model does not take is left out.
+    """Flatten an arm's sections with the defaults of their models; a section that its model refuses is left out.
 
     Args:
-        section: parameters of the task.
-        task: its name.
-        base: the arm.
+        section: parameters of the task, by section.
+        task: name of the task.
+        base: name of the arm.
     """
     if task not in TASKS:
         return {}

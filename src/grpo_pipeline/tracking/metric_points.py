@@ -1,4 +1,4 @@
-"""Turn metric rows into the names and numbers that are shown as curves."""
+"""Turn metric rows into named points of curves."""
 
 import math
 from collections.abc import Collection, Mapping
@@ -14,7 +14,7 @@ NOT_METRICS = ("step", "epoch", "split")
 
 @dataclass(frozen=True, order=True)
 class Point:
-    """One value of one metric at one step."""
+    """A value of a metric at a step."""
 
     name: str
     value: float
@@ -22,7 +22,7 @@ class Point:
 
 
 def row_points(row: Mapping[str, Any]) -> list[Point]:
-    """Return a training row's metrics: bare names for the split "train", ``<split>/<name>`` for any other."""
+    """List a training row's metrics: bare names for the split "train", ``<split>/<name>`` for any other."""
     split = row.get("split", "train")
     prefix = "" if split == "train" else f"{split}/"
     values = ((name, as_number(value)) for name, value in row.items() if name not in NOT_METRICS)
@@ -34,9 +34,9 @@ def row_points(row: Mapping[str, Any]) -> list[Point]:
 
 
 def chosen_metrics(row: Mapping[str, Any], patterns: Collection[str]) -> dict[str, Any]:
-    """Return a training row with the metrics whose names in MLflow fit one of the shell patterns.
+    """Select the metrics of a training row whose names in MLflow match one of the shell patterns.
 
-    What says only that weights were kept (``training.best``) repeats another metric, and is left out.
+    Metrics that only mark kept weights (``training.best``) repeat another metric, and are left out.
     """
     prefix = "" if (split := row.get("split", "train")) == "train" else f"{split}/"
     return {
@@ -53,7 +53,7 @@ def chosen_metrics(row: Mapping[str, Any], patterns: Collection[str]) -> dict[st
 
 
 def as_number(value: Any) -> float | None:
-    """Return a finite number, or None for what is none: text, None, NaN, infinity, a tensor of several values."""
+    """Convert a value to a finite number; None for text, None, NaN, infinity, or a tensor of several values."""
     try:
         number = float(value)
     except (TypeError, ValueError, RuntimeError):

@@ -17,7 +17,7 @@ class _Section(BaseModel):
 
 
 class Server(_Section):
-    """Where the store is."""
+    """The address of the store."""
 
     mlflow_tracking_uri: str | None = Field(
         None, description="URI of a server or database; null: mlflow.db in the project"
@@ -33,7 +33,7 @@ class DisableTracking(_Section):
 
 
 class ExperimentKwargs(_Section):
-    """How a new experiment is created."""
+    """The arguments for creating an experiment."""
 
     artifact_location: str | None = Field(
         None, description="URI or absolute path; null: mlruns in the project, or the server's"
@@ -41,14 +41,14 @@ class ExperimentKwargs(_Section):
 
 
 class Experiment(_Section):
-    """Which experiment the runs belong to."""
+    """The experiment of the runs."""
 
     name: str = Field("grpo_pipeline", min_length=1, description="created where it does not exist")
     create_experiment_kwargs: ExperimentKwargs = ExperimentKwargs()
 
 
 class RunName(_Section):
-    """How a run is called."""
+    """The name of a run."""
 
     name: str | None = Field(None, description="name of the parent run; null: the pipelines' names")
 
@@ -74,7 +74,7 @@ class Params(_Section):
 
 
 class Tracking(_Section):
-    """Names and limits of what is tracked in MLflow."""
+    """The names and limits of entries in MLflow."""
 
     disable_tracking: DisableTracking = DisableTracking()
     experiment: Experiment = Experiment()
@@ -129,7 +129,7 @@ def parse_config(raw: Mapping[str, Any]) -> MlflowConfig:
 
 
 def artifact_location(config: MlflowConfig, project: Path, *, uri: str) -> str | None:
-    """Return where a new experiment keeps its files; None leaves it to the server."""
+    """Find the place of a new experiment's files; None leaves it to the server."""
     chosen = config.tracking.experiment.create_experiment_kwargs.artifact_location
     if chosen is None:
         return None if is_server(uri) else str(project / "mlruns")

@@ -1,7 +1,7 @@
-"""A model as MLflow loads it: this file is the model's code, and its weights are safetensors beside it.
+"""Define the model that MLflow loads: this file is the model's code, and its weights are safetensors beside it.
 
-MLflow copies the file into the model's folder and executes it to load the model ("models from code"): nothing is pickled. The
-package is one archive there, not hundreds of files that a server would take one by one.
+MLflow copies the file into the model's folder and executes it to load the model ("models from code"), without pickles. The
+package lies there as a single archive, not as hundreds of files that a server would read one by one.
 """
 
 import os
@@ -45,7 +45,7 @@ class ServedModel(PythonModel):
     def predict(
         self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None
     ) -> pd.DataFrame:
-        """Answer every row, or none of them."""
+        """Answer every row, or none of them after an error."""
         given = params or {}
         options = {
             name: type(default)(given.get(name, default))

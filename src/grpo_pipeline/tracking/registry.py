@@ -26,13 +26,13 @@ PAGE = 100
 def register(
     client: MlflowClient, name: str, kept: Kept, *, model: str, run: str, tags: Mapping[str, str]
 ) -> None:
-    """Make a logged model the next version of a registered one, which is created where there is none."""
+    """Register a logged model as the next version of a registered model, which is created if it is missing."""
     try:
         client.create_registered_model(name, description=about(kept.task))
     except MlflowException as error:
         if error.error_code != "RESOURCE_ALREADY_EXISTS":
             raise
-    # Not models:/<id>: a store in a database would look that up in whichever store is MLflow's own default.
+    # Not models:/<id>: a store in a database would look that up in MLflow's default store.
     source = client.get_logged_model(model).artifact_location
     scored = {METRIC: kept.metric, VALUE: repr(float(kept.value))} if kept.metric else {}
     client.create_model_version(
@@ -47,7 +47,7 @@ def register(
 
 
 def about(task: str) -> str:
-    """Say what the versions are, and which of them is the champion."""
+    """Describe the versions of a registered model, and the champion among them."""
     return (
         f"Models of the task {task}: of each arm the last weights and those of its best validation. **{CHAMPION}** is the "
         "version with the best value on the validation split of the data of the last run. The test split has no part in it."
@@ -55,7 +55,7 @@ def about(task: str) -> str:
 
 
 def crown(client: MlflowClient, name: str, *, metric: str, data: str) -> None:
-    """Give the alias to the best version by a validation metric on these data; of equal ones the first keeps it."""
+    """Give the champion's alias to the best version by a validation metric on these data; of equal ones the first keeps it."""
     found = [
         version
         for version in _versions(client, name)
@@ -76,7 +76,7 @@ def _versions(client: MlflowClient, name: str) -> Iterator[ModelVersion]:
 
 
 def _place(client: MlflowClient, name: str) -> tuple[str, str]:
-    """Return a name with the version that it means, and where the files of this version are."""
+    """Resolve a registered name to its version, and find the files of this version."""
     name, _, alias = name.partition("@")
     if alias:
         name = f"{name}/{client.get_model_version_by_alias(name, alias).version}"
@@ -86,7 +86,7 @@ def _place(client: MlflowClient, name: str) -> tuple[str, str]:
 
 
 def fetch(address: str, folder: Path) -> Path:
-    """Bring the weights of a registered model of the project's store here; the alias is read once.
+    """Download the weights of a registered model of the project's store; the alias is read once.
 
     Args:
         address: ``models:/<name>@<alias>``, ``models:/<name>/<version>`` or ``models:/<id of a logged model>``.

@@ -1,4 +1,4 @@
-"""Print the reward audit on the terminal: what each policy is paid, how the start's groups differ, and the warnings."""
+"""Print the reward audit on the terminal: each policy's reward, the spread in the start's groups, and the warnings."""
 
 from collections.abc import Mapping
 from textwrap import fill
@@ -12,7 +12,7 @@ Document = Mapping[str, Any]
 
 
 def reward_audit_text(document: Document, *, is_brief: bool = False) -> str:
-    """Return the policies as a table, then the spread inside the start's groups, then the warnings, wrapped.
+    """Write the policies as a table, then the spread inside the start's groups, then the warnings, wrapped.
 
     With ``is_brief`` the warnings alone, for a run that has more to tell: the tables are on its page.
     """
@@ -34,7 +34,7 @@ def reward_audit_text(document: Document, *, is_brief: bool = False) -> str:
 
 
 def policies_text(document: Document) -> str:
-    """Return one line per policy: its role, its mean reward, what it is paid more than the start, and its metrics."""
+    """Write a line per policy: its role, its mean reward, its difference to the start, and its metrics."""
     rows = {
         name: {
             "role": policy["role"],
@@ -51,7 +51,7 @@ def policies_text(document: Document) -> str:
 
 
 def groups_lines(policy: Mapping[str, Any], name: str) -> list[str]:
-    """Return how much the samples of one example differ, and which parts make them differ."""
+    """Write how much the samples of an example differ, and the share of each component in that."""
     groups = policy["groups"]
     std = cell_text(groups["std"], sign=False, with_interval=False)
     shares = ", ".join(

@@ -26,18 +26,18 @@ class RowBuffer:
         return [(now, dict(row)) for row in rows]
 
     def add(self, run: str, rows: Sequence[tuple[int, Mapping[str, Any]]]) -> None:
-        """Keep rows until the next flush."""
+        """Buffer rows until the next flush."""
         self._rows.setdefault(run, []).extend(rows)
 
     def mark_continued(self, run: str) -> None:
-        """Note that a run was resumed: what it is given again at a step at which it holds the metric is not written twice.
+        """Mark a run as resumed, so that a metric that it holds at a step is not written again.
 
-        Each metric counts for itself: rows of several kinds share steps, and a kill may have come between two of them.
+        Each metric is checked separately: rows of several kinds share steps, and a kill may have come between two of them.
         """
         self._continued.add(run)
 
     def flush(self, client: MlflowClient) -> None:
-        """Write what was collected: whole rows, in order, in as few calls as MLflow's limit allows."""
+        """Write the buffered rows: whole rows, in order, in as few calls as MLflow's limit allows."""
         waiting, self._rows = self._rows, {}
         for run, rows in waiting.items():
             batch: list[Metric] = []
@@ -58,7 +58,7 @@ class RowBuffer:
     def news(
         self, client: MlflowClient, run: str, metrics: Sequence[Metric], *, replace: bool = False
     ) -> list[Metric]:
-        """Return the metrics that a run does not hold yet at their step; with ``replace``, those of another value as well."""
+        """Select the metrics that a run does not hold yet at their step; with ``replace``, also those with another value."""
         if run not in self._continued:
             return list(metrics)
         found = []

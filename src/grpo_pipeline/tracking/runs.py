@@ -1,7 +1,7 @@
-"""Manage the MLflow runs of one command, a parent and a child per arm, by explicit ids.
+"""Manage the MLflow runs of a command by explicit ids: a parent, and a child per arm.
 
-Every method returns at once and leaves the work to the writer, except ``child_id``, which waits a while. Where a method asks for
-a run, it is named: ``PARENT`` is the parent, any other name that of a child. Ids are known when the store has answered.
+Every method returns at once and leaves the work to the writer, except ``child_id``, which waits a while. Methods take a run by
+name: ``PARENT`` is the parent, any other name that of a child. Ids are known when the store has answered.
 """
 
 import json
@@ -59,10 +59,10 @@ LOGGED_ARTIFACTS = (
 
 
 class Runs:
-    """The runs of one command.
+    """The runs of a command.
 
     Attributes:
-        uri: of the store.
+        uri: address of the store.
         experiment: name of the experiment.
         parent: id of the parent run; empty until it is known.
         children: child's name -> run id; empty until it is known.
@@ -71,13 +71,13 @@ class Runs:
     def __init__(
         self, uri: str, *, experiment: str, project: Path, on_lost: Callable[[BaseException], None]
     ) -> None:
-        """Start the writer; nothing is asked of the store yet.
+        """Start the writer; the store is not contacted yet.
 
         Args:
-            uri: of the store.
+            uri: address of the store.
             experiment: name of the experiment.
-            project: folder of the project, by which its runs are told from those of others.
-            on_lost: announces that the store does not answer any more.
+            project: folder of the project, which distinguishes its runs from those of others.
+            on_lost: called when the store no longer answers.
         """
         self.uri, self.experiment, self.parent = uri, experiment, ""
         self.children: dict[str, str] = {}
@@ -95,11 +95,11 @@ class Runs:
 
     @property
     def is_lost(self) -> bool:
-        """Whether the store was given up."""
+        """Check whether the store was given up."""
         return self._writer.lost is not None
 
     def open(self, name: str, *, tags: Mapping[str, str], artifacts: str | None) -> None:
-        """Connect, find or create the experiment, open the parent run, and end what died without a word."""
+        """Connect, find or create the experiment, open the parent run, and end the runs of killed processes."""
         self._tags["run.identity"] = run_identity()
         project, is_local = self._tags["project.path"], not is_server(self.uri)
         begun = int(time.time() * 1000)
@@ -123,7 +123,7 @@ class Runs:
         )
 
     def open_child(self, name: str, *, tags: Mapping[str, str], resumed: str | None) -> None:
-        """Open a child run, or go on with the one of the id ``resumed``."""
+        """Open a child run, or reopen the run with the id ``resumed``."""
         begun = int(time.time() * 1000)  # it is opened when those before it are
 
         def work() -> None:
@@ -141,7 +141,7 @@ class Runs:
         self._opening[name] = self._writer.post(work)
 
     def child_id(self, name: str) -> str:
-        """Return the id of a child run; waits for it once, and returns nothing where the store has not answered by then."""
+        """Find the id of a child run; waits for it once, and returns "" if the store has not answered by then."""
         if opening := self._opening.pop(name, None):
             kind = "server" if is_server(self.uri) else "database"
             with suppress(TimeoutError):
@@ -149,7 +149,7 @@ class Runs:
         return self.children.get(name, "")
 
     def log_ended(self, ended: EndedRun) -> None:
-        """Write a child run that has ended already, as a whole."""
+        """Write a finished child run as a whole."""
         end = int(time.time() * 1000)
 
         def work() -> None:
@@ -186,9 +186,9 @@ class Runs:
     def log_scores(
         self, run: str, scores: Mapping[str, float], *, model: str = "", step: int = 0
     ) -> None:
-        """Log single values; a run that goes on and holds one of them gets it again only if it is another.
+        """Log single values; a resumed run gets a value again only if it differs from the value that it holds.
 
-        With the name of a model of ``open_model`` they are of this model, too, on the data that the run has read.
+        With the name of a model of ``open_model``, the values belong to this model, too, on the data that the run has read.
         """
         now = int(time.time() * 1000)
 
@@ -260,7 +260,7 @@ class Runs:
         self._writer.post(lambda: crown(self._live, name, metric=metric, data=data))
 
     def log_pictures(self, run: str, draw: Callable[[], Mapping[int, Any]]) -> None:
-        """Log a picture for each step that ``draw`` returns, uint8 [H, W, 3]; MLflow lets people go through them."""
+        """Log a picture for each step that ``draw`` returns, uint8 [H, W, 3]; MLflow shows them with a slider."""
 
         def work() -> None:
             for step, picture in draw().items():
@@ -277,7 +277,7 @@ class Runs:
         text = table.head(MAX_TABLE_ROWS).to_json(orient="split", index=False)  # pandas imports
 
         def work() -> None:
-            # Not log_table: it adds to the table that a run which goes on holds already.
+            # Not log_table: it would add to the table that a resumed run already holds.
             self._live.log_text(self._id(run), text, file)
             tables = json.dumps(
                 [
@@ -291,7 +291,7 @@ class Runs:
         self._post_file(work)
 
     def log_input(self, run: str, name: str, *, digest: str, source: str) -> None:
-        """Log which data a run saw, by its digest."""
+        """Log the data of a run by their digest."""
         data = Dataset(
             name=name, digest=digest[:MAX_DIGEST_LENGTH], source_type="local", source=source
         )
@@ -301,7 +301,7 @@ class Runs:
         self.set_tags(run, {f"data.{name}.digest": digest})
 
     def describe(self, run: str, name: str, tags: Mapping[str, str]) -> None:
-        """Give a run the name and the tags under which people look for it."""
+        """Give a run the name and the tags by which people find it."""
 
         def work() -> None:
             self._live.update_run(self._id(run), name=name)
@@ -310,7 +310,7 @@ class Runs:
         self._writer.post(work)
 
     def set_tags(self, run: str, tags: Mapping[str, str], *, is_last: bool = False) -> None:
-        """Set tags; ``is_last`` for those that say how a run ended."""
+        """Set tags; ``is_last`` marks those about the end of a run."""
         self._writer.post(lambda: log_tags(self._live, self._id(run), tags), is_last=is_last)
 
     def end(
@@ -320,12 +320,12 @@ class Runs:
         ends: Mapping[str, int] | None = None,
         seconds: float | None = None,
     ) -> None:
-        """Set the end status of runs, and when they ended (milliseconds; else now), and write what is queued.
+        """Set the end status and end times of runs (milliseconds; else now), and write queued entries.
 
         Args:
             statuses: run -> status.
             ends: run -> time.
-            seconds: the most that this may take; without it, as long as the store goes on taking entries.
+            seconds: time limit; without it, this takes as long as the store accepts entries.
         """
         self._writer.post(self._flush)
         self._writer.post(self._fail_models, is_last=True)
@@ -342,7 +342,7 @@ class Runs:
         return self._client
 
     def _post_file(self, work: Callable[[], Any]) -> None:
-        """Queue what goes to the store of files: another place than that of metrics, and one that may fail alone."""
+        """Queue an entry for the store of files, which is separate from that of metrics and may fail alone."""
 
         def guarded() -> None:
             if self._keeps_files:
@@ -381,7 +381,7 @@ class Runs:
             self._sample_machine()
 
     def _sample_machine(self) -> None:
-        """Log how busy the machine is, now and then, under the names that MLflow's page has a tab for."""
+        """Log the load of the machine now and then, under the names of a tab of MLflow's page."""
         if not self.parent or time.monotonic() < self._sampled + SAMPLE_SECONDS:
             return
         self._sampled, now = time.monotonic(), int(time.time() * 1000)
@@ -397,13 +397,13 @@ class Runs:
         self._samples += 1
 
     def _fail_models(self) -> None:
-        """Say of models that were announced and have no files that they will not come."""
+        """Mark announced models without files as failed."""
         while self._models:
             _, model = self._models.popitem()
             self._live.finalize_logged_model(model, "FAILED")
 
     def _terminate(self, run: str, status: str, end: int | None) -> None:
-        # A run that went on without anything left to train ended when it ended before.
+        # A resumed run without any step left keeps its earlier end.
         found = self._id(run)
         before = self._ends.get(found) if status == "FINISHED" else None
         self._live.set_terminated(found, status, end or before)

@@ -24,7 +24,7 @@ CODE = Path(__file__).with_name("pyfunc.py")
 
 
 def described(model: Path) -> dict[str, Any]:
-    """Return what a model's folder says of it; nothing where there is no model."""
+    """Read the description in a model's folder; empty without a model."""
     return dict(read_header(model / HEADER).get("config", {})) if (model / HEADER).is_file() else {}
 
 
@@ -57,7 +57,7 @@ class Kept:
 
     @property
     def said(self) -> str:
-        """Say which weights it is: ``grpo after 60 steps, auroc 0.850 on the validation split``."""
+        """Describe the weights: ``grpo after 60 steps, auroc 0.850 on the validation split``."""
         score = f", {self.metric} {self.value:.3f} on the validation split" if self.metric else ""
         return f"{self.arm} after {self.step} steps{score}"
 
@@ -65,26 +65,26 @@ class Kept:
     def of(
         cls, task: str, arm: str, kind: str, *, path: Path, described: Mapping[str, Any]
     ) -> "Kept":
-        """Read the step and the validation from what a model's folder says of itself."""
+        """Read the step and the validation from the description in a model's folder."""
         score = described.get("validation", {})
         step = int(described.get("training", {}).get("step", 0))
         return cls(task, arm, kind, path, step, score.get("metric", ""), score.get("value", 0.0))
 
 
 def registered_name(experiment: str, task: str) -> str:
-    """Return under which name a task's models are registered, ``grpo_pipeline.attention``."""
+    """Build the name under which a task's models are registered, ``grpo_pipeline.attention``."""
     return re.sub(r"[/:]", "_", f"{experiment}.{task}")
 
 
 def can_be_served(model: Path) -> bool:
-    """Return whether a model's folder holds all that is needed to use it alone, and its task answers requests."""
+    """Check whether a model's folder suffices to use it alone, and its task answers requests."""
     config = described(model)
     serving = serving_of(str(config.get("task")))
     return serving is not None and serving.needs <= config.keys()
 
 
 def save_served(model: Path, target: Path, *, model_id: str | None = None) -> None:
-    """Write a model as a folder that ``mlflow.pyfunc.load_model`` and ``mlflow models serve`` take.
+    """Write a model as a folder for ``mlflow.pyfunc.load_model`` and ``mlflow models serve``.
 
     Requirements are given with their versions, so that MLflow neither imports the model to guess them nor asks an index.
 
@@ -133,7 +133,7 @@ def save_served(model: Path, target: Path, *, model_id: str | None = None) -> No
 
 @cache
 def packed_code() -> bytes:
-    """Return this package as an archive that Python imports from; the same sources give the same bytes."""
+    """Pack this package into an archive that Python can import; the same sources give the same bytes."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         for path in sorted(PACKAGE.rglob("*.py")):
@@ -143,12 +143,12 @@ def packed_code() -> bytes:
 
 
 def requirements(names: Sequence[str]) -> list[str]:
-    """Return what the model needs, in the versions that are installed; a build such as +cpu is on no public index."""
+    """List the requirements of the model in their installed versions, without a build such as +cpu, which no index has."""
     return [f"{name}=={version(name).partition('+')[0]}" for name in names]
 
 
 def signature(serving: Serving, config: Mapping[str, Any]) -> Any:
-    """Return the columns of a request and of its answer, and the parameters with their defaults."""
+    """Build the columns of a request and of its answer, and the parameters with their defaults."""
     from mlflow.models.signature import ModelSignature
     from mlflow.types import ColSpec, ParamSchema, ParamSpec, Schema
     from mlflow.types.schema import Array
@@ -174,7 +174,7 @@ def signature(serving: Serving, config: Mapping[str, Any]) -> Any:
 
 @contextmanager
 def quiet_mlflow() -> Iterator[None]:
-    """Keep MLflow's remarks about hints that the code does not need off the terminal; errors are raised all the same."""
+    """Silence MLflow's remarks about type hints that the code does not need; errors are still raised."""
     logger = logging.getLogger("mlflow")
     before = logger.level
     logger.setLevel(logging.ERROR)

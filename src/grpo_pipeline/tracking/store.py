@@ -37,7 +37,7 @@ _used = ""
 
 
 def tracking_uri(config: MlflowConfig, project: Path, *, environ: Mapping[str, str]) -> str:
-    """Return the store's URI: ``MLFLOW_TRACKING_URI``, else mlflow.yml, else ``mlflow.db`` in the project.
+    """Find the store's URI: ``MLFLOW_TRACKING_URI``, else mlflow.yml, else ``mlflow.db`` in the project.
 
     A relative sqlite path belongs to the project, not to the folder in which the command was started.
     """
@@ -52,21 +52,21 @@ def tracking_uri(config: MlflowConfig, project: Path, *, environ: Mapping[str, s
 
 
 def use_store(uri: str) -> None:
-    """Note the store of the project that this process has opened."""
+    """Record the project's store that this process has opened."""
     global _used
     _used = uri
 
 
 def used_store() -> str:
-    """Return the store of the project that this process has opened last; empty where it has opened none."""
+    """Name the project's store that this process has opened last; "" if there is none."""
     return _used
 
 
 def unusable_reason(uri: str, *, timeout: float = PROBE_SECONDS) -> str | None:
-    """Return why the store cannot be used and what helps, or None; takes about ``timeout`` seconds at most.
+    """Find why the store cannot be used, with a remedy, or None; takes about ``timeout`` seconds at most.
 
-    A server is asked by MLflow's own request. It imports at its first one what it finds installed, IPython for instance, and
-    other libraries look at what is half imported: so the first request is made here, before any node runs.
+    A server gets a request of MLflow's own. MLflow's first request imports optional libraries such as IPython, and other
+    libraries may see them half imported. So the first request is made here, before any node runs.
     """
     if reason := _address_reason(uri):
         return f"cannot be used ({reason})"
@@ -80,7 +80,7 @@ def unusable_reason(uri: str, *, timeout: float = PROBE_SECONDS) -> str | None:
 
 
 def lost_reason(error: BaseException) -> str:
-    """Return what became of a store that was in use: it does not answer, or not all was sent to it."""
+    """Write the reason for losing a store: it does not answer, or not all entries were sent."""
     from grpo_pipeline.tracking.experiment import NotOpenedError
     from grpo_pipeline.tracking.writer import UnsentError
 
@@ -92,7 +92,7 @@ def lost_reason(error: BaseException) -> str:
 
 
 def _address_reason(uri: str) -> str | None:
-    """Return what is wrong with an address by itself, or None."""
+    """Find the error in an address itself; None if it is valid."""
     try:
         parts = urlsplit(uri)
         host, _ = parts.hostname, parts.port
@@ -133,7 +133,7 @@ def _http_reason(uri: str, *, timeout: float) -> str | None:
 
 
 def _answer_reason(answer: Any) -> str | None:
-    """Return why an answer is none of MLflow's, or None."""
+    """Find why an answer is not MLflow's; None if it is."""
     code, kind = answer.status_code, answer.headers.get("Content-Type", "").partition(";")[0]
     said = f"it answers {code} {answer.reason or ''}".strip()
     try:
@@ -166,7 +166,7 @@ def _sqlite_reason(path: Path, *, timeout: float) -> str | None:
 
 
 def root_cause(error: BaseException) -> str:
-    """Return the innermost error of a chain in one line: what the operating system said, not what five libraries made of it."""
+    """Write the innermost error of a chain in a line: the operating system's message without those of libraries around it."""
     while (inner := error.__cause__ or error.__context__) is not None:
         error = inner
     reason = (

@@ -18,7 +18,7 @@ from grpo_pipeline.tracking.experiment import HIDDEN
 from grpo_pipeline.tracking.mlflow_config import MlflowConfig, parse_config
 from grpo_pipeline.tracking.store import SQLITE, tracking_uri
 
-# Without this MLflow opens what it has for language models: traces, judges, prompts.
+# Without this, MLflow opens its pages for language models: traces, judges, prompts.
 TRAINING_VIEW = "workflowType=machine_learning"
 
 VIEW = "verdicts"  # name of the view of the runs that is written into the experiment
@@ -34,7 +34,7 @@ def read_config(project: Path, *, env: str | None) -> MlflowConfig:
 
 
 def open_store(project: Path, *, env: str | None, port: int | None) -> int:
-    """Serve a local store until Ctrl-C; of a server, say where it is."""
+    """Serve a local store until Ctrl-C; for a server, print its address."""
     config = read_config(project, env=env)
     uri = tracking_uri(config, project, environ=os.environ)
     if is_server(uri):
@@ -60,7 +60,7 @@ def open_store(project: Path, *, env: str | None, port: int | None) -> int:
 
 
 def runs_page(uri: str, experiment: str) -> str:
-    """Return the page of an experiment's runs, with verdict and primary metrics as columns; where it has none, of experiments."""
+    """Build the address of an experiment's runs, with verdict and primary metrics as columns; without it, of all experiments."""
     from mlflow.tracking import MlflowClient
 
     if uri.startswith(SQLITE) and not is_made(Path(uri.removeprefix(SQLITE))):
@@ -88,7 +88,7 @@ def serve(command: Sequence[str], *, seconds: float = 10.0) -> int:
 
     Args:
         command: program and arguments; it gets a process group of its own.
-        seconds: that it has for its end before it is killed.
+        seconds: time to end before it is killed.
 
     Returns:
         Its exit status; 0 after Ctrl-C.

@@ -1,4 +1,4 @@
-"""Print the end of a run on the terminal: the answer, the comparison as tables where they are asked for, and where all is."""
+"""Print the end of a run on the terminal: the answer, on request the comparison as tables, and the places of all results."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -20,7 +20,7 @@ COLUMNS, GAP = 120, 3  # letters of a line, and between two columns of a table
 
 
 def answer_parts(answer: Answer) -> Iterator[Table | Text]:
-    """Yield the verdict, what stands behind it, and one table: the metrics of the arm that is shown beside its control."""
+    """Yield the verdict, its reasons, and a table: the metrics of the shown arm beside its control."""
     yield Text(f"\n{answer.task.capitalize()}: {answer.verdict}", style="bold")
     yield Text(answer.sentence.replace("→", "->"))
     for remark in answer.remarks:
@@ -57,7 +57,7 @@ def comparison_parts(
 
 
 def table_parts(table: tables.Table) -> Iterator[Table | Text]:
-    """Yield a table of the page: as many columns beside the first as fit, then the next ones, and why cells are empty."""
+    """Yield a table of the page in parts that fit the width, and the reasons of empty cells."""
     yield Text(f"\n{table.caption}", style="bold")
     for places in fitting_places(table):
         drawn = Table(header_style="bold", box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
@@ -77,7 +77,7 @@ def table_parts(table: tables.Table) -> Iterator[Table | Text]:
 
 
 def fitting_places(table: tables.Table) -> Iterator[list[int]]:
-    """Yield the places of the columns of each part of a table: the first, and as many of the others as COLUMNS hold.
+    """Yield the places of the columns of each part of a table: the first column, and as many others as fit in COLUMNS.
 
     A head may break at its spaces, a cell may not.
     """
@@ -98,7 +98,7 @@ def fitting_places(table: tables.Table) -> Iterator[list[int]]:
 
 
 def places(report: Path | None, *, graph: Path | None, tracker: Tracker | None) -> Text:
-    """Say where to look next: the page, the graph (a static site, if one was built), and MLflow or why it has nothing."""
+    """Write where to look next: the page, the graph (a static site, if one was built), and MLflow or its problem."""
     every = "  (every figure; here: --params details=true)"
     lines = [f"Page    {_short(report)}{every}"] if report else []
     lines.append(
@@ -113,7 +113,7 @@ def places(report: Path | None, *, graph: Path | None, tracker: Tracker | None) 
 
 
 def cell_text(entry: Mapping[str, Any] | None, *, sign: bool, with_interval: bool) -> str:
-    """Return ``0.812 [0.750, 0.874]``, ``-`` where there is no value, nothing where there is no entry."""
+    """Write ``0.812 [0.750, 0.874]``, ``-`` without a value, "" without an entry."""
     if entry is None:
         return ""
     value, interval = entry.get("value"), entry.get("ci95")
@@ -127,13 +127,13 @@ def cell_text(entry: Mapping[str, Any] | None, *, sign: bool, with_interval: boo
 
 
 def _short(path: Path) -> str:
-    """Return a path relative to the current folder, where that is shorter."""
+    """Write a path relative to the current folder, if that is shorter."""
     relative = os.path.relpath(path)
     return relative if not relative.startswith("..") else str(path)
 
 
 def flow_table(norms: pd.DataFrame) -> str:
-    """Return the gradient norm of each loss term (rows) on each component (columns) as text; exact zeros as 0."""
+    """Write the gradient norm of each loss term (rows) on each component (columns) as text; exact zeros as 0."""
     terms = norms[norms["term"] != "reward"]
     wide = terms.pivot(index="term", columns="component", values="grad_norm")
     wide = wide.loc[terms["term"].unique(), terms["component"].unique()].rename_axis(
@@ -143,7 +143,7 @@ def flow_table(norms: pd.DataFrame) -> str:
 
 
 def prediction_text(report: Mapping[str, Any], *, where: Mapping[str, Path]) -> str:
-    """Return which model scored how many rows, what to know about it, and where what was written is: name -> file."""
+    """Write the model and the number of scored rows, notes on them, and the written files: name -> file."""
     first = f"{report['scored']} of {report['rows']} rows scored by {report['arm']}, model {report['model']}"
     refused = (
         [f"- {report['quarantined']} rows were refused: quarantine.csv"]

@@ -71,18 +71,18 @@ def _now() -> int:
 
 
 class Tracker:
-    """Tracks one Kedro run; without a store that answers, it does nothing and training does not notice.
+    """Reports a Kedro run to MLflow; without a store that answers, it does nothing and training continues.
 
     Attributes:
-        uri: of the store.
+        uri: address of the store.
         experiment: name of the experiment.
-        off: why nothing is logged, or None.
+        off: the reason why nothing is logged, or None.
     """
 
     def __init__(
         self, config: MlflowConfig, *, project: Path, parameters: Mapping[str, Any]
     ) -> None:
-        """Prepare; nothing is opened yet.
+        """Prepare the tracking; no run is opened yet.
 
         Args:
             config: content of mlflow.yml.
@@ -110,7 +110,7 @@ class Tracker:
 
     @property
     def run_ids(self) -> dict[str, str]:
-        """The runs of this command by name, the parent under ``""``."""
+        """Map the runs of this command by name to their ids, the parent under ``""``."""
         return (
             {PARENT: self._runs.parent, **self._runs.children}
             if self._runs and not self.off
@@ -127,7 +127,7 @@ class Tracker:
         given: Mapping[str, Any],
         defaults: Mapping[str, Any],
     ) -> None:
-        """Open the parent run and log parameters, configuration and where the code comes from.
+        """Open the parent run, and log parameters, configuration and the code's version.
 
         Args:
             pipeline: that runs.
@@ -156,7 +156,7 @@ class Tracker:
             self._open(" ".join(names), tags=tags)
 
     def log_config(self, conf_catalog: Mapping[str, Any]) -> None:
-        """Log the parameters that are not the defaults, and as files all of them and the catalogue's configuration."""
+        """Log the changed parameters, and as files all parameters and the catalogue's configuration."""
         if self._runs:
             self._log_params(PARENT, self._changed)
             self._runs.log_text(
@@ -167,9 +167,9 @@ class Tracker:
             self._runs.log_text(PARENT, catalog_text(conf_catalog), "config/catalog.yml")
 
     def node_started(self, node: Node) -> None:
-        """Open the child run of the node's arm, unless a checkpoint to come may say which one to go on with.
+        """Open the child run of the node's arm, unless a coming checkpoint may name the run to resume.
 
-        Kedro runs the first nodes of all arms before it trains one: an arm that is trained begins with its training.
+        Kedro runs the first nodes of all arms before it trains any, so the run of a trained arm begins with its training.
         """
         self._current = key = node_key(node)
         if key in self._arms:
@@ -179,7 +179,7 @@ class Tracker:
                 self._open_child(arm)
 
     def node_ended(self, node: Node) -> None:
-        """Note when an arm ended that is not trained here; one that is ends with its last step, see ``saved``."""
+        """Record the end of an arm that is not trained here; a trained arm ends with its last step, see ``saved``."""
         arm = self._arms.get(node_key(node) or ("", ""))
         if arm and not arm.trainer:
             arm.ended = _now()
@@ -190,13 +190,13 @@ class Tracker:
         if arm and name == f"{arm.label}.resume_from" and arm.awaits_checkpoint:
             arm.resumed = str((getattr(data, "extra", None) or {}).get(RUN_ID, ""))
             arm.awaits_checkpoint = False
-            # Else another node reads it before the arm is trained.
+            # Otherwise another node reads it before the arm is trained.
             if arm.trainer in ("", node.name):
                 self._open_child(arm)
         self._log_input(name, data)
 
     def saving(self, name: str, data: Any) -> None:
-        """Let a checkpoint remember its child run."""
+        """Store the child run's id in a checkpoint."""
         arm = self._arms.get(dataset_key(name) or ("", ""))
         extra = getattr(data, "extra", None)
         if (
@@ -208,7 +208,7 @@ class Tracker:
             extra[RUN_ID] = run
 
     def saved(self, name: str, data: Any) -> None:
-        """Log what a dataset holds: metric rows, a comparison, a digest, a file, a table; what cannot be told ends no run."""
+        """Log a saved dataset: metric rows, a comparison, a digest, a file, a table; a failure to log ends no run."""
         if self._runs is None or self._runs.is_lost:
             return
         try:
@@ -224,7 +224,7 @@ class Tracker:
     def _log_saved(self, name: str, data: Any) -> None:
         arm = self._arms.get(dataset_key(name) or ("", ""))
         if arm and name in (f"{arm.label}.metric_rows", f"{arm.label}.checkpoint") and data:
-            # Not when its node has run: Kedro says so of a generator before it has begun.
+            # Not after its node: Kedro reports the end of a generator node before the generator begins.
             arm.ended = _now()
         if name.endswith(".metric_rows") and data and arm:
             self._with_run(arm, partial(self._runs.log_rows, rows=self._shown(data)))
@@ -244,7 +244,7 @@ class Tracker:
         self._log_file(name, data, arm=arm)
 
     def finish(self, error: BaseException | None) -> None:
-        """End all runs: FINISHED, FAILED, or KILLED for what is not an ``Exception``; a second call does nothing."""
+        """End all runs: FINISHED, FAILED, or KILLED for errors that are no ``Exception``; a second call does nothing."""
         if self._runs is None or self._is_over:
             return
         self._is_over = True
@@ -264,7 +264,7 @@ class Tracker:
         }
         for run in (run for run, status in statuses.items() if status != "FINISHED"):
             self._runs.set_tags(run, reason, is_last=True)
-        # Whoever sends SIGTERM kills soon after; a person who pressed Ctrl-C can press it again.
+        # A sender of SIGTERM kills soon after; a person who pressed Ctrl-C can press it again.
         patience = (
             {"seconds": self._config.sigterm_grace_seconds} if isinstance(error, SystemExit) else {}
         )
@@ -313,7 +313,7 @@ class Tracker:
         return self._runs.child_id(arm.label) if self._runs and arm.is_open else ""
 
     def _with_run(self, arm: Arm | None, action: Callable[[str], None]) -> None:
-        """Do something with the arm's child run, later if it is not open yet; without an arm, with the parent."""
+        """Apply an action to the arm's child run, later if it is not open yet; without an arm, to the parent."""
         if arm is None:
             action(PARENT)
         elif arm.is_open:
@@ -327,11 +327,11 @@ class Tracker:
         self._runs.log_params(run, named, tag_long=params.long_params_strategy == "tag")
 
     def _shown(self, rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """Return training rows with the metrics that are shown as curves; the file of the rows has all of them."""
+        """Select the metrics of training rows that are shown as curves; the file of the rows has all of them."""
         return [chosen_metrics(row, self._config.metrics) for row in rows]
 
     def _rows_on_disk(self, arm: Arm) -> list[dict[str, Any]]:
-        """Return all rows of a resumed arm: a kill may have kept some from MLflow, also of an arm that was trained already.
+        """Read all rows of a resumed or finished arm from disk: MLflow may lack some after a kill.
 
         At the end of the command: then the file holds what is there to stay.
         """
@@ -360,7 +360,7 @@ class Tracker:
             self._with_run(arm, partial(self._runs.log_scores, scores=scores, **more))
 
     def _prefix(self, task: str) -> str:
-        """Return what stands before the metrics of a task, where several tasks share the parent."""
+        """Build the prefix of a task's metrics, if several tasks share the parent."""
         return f"{task}." if {known for known, _ in self._arms} - {task} else ""
 
     def _log_grid(self, document: Mapping[str, Any]) -> None:
@@ -384,13 +384,13 @@ class Tracker:
         self._runs.log_ended(ended)
 
     def _trial_defaults(self, task: str, base: str) -> dict[str, str]:
-        """Return the sections of conf/base that a trial of this base has, complete as the trial's own are."""
+        """Complete the sections of conf/base for a trial of this base, in the way of the trial's own."""
         if (task, base) not in self._resolved:
             self._resolved[task, base] = resolved_sections(self._defaults.get(task, {}), task, base)
         return self._resolved[task, base]
 
     def _keep_model(self, arm: Arm, kind: str, path: Path) -> None:
-        """Announce an arm's models; best weights that are the last ones are no second model."""
+        """Announce an arm's models; best weights that equal the last ones are no second model."""
         kept = Kept.of(arm.task, arm.name, kind, path=path, described=described(path))
         found = self._kept.setdefault((arm.task, arm.name), {})
         found[kind] = kept
@@ -418,7 +418,7 @@ class Tracker:
         return {**own, **self._tags, "data": self._digests.get(kept.task, "")}
 
     def _log_at_end(self) -> None:
-        """Log what imports much, or is complete only now that no node runs: the models, and the files of the rows."""
+        """Log entries that import much or are complete only after the last node: the models, and the files of the rows."""
         for arm in self._arms.values():
             rows = self._path(f"{arm.label}.metric_rows") if arm.trainer and arm.is_open else None
             if rows is not None and rows.is_file():
@@ -449,7 +449,7 @@ class Tracker:
             self._runs.crown(task, metric=metric, data=self._digests.get(task, ""))
 
     def _tell(self, answer: Answer, *, is_grid: bool) -> None:
-        """Name the parent by the answers of its tasks, and describe it with them; of a grid, log the primary metric."""
+        """Name and describe the parent by the answers of its tasks; for a grid, log the primary metric."""
         if self._runs is None:
             return
         self._told.append(answer)
@@ -480,7 +480,7 @@ class Tracker:
             self._runs.log_scores(PARENT, known)
 
     def _log_input(self, name: str, data: Any) -> None:
-        """Log the digest of input data to the parent and to each arm of its task, whose nodes read it through others."""
+        """Log the digest of input data to the parent and to each arm of its task, which may read it through other datasets."""
         digest = getattr(data, "digest", None)
         if (
             self._runs is None
@@ -528,7 +528,7 @@ class Tracker:
         )
 
     def _metric_folder(self) -> str:
-        """Return where the metric rows lie on disk, relative to the project if they are in it."""
+        """Find the folder of the metric rows, relative to the project if it lies inside."""
         paths = [
             path for arm in self._arms.values() if (path := self._path(f"{arm.label}.metric_rows"))
         ]

@@ -1,4 +1,4 @@
-"""Turn the trials of a grid into what MLflow takes: one child run per trial, written when the trial has ended."""
+"""Convert the trials of a grid to MLflow: a child run per trial, written when the trial has ended."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ STATUS = {"finished": "FINISHED", "failed": "FAILED"}
 
 @dataclass(frozen=True)
 class EndedRun:
-    """A run that is over when it is first heard of.
+    """A run that is logged only after its end.
 
     Attributes:
         name: of the run.
@@ -53,7 +53,7 @@ def ended_run(
     headline: Sequence[str],
     patterns: Collection[str],
 ) -> EndedRun:
-    """Return the child run of a trial: parameters and metrics under the names that an ordinary arm's run has.
+    """Convert a trial to a child run: parameters and metrics with the names of an ordinary arm's run.
 
     Args:
         record: of the trial.
@@ -92,7 +92,7 @@ def ended_run(
 
 
 def grid_scores(document: Mapping[str, Any], names: Sequence[str]) -> dict[str, float]:
-    """Return ``mean/<arm>/<metric>`` and ``difference/<arm>/<metric>`` of these metrics, as many as a run shows."""
+    """Collect ``mean/<arm>/<metric>`` and ``difference/<arm>/<metric>`` of these metrics, as many as a run shows."""
     sections = {f"mean/{arm}/": found["metrics"] for arm, found in document["arms"].items()}
     sections |= {f"difference/{arm}/": entries for arm, entries in document["differences"].items()}
     pairs = (
@@ -115,7 +115,7 @@ def grid_table(document: Mapping[str, Any]) -> pd.DataFrame:
 
 
 def headline_of_folds(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a cross-validation's document as one of trials: of each metric the kind of value that its headline is."""
+    """Convert a cross-validation's document to that of a comparison, with the headline's kind of value for each metric."""
     kind = document["headline"]
     arms = {
         arm: {"metrics": {name: kinds[kind] for name, kinds in found["metrics"].items()}}

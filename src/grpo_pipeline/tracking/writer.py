@@ -1,8 +1,8 @@
-"""Talk to MLflow in one thread, so that training never waits for it.
+"""Write to MLflow in a thread of its own, so that training never waits for it.
 
-Work is done in the order in which it was posted. The first time the store does not answer, tracking ends for this run: what is
-still queued is dropped, the loss is announced once, and nothing is raised. What the store refuses (a name, a deleted run) is
-announced and skipped.
+Work is done in the order in which it was posted. When the store first fails to answer, tracking ends for this run. Queued work is
+dropped, the loss is announced once, and no error is raised. An entry that the store refuses (a name, a deleted run) is announced
+and skipped.
 """
 
 import logging
@@ -32,12 +32,12 @@ ENTRY_SECONDS = 600.0
 
 
 class UnsentError(RuntimeError):
-    """The store works, and not all was sent to it."""
+    """The store works, but some entries were not sent."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """Work that waits for the thread.
+    """Queued work of the thread.
 
     Attributes:
         work: what to do.
@@ -83,16 +83,16 @@ class Writer:
         self._thread.start()
 
     def post(self, work: Callable[[], T], *, is_last: bool = False) -> "Future[T | None]":
-        """Queue work and return at once; the future holds None where it was not done."""
+        """Queue work and return at once; the future holds None if the work was not done."""
         entry = Entry(work, is_last=is_last)
         self._queue.put(entry)
         return entry.future
 
     def close(self, *, timeout: float | None) -> bool:
-        """Finish what is queued; return whether all of it was written.
+        """Finish queued work; returns whether all of it was written.
 
-        Without a limit that takes as long as the store goes on taking entries. With one, and after Ctrl-C, what is still queued
-        is left after a while, except how the run ended.
+        Without a limit, that takes as long as the store accepts entries. With a limit, and after Ctrl-C, queued work is dropped
+        after a while, except entries about the end of the run.
         """
         self.post(self._flush)
         self._queue.put(None)
@@ -121,7 +121,7 @@ class Writer:
                 return
 
     def _hurry(self, seconds: float, *, why: str) -> None:
-        """Leave what is queued, except how the run ended."""
+        """Drop queued work, except entries about the end of the run."""
         self._hurries = True
         with suppress(KeyboardInterrupt):
             self._ended.wait(seconds)

@@ -18,7 +18,7 @@ from grpo_pipeline.pipelines.training.loop import StepRunner
 from grpo_pipeline.tasks.attention.task import AttentionTask
 
 DATA = make_data()
-TASKS = {name: make_task(class_decoder=name) for name in ("glimpse", "global")}
+TASKS = {name: make_task(class_decoder={"kind": name}) for name in ("glimpse", "global")}
 PPO: dict[str, Any] = {
     "losses": {"policy": {"kind": "ppo"}, "value": {"clip": 0.2}, "kl": {"estimator": "k3"}},
     "advantage": {"baseline": "value"},

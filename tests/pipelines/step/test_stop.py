@@ -26,7 +26,7 @@ CELLS = 16
 
 
 def stopping_task(**changes: Any) -> AttentionTask:
-    return make_task(stop={"min_points": 1}, **changes)
+    return make_task(policy={"stop": {"min_points": 1}}, **changes)
 
 
 def moved_state(task: AttentionTask, **algorithm: Any) -> TrainState:
@@ -59,8 +59,8 @@ def gradients(task: AttentionTask, state: TrainState, experience: Experience) ->
 
 @pytest.mark.parametrize("decoder", ["glimpse", "global"])
 def test_what_stands_after_a_stop_has_no_influence(decoder: str):
-    reward = {"diversity_weight": 0.1, "activation_weight": 0.1, "boundary_weight": 0.1, "boundary_margin": 0.3}
-    task = stopping_task(class_decoder=decoder, reward=reward | {"points_weight": 0.1})
+    reward = {"diversity": {"weight": 0.1}, "activation": {"weight": 0.1}, "boundary": {"weight": 0.1, "margin": 0.3}}
+    task = stopping_task(class_decoder={"kind": decoder}, reward=reward | {"points": {"weight": 0.1}})
     state = moved_state(task)
     clean, noisy = (collected(task, state, garbage=garbage) for garbage in (False, True))
     assert not torch.equal(clean.rollouts.actions, noisy.rollouts.actions)
@@ -113,7 +113,7 @@ REPLAYED = {
 
 
 def test_an_arm_with_stops_and_options_trains_is_exported_and_predicts():
-    task, data = stopping_task(reward={"points_weight": 0.1}), make_data()
+    task, data = stopping_task(reward={"points": {"weight": 0.1}}), make_data()
     algorithm, training = algorithm_params(**REPLAYED), training_params(epochs=2, batch_size=4)
     given = algorithm, training, "never", task, data, moved_state(task, **REPLAYED), NoCheckpoint("nowhere"), None
     yielded = list(nodes.train(*given))

@@ -21,9 +21,9 @@ from grpo_pipeline.pipelines.training import frames, nodes
 from grpo_pipeline.pipelines.training.resuming import run_digest
 from grpo_pipeline.pipelines.training.start import build_state
 from grpo_pipeline.tasks.attention.build import build_task
+from grpo_pipeline.tasks.attention.losses.params import SupervisedParams
 from grpo_pipeline.tasks.attention.model_params import ModelParams as AttentionModelParams
-from grpo_pipeline.tasks.attention.reward_params import RewardParams
-from grpo_pipeline.tasks.attention.supervised_params import SupervisedParams
+from grpo_pipeline.tasks.attention.rewards.params import RewardParams
 from grpo_pipeline.tasks.dialogue.params import RewardParams as DialogueRewardParams
 
 DATA, NOTHING = make_data(), NoCheckpoint("nowhere")
@@ -91,7 +91,8 @@ def test_what_says_how_may_change_when_a_run_goes_on(unbroken: list[Checkpoint])
     assert {*HOW, *WHAT, *LENGTH} == TrainingParams.model_fields.keys()
     changed = [loop(**{key: value}) for key, (value, _) in HOW.items()]
     assert loop() not in changed
-    assert {run_digest(algorithm_params(), one, make_task(policy_encoder="own"), DATA, seed=0) for one in changed} == {
+    own = {"reads": {"encoder": "own"}}
+    assert {run_digest(algorithm_params(), one, make_task(policy=own), DATA, seed=0) for one in changed} == {
         unbroken[0].config_digest
     }
     exact, near = (

@@ -28,9 +28,9 @@ from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionData, r
 from grpo_pipeline.tasks.attention.build import build_task
 from grpo_pipeline.tasks.attention.data.params import AugmentationParams
 from grpo_pipeline.tasks.attention.grey_changes import recolour
-from grpo_pipeline.tasks.attention.reward_params import RewardParams
+from grpo_pipeline.tasks.attention.losses.params import SupervisedParams
+from grpo_pipeline.tasks.attention.rewards.params import RewardParams
 from grpo_pipeline.tasks.attention.stored_pixels import Pixels, read_pixels
-from grpo_pipeline.tasks.attention.supervised_params import SupervisedParams
 from grpo_pipeline.tasks.attention.task import AttentionTask
 
 ROWS = np.array([1, 2, 3, 5])
@@ -120,7 +120,7 @@ def test_a_pixel_of_an_image_that_was_made_larger_is_fewer_millimetres_wide():
     examples.region[2] = False
     examples.region[2, :, :8] = True  # at an edge, beyond which it would lie: it must stay
     examples.bag[2] = examples.region[2]
-    given = {"class_decoder": "statistics", "field_mm": (1.0, 2.0, 3.0), "points": 3}
+    given = {"class_decoder": {"kind": "statistics", "mm": (1.0, 2.0, 3.0)}, "points": 3}
     task = replace(make_task(examples, **given), augmentation=params(scale=[2.0, 2.0]))
     data = AttentionData(examples, None)
     plain, batch = task.make_batch(data, ROWS), task.make_batch(data, ROWS, generator=generator())
@@ -150,11 +150,11 @@ def test_the_reference_looks_at_the_augmented_images():
 
 def test_what_does_not_go_with_moved_images_is_refused_and_the_fingerprint_names_them():
     sections = (
-        model_params(encoder="frozen"),
+        model_params(encoder={"tuning": {"kind": "frozen"}}),
         RewardParams.model_validate(section("reward")),
         SupervisedParams.model_validate(section("supervised_loss")),
     )
-    with pytest.raises(ValueError, match=r"attention.augmentation must be null with attention.model.encoder = frozen"):
+    with pytest.raises(ValueError, match=r"attention.augmentation must be null with attention.model.encoder.tuning.kind = froz"):
         build_task(*sections, make_examples(), augmentation=params(gain=0.1))
     assert build_task(*sections, make_examples()).augmentation is None
     replay = algorithm_params(replay={"capacity": 8, "max_age_steps": 4, "share": 0.25, "importance_cap": 2.0})

@@ -6,11 +6,12 @@ import pytest
 import torch
 from tiny_attention import make_batch, make_clinical_examples, make_data, make_examples, make_task, shake
 
+from grpo_pipeline.core.objective.part import Weighed
 from grpo_pipeline.tasks.attention.batch import AttentionData, patient_folds, shown_outlines
 from grpo_pipeline.tasks.attention.build import join_features
 from grpo_pipeline.tasks.attention.evaluation.point_rules import lesion_frequency
 from grpo_pipeline.tasks.attention.frozen_features import FeatureSet, encode_examples, stream_features
-from grpo_pipeline.tasks.attention.losses import proportion_bce
+from grpo_pipeline.tasks.attention.losses.heatmap import proportion_bce
 from grpo_pipeline.tasks.attention.model.model import AttentionModel
 
 
@@ -32,9 +33,9 @@ def test_refuses_a_core_with_fewer_cells_than_points_and_a_cost_per_point_withou
     with pytest.raises(ValueError, match=r"core 'c04' must cover .* got 0; use a smaller patch_size, a larger attention.data"):
         make_task(narrow)
     assert make_task(examples, points=2).model.points == 2
-    with pytest.raises(ValueError, match=r"attention.reward.points_weight must be 0 with attention.model.stop = null, got 0.5"):
-        make_task(reward={"points_weight": 0.5})
-    assert make_task(reward={"points_weight": 0.5}, stop={"min_points": 2}).rewards.points_weight == 0.5
+    with pytest.raises(ValueError, match=r"attention.reward.points must be null with attention.model.policy.stop = null, got"):
+        make_task(reward={"points": {"weight": 0.5}})
+    assert make_task(reward={"points": {"weight": 0.5}}, policy={"stop": {"min_points": 2}}).rewards.points.weight == 0.5
 
 
 def test_a_share_of_outlines_of_which_there_is_none_is_refused_whatever_the_weights():
@@ -42,14 +43,15 @@ def test_a_share_of_outlines_of_which_there_is_none_is_refused_whatever_the_weig
     message = r"mask_share must show an outline of at least one training core, got 0.5, with 4 cores of which none .* it to null$"
     with pytest.raises(ValueError, match=message):
         make_task(none, supervised={"mask_share": 0.5})
-    assert make_task(none, supervised={"mask_share": 0.0}).supervised.outline_weight == 0
+    assert make_task(none, supervised={"mask_share": 0.0}).supervised.outline is None
 
 
 EMPTY = FeatureSet(key="", values=None)  # nothing is stored
+FROZEN = {"kind": "frozen"}
 
 
 def test_stored_features_are_those_of_the_encoder():
-    task, data = make_task(encoder="frozen"), make_data()
+    task, data = make_task(encoder={"tuning": FROZEN}), make_data()
     policy = task.build_policy(0)
     shake(policy, scale=0.1)
     stored = encode_examples(task, policy, data.examples, EMPTY)
@@ -65,7 +67,7 @@ def test_stored_features_are_those_of_the_encoder():
 
 
 def test_features_are_made_again_for_another_encoder_or_other_data_alone():
-    task, examples, calls = make_task(encoder="frozen"), make_examples(), []
+    task, examples, calls = make_task(encoder={"tuning": FROZEN}), make_examples(), []
     first = encode_examples(task, task.build_policy(0), examples, EMPTY)
     policy = task.build_policy(0)
     policy.sam.net.vision_encoder.register_forward_hook(lambda *_: calls.append(1))
@@ -81,7 +83,7 @@ def test_features_are_made_again_for_another_encoder_or_other_data_alone():
 
 
 def test_chunks_are_the_features_in_order_and_leave_gradients_on(monkeypatch):
-    task, examples = make_task(encoder="frozen"), make_examples()
+    task, examples = make_task(encoder={"tuning": FROZEN}), make_examples()
     policy = task.build_policy(0)
     whole = encode_examples(task, policy, examples, EMPTY)
     monkeypatch.setattr("grpo_pipeline.tasks.attention.frozen_features.BATCH_SIZE", 4)
@@ -99,57 +101,56 @@ def test_chunks_are_the_features_in_order_and_leave_gradients_on(monkeypatch):
 def test_half_precision_rounds_once_and_has_its_own_key():
     exact, half = (
         encode_examples(task, task.build_policy(0), make_examples(), EMPTY)
-        for task in (make_task(encoder="frozen"), make_task(encoder="frozen", feature_dtype="float16"))
+        for task in (make_task(encoder={"tuning": FROZEN}), make_task(encoder={"tuning": FROZEN | {"stored": "float16"}}))
     )
     assert half.values.dtype == np.float16
     np.testing.assert_array_equal(half.values, exact.values.astype(np.float16))
     assert half.key != exact.key
-    batch = make_task(encoder="frozen").make_batch(replace(make_data(), features=half.values), np.array([1, 2]))
+    batch = make_task(encoder={"tuning": FROZEN}).make_batch(replace(make_data(), features=half.values), np.array([1, 2]))
     assert batch.features.dtype == torch.float32
 
 
 def test_half_precision_is_refused_where_it_loses():
-    task = make_task(encoder="frozen", feature_dtype="float16")
+    task = make_task(encoder={"tuning": FROZEN | {"stored": "float16"}})
     policy = task.build_policy(0)
     policy.encode = lambda batch: torch.full((15, 8, 4, 4), 1e6)
-    with pytest.raises(ValueError, match="feature_dtype must hold every feature, got one of 1e\\+06 for float16; use float32"):
+    with pytest.raises(ValueError, match="tuning.stored must hold every feature, got one of 1e\\+06 for float16; use float32"):
         encode_examples(task, policy, make_examples(), EMPTY)
-    with pytest.raises(
-        ValueError, match="feature_dtype must be float32 with encoder: train, got float16; only the features of a"
-    ):
-        make_task(encoder="train", feature_dtype="float16")
+    with pytest.raises(ValueError, match=r"encoder\.new\.stored\n  Extra inputs are not permitted"):
+        make_task(encoder={"stored": "float16"})  # features of an encoder that is trained are not stored
 
 
 def test_refuses_millimetres_where_no_spacing_is_known():
-    model = {"class_decoder": "statistics", "field_mm": (1.0, 2.0, 3.0)}
-    with pytest.raises(
-        ValueError, match=r"attention.model.field_mm must be null where no image has a known spacing, got \[1.0, 2"
-    ):
-        make_task(**model)
-    with pytest.raises(ValueError, match=r"attention.model.field_mm must ascend, got \[2.0, 1.0, 3.0\]"):
-        make_task(**model | {"field_mm": (2.0, 1.0, 3.0)})
-    with pytest.raises(ValueError, match="field_mm must have as many fields as field_cells, 3, got 2"):
-        make_task(**model | {"field_mm": (1.0, 2.0)})
+    def build(**changes: object) -> None:
+        make_task(class_decoder={"kind": "statistics", **changes})
+
+    where = "attention.model.class_decoder"
+    with pytest.raises(ValueError, match=rf"{where}.mm must be null where no image has a known spacing, got \[1.0, 2"):
+        build(mm=(1.0, 2.0, 3.0))
+    with pytest.raises(ValueError, match=rf"{where}.mm must ascend, got \[2.0, 1.0, 3.0\]"):
+        build(mm=(2.0, 1.0, 3.0))
+    with pytest.raises(ValueError, match=f"mm must have as many fields as {where}.fields, 3, got 2"):
+        build(mm=(1.0, 2.0))
     middle = "must be odd, got 6; a field has a cell in its middle: use 5 or 7"
     for cells, said in (((3, 3), r"must ascend, got \[3, 3\]"), ((3, 6), middle)):
-        with pytest.raises(ValueError, match=f"attention.model.field_cells {said}"):
-            make_task(class_decoder="statistics", field_cells=cells)
+        with pytest.raises(ValueError, match=f"{where}.fields {said}"):
+            build(fields=cells)
     for cells in ((9,), (3, 99)):
-        with pytest.raises(ValueError, match=f"field_cells must be below 7 on a grid of 4 x 4 cells, got {cells[-1]}; such a"):
-            make_task(class_decoder="statistics", field_cells=cells)
-    make_task(class_decoder="statistics", field_cells=(1, 5, 11))  # 11 is a side of the default
-    with pytest.raises(ValueError, match=r"field_cells must be \[3, 7, 11\] with class_decoder: glimpse, got \[3\]"):
-        make_task(field_cells=(3,))
+        with pytest.raises(ValueError, match=f"fields must be below 7 on a grid of 4 x 4 cells, got {cells[-1]}; such a"):
+            build(fields=cells)
+    build(fields=(1, 5, 11))  # 11 is a side of the default
+    with pytest.raises(ValueError, match=r"class_decoder\.glimpse\.fields\n  Extra inputs are not permitted"):
+        make_task(class_decoder={"fields": (3,)})
 
 
 @pytest.mark.parametrize(
     ("weights", "mean"),
     [
         # Eight training cores, odd ones with cancer; row 3 has no involvement, so that its label counts. The rest by hand below.
-        ({"heatmap_weight": 1.0}, "involvement"),
-        ({"heatmap_weight": 0.0, "needle_weight": 2.0}, "label"),
-        ({"heatmap_weight": 1.0, "needle_weight": 1.0, "mil_weight": 2.0}, "mixed"),
-        ({"heatmap_weight": 0.0}, "nothing"),
+        ({"heatmap": {"weight": 1.0}}, "involvement"),
+        ({"heatmap": None, "needle": {"weight": 2.0}}, "label"),
+        ({"heatmap": {"weight": 1.0}, "needle": {"weight": 1.0}, "mil": {"weight": 2.0, "share": 0.2}}, "mixed"),
+        ({"heatmap": None}, "nothing"),
     ],
 )
 def test_an_untrained_heatmap_starts_at_what_its_losses_ask_for(weights, mean):
@@ -196,14 +197,15 @@ def test_a_level_does_not_make_the_first_steps_flatten_the_image_features():
 def test_an_arm_has_reward_and_losses_of_its_own_under_the_names_of_the_parameters() -> None:
     """A run hands them to the task that is built, by the names of the documents; they must go together there, too."""
     task = make_task()
-    reward, loss = task.rewards.model_dump() | {"class_weight": 0.25}, task.supervised.model_dump() | {"class_penalty": 0.5}
+    reward = task.rewards.model_dump() | {"class": {"weight": 0.25}}
+    loss = task.supervised.model_dump() | {"ridge": {"weight": 0.5}}
     own = task.with_sections({"reward": reward, "supervised_loss": loss}, path="attention.mine")
-    assert (own.rewards.class_weight, own.supervised.class_penalty) == (0.25, 0.5)
-    assert (own.model, own.rewards) == (task.model, task.rewards.model_copy(update={"class_weight": 0.25}))
-    with pytest.raises(ValueError, match=r"attention.reward.points_weight must be 0 with attention.model.stop = null, got 0.5"):
-        task.with_sections({"reward": reward | {"points_weight": 0.5}}, path="attention.mine")
-    with pytest.raises(ValueError, match=r"attention.mine.reward.class_weight: Input should be a valid number.*got 'much'"):
-        task.with_sections({"reward": reward | {"class_weight": "much"}}, path="attention.mine")
+    assert (own.rewards.class_.weight, own.supervised.ridge.weight) == (0.25, 0.5)
+    assert (own.model, own.rewards) == (task.model, task.rewards.model_copy(update={"class_": Weighed(weight=0.25)}))
+    with pytest.raises(ValueError, match=r"attention.reward.points must be null with attention.model.policy.stop = null, got"):
+        task.with_sections({"reward": reward | {"points": {"weight": 0.5}}}, path="attention.mine")
+    with pytest.raises(ValueError, match=r"attention.mine.reward.class.weight: Input should be a valid number.*got 'much'"):
+        task.with_sections({"reward": reward | {"class": {"weight": "much"}}}, path="attention.mine")
     for name in ("split", "rewards"):
         with pytest.raises(
             ValueError, match=rf"must hold sections among model, reward, supervised_loss, got {name}; an arm cannot"
@@ -221,7 +223,7 @@ def test_cores_in_no_split_decide_nothing() -> None:
     lesion[[2, 8]] = True
     found = []
     for one in (replace(examples, table=plain), replace(examples, table=other, lesion=lesion)):
-        task = make_task(one, clinical={"dropout": 0.0}, supervised={"mask_share": 0.5, "heatmap_outline_weight": 1.0})
+        task = make_task(one, clinical={"dropout": 0.0}, supervised={"mask_share": 0.5, "heatmap_outline": {"weight": 1.0}})
         rows = [task.rows(AttentionData(one, None), split).tolist() for split in ("train", "val", "test")]
         shown = shown_outlines(one, np.arange(15), 1.0)
         folds = patient_folds(one, np.arange(15), 3)
@@ -237,10 +239,10 @@ def test_the_level_of_the_heatmap_is_the_mean_of_what_the_losses_ask_for() -> No
     """Weights of 0.25 on involvement, an unknown one being the label, and 0.125 on labels; ends are clamped first."""
     table = make_examples().table[:8]
     share = table["involvement"].fillna(table["label"]).clip(0.02, 0.98).mean()
-    weights = {"heatmap_weight": 0.25, "needle_weight": 0.125}
+    weights = {"heatmap": {"weight": 0.25}, "needle": {"weight": 0.125}}
     mean = (0.25 * share + 0.125 * table["label"].mean()) / 0.375
     assert make_task(supervised=weights).heatmap_level == pytest.approx(np.log(mean / (1 - mean)))
-    assert make_task(supervised={"heatmap_weight": 0.0}).heatmap_level == 0.0
+    assert make_task(supervised={"heatmap": None}).heatmap_level == 0.0
 
 
 def test_a_core_with_too_small_a_region_is_found_wherever_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,6 +256,6 @@ def test_a_core_with_too_small_a_region_is_found_wherever_it_stands(monkeypatch:
 
 def test_a_field_of_exactly_the_side_from_which_on_it_is_the_whole_image_is_refused() -> None:
     """On a grid of 8 a field of 15 cells around a corner reaches the opposite one."""
-    make_task(patch_size=4, class_decoder="statistics", field_cells=(3, 13))
-    with pytest.raises(ValueError, match="field_cells must be below 15 on a grid of 8 x 8 cells, got 15"):
-        make_task(patch_size=4, class_decoder="statistics", field_cells=(3, 15))
+    make_task(patch_size=4, class_decoder={"kind": "statistics", "fields": (3, 13)})
+    with pytest.raises(ValueError, match="fields must be below 15 on a grid of 8 x 8 cells, got 15"):
+        make_task(patch_size=4, class_decoder={"kind": "statistics", "fields": (3, 15)})

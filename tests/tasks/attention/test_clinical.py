@@ -75,7 +75,7 @@ def points(n: int = 4, group: int = 3, k: int = 2) -> Tensor:
 
 
 def clinical_task(class_decoder: str = "glimpse", **clinical: float) -> AttentionTask:
-    return make_task(make_clinical_examples(), clinical=ON | clinical, class_decoder=class_decoder)
+    return make_task(make_clinical_examples(), clinical=ON | clinical, class_decoder={"kind": class_decoder})
 
 
 def clinical_batch(task: AttentionTask, rows: np.ndarray = ROWS) -> AttentionBatch:

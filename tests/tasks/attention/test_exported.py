@@ -82,7 +82,7 @@ def test_masks_may_be_left_out_or_unknown(data_set):
 def test_a_request_gives_the_spacing_that_a_file_does_not_tell(data_set):
     examples = make_examples()
     examples = replace(examples, table=examples.table.assign(row_mm=0.2, column_mm=0.2))
-    given = {"class_decoder": "statistics", "policy_reads": "statistics", "field_mm": (0.5, 1.0, 2.0)}
+    given = {"class_decoder": {"kind": "statistics", "mm": (0.5, 1.0, 2.0)}, "policy": {"reads": {"kind": "statistics"}}}
     predictor = make_predictor(model=given | {"examples": examples})
 
     def probs(**spacing: object) -> list[float]:

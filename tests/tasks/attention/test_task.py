@@ -25,9 +25,9 @@ from grpo_pipeline.pipelines.step.advantages import compute_advantages
 from grpo_pipeline.pipelines.step.parts.replay import nothing_replayed
 from grpo_pipeline.pipelines.training.loop import StepRunner
 from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionData, region_cells
-from grpo_pipeline.tasks.attention.losses import supervised_loss
+from grpo_pipeline.tasks.attention.losses.supervised_loss import supervised_loss
 from grpo_pipeline.tasks.attention.model.model import AttentionModel
-from grpo_pipeline.tasks.attention.reward_params import RewardParams
+from grpo_pipeline.tasks.attention.rewards.params import RewardParams
 from grpo_pipeline.tasks.attention.task import AttentionTask
 from grpo_pipeline.tasks.base import Proposal
 
@@ -58,7 +58,7 @@ def naive_logprobs(logits: Tensor, cells: Tensor, points: list[int], temperature
 
 
 def test_logprobs_equal_a_naive_loop_and_reward_weights_come_from_the_parameters():
-    task = make_task(reward={"class_weight": 0.3, "heatmap_weight": 0.7})
+    task = make_task(reward={"class": {"weight": 0.3}, "heatmap": {"weight": 0.7}})
     policy, batch = make_policy(task), make_batch(task)
     context = task.encode(policy, batch)
     logits = policy.policy(context.features, context.texture)[0].detach()
@@ -106,7 +106,7 @@ def test_the_table_of_samples_names_its_points():
 def test_the_fingerprint_follows_model_objective_and_data():
     data, other_split = make_data(), make_examples()
     other_split.table.loc[0, "split"] = "val"
-    tasks = make_task(), make_task(points=2), make_task(reward={"heatmap_weight": 1.0})
+    tasks = make_task(), make_task(points=2), make_task(reward={"heatmap": {"weight": 1.0}})
     prints = [task.fingerprint(data) for task in tasks]
     prints += [tasks[0].fingerprint(make_data(examples)) for examples in (make_examples(1), other_split)]
     assert len({json.dumps(p, sort_keys=True) for p in prints}) == len(prints)
@@ -139,21 +139,21 @@ def graded(*grades: float) -> AttentionBatch:
 
 def advantages(weight: float, rewards: torch.Tensor = REWARDS, importance: torch.Tensor | None = None) -> torch.Tensor:
     """Advantages of a significant cancer (row 0) and of another core (row 1)."""
-    task = make_task(reward={"cspca_weight": weight})
+    task = make_task(reward={"priority": {"weight": weight, "min_grade": 3}})
     named = combine_rewards({"class": rewards}, {"class": 1.0})
     return compute_advantages(algorithm_params(), task, graded(4, 1), named, None, importance).values
 
 
 def test_high_grades_weigh_more_where_that_is_asked_for():
-    task = make_task(reward={"cspca_weight": 2.5})
+    task = make_task(reward={"priority": {"weight": 2.5, "min_grade": 3}})
     assert task.prompt_weights(graded(0, 2, 3, 5, NAN)).tolist() == [1.0, 1.0, 2.5, 2.5, 1.0]
-    from_2 = make_task(reward={"cspca_weight": 0.5, "cspca_min_grade": 2})
+    from_2 = make_task(reward={"priority": {"weight": 0.5, "min_grade": 2}})
     assert from_2.prompt_weights(graded(0, 2, 3, 1, NAN)).tolist() == [1.0, 0.5, 0.5, 1.0, 1.0]
-    assert section("reward")["cspca_weight"] == 1.0
+    assert make_task().rewards.priority is None
     assert make_task().prompt_weights(graded(5, 0)) is None
     examples = make_examples()
     examples.table.loc[[1, 3], "grade_group"] = [NAN, 4.0]
-    task = make_task(examples, reward={"cspca_weight": 3.0})
+    task = make_task(examples, reward={"priority": {"weight": 3.0, "min_grade": 3}})
     batch = task.make_batch(AttentionData(examples, None), np.array([3, 0, 1, 5]))
     assert task.prompt_weights(task.replicate(batch, 4)).tolist() == [3.0, 1.0, 1.0, 3.0]  # grades 4, 0, unknown, 3
 
@@ -170,18 +170,18 @@ def test_a_factor_on_the_rewards_cancels_and_the_weight_does_not():
 
 
 def test_wrong_priorities_are_refused():
-    for name, value in (("cspca_weight", 0.0), ("cspca_weight", float("inf")), ("cspca_min_grade", 0), ("cspca_min_grade", 6)):
-        with pytest.raises(ValidationError, match=name):
-            RewardParams.model_validate(section("reward", **{name: value}))
+    for name, value in (("weight", 0.0), ("weight", float("inf")), ("min_grade", 0), ("min_grade", 6)):
+        with pytest.raises(ValidationError, match=rf"priority\.{name}\n"):
+            RewardParams.model_validate(section("reward", priority={"weight": 2.0, "min_grade": 3, name: value}))
 
 
-@pytest.mark.parametrize("part", ["class_weight", "heatmap_weight", "dice_weight"])
+@pytest.mark.parametrize("part", ["class", "heatmap", "dice"])
 def test_one_part_of_the_reward_is_enough_and_none_is_refused(part: str) -> None:
     """Outlines alone may pay: a core without a shown one then teaches the policy nothing."""
-    nothing = dict.fromkeys(("class_weight", "heatmap_weight", "dice_weight"), 0.0)
-    assert getattr(RewardParams.model_validate(section("reward", **nothing | {part: 0.5})), part) == 0.5
-    with pytest.raises(ValidationError, match=r"class_weight, heatmap_weight or dice_weight must be positive"):
-        RewardParams.model_validate(section("reward", **nothing, boundary_weight=1.0))
+    nothing = dict.fromkeys(("class", "heatmap", "dice"))
+    assert RewardParams.model_validate(section("reward", **nothing | {part: {"weight": 0.5}})).weights[part] == 0.5
+    with pytest.raises(ValidationError, match=r"class, heatmap or dice must be given, got none of them"):
+        RewardParams.model_validate(section("reward", **nothing, boundary={"weight": 1.0, "margin": 0.1}))
 
 
 ROWS = np.arange(N_TRAIN)
@@ -236,7 +236,7 @@ def test_the_oracle_needs_the_step_and_a_lesion():
 
 @pytest.mark.parametrize("decoder", ["glimpse", "global"])
 def test_a_step_without_points_teaches_the_decoders(decoder: str):
-    task, training = make_task(class_decoder=decoder), training_params()
+    task, training = make_task(class_decoder={"kind": decoder}), training_params()
     algorithm = algorithm_params("supervised", proposal="none")
     state = make_state(task, make_data(), algorithm, training)
     done = StepRunner(task, algorithm, training).run(state, make_batch(task), nothing_replayed())
@@ -250,16 +250,16 @@ def test_a_step_without_points_teaches_the_decoders(decoder: str):
     assert len(table) == 16
 
 
-SHAPED = {"points_weight": 0.3, "activation_weight": 0.5, "boundary_weight": 0.4, "boundary_margin": 0.3}
+SHAPED = {"points": {"weight": 0.3}, "activation": {"weight": 0.5}, "boundary": {"weight": 0.4, "margin": 0.3}}
 
 
 @pytest.mark.parametrize(
     "changes",
     [
-        {"glimpse_pool": "logsumexp", "reward": {"heatmap_weight": 0.7}},
-        {"glimpse_pool": "noisy_or", "stop": {"min_points": 1}, "reward": SHAPED},
-        {"class_decoder": "statistics", "reads_region": True, "decoder_folds": 2},
-        {"class_decoder": "global"},
+        {"class_decoder": {"pool": "logsumexp"}, "reward": {"heatmap": {"weight": 0.7}}},
+        {"class_decoder": {"pool": "noisy_or"}, "policy": {"stop": {"min_points": 1}}, "reward": SHAPED},
+        {"class_decoder": {"kind": "statistics", "region": True, "folds": 2}},
+        {"class_decoder": {"kind": "global"}},
     ],
     ids=["points", "stop", "statistics", "global"],
 )
@@ -288,17 +288,16 @@ def test_parts_of_a_set_earn_what_they_earn_when_nothing_else_was_drawn(changes)
 
 
 def test_credit_per_point_is_refused_beside_a_reward_that_compares_sets():
-    task = make_task(reward={"diversity_weight": 0.5})
+    task = make_task(reward={"diversity": {"weight": 0.5}})
     task.check_algorithm(algorithm_params())
-    with pytest.raises(ValueError, match=r"diversity_weight must be 0 with advantage.credit = marginal, got 0.5; it compares"):
+    with pytest.raises(ValueError, match=r"reward.diversity must be null with advantage.credit = marginal, got a value; it"):
         task.check_algorithm(algorithm_params(advantage={"credit": "marginal"}))
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("reads_mask", ["none", "seeded"])
-def test_a_point_that_was_not_placed_is_no_evidence(reads_mask: str):
-    own = {"class_decoder": "statistics", "reads_mask": reads_mask}
-    task = make_task(**own, stop={"min_points": 1})
+@pytest.mark.parametrize("reads_mask", [None, "seeded"])
+def test_a_point_that_was_not_placed_is_no_evidence(reads_mask: str | None):
+    task = make_task(class_decoder={"kind": "statistics", "mask": reads_mask}, policy={"stop": {"min_points": 1}})
     batch, policy = make_batch(task), make_policy(task)
     context = task.encode(policy, batch)
     actions = torch.tensor([[[5, 6, 9], [5, 6, 16]]]).expand(4, -1, -1)  # 16 is a stop
@@ -311,7 +310,7 @@ def test_a_point_that_was_not_placed_is_no_evidence(reads_mask: str):
 
 @torch.no_grad()
 def test_the_box_is_that_of_the_cells_of_the_points_that_were_placed():
-    task = make_task(box="points", stop={"min_points": 1})
+    task = make_task(box="points", policy={"stop": {"min_points": 1}})
     batch, policy = make_batch(task, (0,)), make_policy(task)
     context, calls = task.encode(policy, batch), []
     decode = policy.sam.decode

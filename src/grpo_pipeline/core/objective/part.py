@@ -1,9 +1,16 @@
 """Read a part of an objective from a configuration."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    model_validator,
+)
 
 from grpo_pipeline.core.schedules import Schedule
 
@@ -42,7 +49,39 @@ def _counts(schedule: Schedule) -> Schedule:
     return schedule
 
 
+def _not_zero(value: Any) -> Any:
+    if value == 0:
+        raise ValueError("weight must be positive, got 0; write null for the whole part")
+    return value
+
+
 # A schedule, or a number that stands for a constant one.
 Coefficient = Annotated[Schedule, BeforeValidator(_constant)]
 # The weight of a term of the loss: at least 0, and above it at some step.
 Weight = Annotated[Coefficient, AfterValidator(_counts)]
+# The same of a part that weighs as much at every step.
+ConstantWeight = Annotated[float, Field(gt=0), BeforeValidator(_not_zero)]
+
+
+class Weighed(Part):
+    """A term of a weighted sum.
+
+    Attributes:
+        weight: of the term, above 0.
+    """
+
+    weight: ConstantWeight
+
+
+def weights_of(parts: BaseModel, *, without: Collection[str]) -> dict[str, float]:
+    """Return the weight of each part in a section of them, by its name there; 0 of one that is absent.
+
+    Args:
+        parts: the section.
+        without: fields that are no part with a weight of the sum.
+    """
+    fields = type(parts).model_fields.items()
+    found = {
+        field.alias or name: getattr(parts, name) for name, field in fields if name not in without
+    }
+    return {name: part.weight if part else 0.0 for name, part in found.items()}

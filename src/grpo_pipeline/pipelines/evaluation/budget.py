@@ -1,4 +1,4 @@
-"""Count what the training of an arm has cost, and say where an arm and its control had unequal budgets."""
+"""Count the cost of training an arm, and write where an arm and its control had unequal budgets."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -12,12 +12,12 @@ LEARNS = "policy/loss"  # is measured where, and only where, the policy learns f
 
 @dataclass(frozen=True)
 class Budget:
-    """The cost of one training.
+    """The cost of a training.
 
     Attributes:
-        steps: batches that it learned from.
-        samples: that were drawn for them; None where it was not counted.
-        reward_calls: samples, and parts of samples, whose reward was measured; None where it was not counted.
+        steps: number of batches that the arm learned from.
+        samples: number of samples drawn for these batches; None where it was not counted.
+        reward_calls: number of samples, and parts of samples, whose reward was measured; None where it was not counted.
         learns_from_reward: whether a loss of the policy read the rewards at any step.
     """
 
@@ -60,7 +60,7 @@ def mean_budget(budgets: Collection[Budget]) -> Budget:
 
 
 def budget_sentences(budgets: Mapping[str, Budget], *, control: str) -> list[str]:
-    """Say in one sentence which arms had another budget than the control; nothing where all are equal or none is known."""
+    """Write which arms had another budget than the control; empty where all budgets are equal or unknown."""
     if control not in budgets:
         return []
     theirs, unequal = budgets[control], []

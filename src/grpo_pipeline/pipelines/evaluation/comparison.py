@@ -36,14 +36,14 @@ Estimates = dict[str, Estimate]
 
 
 def best_validation(rows: pd.DataFrame) -> dict[str, Any] | None:
-    """Return after which step an arm's weights were best on the validation split, and what they and the last ones had there.
+    """Find the step at which an arm's weights were best on the validation split, with the best and the last value.
 
     Args:
         rows: metric rows of an arm (docs/metrics.md). They say which weights were kept.
 
     Returns:
-        ``metric``, ``kind`` (which model the best weights are), ``best`` and ``last``, these with ``step`` (steps done) and
-        ``value``; None where no best weights were kept.
+        ``metric``; ``kind``, the model that holds the best weights; ``best`` and ``last``, each with ``step`` (number of steps
+        done) and ``value``. None where no best weights were kept.
     """
     starts = tuple(KEPT.values())
     names = [
@@ -74,16 +74,16 @@ def compare(
     training: Mapping[str, pd.DataFrame] | None = None,
     instead: pd.DataFrame | None = None,
 ) -> dict[str, Any]:
-    """Score every arm and rule on the same resamples and take the paired differences.
+    """Score every arm and rule on the same resamples, and compute their paired differences.
 
     Args:
         arms: arm -> prediction rows.
         params: names of control, rules and cluster; resamples and seed.
         suite: the task's metrics.
         commit: git commit of the code, or "unknown".
-        training: arm -> metric rows: what its training has cost, and what rewards of the user's gave no value in it.
-        instead: prediction rows of what a user would try instead, each under a rule of its own; they stand beside the rules of
-            the baseline arm.
+        training: arm -> metric rows, which hold the cost of its training and the samples without a reward.
+        instead: prediction rows of alternatives to the policy, such as classifiers, each under a rule of its own. They are
+            compared with the baseline arm.
 
     Raises:
         ValueError: if the control or the baseline arm is missing, or the tables do not belong together.
@@ -126,7 +126,7 @@ def compare(
             "method": "percentile bootstrap of whole clusters",
             "level": 0.95,
             "resamples": params.resamples,
-            # Without intervals there is nothing that they leave out.
+            # Without intervals, the sentence on what they do not cover is dropped.
             **({} if few_clusters_reason(clusters) else {"not_covered": NOT_COVERED}),
         },
         **score_sections(scores, params),
@@ -161,7 +161,7 @@ def compare(
 
 
 def gains_of_moved(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the gains over the start of the arms that may have any: not of a policy that chooses as it did there."""
+    """Select the gains over the start, of the arms whose policy no longer chooses as it did there."""
     moved = document.get("moved", {})
     return {
         arm: gains for arm, gains in document["policy_gain"].items() if moved.get(arm) is not False
@@ -169,7 +169,7 @@ def gains_of_moved(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def opening_sentences(document: Mapping[str, Any], params: EvaluationParams) -> Iterator[str]:
-    """Say what has to be known before anything is called better: that the control or the clusters are missing."""
+    """Write the warnings that come before any verdict: a missing control, or too few clusters."""
     if params.not_run is not None:
         beside = (
             f"the others are compared with {params.control}"
@@ -188,7 +188,7 @@ def bar_sections(
     metrics: Mapping[str, Metric],
     params: EvaluationParams,
 ) -> dict[str, Any]:
-    """Return the sections moved and bar, of the arms that are judged by their policy's own choices.
+    """Build the sections ``moved`` and ``bar``, of the arms that are judged by their policy's own choices.
 
     ``moved`` says of each of them whether its policy chooses otherwise than at its start, where that is measured.
     """
@@ -231,7 +231,7 @@ def check_arms(arms: Mapping[str, pd.DataFrame], params: EvaluationParams) -> No
 
 
 def check_rules(tables: Mapping[str, Rules], params: EvaluationParams) -> None:
-    """Raise ValueError if the rule that an arm is judged by is not among its rows."""
+    """Raise ValueError if an arm's rows lack the rule that the arm is judged by."""
     for arm, rules in tables.items():
         if (rule := params.rule_of(arm)) not in rules:
             raise ValueError(
@@ -253,7 +253,7 @@ def score_rules(
 
 
 def estimate(metric: Metric, rows: pd.DataFrame, weights: np.ndarray, *, cluster: str) -> Estimate:
-    """Return one metric of the sample (every weight 1) and of each resample of whole clusters, which a column names."""
+    """Estimate a metric in the sample (every weight 1) and in each resample of whole clusters."""
     values = metric(rows, np.vstack([np.ones(len(rows)), weights]))
     return Estimate(
         value=float(values[0]),
@@ -268,7 +268,7 @@ def estimate(metric: Metric, rows: pd.DataFrame, weights: np.ndarray, *, cluster
 def score_sections(
     scores: Mapping[str, dict[str, Estimates]], params: EvaluationParams
 ) -> dict[str, Any]:
-    """Return the sections arms, differences, policy_gain, baselines, own_minus_baseline and own_minus_arms.
+    """Build the sections arms, differences, policy_gain, baselines, own_minus_baseline and own_minus_arms.
 
     An arm that is not judged by its policy's own choices (``rules``) has no gain over the policy that training began with.
     """
@@ -322,7 +322,7 @@ def differences(treated: Estimates, control: Estimates) -> Estimates:
 
 
 def without_n(entries: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return the entries of differences: how many units there are is said of the arms."""
+    """Drop the number of units from differences; the arms' own entries state it."""
     return {
         name: {key: value for key, value in entry.items() if key != "n"}
         for name, entry in entries.items()

@@ -1,4 +1,4 @@
-"""Nodes of the evaluation, and of a prediction for a split that needs no labels: a table of samples of a trained arm."""
+"""Define the nodes of the evaluation, and of sampling with a trained arm on a split without labels."""
 
 import json
 import platform
@@ -36,9 +36,9 @@ OF_TRAINING = (
 
 
 def fit_baselines(params: EvaluationParams, task: Task, data: Any) -> pd.DataFrame:
-    """Fit what a user would try instead on the training split; returns its prediction rows on the held-out split.
+    """Fit the task's baselines on the training split, and predict the held-out split with them.
 
-    Without ``evaluation.baselines`` there are none, and nothing is fitted.
+    Without ``evaluation.baselines``, the table is empty and nothing is fitted.
 
     Raises:
         ValueError: if the task has no baseline of a name.
@@ -58,12 +58,12 @@ def compare_arms(params: EvaluationParams, commit: str, **tables: Any) -> dict[s
     Args:
         params: names of control, rules and cluster; resamples and seed.
         commit: git commit of the code, or "unknown".
-        tables: of each arm ``<arm>``, its prediction rows, ``<arm>__training``, its metric rows, and ``<arm>__shown``, its
-            showcase; ``__instead``, the prediction rows of ``fit_baselines``, where the task has them.
+        tables: for each arm ``<arm>``, its prediction rows; ``<arm>__training``, its metric rows; ``<arm>__shown``, its showcase.
+            Where the task has baselines, also ``__instead``, the prediction rows of ``fit_baselines``.
 
     Returns:
-        The comparison document of docs/metrics.md: values with intervals, paired differences, summary, and what is the same
-        for every input.
+        The comparison document of docs/metrics.md: values with intervals, paired differences, summary, and outputs that are the
+        same for every input.
 
     Raises:
         ValueError: if the predictions do not belong together or the control is missing.
@@ -91,10 +91,10 @@ def compare_arms(params: EvaluationParams, commit: str, **tables: Any) -> dict[s
 def state_answer(
     params: EvaluationParams, comparison: Mapping[str, Any], **metric_rows: pd.DataFrame
 ) -> dict[str, Any]:
-    """State what the comparison says of the arm that is shown, once for terminal, page and MLflow (docs/answer.md).
+    """State the answer about the arm that is shown, once for terminal, page and MLflow (docs/answer.md).
 
     Args:
-        params: of the evaluation.
+        params: parameters of the evaluation.
         comparison: the document.
         metric_rows: arm -> metric rows of its training, whose seconds are summed.
     """
@@ -109,7 +109,7 @@ def state_answer(
 
 
 def state_grid_answer(params: EvaluationParams, result: Mapping[str, Any]) -> dict[str, Any]:
-    """State what ``compare`` or ``cross_validate`` says, in the same form."""
+    """State the answer of ``compare`` or ``cross_validate``, in the same form."""
     suite = build_suite(params.task, params.metric_options)
     answer = Answer.of_grid(result, suite)
     return answer.model_copy(update={"machine": describe_machine()}).model_dump(mode="json")
@@ -136,7 +136,7 @@ def read_commit() -> str:
 def sample_split(
     params: SamplingParams, task: Task, data: Any, models: TrainedArms
 ) -> tuple[pd.DataFrame, dict[str, Any]]:
-    """Return the task's table of samples, and a report on what was sampled with which model.
+    """Sample a split with a trained arm; returns the task's table of samples, and a report on them.
 
     Raises:
         FileNotFoundError: if the arm has no model.

@@ -1,4 +1,4 @@
-"""Wiring of the evaluation: the predictions of all arms -> one comparison; and of a prediction with a trained arm."""
+"""Wire the evaluation of all arms into a comparison, and the sampling with a trained arm."""
 
 from collections.abc import Sequence
 
@@ -26,7 +26,7 @@ def create_pipeline(task: str, arms: Sequence[str], *, has_baselines: bool = Fal
     Args:
         task: prefix of the catalogue names.
         arms: names of the arms, in the order of the report.
-        has_baselines: whether the task has classifiers or the like that a user would try instead; they are compared, too.
+        has_baselines: True where the task has baselines, such as classifiers; they are compared, too.
     """
     # The parameters come first: Kedro matches the types of parameters to the function's arguments by position.
     inputs = {"params": f"params:{task}.evaluation", "commit": f"{task}.commit"}
@@ -67,7 +67,7 @@ def create_pipeline(task: str, arms: Sequence[str], *, has_baselines: bool = Fal
 
 
 def create_baselines(task: str) -> Pipeline:
-    """Fit what a user would try instead beside the arms: ``<task>.data`` -> ``<task>.baseline_predictions``."""
+    """Fit the task's baselines beside the arms: ``<task>.data`` -> ``<task>.baseline_predictions``."""
     return Pipeline(
         [
             Node(
@@ -83,7 +83,7 @@ def create_baselines(task: str) -> Pipeline:
 
 
 def create_sampling(spec: TaskSpec, prepare: Pipeline) -> Pipeline:
-    """Wire the task's data and newest models -> ``<task>.predict.samples`` and ``.report``; nothing is trained."""
+    """Wire sampling with the newest models: ``<task>.data`` -> ``<task>.predict.samples`` and ``.report``, without training."""
     task = f"{spec.name}.untrained_task" if spec.stages else f"{spec.name}.task"
     inputs = [
         f"params:{spec.name}.predict",

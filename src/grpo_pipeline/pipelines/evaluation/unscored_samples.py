@@ -1,4 +1,4 @@
-"""Count the samples for which a user's reward gave no value, per arm and component, and say it: no other result shows it."""
+"""Count the samples without a value of a user-defined reward, per arm and component."""
 
 from collections.abc import Iterator, Mapping
 
@@ -15,11 +15,11 @@ def count_unscored(
     training: Mapping[str, pd.DataFrame],
     params: EvaluationParams,
 ) -> Unscored:
-    """Return arm -> part -> where (``training`` and the split) -> ``count`` and ``share`` of samples without a value.
+    """Count the samples without a value: arm -> component -> place (``training`` or the split) -> ``count`` and ``share``.
 
     Args:
         arms: arm -> prediction rows.
-        training: arm -> metric rows; of arms that are absent, or drew no samples, nothing is said of the training.
+        training: arm -> metric rows. An arm that is absent, or drew no samples, has no entry for the training.
         params: names of the rows' split, and of the rule whose samples are counted.
     """
     found: Unscored = {}
@@ -44,7 +44,7 @@ def count_unscored(
 
 
 def unscored_sentences(unscored: Unscored) -> Iterator[str]:
-    """Say of each arm which of the user's rewards left samples without a value, and how many."""
+    """Write for each arm which of the user's rewards left samples without a value, and how many."""
     for arm, parts in unscored.items():
         for name, places in parts.items():
             lost = {where: one for where, one in places.items() if one["count"]}

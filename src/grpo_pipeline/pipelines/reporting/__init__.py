@@ -1,1 +1,1 @@
-"""Figures, tables and one HTML page."""
+"""Draw figures and tables, and render them on an HTML page."""

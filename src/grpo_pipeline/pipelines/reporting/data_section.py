@@ -1,4 +1,4 @@
-"""The data on a task's page: what the splits hold, the share of each class, and an example of each."""
+"""Describe the data on a task's page: sizes of the splits, shares of the classes, and an example of each class."""
 
 from dataclasses import replace
 from pkgutil import resolve_name
@@ -22,11 +22,11 @@ MOST_SHOWN = 6  # classes of which an example is shown
 
 
 def data_parts(examples: Any, *, task: str, cluster: str) -> dict[str, Any]:
-    """Return what templates/data.html lays out; nothing where the examples have no table with splits.
+    """Build the parts of templates/data.html; they are None where the examples have no table with splits.
 
     Args:
         examples: ``<task>.examples``.
-        task: its name.
+        task: name of the task.
         cluster: column of the units that are resampled together.
     """
     table = getattr(examples, "table", None)
@@ -48,7 +48,7 @@ def data_parts(examples: Any, *, task: str, cluster: str) -> dict[str, Any]:
 
 
 def one_of_each(table: pd.DataFrame, classes: str) -> np.ndarray:
-    """Return the row number of the first example of each class, of the training split where it has any; at most MOST_SHOWN.
+    """Find the first example of each class, in the training split if possible; returns at most MOST_SHOWN row numbers.
 
     Of more classes, as of sizes, those at even places; without classes the first example.
     """

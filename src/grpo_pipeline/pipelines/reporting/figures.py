@@ -24,7 +24,7 @@ CONTROL_COLOUR, SHOWN_COLOUR, OTHER_COLOURS = BLUE, VERMILLION, (GREEN, PURPLE, 
 # A page replaces these two by the colours of its theme (``page.inline_svg``).
 INK, GRID = "#222222", "#E3E3E3"
 
-# Of a panel: two stand side by side on a screen, and one is readable on a phone.
+# Size of a panel: two stand side by side on a screen, and one is readable on a phone.
 PANEL_INCHES = (5.4, 2.5)
 
 TITLE_LETTERS = 66  # a line of its title
@@ -33,7 +33,7 @@ SIDES = {"higher": "right is better", "lower": "left is better", "none": "neithe
 
 
 def colour_of(arms: Iterable[str], *, control: str, shown: str) -> dict[str, str]:
-    """Give each arm its colour, the same on every figure of every run: the control's, the shown arm's, the others' by place."""
+    """Choose the colour of each arm: fixed colours for the control and the shown arm, the others' by place."""
     fixed = {shown: SHOWN_COLOUR, control: CONTROL_COLOUR}
     others = [arm for arm in arms if arm not in fixed]
     return {
@@ -42,14 +42,14 @@ def colour_of(arms: Iterable[str], *, control: str, shown: str) -> dict[str, str
 
 
 def plain_axes(axes: Axes, *, grid: Literal["x", "y", "both"] = "both") -> None:
-    """Give axes the plain look of every figure: a faint grid behind the data, and no frame above and on the right."""
+    """Style axes like every figure: a faint grid behind the data, and no frame above and on the right."""
     axes.set_axisbelow(True)
     axes.grid(axis=grid, color=GRID)
     axes.spines[["top", "right"]].set_visible(False)
 
 
 def name_panel(axes: Axes, title: str, *, reading: str) -> None:
-    """Write a panel's title, wrapped, above it, and below it how it is read."""
+    """Write a panel's wrapped title above it, and the advice for reading it below."""
     axes.set_title(fill(title, TITLE_LETTERS), fontsize=10, loc="left", color=INK)
     axes.set_xlabel(reading, fontsize=8, color=INK)
     axes.tick_params(labelsize=8, colors=INK)

@@ -1,4 +1,4 @@
-"""Draw the differences of an answer as a forest plot: a line per metric, as wide as the screen is, in the page's colours."""
+"""Draw the differences of an answer as a forest plot in HTML: a line per metric, as wide as the screen."""
 
 from collections.abc import Iterator, Sequence
 
@@ -10,7 +10,7 @@ MARKS = {"better": "✓", "worse": "✗", "": "–"}
 
 
 def forest(rows: Sequence[Change], *, one_scale: bool = False) -> Markup:
-    """Return the drawing as HTML.
+    """Draw the forest plot as HTML.
 
     A row has a scale of its own, since metrics have units of their own, unless all are one metric. The good side is right in
     every row: of a metric of which less is better the sign is turned round. A row without an interval shows its number and no
@@ -30,13 +30,13 @@ def forest(rows: Sequence[Change], *, one_scale: bool = False) -> Markup:
 
 
 def reach_of(row: Change) -> float:
-    """Return how far from 0 a row's interval and value reach."""
+    """Compute the largest distance from 0 of a row's interval and value."""
     ends = (*(row.interval or ()), row.difference)
     return max((abs(end) for end in ends if end is not None), default=0.0)
 
 
 def _row(row: Change, reach: float) -> Iterator[str]:
-    """Yield title, interval with the value on it, and number of one metric."""
+    """Write the row of a metric: title, interval with the value on it, and number."""
     less = " (less is better)" if row.better == "lower" else ""
     yield f'<div class="row {row.tone or "same"}"><span class="name">{escape(row.title + less)}</span><span class="line">'
     yield from _places(row, reach or 1.0)
@@ -44,7 +44,7 @@ def _row(row: Change, reach: float) -> Iterator[str]:
 
 
 def _places(row: Change, reach: float) -> Iterator[str]:
-    """Yield 0, the interval and the value, in percent of the line's width; 0 stands in the middle, ``reach`` at the end."""
+    """Place 0, the interval and the value, in percent of the line's width; 0 lies in the middle, ``reach`` at the end."""
     low, high = row.interval or (None, None)
     if row.difference is None or low is None or high is None:
         yield '<i class="none"></i>'

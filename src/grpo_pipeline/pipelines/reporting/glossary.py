@@ -1,4 +1,4 @@
-"""Explain the terms of art of a page: the first one of each section shows a sentence when it is focused, touched or pointed at.
+"""Explain the technical terms of a page: the first use of a term in each section shows a sentence when focused or pointed at.
 
 No script runs: the sentence is an attribute, which screen readers read and the style sheet shows.
 """
@@ -11,7 +11,7 @@ from markupsafe import escape
 
 SHARED = Path(__file__).with_name("glossary.md")
 TAG = re.compile(r"<(/?)([a-z][a-z0-9]*)")
-# Elements whose text is a heading, a link, a drawing, code, or a value that somebody else wrote.
+# Elements whose text is a heading, a link, a drawing, code, or a value from the user's data.
 SILENT = {
     "head",
     "h1",
@@ -30,7 +30,7 @@ SILENT = {
 
 
 def shared_terms() -> dict[str, str]:
-    """Return word -> its sentence, of the words that every task's page may use."""
+    """List the terms that every task's page may use: word -> its sentence."""
     text = SHARED.read_text(encoding="utf-8")
     return dict(re.findall(r"^\| \*\*(.+?)\*\* \| (.+?) \|$", text, re.MULTILINE))
 
@@ -76,5 +76,5 @@ def _marked(html: str, terms: Mapping[str, str]) -> Iterator[str]:
 
 
 def _is_silent(name: str, token: str) -> bool:
-    # A row's head names a metric, or what somebody else wrote; nothing inside a picture can be focused.
+    # A row's head names a metric, or a value from the user's data; nothing inside a picture can be focused.
     return name in SILENT or 'role="img"' in token or (name == "th" and "metric" not in token)

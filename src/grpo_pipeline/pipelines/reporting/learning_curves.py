@@ -10,7 +10,7 @@ from matplotlib.ticker import MaxNLocator
 
 from grpo_pipeline.pipelines.reporting.figures import PANEL_INCHES, name_panel, plain_axes
 
-# Metrics of every task -> titles; a task has others of its own (``TaskSpec.curves``).
+# Metrics of every task -> titles; ``TaskSpec.curves`` has those of a task.
 REWARD = "reward/mean"
 
 PANELS = {
@@ -35,7 +35,7 @@ LOOKS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Trace:
-    """One line of one panel."""
+    """A line of a panel."""
 
     arm: str
     kind: str  # "raw", "smoothed" or "val"
@@ -49,17 +49,17 @@ def learning_curves(
     *,
     colours: Mapping[str, str],
 ) -> dict[str, Figure]:
-    """Overlay the arms in one panel per metric: raw values faint, smoothed training values solid, validation dotted.
+    """Draw a panel per metric with all arms: raw values faint, smoothed training values solid, validation dotted.
 
     A metric that no arm measured has no panel.
 
     Args:
-        rows: arm -> metric rows (docs/architecture.md), columns ``step``, ``split`` and one per metric.
-        own: metric -> title, of the metrics that the task alone has.
+        rows: arm -> metric rows, columns ``step``, ``split`` and each metric.
+        own: metric -> title, of the task's own metrics.
         colours: arm -> its colour.
 
     Returns:
-        File name -> panel, the reward's first: names in alphabetical order are in the order of the page.
+        File name -> panel, the reward's first. The alphabetical order of the names is the order of the page.
     """
     titles = {REWARD: PANELS[REWARD]} | dict(own or {})
     titles |= {name: title for name, title in PANELS.items() if name not in titles}
@@ -75,7 +75,7 @@ def learning_curves(
 
 
 def draw_panel(traces: Iterable[Trace], title: str, colours: Mapping[str, str]) -> Figure:
-    """Draw the lines of one metric over the training steps; their colours are explained once for all panels."""
+    """Draw the lines of a metric over the training steps; all panels share a legend."""
     figure = Figure(figsize=PANEL_INCHES, layout="constrained")
     axes = figure.add_subplot()
     for trace in traces:
@@ -90,12 +90,12 @@ def draw_panel(traces: Iterable[Trace], title: str, colours: Mapping[str, str]) 
 
 
 def is_measured(frame: pd.DataFrame, name: str) -> bool:
-    """Say whether a table holds any value of a metric."""
+    """Check whether a table holds any value of a metric."""
     return name in frame.columns and bool(frame[name].notna().any())
 
 
 def traces_of(frame: pd.DataFrame, name: str, *, arm: str) -> list[Trace]:
-    """Return an arm's lines in one panel, at most POINTS points each."""
+    """Compute an arm's lines in a panel, at most POINTS points each."""
     if not is_measured(frame, name):
         return []
     known = frame.dropna(subset=[name])
@@ -113,11 +113,11 @@ def traces_of(frame: pd.DataFrame, name: str, *, arm: str) -> list[Trace]:
 
 
 def smooth(values: pd.Series) -> pd.Series:
-    """Return an exponential moving average whose memory is a fifteenth of the run, at least one step."""
+    """Smooth values by an exponential moving average whose memory is a fifteenth of the run, at least one step."""
     return values.ewm(span=max(1.0, len(values) / 15)).mean()
 
 
 def thin(values: pd.Series) -> pd.Series:
-    """Keep every m-th value, counted from the last one, so that at most POINTS remain."""
+    """Keep every m-th value, counted from the last value, so that at most POINTS remain."""
     every = -(-len(values) // POINTS)
     return values.iloc[::-1].iloc[:: max(every, 1)].iloc[::-1]

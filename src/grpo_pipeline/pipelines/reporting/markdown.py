@@ -28,12 +28,12 @@ def markdown(table: Table) -> str:
 
 
 def cell_text(cell: Cell) -> str:
-    """Return value and interval on one line; a reason too long for a terminal stays in the document."""
+    """Write value and interval on one line; reasons for a missing value are left out, because they are too long."""
     if cell.text == "undefined":
         return "-"
     return f"{cell.text} {cell.note}" if holds_interval(cell) else cell.text
 
 
 def holds_interval(cell: Cell) -> bool:
-    """Say whether the note of a cell is an interval, and not a reason or an explanation."""
+    """Check whether the note of a cell is an interval, and not a reason or an explanation."""
     return cell.note.startswith("[")

@@ -1,4 +1,4 @@
-"""Build the report: one HTML page that needs no other file."""
+"""Build the report: an HTML page that needs no other file."""
 
 import base64
 import io
@@ -37,12 +37,12 @@ class Page:
     """Contents of a report page.
 
     Attributes:
-        layout: the template that fills the blocks of report.html: its name, or the path of one that lies with its task.
+        layout: the template that fills the blocks of report.html: its name, or the path of a task's own template.
         comparison: the comparison document.
-        answer: what it says of the arm that is shown (``statistics.answer``), as plain values.
-        noun: what an example of the task is called.
+        answer: the answer about the shown arm (``statistics.answer``), as plain values.
+        noun: the word for an example of the task.
         configuration: the task's parameters as YAML.
-        parts: what the layout names: tables, drawings (SVG bytes, several by name), pictures (PNG bytes).
+        parts: the values that the layout names: tables, drawings (SVG bytes, several by name), pictures (PNG bytes).
     """
 
     layout: str | Path
@@ -54,7 +54,7 @@ class Page:
 
 
 def render(page: Page) -> str:
-    """Return the page as HTML with styles and pictures inside; its one script sorts tables, and every value is escaped."""
+    """Render the page as HTML, with styles and pictures inside; its only script sorts tables, and every value is escaped."""
     answer = Answer.model_validate(page.answer)
     terms = shared_terms() | dict(find_task(answer.task).words.terms)
     html = template(page.layout).render(
@@ -78,12 +78,12 @@ def render(page: Page) -> str:
 
 
 def first_curve(curves: Mapping[str, bytes]) -> Markup | None:
-    """Return the panel of the reward, where it was measured, else the first one; None without any."""
+    """Choose the panel of the reward if it was measured, else the first panel; None without panels."""
     return inline_svg(curves[min(curves)]) if curves else None
 
 
 def shown(part: Any) -> Any:
-    """Return a drawing as markup, several in a grid, a picture as its source, and anything else as it is."""
+    """Prepare a part for the page: a drawing as markup, several in a grid, a picture as its source, other values unchanged."""
     if isinstance(part, Mapping) and part and all(isinstance(one, bytes) for one in part.values()):
         return Markup('<div class="drawings">{}</div>').format(
             Markup("").join(inline_svg(part[name]) for name in sorted(part))
@@ -118,7 +118,7 @@ def inline_svg(drawing: bytes) -> Markup:
 
 
 def template(layout: str | Path) -> Template:
-    """Return a page's template, which may use those of every page; every value that it shows is escaped."""
+    """Load a page's template, which may use the shared templates; every value that it shows is escaped."""
     path = TEMPLATES / layout
     loader = ChoiceLoader([FileSystemLoader(TEMPLATES), FileSystemLoader(path.parent)])
     return Environment(
@@ -127,7 +127,7 @@ def template(layout: str | Path) -> Template:
 
 
 def image_source(png: bytes) -> str:
-    """Return a picture as the text that an image element reads it from; a large one as WebP, which is a fraction as long."""
+    """Encode a picture for an image element; a large picture as WebP, which is much smaller."""
     kind, data = ("png", png) if len(png) <= LARGE_PICTURE else ("webp", as_webp(png))
     return f"data:image/{kind};base64," + base64.b64encode(data).decode("ascii")
 

@@ -42,7 +42,7 @@ def files(answer: Answer) -> dict[str, str]:
 
 
 def methods(answer: Answer) -> str:
-    """Say in one sentence what was compared, on what, and what the intervals are."""
+    """Write a sentence on the methods: the compared arms, the data, and the intervals."""
     seeds = ", ".join(map(str, answer.seeds))
     spent = {name: cost.steps for name, cost in answer.cost.items()}
     steps = (
@@ -95,7 +95,7 @@ def table(answer: Answer) -> str:
 
 
 def references(answer: Answer) -> str:
-    """Return what to cite as BibTeX: this software at its commit, and GRPO."""
+    """Write the references as BibTeX: this software at its commit, and GRPO."""
     return (
         "@software{grpo_pipeline,\n  title = {grpo\\_pipeline: hybrid supervised and group-relative policy optimisation},\n"
         f"  version = {{{grpo_pipeline.__version__}}},\n  note = {{commit {answer.commit[:10]}}}\n}}\n\n{GRPO}"
@@ -103,7 +103,7 @@ def references(answer: Answer) -> str:
 
 
 def forest(answer: Answer) -> Figure:
-    """Draw the differences of the table, each row on a scale of its own unless all are one metric."""
+    """Draw the differences of the table; each row has its own scale unless all rows show the same metric."""
     rows = [row for row in answer.table if row.difference is not None]
     figure = Figure(figsize=(6.3, 0.6 + 0.42 * max(len(rows), 1)), layout="constrained")
     panels = figure.subplots(max(len(rows), 1), 1, sharex=bool(answer.others), squeeze=False)[:, 0]
@@ -131,7 +131,7 @@ def number(value: float | None) -> str:
 
 
 def escaped(text: str) -> str:
-    """Return text in which LaTeX sees no command."""
+    """Escape the special characters of LaTeX in a text."""
     return re.sub(r"[\\~^&%$#_{}]", lambda found: SPECIAL.get(found[0], "\\" + found[0]), text)
 
 

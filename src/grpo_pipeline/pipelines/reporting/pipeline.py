@@ -1,4 +1,4 @@
-"""Wiring of the reports: metric rows, predictions, samples and comparison -> figures and one page."""
+"""Wire the reports: metric rows, predictions, samples and comparison -> figures and page."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -19,7 +19,7 @@ LATE_CALLS = "reward/late_calls"
 def plot_learning_curves(
     params: EvaluationParams, **metric_rows: pd.DataFrame
 ) -> dict[str, Figure]:
-    """Overlay the training metrics of the arms; one keyword argument per arm, its metric rows."""
+    """Draw the training metrics of all arms; each keyword argument holds the metric rows of an arm."""
     colours = colour_of(metric_rows, control=params.control, shown=params.baseline_arm)
     titles = dict(find_task(params.task).curves)
     if late := late_calls(metric_rows):
@@ -28,7 +28,7 @@ def plot_learning_curves(
 
 
 def late_calls(metric_rows: Mapping[str, pd.DataFrame]) -> str:
-    """Return how many calls of rewards ran out of time in the training of each arm; empty where none did."""
+    """Write how many calls of rewards ran out of time in the training of each arm; empty without such calls."""
     counts = {
         arm: int(rows[LATE_CALLS].sum()) for arm, rows in metric_rows.items() if LATE_CALLS in rows
     }

@@ -1,4 +1,4 @@
-"""The reward audit on a task's page: its warnings, and its figures as tables."""
+"""Show the reward audit on a task's page: its warnings, and its figures as tables."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,10 +17,10 @@ class RewardSection:
     """Contents of the section that templates/reward.html lays out.
 
     Attributes:
-        opening: which examples were scored, and at which point of training.
-        warnings: sentences; none where nothing was found.
+        opening: the scored examples, and the point of training.
+        warnings: sentences; empty without findings.
         policies: policies x rewards and metrics.
-        components: reward components x what they are worth inside a group.
+        components: reward components x their share of the variance inside groups.
         agreement: reward and components x metrics.
     """
 
@@ -76,7 +76,7 @@ def policies_table(document: Document) -> Table:
 
 
 def gap_cell(gap: Entry | None, role: str) -> Cell:
-    """Return a signed difference to the start: a ceiling should be above it, a trivial policy should not."""
+    """Write a signed difference to the start, marked by role: a ceiling should be above it, a trivial policy should not."""
     if gap is None:
         return Cell("")
     if gap["value"] is None:

@@ -1,4 +1,4 @@
-"""Count what each split holds, as a table for terminal and page and as a chart of its classes; say what a small one can show."""
+"""Count the examples of each split, as a table and as a chart of its classes, and write what a small split can show."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -22,10 +22,10 @@ def splits_table(table: pd.DataFrame, *, noun: str, cluster: str, classes: str) 
     """Return splits x (examples, clusters, examples of each class).
 
     Args:
-        table: of the examples: column ``split``, and those of the next two that there are.
-        noun: what an example is called.
-        cluster: column of the units that are resampled together. Without it nothing is said of them: a task may score samples
-            of its own, which are no examples.
+        table: table of the examples with the column ``split`` and, if present, the columns ``cluster`` and ``classes``.
+        noun: the word for an example.
+        cluster: column of the units that are resampled together. Without it clusters are left out: a task may score samples of
+            its own, which are no examples.
         classes: column that tells classes apart.
     """
     found = classes_in(table, classes, most=MOST_LABELS)
@@ -41,7 +41,7 @@ def splits_table(table: pd.DataFrame, *, noun: str, cluster: str, classes: str) 
 
 
 def parts_of(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Yield name and rows of each split that holds any."""
+    """List name and rows of each split that holds any."""
     for split in SPLITS:
         part = table[table["split"] == split]
         if len(part):
@@ -49,7 +49,7 @@ def parts_of(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
 
 
 def classes_in(table: pd.DataFrame, column: str, *, most: int) -> list[Any]:
-    """Return the values of a column in their order; none where there is but one, or more than ``most``."""
+    """List the values of a column in their order; empty for a single value, or for more than ``most``."""
     values = sorted(table[column].dropna().unique()) if column in table else []
     return values if 1 < len(values) <= most else []
 
@@ -83,11 +83,11 @@ def class_chart(table: pd.DataFrame, classes: str) -> Figure | None:
 def split_lines(
     table: pd.DataFrame, *, task: str, noun: str, cluster: str, classes: str
 ) -> Iterator[str]:
-    """Yield the table of the splits in lines of even columns, and what the test split could show.
+    """Write the table of the splits in lines of even columns, and what the test split can show.
 
     Args:
-        table: of the examples.
-        task: its name, in the place of the first head.
+        table: table of the examples.
+        task: name of the task, in the place of the first head.
         noun: as of ``splits_table``.
         cluster: the same.
         classes: the same.
@@ -104,10 +104,10 @@ def split_lines(
 
 
 def power_lines(clusters: int, cluster: str) -> Iterator[str]:
-    """Say what so few clusters can show; nothing where they are many.
+    """Write what so few clusters can show; empty where there are many.
 
-    The 95% interval of a share of a half over n independent clusters reaches 1.96 sqrt(0.25 / n) to either side. That of a
-    paired difference is often narrower, that of a mean over correlated rows no narrower: it is a guide and no bound.
+    The 95% interval of a share of 0.5 over n independent clusters reaches 1.96 sqrt(0.25 / n) to either side. The interval of a
+    paired difference is often narrower. That of a mean over correlated rows is no narrower: the number is a guide and no bound.
     """
     if clusters < FEW_CLUSTERS:
         yield f"{clusters} test {cluster}s, fewer than {FEW_CLUSTERS}: no interval can be given, and nothing shown."

@@ -24,7 +24,7 @@ class Cell:
 
     Attributes:
         text: the value.
-        note: the interval, or why there is none; set smaller below the value.
+        note: the interval, or the reason why there is none; it is shown smaller below the value.
         tone: "better", "worse" or "" (no difference shown, or no direction).
     """
 
@@ -35,7 +35,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Table:
-    """A caption, column heads and rows; the first cell of a row is its head."""
+    """A table: caption, column heads and rows; the first cell of a row is its head."""
 
     caption: str
     heads: list[str]
@@ -87,7 +87,7 @@ def baselines_table(
 def rivals_parts(
     comparison: Mapping[str, Any], suite: MetricSuite, *, words: Wording
 ) -> dict[str, Any]:
-    """Return what the block "rivals" of every page shows: the table, and the sentences about the bar where there is one."""
+    """Build the parts of the block "rivals" of every page: the table, and the sentences about the bar if there is one."""
     return {
         "rivals": rivals_table(comparison, suite, words=words),
         "bar": bar_sentences(comparison, suite.bar, suite.metrics),
@@ -95,7 +95,7 @@ def rivals_parts(
 
 
 def rivals_table(comparison: Mapping[str, Any], suite: MetricSuite, *, words: Wording) -> Table:
-    """Return the other arms and rules x (role, how it chooses; of each judged metric its value and own − it)."""
+    """Tabulate the other arms and rules x (role, how it chooses; for each judged metric its value and own − its value)."""
     arm, bar = comparison["baseline_arm"], suite.bar
     metrics = {name: suite.metrics[name] for name in suite.judged}
     heads = [
@@ -128,7 +128,7 @@ def answer_cells(
     gaps: Mapping[str, Entry],
     told: Mapping[str, str],
 ) -> list[Cell]:
-    """Return of each metric the value, own − this and the verdict; a dash where it is not defined."""
+    """Write, for each metric, the value, the policy's own value minus it, and the verdict; a dash where undefined."""
     cells: list[Cell] = []
     for name, metric in metrics.items():
         if values[name]["value"] is None:
@@ -152,7 +152,7 @@ def value_cell(entry: Entry) -> Cell:
 
 
 def difference_cell(entry: Entry, metric: Metric) -> Cell:
-    """Return a signed difference; it is marked only where it is shown and the metric has a good side."""
+    """Write a signed difference; it is marked only if it is shown and the metric has a good direction."""
     if entry["value"] is None:
         return Cell("undefined", note=entry["reason"].removeprefix("undefined: "))
     return Cell(
@@ -163,13 +163,13 @@ def difference_cell(entry: Entry, metric: Metric) -> Cell:
 
 
 def mark_of(entry: Entry, better: Direction, *, neutral: float = 0.0) -> str:
-    """Return the tone of a difference: "better", "worse" or "", by the decision that every verdict rests on."""
+    """Find the tone of a difference: "better", "worse" or "", by the decision of every verdict."""
     tone = tone_of(entry, better, neutral=neutral)
     return "" if tone == "same" else tone
 
 
 def interval_text(entry: Entry, *, sign: str) -> str:
-    """Return ``[low, high]``, how it was found where resamples say nothing, or why there is no interval."""
+    """Write ``[low, high]``, with its method if all resamples are equal, or why there is no interval."""
     if entry["ci95"] is None:
         return str(entry["reason"])
     low, high = entry["ci95"]
@@ -215,7 +215,7 @@ def flatten(facts: Mapping[str, Any], *, prefix: str = "") -> dict[str, Any]:
 
 
 def shorten(value: Any) -> str:
-    """Return a value as text; a long one is cut and says so."""
+    """Write a value as text; a long text is cut and shows its length."""
     text = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
     return (
         text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]} … ({len(text)} characters)"

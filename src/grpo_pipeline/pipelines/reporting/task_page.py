@@ -1,4 +1,4 @@
-"""Render the page of a task that has none of its own: what every task has, in one layout."""
+"""Render the page of a task that has no page of its own, in a layout for every task."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -28,7 +28,7 @@ def render_task(
     examples: Any,
     parameters: Mapping[str, Any],
 ) -> str:
-    """Put comparison, curves, samples and the reward's audit on one self-contained HTML page."""
+    """Render comparison, curves, samples and the reward audit as a self-contained HTML page."""
     suite, words = build_suite(params.task, params.metric_options), find_task(params.task).words
     metrics = suite.for_names(comparison["arms"][comparison["control"]]["metrics"]).metrics
     parts = {
@@ -55,7 +55,7 @@ def render_task(
 
 
 def create_report(task: str, arms: Sequence[str], shown: str) -> list[Node]:
-    """Return the node of a task's page; ``shown`` is the arm whose samples it holds."""
+    """Build the node of a task's page; ``shown`` is the arm whose samples it shows."""
     del arms
     named = {
         name: f"{task}.{name}"

@@ -1,1 +1,1 @@
-"""Audit of a reward before training: policies that need no training are scored with it."""
+"""Audit a reward before training: score policies that need no training with it."""

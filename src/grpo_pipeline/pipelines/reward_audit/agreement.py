@@ -1,4 +1,4 @@
-"""Measure whether a reward and a reported metric go up together: inside groups, where a policy learns, and between examples."""
+"""Measure whether a reward and a metric rise together: inside groups, where a policy learns, and between examples."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -21,17 +21,17 @@ BETWEEN_REASON = "needs at least three examples, with different values of both"
 def agree_within(
     reward: Floats, metric: Floats, weights: Floats, *, clusters: Names
 ) -> dict[str, Estimate]:
-    """Correlate inside groups: each group's mean (of values, or of ranks inside the group) is taken off, then all are pooled.
+    """Correlate inside groups: each group's mean (of values, or of ranks) is subtracted, then all groups are pooled.
 
         sum_p sum_g (x - mean_p x)(y - mean_p y) / sqrt(sum (x - mean_p x)^2 * sum (y - mean_p y)^2)
 
-    Only groups in which both differ take part: the others say nothing. Differences between examples cannot produce it.
+    Only groups in which both vary take part. Differences between examples cannot produce this correlation.
 
     Args:
         reward: x, [n, E], NaN where not scored.
         metric: y, [n, E], NaN where undefined.
         weights: how often each resample holds each example, [B, n]; the first row is the sample itself.
-        clusters: of each example, [n].
+        clusters: cluster of each example, [n].
 
     Returns:
         ``pearson`` of the values, ``spearman`` of the ranks; n counts the groups.
@@ -52,7 +52,7 @@ def agree_between(
     """
     is_known = np.isfinite(reward) & np.isfinite(metric)
     keep = is_known.any(axis=1)
-    # Means over the known samples of each example that has one.
+    # Means over the known samples of each example that has any.
     counts = is_known[keep].sum(axis=1)  # [kept]
     x, y = (np.where(is_known, v, 0.0)[keep].sum(axis=1) / counts for v in (reward, metric))
     if len(x) < 3 or find_constant(x[None])[0] or find_constant(y[None])[0]:
@@ -62,7 +62,7 @@ def agree_between(
 
 
 def _resting_on(clusters: Names, found: Mapping[str, Estimate]) -> dict[str, Estimate]:
-    """Return the estimates with the number of clusters that they rest on."""
+    """Add to the estimates the number of clusters that they rest on."""
     return {name: replace(one, clusters=len(set(clusters))) for name, one in found.items()}
 
 
@@ -121,7 +121,7 @@ def _between(x: Floats, y: Floats, weights: Floats) -> Floats:
 
 
 def _correlation(xy: Floats, xx: Floats, yy: Floats) -> Floats:
-    """Return xy / sqrt(xx * yy) of each resample, [B]; NaN where a variance is 0 beside those of the others."""
+    """Compute xy / sqrt(xx * yy) of each resample, [B]; NaN where a variance is negligible beside the largest."""
     differs = [
         np.isfinite(v) & (v > 1e-12 * np.max(v, where=np.isfinite(v), initial=0.0))
         for v in (xx, yy)

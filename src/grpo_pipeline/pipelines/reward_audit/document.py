@@ -21,7 +21,7 @@ Entry = dict[str, Any]
 
 
 class RewardDocument:
-    """Puts the sections of the document together, all on the same resamples of whole clusters."""
+    """Builder of the document; all sections use the same resamples of whole clusters."""
 
     def __init__(
         self, samples: ScoredSamples, plan: AuditPlan, *, resamples: int, seed: int
@@ -59,7 +59,7 @@ class RewardDocument:
         }
 
     def _policy(self, name: str, samples: PolicySamples) -> dict[str, Any]:
-        """Describe one policy: what it is paid, what its samples are worth, how they differ inside a group."""
+        """Describe a policy: its reward, the metrics of its samples, and how they differ inside a group."""
         start = self._samples.policies[self._plan.start]
         is_start = name == self._plan.start
         return {
@@ -123,7 +123,7 @@ class RewardDocument:
         }
 
     def _mean(self, values: Floats) -> Estimate:
-        """Return the mean over examples of the means of their samples [n, E]; what is NaN is left out."""
+        """Average the mean of each example's samples [n, E] over examples; NaNs are left out."""
         is_known = np.isfinite(values)
         sums = np.where(is_known, values, 0.0).sum(axis=1)  # [n]
         return self._over_examples(

@@ -1,4 +1,4 @@
-"""Measure how a reward differs between the samples of one example (advantages see no more), and which component causes it."""
+"""Measure how a reward differs between the samples of an example, and which component causes the differences."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,13 +18,13 @@ Names = NDArray[Any]
 
 @dataclass(frozen=True)
 class GroupSpread:
-    """Spread of the reward within the groups of one policy; NaN and False where nothing of a group was scored.
+    """Spread of the reward within the groups of a policy; NaN and False for a group without scored samples.
 
     Attributes:
         std: sample standard deviation of the reward, [n].
         is_tied: True where the advantages are exactly 0, [n].
         is_constant: component -> True where the component is the same for all samples of the group up to rounding, [n].
-        sums: component -> sum_g w_k (r_k - mean r_k) (R - mean R), [n]; over all components they add up to ``total``.
+        sums: component -> sum_g w_k (r_k - mean r_k) (R - mean R), [n]; the sum over all components is ``total``.
         total: sum_g (R - mean R)^2, [n].
     """
 
@@ -72,12 +72,12 @@ def measure_spread(samples: PolicySamples, weights: Mapping[str, float]) -> Grou
 
 
 def find_ties(values: Floats) -> Bools:
-    """Say in which groups [n, E] the advantages of these rewards are 0, as training finds it."""
+    """Find the groups [n, E] whose advantages are 0, by the rule of training."""
     return np.asarray(compute_advantages(torch.tensor(values)).is_tied.numpy())
 
 
 def find_constant(values: Floats) -> Bools:
-    """Say in which groups [n, E] nothing but rounding differs; components are measured in float32, and its rounding is meant."""
+    """Find the groups [n, E] that differ only by rounding in float32, in which components are measured."""
     return np.asarray(compute_advantages(torch.tensor(values, dtype=torch.float32)).is_tied.numpy())
 
 

@@ -1,9 +1,9 @@
-"""Wiring of the reward audit: samples of policies that need no training -> scores -> document, warnings and figure.
+"""Wire the reward audit: samples of policies that need no training -> scores -> document, warnings and figure.
 
     task, data -> start (a few steps of the control) -> every policy scored (saved) -> document with warnings (saved)
                                                                                     -> table, figure (saved)
 
-Rows of the training or the validation split alone: what is found here changes the reward, so the test split may not be looked at.
+It reads rows of the training or the validation split alone. Its findings change the reward, so it may not read the test split.
 """
 
 from typing import Any
@@ -33,7 +33,7 @@ def score_policies(
     task: Task,
     data: Any,
 ) -> pd.DataFrame:
-    """Score the policy that training starts from, the trivial ones and the ceiling: one row per example, policy and sample.
+    """Score the initial policy, the trivial policies and the ceiling: a row per example, policy and sample.
 
     Raises:
         ValueError: if the split holds no example.
@@ -70,10 +70,10 @@ def judge_reward(
 
 
 def admit_training(params: RewardAuditParams, document: Document) -> None:
-    """Let a run go on to its training, or stop it before: where the reward does not ask for what is wanted.
+    """Allow a run to train, or stop it if the reward does not pay its ceiling more than the start.
 
     Raises:
-        ValueError: naming what the ceiling is paid, and the parameter that lets the run go on.
+        ValueError: the reward has no such ceiling. The sentence names its reward, and the parameter that allows the run.
     """
     found = find_no_ceiling(document)
     if found and params.no_ceiling == "stop":
@@ -87,7 +87,7 @@ def admit_training(params: RewardAuditParams, document: Document) -> None:
 
 
 def create_gate(task: str) -> Pipeline:
-    """Stop a run that trains where its audit says so; in the order of the nodes it comes before every training."""
+    """Wire the node that stops a training run after a bad audit; it comes before every training."""
     return Pipeline(
         [
             Node(

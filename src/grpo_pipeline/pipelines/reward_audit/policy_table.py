@@ -1,4 +1,4 @@
-"""Tabulate the document of a reward audit, one row per policy, for a spreadsheet."""
+"""Tabulate the document of a reward audit, a row per policy, for a spreadsheet."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,7 +9,7 @@ from grpo_pipeline.pipelines.reward_audit.warnings import way_to_ceiling
 
 
 def policy_table(document: Mapping[str, Any]) -> pd.DataFrame:
-    """Return one row per policy.
+    """Build a row per policy.
 
     Columns: ``policy``, ``role``, ``samples`` (per example), ``not_scored``; ``reward`` and ``more_than_start``, each with
     ``_low`` and ``_high`` of its 95% interval; ``way_to_ceiling``; ``reward_<component>``; the metrics; ``group_std`` and

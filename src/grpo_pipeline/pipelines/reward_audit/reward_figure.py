@@ -1,4 +1,4 @@
-"""Draw the reward audit: what each policy is paid, which component differs inside groups, what agrees with the metrics."""
+"""Draw the reward audit: the reward of each policy, the components that vary inside groups, the agreement with metrics."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -36,7 +36,7 @@ def reward_figure(document: Document) -> Figure:
 
 
 def draw_rewards(axes: Axes, document: Document) -> None:
-    """Draw how much more than the start each policy is paid, with the paired 95% interval; its reward is behind its name."""
+    """Draw by how much each policy's reward exceeds the start's, with the paired 95% interval; labels show the reward."""
     policies = document["policies"]
     axes.axvline(0, color=INK, linewidth=1)
     for row, policy in enumerate(policies.values()):
@@ -61,7 +61,7 @@ def draw_rewards(axes: Axes, document: Document) -> None:
 
 
 def draw_shares(axes: Axes, document: Document) -> None:
-    """Draw the share of the variance within the start's groups that each component explains; its weight is behind its name."""
+    """Draw the share of the variance within the start's groups that each component explains; labels show its weight."""
     components = document["policies"][document["start"]]["groups"]["components"]
     shares = [component["explained"]["value"] or 0.0 for component in components.values()]
     axes.barh(range(len(components)), shares, color=BLUE)

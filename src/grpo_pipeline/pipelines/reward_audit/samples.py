@@ -1,4 +1,4 @@
-"""The rows of ``Task.audit`` as arrays [n examples, E samples] per policy, checked."""
+"""Read the rows of ``Task.audit`` into checked arrays [n examples, E samples] per policy."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class PolicySamples:
 
     @property
     def is_sampled(self) -> bool:
-        """Whether there is a group to compare: a policy that always does the same has one sample."""
+        """Check whether the policy has groups to compare: a policy that always acts the same has one sample."""
         return int(self.reward.shape[1]) > 1
 
     @property
@@ -50,8 +50,8 @@ def read_samples(rows: pd.DataFrame, plan: AuditPlan) -> ScoredSamples:
     """Return the samples by policy, in the order of the plan.
 
     Raises:
-        ValueError: if a column or a policy is missing, a component has no weight, a reward is infinite, or the policies do not
-            have the same examples with one number of samples each.
+        ValueError: if a column or a policy is missing, a component has no weight, or a reward is infinite. Also if policies
+            differ in their examples, or examples in their number of samples.
     """
     components = [
         name.removeprefix(COMPONENT_PREFIX)
@@ -59,7 +59,7 @@ def read_samples(rows: pd.DataFrame, plan: AuditPlan) -> ScoredSamples:
         if name.startswith(COMPONENT_PREFIX)
     ]
     _check_columns(rows, plan, components)
-    # A task whose data do not know the truth has no samples of the ceiling.
+    # A task whose data lack the true answer has no samples of the ceiling.
     scored = set(rows["policy"])
     known = [name for name, role in plan.policies.items() if role != "ceiling" or name in scored]
     policies = {

@@ -1,4 +1,4 @@
-"""Describe the findings of a reward audit in sentences; each names the policy or component, the figures and what they mean."""
+"""Write the findings of a reward audit as sentences that name the policy or component, the figures and their meaning."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -9,7 +9,7 @@ Document = Mapping[str, Any]
 
 Entry = Mapping[str, Any]
 
-# From where on a finding is a warning.
+# Thresholds from which a finding is a warning.
 TIED_GROUPS = 0.5
 """Share of the start policy's groups whose samples tie."""
 CONSTANT_GROUPS = 0.95
@@ -21,9 +21,9 @@ DISAGREEMENT = 0.1
 
 
 def find_warnings(document: Document) -> list[str]:
-    """Return the warnings of a document, those about the whole reward first.
+    """List the warnings of a document, those about the whole reward first.
 
-    What needs an interval (``side_of``) is not said where there are too few clusters for one; the first sentence says so.
+    Warnings that need an interval (``side_of``) are left out if there are too few clusters; the first sentence then states that.
     """
     finders = (_few, _unscored, _trivial, _ceilings, _ties, _parts, _disagreements)
     return [sentence for find in finders for sentence in find(document)]
@@ -42,7 +42,7 @@ def _unscored(document: Document) -> Iterator[str]:
 
 
 def _trivial(document: Document) -> Iterator[str]:
-    """Name the trivial policies that are paid more than the start, and the metrics by which they are worse."""
+    """List the trivial policies whose reward exceeds the start's, and the metrics by which they are worse."""
     start = document["start"]
     for name, policy in document["policies"].items():
         if policy["role"] != "trivial" or side_of(policy["more_than_start"]) != 1:
@@ -63,7 +63,7 @@ def _trivial(document: Document) -> Iterator[str]:
 
 
 def find_no_ceiling(document: Document) -> list[str]:
-    """Return a sentence for each policy that knows the answer and is not shown to be paid more than the start.
+    """Write a sentence for each policy that knows the answer but is not shown to get more reward than the start.
 
     Where there is no interval the difference itself decides: too few clusters are no reason to stop.
     """
@@ -98,7 +98,7 @@ def _ties(document: Document) -> Iterator[str]:
 
 
 def _parts(document: Document) -> Iterator[str]:
-    """Name the weighted components that are constant within groups, explain nothing, or pull against the rest."""
+    """Write which weighted components are constant within groups, explain nothing, or act against the rest."""
     if _start_groups(document)["tied"] == 1.0:
         return
     for name, component in _start_groups(document)["components"].items():
@@ -138,7 +138,7 @@ def _disagreements(document: Document) -> Iterator[str]:
 
 
 def way_to_ceiling(document: Document, policy: str) -> float | None:
-    """Return (reward - start) / (ceiling - start), the highest ceiling; None where no ceiling is paid more than the start."""
+    """Compute (reward - start) / (ceiling - start), for the highest ceiling; None if no ceiling exceeds the start."""
     policies = document["policies"]
     gains = [p["more_than_start"]["value"] for p in policies.values() if p["role"] == "ceiling"]
     highest = max((gain for gain in gains if gain is not None), default=0.0)
@@ -147,7 +147,7 @@ def way_to_ceiling(document: Document, policy: str) -> float | None:
 
 
 def _is_above(gap: Entry) -> bool:
-    """Say whether a difference is shown to be above 0, or is, where it has a value and no interval."""
+    """Check whether a difference is shown to be above 0; without an interval its value decides."""
     side = side_of(gap)
     return side == 1 if side is not None else bool((gap["value"] or 0.0) > 0)
 

@@ -15,7 +15,6 @@ from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.tasks.attention.data.examples import Examples
 from grpo_pipeline.tasks.attention.data.params import MODEL_SPACING_COLUMNS
 from grpo_pipeline.tasks.attention.stored_pixels import Pixels, read_pixels, to_tensor
-from grpo_pipeline.tasks.attention.supervised_params import SupervisedParams
 
 
 @dataclass(frozen=True)
@@ -265,23 +264,21 @@ def _moments(values: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
     return mean, ((values - mean).square() * seen).sum((1, 2), keepdim=True) / count
 
 
-def outlined_share(
-    data: AttentionData, rows: np.ndarray, supervised: SupervisedParams | None = None
-) -> float:
+def outlined_share(data: AttentionData, rows: np.ndarray, mask_share: float | None = None) -> float:
     """Return the share of these cores whose lesion outline a loss learns from (``learned_outlines``). NaN without a core."""
-    return float(learned_outlines(data.examples, rows, supervised).mean()) if len(rows) else np.nan
+    return float(learned_outlines(data.examples, rows, mask_share).mean()) if len(rows) else np.nan
 
 
 def learned_outlines(
-    examples: Examples, rows: np.ndarray, supervised: SupervisedParams | None = None
+    examples: Examples, rows: np.ndarray, mask_share: float | None = None
 ) -> np.ndarray:
     """Return whether a loss learns the lesion outline of each core, bool [n]: it is shown (``mask_share``), or it is their bag.
 
     A core without a lesion outline cannot be one of them.
     """
     shown = np.zeros(len(rows), dtype=bool)
-    if supervised is not None and supervised.mask_share is not None:
-        shown = shown_outlines(examples, rows, supervised.mask_share)
+    if mask_share is not None:
+        shown = shown_outlines(examples, rows, mask_share)
     learned = [
         bool(examples.lesion[row].any())
         and (is_shown or np.array_equal(examples.lesion[row], examples.bag[row]))

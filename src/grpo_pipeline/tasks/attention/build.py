@@ -20,13 +20,13 @@ from grpo_pipeline.tasks.attention.data.examples import Examples
 from grpo_pipeline.tasks.attention.data.params import AugmentationParams, DataParams
 from grpo_pipeline.tasks.attention.data.splits_file import SHOWN
 from grpo_pipeline.tasks.attention.frozen_features import FeatureSet
-from grpo_pipeline.tasks.attention.losses import INVOLVEMENT_CLAMP
+from grpo_pipeline.tasks.attention.losses.heatmap import INVOLVEMENT_CLAMP
+from grpo_pipeline.tasks.attention.losses.params import SupervisedParams
 from grpo_pipeline.tasks.attention.model.class_scores import n_outputs
 from grpo_pipeline.tasks.attention.model.encoder.pretrained import adopt_checkpoint
-from grpo_pipeline.tasks.attention.model_params import FIELD_CELLS, ModelParams
-from grpo_pipeline.tasks.attention.reward_params import RewardParams
+from grpo_pipeline.tasks.attention.model_params import FIELD_CELLS, GlobalParams, ModelParams
+from grpo_pipeline.tasks.attention.rewards.params import RewardParams
 from grpo_pipeline.tasks.attention.section_checks import check_sections
-from grpo_pipeline.tasks.attention.supervised_params import SupervisedParams
 from grpo_pipeline.tasks.attention.task import AttentionTask
 
 CHECKED_AT_ONCE = 64
@@ -59,10 +59,11 @@ def build_task(
     """
     check_sections(model, rewards, supervised)
     exclusive = examples.classes is not None and not examples.classes.several
-    if model.glimpse_pool == "noisy_or" and exclusive and n_outputs(examples.classes) > 1:
+    pool = None if isinstance(model.class_decoder, GlobalParams) else model.class_decoder.pool
+    if pool == "noisy_or" and exclusive and n_outputs(examples.classes) > 1:
         raise ValueError(
-            "attention.model.glimpse_pool must be mean or logsumexp for classes without an order, got noisy_or, which pools "
-            "probabilities of one event; choose another one, or set attention.data.label.ordinal: true for grades"
+            "attention.model.class_decoder.pool must be mean or logsumexp for classes without an order, got noisy_or, which "
+            "pools probabilities of one event; choose another one, or set attention.data.label.ordinal: true for grades"
         )
     model = adopt_checkpoint(model, examples.image_size)
     device = choose_device("auto" if execution is None else execution.device)
@@ -85,27 +86,29 @@ def build_task(
     )
     _check_cells(examples, task.grid, model.points)
     # Sides of the default stay: on a small grid one of them covers it, and says once what the image is like.
-    wide = [side for side in model.field_cells if side not in FIELD_CELLS]
+    fields = () if model.statistics is None else model.statistics.fields
+    wide = [side for side in fields if side not in FIELD_CELLS]
     if wide and wide[-1] >= 2 * task.grid - 1:
         raise ValueError(
-            f"attention.model.field_cells must be below {2 * task.grid - 1} on a grid of {task.grid} x {task.grid} cells, got "
-            f"{wide[-1]}; such a field is the whole image wherever a point lies: use smaller ones"
+            f"attention.model.class_decoder.fields must be below {2 * task.grid - 1} on a grid of {task.grid} x {task.grid} "
+            f"cells, got {wide[-1]}; such a field is the whole image wherever a point lies: use smaller ones"
         )
     _check_outlines(task, examples)
-    if rewards.boundary_weight and rewards.boundary_margin <= 0.5 / task.grid:
+    if rewards.boundary and rewards.boundary.margin <= 0.5 / task.grid:
         raise ValueError(
-            f"attention.reward.boundary_margin must be more than half a cell = {0.5 / task.grid}, got {rewards.boundary_margin}; "
-            "no cell's centre is nearer to the edge: use a larger margin, a smaller patch_size, or boundary_weight: 0"
+            f"attention.reward.boundary.margin must be more than half a cell = {0.5 / task.grid}, got {rewards.boundary.margin}; "
+            "no cell's centre is nearer to the edge: use a larger margin, a smaller patch_size, or boundary: null"
         )
-    if augmentation is not None and model.encoder == "frozen":
+    if augmentation is not None and model.is_frozen:
         raise ValueError(
-            "attention.augmentation must be null with attention.model.encoder = frozen, got a value; its features are stored for "
-            "the images as they are: use encoder: train, or no augmentation"
+            "attention.augmentation must be null with attention.model.encoder.tuning.kind = frozen, got a value; its "
+            "features are stored for the images as they are: use another tuning, or no augmentation"
         )
-    if model.field_mm is not None and not knows_spacing(examples):
+    if model.millimetres is not None and not knows_spacing(examples):
         raise ValueError(
-            f"attention.model.field_mm must be null where no image has a known spacing, got {list(model.field_mm)}; set "
-            "attention.data.spacing_mm, or use formats that tell it, and run the pipeline attention_data again"
+            "attention.model.class_decoder.mm must be null where no image has a known spacing, got "
+            f"{list(model.millimetres)}; set attention.data.spacing_mm, or use formats that tell it, and run the pipeline "
+            "attention_data again"
         )
     return task
 
@@ -126,13 +129,14 @@ def heatmap_level(model: ModelParams, supervised: SupervisedParams, examples: Ex
     involvement = table["involvement"].to_numpy(np.float64)
     share = np.where(np.isnan(involvement), label, involvement)
     share = share.clip(INVOLVEMENT_CLAMP, 1 - INVOLVEMENT_CLAMP)
+    weights = supervised.weights
     asked = [
-        (supervised.heatmap_weight, share.mean()),
-        (supervised.needle_weight + supervised.mil_weight, label.mean()),
-        (supervised.heatmap_outline_weight, label.mean() / 2),
+        (weights["heatmap"], share.mean()),
+        (weights["needle"] + weights["mil"], label.mean()),
+        (weights["heatmap_outline"], label.mean() / 2),
     ]
     total = sum(weight for weight, _ in asked)
-    if model.heatmap == "evidence" or not total or not len(table):
+    if model.heatmap is not None or not total or not len(table):
         return 0.0
     mean = float(sum(weight * target for weight, target in asked)) / total
     mean = min(max(mean, LEAST_SHARE), 1 - LEAST_SHARE)
@@ -171,8 +175,7 @@ def _check_outlines(task: AttentionTask, examples: Examples) -> None:
     if supervised.mask_share is None:
         if task.segments:
             raise ValueError(
-                f"{path} must be given with attention.reward.dice_weight, got null; say whose outlines are shown, or set that "
-                "weight to 0"
+                f"{path} must be given with attention.reward.dice, got null; say whose outlines are shown, or write dice: null"
             )
         return
     train = examples.rows("train")

@@ -40,6 +40,7 @@ from grpo_pipeline.tasks.attention.inference.predictor import (
     Predictor,
     build_predictor,
 )
+from grpo_pipeline.tasks.attention.migrate_model import migrate_model
 from grpo_pipeline.tasks.attention.model.class_scores import class_columns
 from grpo_pipeline.tasks.serving import Column, Serving
 
@@ -317,9 +318,10 @@ def answer_request(
 def request_columns(config: Mapping[str, Any]) -> list[Column]:
     """Return the columns of a request: the image, its masks, and what the model was trained with beside it."""
     optional = [Column(name, "string") for name in ("region_mask", "bag_mask")]
+    decoder = migrate_model(config["model"])["class_decoder"]
     numbers = [
         *config["preprocessing"]["clinical"],
-        *(MODEL_SPACING_COLUMNS if config["model"].get("field_mm") else ()),
+        *(MODEL_SPACING_COLUMNS if decoder.get("mm") else ()),
     ]
     return [
         Column("image", "string", True),

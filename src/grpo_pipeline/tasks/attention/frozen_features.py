@@ -13,6 +13,7 @@ from grpo_pipeline.tasks.attention.batch import (
 )
 from grpo_pipeline.tasks.attention.data.examples import Examples
 from grpo_pipeline.tasks.attention.model.model import AttentionModel
+from grpo_pipeline.tasks.attention.model_params import FrozenEncoder
 from grpo_pipeline.tasks.attention.task import AttentionTask
 
 BATCH_SIZE = 64
@@ -60,40 +61,47 @@ def stream_features(
     """Yield the cached features where weights and data are the same, else encode every example once, chunk by chunk.
 
     Args:
-        task: the task; only with ``encoder: frozen`` is there something to keep.
+        task: the task; only with a frozen encoder is there something to keep.
         policy: holds the frozen encoder.
         examples: the data set.
         cached: of an earlier run; any key.
 
     Raises:
-        ValueError: if a feature is too large for ``attention.model.feature_dtype``.
+        ValueError: if a feature is too large for ``encoder.tuning.stored``.
     """
-    if task.model.encoder != "frozen":
+    tuning = task.model.encoder.tuning
+    if not isinstance(tuning, FrozenEncoder):
         yield FeatureSet(key="", values=None)
         return
-    key, n = _key(policy, examples, task.model.feature_dtype), len(examples.table)
+    key, n = _key(policy, examples, tuning.stored), len(examples.table)
     if cached.key == key:
         yield cached
         return
     data = AttentionData(examples, None)
     for start in track(range(0, n, BATCH_SIZE), "encode images"):
-        values = _encode(task, policy, data, np.arange(start, min(start + BATCH_SIZE, n)))
+        rows = np.arange(start, min(start + BATCH_SIZE, n))
+        values = _encode(task, policy, data, rows, stored=tuning.stored)
         yield FeatureChunk(key, start, n, values)
 
 
 @torch.no_grad()
 def _encode(
-    task: AttentionTask, policy: AttentionModel, data: AttentionData, rows: np.ndarray
+    task: AttentionTask,
+    policy: AttentionModel,
+    data: AttentionData,
+    rows: np.ndarray,
+    *,
+    stored: str,
 ) -> np.ndarray:
     exact = policy.encode(task.make_batch(data, rows)).cpu().numpy()
     with np.errstate(over="ignore"):
-        stored = exact.astype(task.model.feature_dtype, copy=False)
-    if np.isinf(stored).any() and not np.isinf(exact).any():
+        values = exact.astype(stored, copy=False)
+    if np.isinf(values).any() and not np.isinf(exact).any():
         raise ValueError(
-            f"attention.model.feature_dtype must hold every feature, got one of {np.abs(exact).max():g} for "
-            f"{task.model.feature_dtype}; use float32"
+            "attention.model.encoder.tuning.stored must hold every feature, got one of "
+            f"{np.abs(exact).max():g} for {stored}; use float32"
         )
-    return np.asarray(stored)
+    return np.asarray(values)
 
 
 def _key(policy: AttentionModel, examples: Examples, dtype: str) -> str:

@@ -1,302 +1,432 @@
-"""Parameters of the attention model."""
+"""Parameters of the attention model: a section for each part, and a union by ``kind`` where a part has several forms.
+
+What a model does not have is null or not named. A kind has the keys that it reads, and no others.
+"""
 
 from itertools import pairwise
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 ValuePool = Literal["image", "region", "attention"]
-PolicyReads = Literal["image", "cell", "statistics"]
+EvidencePool = Literal["mean", "noisy_or", "logsumexp"]
 FieldSize = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 FIELD_CELLS = (3, 7, 11)
 """Sides in cells of the fields whose statistics are read."""
 BlobWidth = Annotated[float, Field(gt=0, le=0.3, allow_inf_nan=False)]
 BLOB_WIDTHS = (0.05, 0.07, 0.1)
 """Of blobs of about 15% to 30% of the image side."""
+PLACE = {"path", "format"}
+"""Of published weights: where they lie. Their content decides the weights of a run, not their place."""
 
 
-class CheckpointParams(BaseModel):
-    """Weights of a SAM to start from (``attention.model.checkpoint``; docs/attention/checkpoints.md).
+class Part(BaseModel):
+    """A section of ``attention.model``."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class FrozenEncoder(Part):
+    """An encoder that nothing trains: its features are computed once and stored.
 
     Attributes:
+        kind: ``frozen``: none of its weights; ``adapter``: a small network behind attention and MLP of each block; ``lora``:
+            low-rank updates of its attention.
+        stored: precision of the stored features.
+    """
+
+    kind: Literal["frozen"]
+    stored: Literal["float32", "float16"] = "float32"
+
+
+class AdapterTuning(Part):
+    """A frozen encoder with a small network behind attention and MLP of each block.
+
+    Attributes:
+        kind: of the tuning.
+        rank: width of the bottleneck: of the adapter's hidden layer, or of the two LoRA matrices.
+    """
+
+    kind: Literal["adapter"]
+    rank: int = Field(ge=1)
+
+
+class LoraTuning(Part):
+    """A frozen encoder with low-rank updates of its attention.
+
+    Attributes:
+        kind: of the tuning.
+        rank: width of the two matrices.
+        alpha: scale; an update counts alpha / rank times.
+        targets: layers of each block: ``qkv``, or also the output projection ``proj``.
+    """
+
+    kind: Literal["lora"]
+    rank: int = Field(ge=1)
+    alpha: float = Field(gt=0)
+    targets: tuple[Literal["qkv", "proj"], ...] = Field(min_length=1)
+
+
+Tuning = Annotated[FrozenEncoder | AdapterTuning | LoraTuning, Field(discriminator="kind")]
+
+
+class NewEncoder(Part):
+    """SAM's image encoder with fresh weights.
+
+    Attributes:
+        kind: ``new``: fresh weights; ``sam``: those of a file, with its sizes.
+        width: of a cell's features inside the encoder, a multiple of ``heads``.
+        layers: number of them.
+        heads: of the attention.
+        window: cells of the side of a window of attention; 0 attends globally, as the last layer always does.
+        tuning: what is trained where not all of it is: nothing, or a small addition; null trains all.
+    """
+
+    kind: Literal["new"]
+    width: int = Field(ge=8)
+    layers: int = Field(ge=1)
+    heads: int = Field(ge=1)
+    window: int = Field(ge=0)
+    tuning: Tuning | None = None
+
+    @model_validator(mode="after")
+    def _check_heads(self) -> Self:
+        if self.width % self.heads:
+            raise ValueError(
+                f"attention.model.encoder.width must be a multiple of encoder.heads, got {self.width} and {self.heads}; change "
+                "one of them"
+            )
+        return self
+
+
+class SamEncoder(Part):
+    """Published weights of a whole SAM, its prompt encoder and mask decoder included (docs/attention/checkpoints.md).
+
+    Attributes:
+        kind: ``new``: fresh weights; ``sam``: those of a file, with its sizes.
         path: a folder (``huggingface``) or a file (``segment_anything``).
-        kind: ``huggingface``: config.json and model.safetensors, as SamModel.save_pretrained writes them;
+        format: ``huggingface``: config.json and model.safetensors, as SamModel.save_pretrained writes them;
             ``segment_anything``: a .pth of SAM or MedSAM with the names of the original package.
         normalisation: what the encoder was trained on; ``sam``: RGB statistics; ``medsam``: each image from 0 to 1;
-            ``none``: images standardised as without a checkpoint.
+            ``none``: images standardised as for fresh weights.
+        tuning: what is trained where not all of it is: nothing, or a small addition; null trains all.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
+    kind: Literal["sam"]
     path: str = Field(min_length=1)
-    kind: Literal["huggingface", "segment_anything"]
+    format: Literal["huggingface", "segment_anything"]
     normalisation: Literal["sam", "medsam", "none"]
+    tuning: Tuning | None = None
 
 
-class ClinicalParams(BaseModel):
-    """Clinical columns as prompt tokens (``attention.model.clinical``; docs/attention/clinical.md).
-
-    Attributes:
-        dropout: probability with which a known value is made unknown, per core and column of a training batch.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    dropout: float = Field(ge=0, le=1)
+Encoder = Annotated[NewEncoder | SamEncoder, Field(discriminator="kind")]
 
 
-class EncoderTuningParams(BaseModel):
-    """Size of what is added to a frozen encoder (``attention.model.encoder_tuning``; docs/attention/checkpoints.md).
+class MaskDecoderParams(Part):
+    """SAM's mask decoder.
 
     Attributes:
-        rank: r, the width of the bottleneck: of the two LoRA matrices, or of the adapter's hidden layer.
-        alpha: LoRA's scale, its update counts alpha / r times; null with adapters.
-        targets: LoRA's layers in each attention block: ``qkv``, or also the output projection ``proj``; null with adapters.
+        channels: of its tokens and of the encoder's output, a multiple of 8.
+        layers: number of them.
+        heads: of the attention.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    channels: int = Field(ge=8)
+    layers: int = Field(ge=1)
+    heads: int = Field(ge=1)
 
-    rank: int = Field(ge=1)
-    alpha: float | None = Field(default=None, gt=0)
-    targets: tuple[Literal["qkv", "proj"], ...] | None = Field(default=None, min_length=1)
+    @model_validator(mode="after")
+    def _check_heads(self) -> Self:
+        if self.channels % 8 or (self.channels // 2) % self.heads:
+            raise ValueError(
+                "attention.model.mask_decoder.channels must be a multiple of 8 and its half a multiple of mask_decoder.heads, "
+                f"got {self.channels} and {self.heads}; change one of them"
+            )
+        return self
 
 
-class StopParams(BaseModel):
-    """Sets of ``min_points`` to ``points`` points, as many as the policy decides (``model.stop``; docs/attention/points.md).
+class ImageReading(Part):
+    """A policy that reads features of the whole image, and the texture of each cell.
+
+    Attributes:
+        kind: ``image``: features of the whole image; ``cell``: texture and statistics of the cell's own fields alone, so that
+            points cannot become a code for what the image shows elsewhere; ``statistics``: these statistics alone, by one linear
+            map, with the class decoder ``statistics``.
+        encoder: what encodes the image for policy and value: the decoders' encoder (``shared``), or a copy of it that the terms
+            of the policy alone train (``own``), as the component ``policy_encoder``. A frozen encoder has no copy.
+    """
+
+    kind: Literal["image"]
+    encoder: Literal["shared", "own"] = "shared"
+
+
+class CellReading(Part):
+    """A policy that reads each cell by itself.
+
+    Attributes:
+        kind: of what the policy reads.
+    """
+
+    kind: Literal["cell", "statistics"]
+
+
+PolicyReading = Annotated[ImageReading | CellReading, Field(discriminator="kind")]
+
+
+class StopParams(Part):
+    """Sets of ``min_points`` to ``points`` points, as many as the policy decides (docs/attention/points.md).
 
     Attributes:
         min_points: points that every set has at least, below ``points``.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
     min_points: int = Field(ge=1)
 
 
-DELETED_FIELDS = {
-    "looks": 1,
-    "looks_at": None,
-    "mask_prompt": False,
-    "point_labels": "foreground",
-}
-"""Fields of ``ModelParams`` in models that older versions exported, with the value that did without them."""
+class DarkBlobs(Part):
+    """Logits that the policy adds to its own: it prefers the middles of dark blobs (a difference of Gaussians).
+
+    Attributes:
+        kind: ``dark_blobs``: the policy starts where a detector of dark blobs would look.
+        strength: nats per standard deviation of the blob map.
+        widths: standard deviations of the inner Gaussians of the blob map, in shares of the image side; a blob is about three
+            times as wide. They are those of the rule ``blobs``, too.
+    """
+
+    kind: Literal["dark_blobs"]
+    strength: float = Field(default=3.0, gt=0)
+    widths: tuple[BlobWidth, ...] = Field(default=BLOB_WIDTHS, min_length=1)
 
 
-class ModelParams(BaseModel):
-    """Sizes and switches of the model (``attention.model``).
+class PolicyParams(Part):
+    """The policy, which chooses the points.
 
-    With a ``checkpoint`` the patch and the sizes of encoder, features and decoder are those of its file. ``likelihood`` and
-    ``stop`` have defaults, so that a model exported without them can be read.
+    Attributes:
+        reads: what its logits depend on.
+        channels: of its network, a multiple of 8.
+        filters: learned filters of the texture of a cell.
+        prior: where it starts; null starts uniform in the region.
+        stop: lets it decide how many points it needs, k at most; null always takes k.
+        likelihood: of a set of points: exact, or of independent draws, the defect of public versions, as an ablation.
+    """
+
+    reads: PolicyReading
+    channels: int = Field(ge=8, multiple_of=8)
+    filters: int = Field(ge=1)
+    prior: DarkBlobs | None = None
+    stop: StopParams | None = None
+    likelihood: Literal["plackett_luce", "independent"] = "plackett_luce"
+
+    @model_validator(mode="after")
+    def _check_stop(self) -> Self:
+        if self.stop is not None and self.likelihood != "plackett_luce":
+            raise ValueError(
+                f"attention.model.policy.likelihood must be plackett_luce with a stop decision, got {self.likelihood}; the odds "
+                "of a stop are those against the cells that are left"
+            )
+        return self
+
+
+class ValueParams(Part):
+    """The value head, which estimates the reward of an image.
+
+    Attributes:
+        pool: what it sees: the image, the region, or what the policy attends to.
+    """
+
+    pool: ValuePool
+
+
+class GlimpseParams(Part):
+    """A class decoder that reads small patches around the points, and nothing else.
+
+    Attributes:
+        kind: ``glimpse`` reads small patches around the points, ``statistics`` those of some fields around them relative to the
+            region, ``global`` the mask decoder's token, which sees all.
+        size: pixels of a patch's side.
+        channels: filters of its texture.
+        pool: how the evidence of k points becomes one number.
+    """
+
+    kind: Literal["glimpse"]
+    size: int = Field(ge=4)
+    channels: int = Field(ge=4)
+    pool: EvidencePool = "mean"
+
+
+class StatisticsParams(Part):
+    """A class decoder that is a regression on statistics of fields around the points.
+
+    Attributes:
+        kind: of the class decoder.
+        fields: their sides in cells, odd and ascending: a fixed share of the image.
+        mm: half the sides of as many fields in millimetres, ascending, in images whose spacing is known; in others, and with
+            null, they are those of ``fields``.
+        folds: of the training patients, with a regression each that does not learn from its fold, and alone judges its points;
+            1 is one regression that judges what it learned from.
+        region: whether it reads the statistics of the whole region, too.
+        mask: the mask of a set that it reads, too: the statistics inside, around and below it, and its shape. ``prompted``: the
+            prompted mask, where outlines teach it (``supervised_loss.outline``); ``seeded``: near the points, the pixels that
+            differ from their surroundings as the points do, which nobody teaches; null reads none.
+        pool: how the evidence of k points becomes one number.
+    """
+
+    kind: Literal["statistics"]
+    fields: tuple[Annotated[int, Field(ge=1)], ...] = Field(default=FIELD_CELLS, min_length=1)
+    mm: tuple[FieldSize, ...] | None = None
+    folds: int = Field(default=1, ge=1, le=20)
+    region: bool = False
+    mask: Literal["prompted", "seeded"] | None = None
+    pool: EvidencePool = "mean"
+
+    @model_validator(mode="after")
+    def _check_fields(self) -> Self:
+        where = "attention.model.class_decoder"
+        for name, sizes in (("fields", self.fields), ("mm", self.mm or ())):
+            if any(b <= a for a, b in pairwise(sizes)):
+                raise ValueError(f"{where}.{name} must ascend, got {list(sizes)}; order the fields")
+        if even := [side for side in self.fields if side % 2 == 0]:
+            raise ValueError(
+                f"{where}.fields must be odd, got {even[0]}; a field has a cell in its middle: use {even[0] - 1} or {even[0] + 1}"
+            )
+        if self.mm is not None and len(self.mm) != len(self.fields):
+            raise ValueError(
+                f"{where}.mm must have as many fields as {where}.fields, {len(self.fields)}, got {len(self.mm)}; images of "
+                "unknown spacing have those"
+            )
+        return self
+
+
+class GlobalParams(Part):
+    """A class decoder that reads the mask decoder's token, the public design.
+
+    Attributes:
+        kind: of the class decoder.
+    """
+
+    kind: Literal["global"]
+
+
+ClassDecoderParams = Annotated[
+    GlimpseParams | StatisticsParams | GlobalParams, Field(discriminator="kind")
+]
+
+
+class DetailParams(Part):
+    """A small U-Net on the image: the prompted mask is drawn with its pixels beside SAM's, and the policy reads its cells.
+
+    Attributes:
+        channels: of its finest scale, a multiple of 8.
+    """
+
+    channels: int = Field(ge=8, multiple_of=8)
+
+
+class ClinicalParams(Part):
+    """Clinical columns as prompt tokens (docs/attention/clinical.md).
+
+    Attributes:
+        dropout: probability with which a known value is made unknown, per core and column of a training batch.
+    """
+
+    dropout: float = Field(ge=0, le=1)
+
+
+class ModelParams(Part):
+    """The parts of the model (``attention.model``; docs/attention/model.md).
+
+    With an encoder of kind ``sam`` the patch and the sizes of the mask decoder are those of its file.
 
     Attributes:
         patch_size: pixels of a cell's side; the policy chooses among (image_size / patch_size)^2 cells.
-        encoder_width: of a cell's features inside the encoder, a multiple of ``encoder_heads``.
-        encoder_layers: number of them.
-        encoder_heads: of the encoder's attention.
-        encoder_window: cells of the side of a window of attention; 0 attends globally, as the last layer always does.
-        encoder: what of the encoder is trained: all of it, nothing, or a small addition.
-        feature_channels: of the encoder's output, a multiple of 8.
-        decoder_layers: of the mask decoder.
-        decoder_heads: of the mask decoder's attention.
-        policy_channels: of the policy network, a multiple of 8.
-        texture_channels: learned filters of the policy's texture input.
         points: k, points of a set.
-        class_decoder: ``glimpse`` reads small patches around the points, ``statistics`` those of some fields around them
-            relative to the region, ``global`` the mask decoder's token, which sees all.
-        glimpse_size: pixels of a glimpse's side.
-        glimpse_channels: of the glimpse network.
-        glimpse_pool: how the evidence of k points becomes one number.
-        reads_region: whether ``statistics`` reads those of the whole region beside the points'.
-        reads_mask: the mask of a set that ``statistics`` reads, too: the statistics inside, around and below it, and its shape.
-            ``prompted``: the prompted mask, where outlines teach it (``outline_weight``); ``seeded``: near the points, the
-            pixels that differ from their surroundings as the points do, which nobody teaches.
-        field_cells: sides of the fields of ``statistics`` in cells, odd and ascending: a fixed share of the image.
-        field_mm: half the sides of as many fields in millimetres, ascending, in images whose spacing is known; in others, and
-            with null, they are those of ``field_cells``.
-        decoder_folds: of the training patients, with a regression of ``statistics`` each that does not learn from its fold,
-            and alone judges its points; 1 is one regression that judges what it learned from.
-        policy_reads: ``image``: features of the whole image; ``cell``: texture and statistics of the cell's own fields
-            alone, so that points cannot become a code for what the image shows elsewhere; ``statistics``: these statistics
-            alone, by one linear map, with class_decoder: statistics.
-        policy_encoder: what encodes the image for policy and value: the decoders' encoder (``shared``), or a copy of it that the
-            terms of the policy alone train (``own``), as the component ``policy_encoder``. A frozen encoder, and a policy that
-            reads none, have no copy.
-        prior: logits that the policy adds to its own, so that it does not start uniform: ``dark_blobs`` prefers the
-            middles of dark blobs (a difference of Gaussians).
-        prior_strength: nats per standard deviation of the blob map.
-        blob_widths: standard deviations of the inner Gaussians of the blob map, in shares of the image side; a blob is about
-            three times as wide. They are those of the rule ``blobs``, too.
-        detail_channels: of a small U-Net on the image, whose pixels the prompted mask is drawn with beside SAM's, and whose
-            features of a cell the policy reads; a multiple of 8, 0 for none.
-        heatmap: who draws it: SAM's mask ``decoder``, which losses teach; or it is the ``evidence`` of the class decoder
-            ``statistics``, computed: how likely cancer is if all points lie in a cell, where the policy looks.
-        value_pool: what the value head sees: the image, the region, or what the policy attends to.
-        encoder_tuning: sizes of the addition for ``adapter`` and ``lora``; null for the others.
+        encoder: SAM's image encoder.
+        mask_decoder: SAM's mask decoder, which draws the heatmap and prompted masks.
+        policy: chooses the points.
+        value: the reward that the policy expects of an image.
+        class_decoder: reads the probability of cancer at the points.
+        heatmap: ``evidence``: it is computed from the class decoder ``statistics``: how likely cancer is if all points lie in a
+            cell, where the policy looks; null: the mask decoder draws it, which losses teach.
+        detail: a network of the pixels; null without one.
+        box: ``points``: the mask decoder is prompted with the box around the cells of a set's points, too; null without it.
         clinical: clinical values as prompts; null without them.
-        checkpoint: weights of SAM to begin with; null begins with fresh ones.
-        feature_dtype: how the features of a frozen encoder are stored.
-        likelihood: of a set of points: exact, or of independent draws, the defect of public versions, as an ablation.
-        stop: lets the policy decide how many points it needs, k at most; null always takes k.
-        box: ``points``: the mask decoder is prompted with the box around the cells of a set's points, too.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
     patch_size: int = Field(ge=2)
-    encoder_width: int = Field(ge=8)
-    encoder_layers: int = Field(ge=1)
-    encoder_heads: int = Field(ge=1)
-    encoder_window: int = Field(ge=0)
-    encoder: Literal["train", "frozen", "adapter", "lora"]
-    feature_channels: int = Field(ge=8)
-    decoder_layers: int = Field(ge=1)
-    decoder_heads: int = Field(ge=1)
-    policy_channels: int = Field(ge=8, multiple_of=8)
-    texture_channels: int = Field(ge=1)
     points: int = Field(ge=1)
-    class_decoder: Literal["glimpse", "statistics", "global"]
-    glimpse_size: int = Field(ge=4)
-    glimpse_channels: int = Field(ge=4)
-    glimpse_pool: Literal["mean", "noisy_or", "logsumexp"]
-    value_pool: ValuePool
-    encoder_tuning: EncoderTuningParams | None = None
+    encoder: Encoder
+    mask_decoder: MaskDecoderParams
+    policy: PolicyParams
+    value: ValueParams
+    class_decoder: ClassDecoderParams
+    heatmap: Literal["evidence"] | None = None
+    detail: DetailParams | None = None
+    box: Literal["points"] | None = None
     clinical: ClinicalParams | None = None
-    checkpoint: CheckpointParams | None = None
-    feature_dtype: Literal["float32", "float16"] = "float32"
-    likelihood: Literal["plackett_luce", "independent"] = "plackett_luce"
-    stop: StopParams | None = None
-    reads_region: bool = False
-    # What is off by default is not written either: a model without is described as it always was.
-    reads_mask: Literal["none", "prompted", "seeded"] = Field(
-        default="none", exclude_if=lambda mask: mask == "none"
-    )
-    field_cells: tuple[Annotated[int, Field(ge=1)], ...] = Field(
-        default=FIELD_CELLS, min_length=1, exclude_if=lambda sides: sides == FIELD_CELLS
-    )
-    field_mm: tuple[FieldSize, ...] | None = Field(
-        default=None, exclude_if=lambda sizes: sizes is None
-    )
-    decoder_folds: int = Field(default=1, ge=1, le=20)
-    policy_reads: PolicyReads = "image"
-    # Left out of dumps where it is shared, and so of digests.
-    policy_encoder: Literal["shared", "own"] = Field(
-        default="shared", exclude_if=lambda encoder: encoder == "shared"
-    )
-    prior: Literal["none", "dark_blobs"] = "none"
-    prior_strength: float = Field(default=3.0, gt=0, allow_inf_nan=False)
-    blob_widths: tuple[BlobWidth, ...] = Field(
-        default=BLOB_WIDTHS, min_length=1, exclude_if=lambda widths: widths == BLOB_WIDTHS
-    )
-    detail_channels: int = Field(default=0, ge=0, multiple_of=8)
-    heatmap: Literal["decoder", "evidence"] = Field(
-        default="decoder", exclude_if=lambda drawn: drawn == "decoder"
-    )
-    box: Literal["none", "points"] = "none"
 
     @property
     def copies_encoder(self) -> bool:
         """Whether the policy has an encoder of its own: where it reads one, and something trains it."""
-        return (
-            self.policy_encoder == "own"
-            and self.policy_reads == "image"
-            and self.encoder != "frozen"
-        )
+        reads = self.policy.reads
+        return isinstance(reads, ImageReading) and reads.encoder == "own" and not self.is_frozen
 
-    @model_validator(mode="after")
-    def _check_features_are_stored(self) -> Self:
-        if self.feature_dtype != "float32" and self.encoder == "train":
-            raise ValueError(
-                f"attention.model.feature_dtype must be float32 with encoder: train, got {self.feature_dtype}; only the features "
-                "of a frozen encoder are stored"
-            )
-        return self
+    @property
+    def is_frozen(self) -> bool:
+        """Whether nothing of the encoder is trained."""
+        return isinstance(self.encoder.tuning, FrozenEncoder)
 
-    @model_validator(mode="after")
-    def _check_fields(self) -> Self:
-        for name, sizes in (("field_cells", self.field_cells), ("field_mm", self.field_mm or ())):
-            if any(b <= a for a, b in pairwise(sizes)):
-                raise ValueError(
-                    f"attention.model.{name} must ascend, got {list(sizes)}; order the fields"
-                )
-        if even := [side for side in self.field_cells if side % 2 == 0]:
-            raise ValueError(
-                f"attention.model.field_cells must be odd, got {even[0]}; a field has a cell in its middle: use {even[0] - 1} or "
-                f"{even[0] + 1}"
-            )
-        if self.field_mm is not None and len(self.field_mm) != len(self.field_cells):
-            raise ValueError(
-                f"attention.model.field_mm must have as many fields as field_cells, {len(self.field_cells)}, got "
-                f"{len(self.field_mm)}; images of unknown spacing have those"
-            )
-        return self
+    @property
+    def checkpoint(self) -> SamEncoder | None:
+        """The published weights that the model starts from; None where all weights are fresh."""
+        return self.encoder if isinstance(self.encoder, SamEncoder) else None
+
+    @property
+    def statistics(self) -> StatisticsParams | None:
+        """The class decoder where it reads statistics."""
+        return self.class_decoder if isinstance(self.class_decoder, StatisticsParams) else None
+
+    @property
+    def millimetres(self) -> tuple[float, ...] | None:
+        """Half the sides of the fields that are read in millimetres; None where there are none."""
+        return None if self.statistics is None else self.statistics.mm
+
+    @property
+    def folds(self) -> int:
+        """Regressions of the class decoder that learn from different patients."""
+        return 1 if self.statistics is None else self.statistics.folds
+
+    @property
+    def blob_widths(self) -> tuple[float, ...]:
+        """Widths of the blobs that the prior and the rule ``blobs`` look for."""
+        return BLOB_WIDTHS if self.policy.prior is None else self.policy.prior.widths
+
+    def decisive(self) -> dict[str, Any]:
+        """Return what decides the weights of a run, as JSON values: all but the place of published weights."""
+        return self.model_dump(mode="json", exclude={"encoder": PLACE})
 
     @model_validator(mode="after")
     def _check_statistics(self) -> Self:
-        if self.class_decoder == "statistics":
+        if self.statistics is not None:
             return self
-        for name, rule, is_met in (
-            ("reads_region", "false", not self.reads_region),
-            ("reads_mask", "none", self.reads_mask == "none"),
-            ("decoder_folds", "1", self.decoder_folds == 1),
-            ("policy_reads", "image or cell", self.policy_reads != "statistics"),
-            ("field_cells", str(list(FIELD_CELLS)), self.field_cells == FIELD_CELLS),
-            ("field_mm", "null", self.field_mm is None),
-            ("heatmap", "decoder", self.heatmap == "decoder"),
-        ):
-            if not is_met:
-                value = getattr(self, name)
-                shown = list(value) if isinstance(value, tuple) else str(value).lower()
-                raise ValueError(
-                    f"attention.model.{name} must be {rule} with class_decoder: {self.class_decoder}, got {shown}; "
-                    "only class_decoder: statistics has it"
-                )
+        kind = self.class_decoder.kind
+        if self.policy.reads.kind == "statistics":
+            raise ValueError(
+                f"attention.model.policy.reads.kind must be image or cell with class_decoder.kind = {kind}, got statistics; only "
+                "class_decoder.kind = statistics has them"
+            )
+        if self.heatmap is not None:
+            raise ValueError(
+                f"attention.model.heatmap must be null with class_decoder.kind = {kind}, got {self.heatmap}; only "
+                "class_decoder.kind = statistics has it"
+            )
         return self
 
     @model_validator(mode="after")
     def _check_stop(self) -> Self:
-        if self.stop is None:
-            return self
-        if self.stop.min_points >= self.points:
+        stop = self.policy.stop
+        if stop is not None and stop.min_points >= self.points:
             raise ValueError(
-                f"stop.min_points must be below points = {self.points}, got {self.stop.min_points}; raise points, or set stop "
-                "to null for sets of a fixed size"
+                f"attention.model.policy.stop.min_points must be below attention.model.points = {self.points}, got "
+                f"{stop.min_points}; raise points, or set stop to null for sets of a fixed size"
             )
-        if self.likelihood != "plackett_luce":
-            raise ValueError(
-                f"likelihood must be plackett_luce with a stop decision, got {self.likelihood}; the odds of a stop are those "
-                "against the cells that are left"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _check_divisibility(self) -> Self:
-        if self.encoder_width % self.encoder_heads:
-            raise ValueError(
-                f"encoder_width must be a multiple of encoder_heads, got {self.encoder_width} and {self.encoder_heads}; "
-                "change one of them"
-            )
-        if self.feature_channels % 8 or (self.feature_channels // 2) % self.decoder_heads:
-            raise ValueError(
-                "feature_channels must be a multiple of 8 and its half a multiple of decoder_heads, got "
-                f"{self.feature_channels} and {self.decoder_heads}; change one of them"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _check_tuning(self) -> Self:
-        tuning, is_tuned = self.encoder_tuning, self.encoder in ("adapter", "lora")
-        if is_tuned != (tuning is not None):
-            rule = "given" if is_tuned else "null"
-            raise ValueError(
-                f"encoder_tuning must be {rule} with encoder: {self.encoder}, got {tuning}; correct one of them"
-            )
-        if tuning is None:
-            return self
-        for name in ("alpha", "targets"):
-            value = getattr(tuning, name)
-            if (self.encoder == "lora") != (value is not None):
-                rule = "given" if self.encoder == "lora" else "null"
-                raise ValueError(
-                    f"encoder_tuning.{name} must be {rule} with encoder: {self.encoder}, got {value}; correct it"
-                )
         return self

@@ -40,16 +40,25 @@ from grpo_pipeline.tasks.attention.data.params import (
 from grpo_pipeline.tasks.attention.evaluation import audit, evaluate, showcase
 from grpo_pipeline.tasks.attention.inference import appearance
 from grpo_pipeline.tasks.attention.inference.calibration_fit import calibrate
-from grpo_pipeline.tasks.attention.losses import (
-    has_bag,
-    has_outline,
-    location_loss,
-    mean_over_bags,
+from grpo_pipeline.tasks.attention.losses.bags import has_bag, has_outline, mean_over_bags
+from grpo_pipeline.tasks.attention.losses.location import location_loss
+from grpo_pipeline.tasks.attention.losses.params import SupervisedParams
+from grpo_pipeline.tasks.attention.losses.ridge import penalty
+from grpo_pipeline.tasks.attention.losses.sample_choice import (
+    best_samples,
+    last_samples,
+    take_samples,
+)
+from grpo_pipeline.tasks.attention.losses.supervised_loss import (
+    BAGS,
+    CORES,
+    OUTLINES,
+    share_of,
     supervised_counts,
     supervised_loss,
 )
 from grpo_pipeline.tasks.attention.model.baselines import blob_prior
-from grpo_pipeline.tasks.attention.model.decoders import PointDecoder, penalty
+from grpo_pipeline.tasks.attention.model.class_decoder.point_decoder import PointDecoder
 from grpo_pipeline.tasks.attention.model.encoder.encoder_input import GreyBatch
 from grpo_pipeline.tasks.attention.model.encoder.outline_pretraining import (
     OutlineTask,
@@ -64,19 +73,17 @@ from grpo_pipeline.tasks.attention.model.point_sets import (
     draw_sets,
     empty_sets,
     factor_logprobs,
-    points_component,
     score_sets,
     set_entropy,
 )
 from grpo_pipeline.tasks.attention.model.proposals import proposal_logits
 from grpo_pipeline.tasks.attention.model.sam import cell_centres
 from grpo_pipeline.tasks.attention.model_params import ModelParams
-from grpo_pipeline.tasks.attention.reward_params import RewardParams
-from grpo_pipeline.tasks.attention.rewards import point_reward_components, reward_components
-from grpo_pipeline.tasks.attention.sample_choice import best_samples, last_samples, take_samples
+from grpo_pipeline.tasks.attention.rewards.params import RewardParams
+from grpo_pipeline.tasks.attention.rewards.priority import advantage_factors
+from grpo_pipeline.tasks.attention.rewards.reward import reward_components
 from grpo_pipeline.tasks.attention.section_checks import check_sections
 from grpo_pipeline.tasks.attention.stored_pixels import read_pixels
-from grpo_pipeline.tasks.attention.supervised_params import SupervisedParams
 from grpo_pipeline.tasks.audit_plan import AuditPlan
 from grpo_pipeline.tasks.base import BaseTask, Proposal
 from grpo_pipeline.tasks.familiarity import Familiarity
@@ -156,10 +163,10 @@ class AttentionTask(BaseTask):
                 "replay must be null where attention.augmentation moves the images, got a value; stored points belong to the "
                 "place that an image had: keep to gain, gamma, speckle and blackout, or leave replay out"
             )
-        if algorithm.credits_decisions and self.rewards.diversity_weight:
+        if algorithm.credits_decisions and self.rewards.diversity:
             raise ValueError(
-                f"reward.diversity_weight must be 0 with advantage.credit = {algorithm.advantage.credit}, got "
-                f"{self.rewards.diversity_weight}; it compares whole sets with each other: use credit = set"
+                f"reward.diversity must be null with advantage.credit = {algorithm.advantage.credit}, got a value; it compares "
+                "whole sets with each other: use credit = set"
             )
 
     def build_policy(self, seed: int) -> AttentionModel:
@@ -221,8 +228,8 @@ class AttentionTask(BaseTask):
             device=self.device,
             clinical=columns,
             pixels=pixels,
-            folds=self.model.decoder_folds,
-            with_spacing=self.model.field_mm is not None,
+            folds=self.model.folds,
+            with_spacing=self.model.millimetres is not None,
         )
         if larger is not None and batch.spacing is not None:
             # A pixel of an image that was made larger is fewer millimetres wide.
@@ -269,14 +276,15 @@ class AttentionTask(BaseTask):
         )
 
     def _prior(self, batch: AttentionBatch) -> Tensor | None:
-        if self.model.prior == "none":
+        prior = self.model.policy.prior
+        if prior is None:
             return None
         return blob_prior(
             batch.images,
             batch.cells,
             self.grid,
-            strength=self.model.prior_strength,
-            widths=self.model.blob_widths,
+            strength=prior.strength,
+            widths=prior.widths,
         )
 
     def detach(self, context: AttentionContext) -> AttentionContext:
@@ -322,14 +330,14 @@ class AttentionTask(BaseTask):
             context,
             rollouts,
             batch,
-            has_padding=self.model.stop is not None,
+            has_padding=self.model.policy.stop is not None,
             with_segmentation=self.segments,
         )
 
     @property
     def segments(self) -> bool:
         """Whether a loss or a reward reads the prompted mask."""
-        return bool(self.supervised.outline_weight or self.rewards.dice_weight)
+        return self.supervised.outline is not None or self.rewards.dice is not None
 
     def _decode(
         self,
@@ -359,7 +367,7 @@ class AttentionTask(BaseTask):
             with_segmentation=with_segmentation,
             detail=context.detail,
             heat=policy.map_heat(context)
-            if with_heatmap and self.model.heatmap == "evidence"
+            if with_heatmap and self.model.heatmap is not None
             else None,
         )
         return replace(outcomes, rollouts=rollouts)
@@ -368,12 +376,16 @@ class AttentionTask(BaseTask):
         self, batch: AttentionBatch, rollouts: Rollouts, outcomes: Outcomes
     ) -> tuple[dict[str, Tensor], dict[str, float]]:
         """Return ``class``, ``heatmap``, with a stop decision ``points``, the parts of the points that count, and the weights."""
-        parts = reward_components(batch, outcomes)
-        placed = chosen_points(rollouts, batch.cells.shape[1])
-        parts |= point_reward_components(batch, placed, outcomes, self.rewards, grid=self.grid)
-        if self.model.stop is not None:
-            parts["points"] = points_component(placed)
-        return parts, {name: getattr(self.rewards, f"{name}_weight") for name in parts}
+        parts = reward_components(
+            batch,
+            chosen_points(rollouts, batch.cells.shape[1]),
+            outcomes,
+            self.rewards,
+            grid=self.grid,
+            with_points=self.model.policy.stop is not None,
+        )
+        weights = self.rewards.weights
+        return parts, {name: weights[name] for name in parts}
 
     @torch.no_grad()
     def subset_rewards(
@@ -397,15 +409,14 @@ class AttentionTask(BaseTask):
         sets = Rollouts(*parts)
         targets = replace(batch, label=batch.label[:, 0], involvement=batch.involvement[:, 0])
         targets = self.replicate(targets, group_size * len(kept))
-        with_heatmap = bool(self.rewards.heatmap_weight or self.rewards.activation_weight)
         outcomes = self._decode(
             policy,
             context,
             sets,
             targets,
             has_padding=True,
-            with_heatmap=with_heatmap,
-            with_segmentation=bool(self.rewards.dice_weight),
+            with_heatmap=self.rewards.reads_heatmap,
+            with_segmentation=self.rewards.dice is not None,
         )
         measured = combine_rewards(*self.reward(targets, sets, outcomes))
         return measured.total.reshape(shape[:3])
@@ -440,16 +451,9 @@ class AttentionTask(BaseTask):
         )
 
     def prompt_weights(self, batch: AttentionBatch) -> Tensor | None:
-        """Return ``cspca_weight`` for cores of a high grade group, 1 for the others, [P]; None where the weight is 1.
-
-        A core whose grade group is not known (NaN) counts 1.
-        """
-        # A factor on the rewards of a core would do nothing: all samples of a group belong to one core, and the comparison inside
-        # the group divides it away again. So the factor is applied to the advantages, after their normalisation.
-        if self.rewards.cspca_weight == 1.0:
-            return None
-        is_significant = batch.grade_group >= self.rewards.cspca_min_grade
-        return torch.where(is_significant, self.rewards.cspca_weight, 1.0)
+        """Return the factor on the advantages of each core, [P]; None without a priority."""
+        priority = self.rewards.priority
+        return None if priority is None else advantage_factors(batch.grade_group, priority)
 
     def with_reference(self, data: AttentionData, reference: AttentionModel) -> AttentionData:
         """Return the data with the reference policy's logits of every core: neither of the two changes in a run.
@@ -501,30 +505,26 @@ class AttentionTask(BaseTask):
     ) -> Tensor:
         """Return the losses of class and bag over the chosen samples of the group, and the glimpse decoder's over the cores."""
         involvement = (
-            self._glimpse_involvement(policy, context, batch)
-            if self.supervised.glimpse_weight
-            else None
+            self._glimpse_involvement(policy, context, batch) if self.supervised.glimpse else None
         )
         if self.supervised.samples != "all":
             batch, outcomes = take_samples(batch, outcomes, self._choose_samples(batch, outcomes))
         loss = supervised_loss(
             batch, outcomes, self.supervised, glimpse_involvement=involvement, shares=shares
         )
-        if self.supervised.class_penalty:
-            of_cores = 1.0 if shares is None else shares[0].to(loss.dtype)
-            ridge = penalty(policy.class_decoder, self.model.decoder_folds)
-            loss = loss + self.supervised.class_penalty * of_cores * ridge
-        if self.supervised.location_weight:
-            logits = policy.propose(context)[0].cells
-            located = location_loss(logits, batch, self.grid)
+        if self.supervised.ridge:
+            of_cores = share_of(shares, CORES, loss)
+            loss = loss + self.supervised.ridge.weight * of_cores * penalty(
+                policy.class_decoder, self.model.folds
+            )
+        if self.supervised.location:
+            located = location_loss(policy.propose(context)[0].cells, batch, self.grid)
             # The outlines that are shown; without a share of them the bags.
-            members = has_bag(batch) if batch.outline is None else has_outline(batch)
-            of_members = (
-                1.0 if shares is None else shares[2 - (batch.outline is None)].to(loss.dtype)
-            )
-            loss = loss + self.supervised.location_weight * of_members * mean_over_bags(
-                located[:, None], members
-            )
+            by_bags = batch.outline is None
+            members = has_bag(batch) if by_bags else has_outline(batch)
+            of_members = share_of(shares, BAGS if by_bags else OUTLINES, loss)
+            term = mean_over_bags(located[:, None], members)
+            loss = loss + self.supervised.location.weight * of_members * term
         return loss
 
     def supervised_counts(self, batch: AttentionBatch) -> Tensor:
@@ -662,13 +662,12 @@ class AttentionTask(BaseTask):
         Raises:
             ValueError: if the clinical columns are normalised by other rows than the training rows of the data.
         """
-        sections = {"model": self.model, "supervised_loss": self.supervised} | (
+        sections = {"supervised_loss": self.supervised} | (
             {"reward": self.rewards} if draws else {}
         )
         digest = hashlib.sha256("".join(data.examples.table["split"]).encode()).hexdigest()
-        dumped = {
-            name: decisive(section, without=["checkpoint"]) for name, section in sections.items()
-        }
+        dumped = {"model": self.model.decisive()}
+        dumped |= {name: decisive(section) for name, section in sections.items()}
         checkpoint = (
             {}
             if self.model.checkpoint is None

@@ -1,1 +1,1 @@
-"""The dialogue task: write replies to a persona, the last turns and retrieved stories."""
+"""Write replies to a persona, the last turns and retrieved stories: the dialogue task."""

@@ -4,7 +4,7 @@ from grpo_pipeline.core.objective.algorithm import AlgorithmParams
 
 
 def check_algorithm(algorithm: AlgorithmParams) -> None:
-    """Refuse what readers cannot do.
+    """Refuse settings with which language models cannot be trained.
 
     Raises:
         ValueError: for another proposal than policy or none, a value baseline or head, or the exact KL.

@@ -1,4 +1,4 @@
-"""Data of the training loop: a batch of prompts, and the outcomes of the sampled replies."""
+"""Hold a batch of prompts, and the outcomes of the sampled replies."""
 
 from dataclasses import dataclass
 
@@ -19,9 +19,9 @@ class DialogueBatch:
     Attributes:
         rows: row numbers in the data, int64 [P] or [P, G].
         prompt: ids and is_token [P, n, S], as the language model takes them.
-        reference: ids and is_token [P, T], one reference reply of each prompt, padded on the right, with its end.
-        answers: of each prompt all reference replies, as texts.
-        questions: of each prompt the text that the model reads, without its stories.
+        reference: ids and is_token [P, T], a reference reply of each prompt, padded on the right, with its end.
+        answers: for each prompt all reference replies, as texts.
+        questions: for each prompt the text that the model reads, without its stories.
     """
 
     rows: Tensor
@@ -53,15 +53,15 @@ def make_batch(
     device: torch.device,
     generator: Generator | None = None,
 ) -> DialogueBatch:
-    """Return the batch of these rows.
+    """Build the batch of these rows.
 
     Args:
         data: tokens and texts.
         rows: int64 [P].
-        kind: of the language model; prompts of a causal one are padded on the left.
-        pad_id: fills up.
-        device: where the tensors go.
-        generator: draws the reference reply among the answers, for training; None takes the first one.
+        kind: kind of the language model; prompts of a causal model are padded on the left.
+        pad_id: id of padding.
+        device: device of the tensors.
+        generator: draws the reference reply among the answers, for training; None takes the first answer.
     """
     draws = (
         torch.zeros(len(rows)) if generator is None else torch.rand(len(rows), generator=generator)

@@ -1,4 +1,4 @@
-"""Build the dialogue task from parameters, and refuse what could not be trained."""
+"""Build the dialogue task from parameters, and refuse settings that could not be trained."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -40,12 +40,12 @@ def build_task(
     *,
     execution: ExecutionParams | None = None,
 ) -> DialogueTask:
-    """Return the task without a start; without ``execution`` on the GPU when there is one. No process is started yet.
+    """Build the task with fresh weights; without ``execution`` on the GPU if there is one. No process is started yet.
 
     Raises:
         FileNotFoundError: if the language model's folder or a file of it is missing.
-        ValueError: if it holds another kind of model, its tokenizer does not fit, prompt and reply do not fit its positions, or
-            the step asks for what readers do not have.
+        ValueError: if the folder holds another kind of model, or its tokenizer does not fit. Also if prompt and reply do not fit
+            its positions, or the step asks for an option that it lacks.
         ModuleNotFoundError: if the task's libraries are not installed.
     """
     require(*LIBRARIES, extra="dialogue")
@@ -68,13 +68,13 @@ def build_task(
 
 
 def check_arms(task: DialogueTask, algorithms: Iterable[AlgorithmParams]) -> None:
-    """Refuse arms that the task cannot train, before the first of them begins; raises as ``DialogueTask.check_algorithm``."""
+    """Check that the task can train all arms before the first begins; raises as ``DialogueTask.check_algorithm``."""
     for algorithm in algorithms:
         task.check_algorithm(algorithm)
 
 
 def tokenise(task: DialogueTask, examples: DialogueExamples) -> tuple[DialogueData, dict[str, Any]]:
-    """Return the data of a run and the counts of what was cut; see ``tokenise_examples``."""
+    """Tokenise the examples, and count the cut texts; see ``tokenise_examples``."""
     limit = task.replies.max_tokens
     return tokenise_examples(
         examples, task.tokenizer, kind=task.kind, prompt=task.prompt, max_reply_tokens=limit
@@ -82,12 +82,12 @@ def tokenise(task: DialogueTask, examples: DialogueExamples) -> tuple[DialogueDa
 
 
 def start_from(task: DialogueTask, model: ModelWeights) -> DialogueTask:
-    """Return the task whose policies begin with these weights; the pool of processes is the same."""
+    """Give the task these initial weights; it shares the pool of processes."""
     return replace(task, start=model)
 
 
 def _check_room(language_model: LanguageModel, prompt: PromptParams, replies: ReplyParams) -> None:
-    """Compare the limits with the positions of a causal language model; a T5 has no such limit."""
+    """Check that prompt and reply fit the positions of a causal language model; a T5 has no such limit."""
     limit = (
         getattr(language_model.model.config, "max_position_embeddings", None)
         if language_model.kind == "causal"

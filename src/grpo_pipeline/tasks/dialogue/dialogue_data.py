@@ -1,4 +1,4 @@
-"""Hold the data of a run: examples, and their prompts and reference replies as tokens of the language model's tokenizer."""
+"""Hold the data of a run: examples, and their prompts and reference replies as tokens."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from grpo_pipeline.tasks.dialogue.params import PromptParams
 
 @dataclass(frozen=True)
 class DialogueData:
-    """Data that an arm trains on and is tested on; row r of each part is example r.
+    """Data for training and testing an arm; row r of each part is example r.
 
     Attributes:
         examples: the table and the stories.
@@ -40,20 +40,20 @@ def tokenise_examples(
     prompt: PromptParams,
     max_reply_tokens: int,
 ) -> tuple[DialogueData, dict[str, Any]]:
-    """Turn every example into tokens, once, and count what had to be cut.
+    """Tokenise every example once, and count the cut texts.
 
-    A text of a prompt that is too long loses its beginning, a reference reply its last tokens; the end of both stays. A causal
-    language model's prompt has no end token: the reply goes on from it.
+    A prompt text that is too long loses its beginning, a reference reply its last tokens; the end token of both stays. A causal
+    language model's prompt has no end token: the reply continues it.
 
     Args:
-        examples: with retrieved stories.
-        tokenizer: of the language model.
-        kind: of the language model; says how texts are put together.
-        prompt: their limit.
-        max_reply_tokens: of a reference reply, its end included.
+        examples: examples with retrieved stories.
+        tokenizer: tokenizer of the language model.
+        kind: kind of the language model; decides how texts are joined.
+        prompt: limits of the prompts.
+        max_reply_tokens: largest length of a reference reply, its end included.
 
     Returns:
-        The data, and a report: numbers of texts, the longest ones, and how many were cut, by split.
+        The data, and a report by split: numbers of texts, the longest ones, and the number of cut texts.
 
     Raises:
         ValueError: if a text is too long and is to be refused (names the example).

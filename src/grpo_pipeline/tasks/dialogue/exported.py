@@ -1,4 +1,4 @@
-"""Serve an exported dialogue model: read it from its folder alone and answer requests (found by the name of this module)."""
+"""Serve an exported dialogue model from its folder alone; the module is found by its name."""
 
 import pandas as pd
 

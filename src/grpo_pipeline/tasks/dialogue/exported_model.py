@@ -25,11 +25,11 @@ from grpo_pipeline.tasks.dialogue.params import PromptParams
 
 @dataclass(frozen=True)
 class ExportedModel:
-    """A trained model with its files, ready to be written.
+    """A trained model with its files, ready to reply.
 
     Attributes:
-        language_model: with the arm's weights, on the CPU.
-        tokenizer: that it was trained with.
+        language_model: language model with the arm's weights, on the CPU.
+        tokenizer: tokenizer of the training.
         prompt: the limits of its prompts.
         replies: the limits of its replies.
     """
@@ -41,7 +41,7 @@ class ExportedModel:
 
     @property
     def policy(self) -> LanguageModel:
-        """The language model."""
+        """Return the language model."""
         return self.language_model
 
 

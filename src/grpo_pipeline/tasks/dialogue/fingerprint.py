@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def fingerprint(task: "DialogueTask", data: DialogueData, *, draws: bool = True) -> dict[str, Any]:
-    """Return model, objective, start and data, as JSON-able values.
+    """Describe model, objective, initial weights and data as JSON-able values.
 
     Left out: where a folder lies, and what only says how it is executed. Where no replies are drawn, neither their rewards nor
     their distribution decide anything: of ``replies`` only the length stays, to which reference replies are cut.
@@ -40,7 +40,7 @@ def fingerprint(task: "DialogueTask", data: DialogueData, *, draws: bool = True)
 
 
 def _describe_language_model(params: NewModelParams | FolderModelParams) -> dict[str, Any]:
-    """Return the language model as the parameters name it: source, lora, and the section that the source chooses."""
+    """Describe the language model by its parameters: source, lora, and the section that the source chooses."""
     chosen = decisive(params, without=["source", "lora", "path"])
     if isinstance(params, FolderModelParams):
         chosen["content"] = digest_of_folder(params.path)

@@ -1,4 +1,4 @@
-"""Digest the content of a model folder.
+"""Compute a digest of the content of a model folder.
 
 A run may be resumed after the folder was moved, but not with another model.
 """
@@ -11,7 +11,7 @@ SUFFIXES = (".json", ".safetensors", ".model", ".txt")
 
 
 def digest_of_folder(path: str) -> str:
-    """Return the SHA-256 of names and contents of the files that a model and its tokenizer are read from."""
+    """Compute the SHA-256 of names and contents of the files of a model and its tokenizer."""
     digest = hashlib.sha256()
     for file in sorted(
         entry for entry in Path(path).iterdir() if entry.suffix in SUFFIXES and entry.is_file()

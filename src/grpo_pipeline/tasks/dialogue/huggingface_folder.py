@@ -2,9 +2,8 @@
 
 The folder holds config.json, model.safetensors and the tokenizer.
 
-Low-rank updates are merged into the weights they update, W + (alpha / r) B A, so that nothing but transformers is needed to
-load the folder and no key is missing or unexpected. What this project reads back is the model beside it, with the updates
-apart.
+Low-rank updates are merged into their weights, W + (alpha / r) B A. So transformers alone can load the folder, without missing or
+unexpected keys. This project reads back the model beside the folder, whose updates are separate.
 """
 
 import copy
@@ -40,7 +39,7 @@ def write_huggingface(language_model: LanguageModel, tokenizer: Tokenizer, folde
             if name != "config.json":
                 (folder / name).write_bytes(content)
     else:
-        # Here and not above: reading a model back needs none of it.
+        # Imported here, because reading a model back does not need it.
         from transformers import ByT5Tokenizer
 
         ByT5Tokenizer(extra_ids=0).save_pretrained(folder)
@@ -48,7 +47,7 @@ def write_huggingface(language_model: LanguageModel, tokenizer: Tokenizer, folde
 
 @contextmanager
 def _without_bars() -> Iterator[None]:
-    """Keep transformers from drawing a bar of its own for every model that is written."""
+    """Switch off transformers' progress bar for every model that is written."""
     was_on = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
@@ -59,7 +58,7 @@ def _without_bars() -> Iterator[None]:
 
 
 def plain_model(language_model: LanguageModel) -> Any:
-    """Return the language model's model without low-rank updates: itself where it has none, else a copy with them merged."""
+    """Merge low-rank updates into a copy of the model; a model without them is returned itself."""
     if not any("lora_" in name for name, _ in language_model.model.named_parameters()):
         return language_model.model
     from peft.tuners.lora import LoraLayer

@@ -1,4 +1,4 @@
-"""Group a language model's parameters by the names that learning rates and gradient norms have."""
+"""Group a language model's parameters by component, for learning rates and gradient norms."""
 
 from torch import nn
 
@@ -6,10 +6,10 @@ from grpo_pipeline.tasks.dialogue.language_model.base import LanguageModel
 
 
 def parameter_groups(language_model: LanguageModel) -> dict[str, list[nn.Parameter]]:
-    """Return the trainable parameters of each component, each parameter once; a component without any is left out.
+    """List the trainable parameters of each component, each parameter once; a component without any is left out.
 
-    ``embeddings`` holds those of tokens and positions and the head (T5, GPT-2 and ByT5 tie some of them), ``encoder`` and
-    ``decoder`` the layers; a causal language model has no encoder. Low-rank updates belong to the layers that they change.
+    ``embeddings`` holds those of tokens and positions and the head (T5, GPT-2 and ByT5 tie some of them). ``encoder`` and
+    ``decoder`` hold the layers; a causal language model has no encoder. Low-rank updates belong to the layers that they change.
     """
     model = language_model.model
     ends = [

@@ -1,4 +1,4 @@
-"""Parameters of prompts and of the supervised loss of reference replies."""
+"""Declare the parameters of prompts, rewards and the supervised loss of reference replies."""
 
 from collections.abc import Mapping
 from functools import cached_property
@@ -23,8 +23,8 @@ class PromptParams(BaseModel):
     """How prompts become tokens (``dialogue.prompt``).
 
     Attributes:
-        max_tokens: of one text of a prompt, its end included.
-        too_long: a longer text is refused by name, or loses its beginning: stories before the question.
+        max_tokens: largest number of tokens of a text of a prompt, its end included.
+        too_long: a longer text is refused by name, or loses its beginning (stories before the question).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -34,13 +34,13 @@ class PromptParams(BaseModel):
 
 
 class PredictParams(BaseModel):
-    """Which model replies to which prompts (``dialogue.predict``).
+    """The model and the prompts of a prediction (``dialogue.predict``).
 
     Attributes:
-        arm: whose newest model it is.
+        arm: the arm whose newest model replies.
         prompts: file of the prompts, set on the command line.
-        samples: sampled replies of each prompt, beside the likeliest one.
-        seed: of these.
+        samples: number of sampled replies of each prompt, beside the likeliest reply.
+        seed: seed of the sampled replies.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -71,13 +71,13 @@ BUILT_IN = {
 
 
 class RewardParams(BaseModel):
-    """The named components of the reward, their weights, what a failure counts as, and where they are measured.
+    """The named components of the reward, their weights, the rule for failures, and the processes that measure them.
 
     Attributes:
-        weights: of the built-in components; one that is absent, or has weight 0, is not computed.
-        own: rewards of the user's, by name; null without any.
-        failure: what a sample counts as when a reward could not be measured.
-        pool: where rewards are measured.
+        weights: built-in component -> weight; a component that is absent, or has weight 0, is not computed.
+        own: user-defined rewards, by name; null without any.
+        failure: rule for samples whose reward could not be measured.
+        pool: the processes that measure rewards.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -95,30 +95,30 @@ class RewardParams(BaseModel):
 
     @property
     def component_weights(self) -> dict[str, float]:
-        """The weight of every component that is computed, built in and own."""
+        """Map every computed component, built-in or user-defined, to its weight."""
         return {name: weight for name, weight in self.named_weights.items() if weight}
 
     @property
     def named_weights(self) -> dict[str, float]:
-        """The weights that were given, of built in and own components."""
+        """Map every component with a given weight, built-in or user-defined, to that weight."""
         named = {str(name): weight for name, weight in self.weights.items()}
         return named | {name: own.weight for name, own in (self.own or {}).items()}
 
     @property
     def all_weights(self) -> dict[str, float]:
-        """The weight of every component that there is; 0 of what is not computed."""
+        """Map every component to its weight; 0 for components that are not computed."""
         return self.named_weights | {name: 0.0 for name in BUILT_IN if name not in self.weights}
 
     @property
     def own_measures(self) -> Mapping[str, Measure]:
-        """The components of the user's that are computed."""
+        """Select the measures of the user-defined components."""
         return {
             name: measure for name, measure in self.measures.items() if name in (self.own or {})
         }
 
     @cached_property
     def measures(self) -> Mapping[str, Measure]:
-        """The function and options of every component that is computed; made once, since a digest reads the function's file."""
+        """Build the function and options of every computed component, once, since a digest reads the function's file."""
         functions = {name: Measure(path, {}) for name, path in BUILT_IN.items()}
         functions |= {
             name: Measure(reward.function, reward.options)

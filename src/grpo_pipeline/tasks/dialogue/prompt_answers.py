@@ -1,4 +1,4 @@
-"""Reply to new prompts in a table, of a file or of a request."""
+"""Reply to new prompts in a table, from a file or a request."""
 
 import hashlib
 import json
@@ -21,12 +21,12 @@ MOST_ROWS, MOST_SAMPLES = 256, 64
 
 @torch.no_grad()
 def write_reply(model: ExportedModel, question: str, stories: Sequence[str]) -> str:
-    """Return the greedy reply to one question: the likeliest token each time.
+    """Write the greedy reply to a question: the likeliest token each time.
 
     Args:
-        model: of ``read_exported``.
+        model: result of ``read_exported``.
         question: "persona: … context: …".
-        stories: of ``prompt_text.story_text``.
+        stories: results of ``prompt_text.story_text``.
 
     Raises:
         ValueError: if the prompt is too long and ``prompt.too_long`` is ``refuse``, or does not fit the language model.
@@ -59,7 +59,7 @@ def _read(model: ExportedModel, question: str, stories: Sequence[str]) -> Encode
 def draw_replies(
     model: ExportedModel, question: str, stories: Sequence[str], *, samples: int, seed: int
 ) -> list[str]:
-    """Return sampled replies to one question; they follow from its texts and the seed, and from no other question."""
+    """Draw replies to a question; they follow from its texts and the seed, and from no other question."""
     content = hashlib.sha256("\0".join([question, *stories]).encode()).digest()
     generator = step_generator(
         seed, int.from_bytes(content[:8], "big"), stream=Stream.PREDICTION, device="cpu"
@@ -76,20 +76,20 @@ def draw_replies(
 
 
 def answer(model: ExportedModel, table: pd.DataFrame, *, samples: int, seed: int) -> pd.DataFrame:
-    """Reply to every row of a table; all of them, or none.
+    """Reply to every row of a table; an error in a row refuses the whole table.
 
     Args:
-        model: of ``read_exported``.
-        table: column ``question``, "persona: … context: …", and where there are any ``stories``: a list of texts, or of
-            mappings with ``title`` and ``text``, or JSON of such a list.
-        samples: sampled replies of each row, beside the likeliest one; 0 for none.
-        seed: of these.
+        model: result of ``read_exported``.
+        table: column ``question``, "persona: … context: …", and optionally ``stories``: a list of texts, or of mappings with
+            ``title`` and ``text``, or JSON of such a list.
+        samples: number of sampled replies of each row, beside the likeliest reply; 0 for none.
+        seed: seed of the sampled replies.
 
     Returns:
-        ``reply``, of the likeliest token each time, and ``replies``, the list of sampled ones.
+        ``reply``, of the likeliest token each time, and ``replies``, the list of sampled replies.
 
     Raises:
-        ValueError: naming the first row that is not right, counted from 0.
+        ValueError: a row is invalid. The sentence names the first such row, counted from 0.
     """
     if "question" not in table.columns:
         raise ValueError(
@@ -142,7 +142,7 @@ def _story(story: Any) -> str:
 def answer_request(
     model: ExportedModel, table: pd.DataFrame, *, samples: int, seed: int
 ) -> pd.DataFrame:
-    """Reply to every row of a request (``answer``), of which a server takes so many at once."""
+    """Reply to every row of a request by ``answer``; refuses more than a server writes at once."""
     if len(table) > MOST_ROWS or samples > MOST_SAMPLES:
         raise ValueError(
             f"a request must have at most {MOST_ROWS} rows and {MOST_SAMPLES} samples, got {len(table)} and {samples}; send "

@@ -1,4 +1,4 @@
-"""Put the rewards of a batch together from those that were measured with it."""
+"""Join the rewards of a batch from the parts that were measured together."""
 
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from grpo_pipeline.tasks.dialogue.params import RewardParams
 
 
 class RewardShare(NamedTuple):
-    """The rewards of one prompt's replies: a row of those that are being measured together."""
+    """The rewards of a prompt's replies: a row of rewards that are measured together."""
 
     pending: PendingRewards
     place: int
@@ -20,13 +20,13 @@ class RewardShare(NamedTuple):
 def gather_rewards(
     params: RewardParams, outcomes: Outcomes, *, shape: tuple[int, ...]
 ) -> dict[str, Tensor]:
-    """Wait for the rewards of P prompts and return the parts, float64 [P, G].
+    """Wait for the rewards of P prompts, and join their components, float64 [P, G].
 
-    Where nothing was written there is nothing to measure: every part is NaN (not scored), never the score of an empty reply.
+    Without samples, every component is NaN (not scored), never the score of an empty reply.
 
     Raises:
-        RewardFailedError: if a part failed under the rule ``stop``, or a weighted part could not be measured for any reply: a
-            reward that always fails would train nothing without a word.
+        RewardFailedError: if a component failed under the rule ``stop``, or a weighted component failed for every reply. Such a
+            reward would silently train nothing.
     """
     if not outcomes.rewards:
         return {

@@ -1,7 +1,7 @@
 """Compute rewards of groups of sampled replies: components [P, G], each by its own function.
 
-What differs from public versions: the F1 that is optimised is the F1 that is reported (``scores/f1.py``), and a reward that fails
-is never a 0: it is left out, pays a stated penalty or stops the run, and is counted with its cause.
+How this differs from public versions: the F1 that is optimised is the F1 that is reported (``scores/f1.py``). A failed reward is
+never a 0: it is left out, gets a stated penalty or stops the run. It is counted with its cause.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,17 +24,17 @@ def submit_rewards(
     answers: Sequence[Sequence[str]],
     questions: Sequence[str] | None = None,
 ) -> PendingRewards:
-    """Begin to measure every part of every reply and return at once.
+    """Begin to measure every component of every reply, and return at once.
 
     Args:
-        params: parts, weights, the rule for failures.
-        pool: measures; its values do not depend on how many processes it has.
+        params: components, weights, the rule for failures.
+        pool: processes that measure; values do not depend on their number.
         replies: P groups of G texts.
         answers: P lists of at least one reference answer.
-        questions: P texts, what the model read, for rewards that read it; None for empty ones.
+        questions: P texts that the model read, for rewards that read them; None for empty ones.
 
     Raises:
-        ValueError: for groups of different or no size, or for other than one non-empty list of answers per group.
+        ValueError: if groups differ in size or are empty, or a group has no list of answers or an empty one.
     """
     check_groups(replies, name="replies")
     if len(answers) != len(replies):
@@ -46,7 +46,7 @@ def submit_rewards(
         raise ValueError(
             f"the answers of prompt {empty[0]} must be a list of at least one text, got {answers[empty[0]]!r}; correct the row"
         )
-    # P * G replies behind each other, row n = p * G + g, each with the answers of its prompt.
+    # P * G replies, row n = p * G + g, each with the answers of its prompt.
     subjects = [reply for group in replies for reply in group]
     references = [texts for group, texts in zip(replies, answers, strict=True) for _ in group]
     prompts = (

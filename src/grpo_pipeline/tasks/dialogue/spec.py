@@ -1,4 +1,4 @@
-"""Spec of the dialogue task: arms, warm start, metrics and words."""
+"""Describe the dialogue task: arms, warm start, metrics and words."""
 
 from grpo_pipeline.tasks.dialogue.data.generated.params import PersonaParams
 from grpo_pipeline.tasks.dialogue.data.params import (

@@ -1,4 +1,4 @@
-"""The dialogue task: a language model writes G replies to a persona, context and stories; rewards compare them with answers."""
+"""Implement the dialogue task: a language model writes G replies to a prompt; rewards compare them with answers."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -58,10 +58,10 @@ from grpo_pipeline.tasks.dialogue.rewards import submit_rewards
 
 @dataclass(frozen=True)
 class DialogueTask(BaseTask):
-    """Implements :class:`grpo_pipeline.tasks.base.Task` for replies (L = tokens of a reply, V = ids of the embedding).
+    """The dialogue task, in which a sample is a reply (L = tokens of a reply, V = ids of the embedding).
 
     Attributes:
-        start: weights that every policy begins with; None for fresh ones, or those of the language model's folder.
+        start: initial weights of every policy; None for fresh ones, or those of the language model's folder.
         pool: measures the rewards; its processes end with the last holder of the task.
         cache: the start's replies to held-out prompts.
     """
@@ -76,7 +76,7 @@ class DialogueTask(BaseTask):
     kind: ModelKind
     pool: RewardPool = field(repr=False)
     start: ModelWeights | None = field(default=None, repr=False)
-    # Own to each copy: see Cache.
+    # Each copy has its own: see Cache.
     cache: Cache = field(init=False, default_factory=Cache, repr=False, compare=False)
     name: str = "dialogue"
     components: ClassVar[tuple[str, ...]] = ("embeddings", "encoder", "decoder")
@@ -97,7 +97,7 @@ class DialogueTask(BaseTask):
         check_algorithm(algorithm)
 
     def check_data(self, data: DialogueData) -> None:
-        """Call the rewards of the user's on a few reference replies; raises as ``try_rewards``."""
+        """Call the user-defined rewards on a few reference replies; raises as ``try_rewards``."""
         table = data.examples.table
         tried = table[table["split"] == "train"][:TRIED]
         answers = [list(texts) for texts in tried["answers"]]
@@ -112,7 +112,7 @@ class DialogueTask(BaseTask):
         )
 
     def build_policy(self, seed: int) -> LanguageModel:
-        """Return a model with the weights of ``start``, else of its folder or fresh ones; the global random state stays."""
+        """Build a model with the weights of ``start``, of its folder, or fresh ones; the global random state stays unchanged."""
         policy = build_language_model(self.language_model, seed=seed)[0]
         if self.start is not None:
             policy.load_state_dict(dict(self.start.tensors))
@@ -129,7 +129,7 @@ class DialogueTask(BaseTask):
     def make_batch(
         self, data: DialogueData, rows: np.ndarray, *, generator: Generator | None = None
     ) -> DialogueBatch:
-        """Return the batch of these rows; with a generator the reference reply is drawn among the answers."""
+        """Build the batch of these rows; a generator draws the reference reply among the answers."""
         return make_batch(
             data,
             rows,
@@ -162,7 +162,7 @@ class DialogueTask(BaseTask):
         proposal: Proposal,
         generator: Generator,
     ) -> ReplyRollouts:
-        """Draw G replies of each prompt; ``none`` are G replies of no token.
+        """Draw G replies of each prompt; ``none`` gives G empty replies.
 
         Raises:
             ValueError: for another proposal, or if a prompt and a reply do not fit the language model.
@@ -179,7 +179,7 @@ class DialogueTask(BaseTask):
         )
 
     def texts(self, rollouts: Rollouts) -> PerPrompt:
-        """Return the replies as texts: of each prompt a tuple of G."""
+        """Decode the replies: for each prompt a tuple of G texts."""
         prompts, group_size, _ = rollouts.actions.shape
         texts = decode_rows(
             self.tokenizer, rollouts.actions.flatten(0, 1), rollouts.is_valid.flatten(0, 1)
@@ -191,7 +191,7 @@ class DialogueTask(BaseTask):
     def decode(
         self, policy: LanguageModel, context: Encoded, rollouts: Rollouts, batch: DialogueBatch
     ) -> Outcomes:
-        """Return the replies as texts, and begin to measure their rewards: they are ready when ``reward`` asks for them."""
+        """Decode the replies, and begin to measure their rewards, which ``reward`` waits for."""
         replies = self.texts(rollouts)
         if not rollouts.actions.shape[-1]:
             return Outcomes(replies, PerPrompt())
@@ -209,10 +209,11 @@ class DialogueTask(BaseTask):
     def reward(
         self, batch: DialogueBatch, rollouts: Rollouts, outcomes: Outcomes
     ) -> tuple[dict[str, Tensor], dict[str, float]]:
-        """Wait for the rewards of the replies; NaN where nothing was written, or a part failed under the rule ``exclude``.
+        """Wait for the rewards of the replies; NaN without samples, or if a component failed under the rule ``exclude``.
 
         Raises:
-            RewardFailedError: if a part failed under the rule ``stop``, or a weighted part for every reply of the batch.
+            RewardFailedError: if a component failed under the rule ``stop``, or a weighted component for every reply of the
+                batch.
             RewardPoolError: if a process cannot be started.
         """
         parts = gather_rewards(self.rewards, outcomes, shape=rollouts.actions.shape[:2])
@@ -223,7 +224,7 @@ class DialogueTask(BaseTask):
     def score(
         self, policy: LanguageModel, context: Encoded, rollouts: Rollouts, *, temperature: float
     ) -> Scores:
-        """Return log-probabilities of exactly these tokens among those that could be drawn, and the mean entropy of a token."""
+        """Compute log-probabilities of these tokens among the kept choices, and the mean entropy of a token."""
         limit = self.replies.tokens_per_batch
         return score_replies(
             policy,
@@ -234,7 +235,7 @@ class DialogueTask(BaseTask):
         )
 
     def supervised_counts(self, batch: DialogueBatch) -> Tensor:
-        """Return the number of reference tokens, or of prompts, float64 [1]."""
+        """Count the reference tokens, or the prompts, float64 [1]."""
         count = (
             batch.reference.is_token.sum()
             if self.supervised.mean == "per_token"
@@ -250,7 +251,7 @@ class DialogueTask(BaseTask):
         outcomes: Outcomes,
         shares: Tensor | None = None,
     ) -> Tensor:
-        """Return the cross-entropy of the batch's reference replies, at temperature 1 over all tokens."""
+        """Compute the cross-entropy of the batch's reference replies, at temperature 1 over all tokens."""
         logprobs = reference_logprobs(policy, context, batch.reference)
         loss = reference_loss(logprobs, batch.reference.is_token, mean=self.supervised.mean)
         return loss if shares is None else loss * shares[0].to(loss.dtype)
@@ -258,7 +259,7 @@ class DialogueTask(BaseTask):
     def tabulate(
         self, data: DialogueData, batch: DialogueBatch, rollouts: Rollouts
     ) -> pd.DataFrame:
-        """Return one row per reply: example, persona, question, first answer, the reply and its length in tokens."""
+        """Tabulate the replies: example, persona, question, first answer, reply and its length in tokens."""
         return tabulate(self, data, batch, rollouts)
 
     def evaluate(
@@ -270,7 +271,7 @@ class DialogueTask(BaseTask):
         seed: int,
         n_samples: int,
     ) -> pd.DataFrame:
-        """Return one row per example and rule."""
+        """Write and score replies to held-out examples: a row per example and rule."""
         return evaluate(self, policy, data, rows, seed=seed, n_samples=n_samples)
 
     def validate(
@@ -282,24 +283,24 @@ class DialogueTask(BaseTask):
         seed: int,
         n_samples: int,
     ) -> dict[str, float]:
-        """Return held-out reward and its parts, length and ended share of replies, and the perplexity of references."""
+        """Measure held-out reward and its components, length and ended share of replies, and the perplexity of references."""
         return validate(self, policy, data, rows, seed=seed, n_samples=n_samples)
 
     def showcase(
         self, policy: LanguageModel, data: DialogueData, rows: np.ndarray, *, seed: int
     ) -> Mapping[str, np.ndarray]:
-        """Return question, first answer and sampled replies of these examples."""
+        """Collect question, first answer and sampled replies of these examples."""
         return showcase(self, policy, data, rows, seed=seed)
 
     def training_frame(
         self, policy: LanguageModel, data: DialogueData, rows: np.ndarray, *, seed: int
     ) -> Mapping[str, Tensor]:
-        """Return what the policy replies to these examples now, and what it earns."""
+        """Draw a reply to each of these examples with the present policy, with its reward."""
         return training_frame(self, policy, data, rows, seed=seed)
 
     @property
     def audit_plan(self) -> AuditPlan:
-        """Return the rules that a reward audit compares, and what it reads beside the reward."""
+        """Plan the rules of a reward audit, and the scores beside the reward."""
         return audit.audit_plan(self.rewards)
 
     def audit(
@@ -311,11 +312,11 @@ class DialogueTask(BaseTask):
         seed: int,
         n_samples: int,
     ) -> pd.DataFrame:
-        """Return one row per example, rule and reply."""
+        """Score the rules of the reward audit: a row per example, rule and reply."""
         return audit.audit(self, policy, data, rows, seed=seed, n_samples=n_samples)
 
     def describe(self, policy: LanguageModel) -> dict[str, Any]:
-        """Return the parameters and the architecture of the language model, from which a policy of these weights is built."""
+        """Describe the parameters and the architecture of the language model, from which the policy can be built again."""
         sections = {
             "language_model": self.language_model,
             "prompt": self.prompt,
@@ -325,9 +326,9 @@ class DialogueTask(BaseTask):
         return {"task": self.name, **dumped, "language_model_config": policy.model.config.to_dict()}
 
     def model_folders(self, policy: LanguageModel) -> Mapping[str, Callable[[Path], None]]:
-        """Return what writes model and tokenizer as a Hugging Face folder: the one that was read is needed no longer."""
+        """Map a folder's name to the function that writes model and tokenizer as a Hugging Face folder."""
         return {FOLDER: partial(write_huggingface, policy, self.tokenizer)}
 
     def fingerprint(self, data: DialogueData, *, draws: bool = True) -> dict[str, Any]:
-        """Return model, objective, start and data, without where they lie and where rewards are measured."""
+        """Describe model, objective, initial weights and data, without paths and the processes that measure rewards."""
         return fingerprint(self, data, draws=draws)

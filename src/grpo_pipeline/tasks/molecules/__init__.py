@@ -1,1 +1,1 @@
-"""Molecules drawn by discrete graph diffusion: one prompt is a graph size, one sample a trajectory of T denoising steps."""
+"""Draw molecules by discrete graph diffusion: a prompt is a graph size, a sample a trajectory of T denoising steps."""

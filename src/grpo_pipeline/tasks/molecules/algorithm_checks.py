@@ -7,11 +7,11 @@ from grpo_pipeline.tasks.molecules.diffusion.params import (
 
 
 def check_algorithm(algorithm: AlgorithmParams, trajectory: TrajectoryParams) -> None:
-    """Refuse what trajectories cannot do.
+    """Refuse settings with which trajectories cannot be trained.
 
     Raises:
-        ValueError: for another proposal than policy or none, a value baseline or head, replay, a KL that is estimated from
-            something that is no log-probability of a sample, or more than one update from eager scores.
+        ValueError: for another proposal than policy or none, a value baseline or head, replay, or more than one update from eager
+            scores. Also for a KL estimate from anything but log-probabilities of a sample.
     """
     if algorithm.proposal not in ("policy", "none"):
         raise ValueError(
@@ -38,7 +38,7 @@ def check_algorithm(algorithm: AlgorithmParams, trajectory: TrajectoryParams) ->
 
 
 def _check_kl(algorithm: AlgorithmParams, trajectory: TrajectoryParams) -> None:
-    """Estimates of a KL read log-probabilities of what was drawn: those of whole steps, not means, nor of x0."""
+    """Refuse KL estimates without the log-probabilities of the draw: those of whole steps, neither means nor those of x0."""
     is_logprob = trajectory.estimator == "step" and trajectory.entry_reduction == "sum"
     paid = algorithm.paid_kl
     if paid is not None and paid.estimator != "exact" and not is_logprob:

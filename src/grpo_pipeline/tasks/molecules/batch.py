@@ -1,4 +1,4 @@
-"""Data of the training loop: a batch of prompts with the molecules they stand for, and the outcomes of the sampled graphs."""
+"""Hold a batch of prompts with the molecules behind them, and the outcomes of the sampled graphs."""
 
 from dataclasses import dataclass
 
@@ -14,13 +14,13 @@ from grpo_pipeline.tasks.molecules.graphs.graph_entries import entries_of, pair_
 from grpo_pipeline.tasks.molecules.graphs.graph_prompts import GraphPrompts, make_prompts
 from grpo_pipeline.tasks.molecules.molecule_data import MoleculeData
 
-# Noise of a batch that nobody trains on: always the same.
+# Seed of the noise of batches that are not trained on: always the same noise.
 FIXED_NOISE = 0
 
 
 @dataclass(frozen=True)
 class MoleculeBatch:
-    """P prompts, and P molecules with noise on them, from which x0 is to be predicted.
+    """P prompts, and P noised molecules, from which x0 is to be predicted.
 
     Attributes:
         rows: row numbers in the data, int64 [P] or [P, G].
@@ -28,7 +28,7 @@ class MoleculeBatch:
         clean: x0, int64: atoms [P, n], charges [P, n], bonds [P, M].
         noisy: z_t, likewise.
         times: t of the noise, int64 [P], 1..T.
-        targets: of each prompt the properties that it names, as texts; what rewards of the user's get as references.
+        targets: for each prompt the properties that it names, as texts; they are the references of the user's rewards.
     """
 
     rows: Tensor
@@ -61,15 +61,15 @@ def make_batch(
     device: torch.device,
     generator: Generator | None = None,
 ) -> MoleculeBatch:
-    """Return the batch of these rows.
+    """Build the batch of these rows.
 
     Args:
         data: the molecules and their conditions.
         rows: int64 [P].
-        noise: that the policy was made for, on the CPU.
+        noise: noise of the policy, on the CPU.
         nodes: width to which the graphs are padded.
-        device: where the tensors go.
-        generator: on the CPU; draws times and noise, for training. None takes a fixed one.
+        device: device of the tensors.
+        generator: draws times and noise for training, on the CPU. None takes a fixed generator.
     """
     source = torch.Generator().manual_seed(FIXED_NOISE) if generator is None else generator
     graphs = data.examples.graphs(rows).padded_to(nodes)
@@ -88,12 +88,12 @@ def make_batch(
 
 
 def target_texts(data: MoleculeData, rows: np.ndarray) -> PerPrompt:
-    """Return of each row the properties that its prompt names, as texts."""
+    """Write the properties that the prompt of each row names."""
     return PerPrompt(tuple(f"{value:.6g}" for value in values) for values in data.targets[rows])
 
 
 def nothing_sampled(prompts: GraphPrompts, group_size: int) -> Trajectories:
-    """Return G trajectories without a step for each prompt: the samples of an arm that learns from molecules alone."""
+    """Build G trajectories without a step for each prompt: the samples of an arm that learns from molecules alone."""
     shape, device = (len(prompts.sizes), group_size), prompts.sizes.device
     actions = torch.zeros(*shape, 0, dtype=torch.int64, device=device)  # [P, G, 0]
     nodes = torch.zeros(*shape, 1, prompts.nodes, dtype=torch.uint8, device=device)  # [P, G, 1, n]

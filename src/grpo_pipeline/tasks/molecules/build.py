@@ -1,4 +1,4 @@
-"""Build the molecule task from parameters and data, and refuse what could not be trained."""
+"""Build the molecule task from parameters and data, and refuse settings that could not be trained."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -31,13 +31,13 @@ def build_task(
     *,
     execution: ExecutionParams | None = None,
 ) -> MoleculeTask:
-    """Return the task without a start; without ``execution`` on the GPU when there is one.
+    """Build the task with fresh initial weights; without ``execution``, on the GPU if there is one.
 
-    Processes are started where there are rewards of the user's: these are tried.
+    If there are user-defined rewards, processes are started and the rewards are tried.
 
     Raises:
-        ValueError: if an update scores more steps than there are, a class never occurs in the training molecules and there is no
-            smoothing, or the step asks for what the denoiser does not have.
+        ValueError: if an update scores more steps than there are, or the step asks for an option that the denoiser lacks. Also if
+            a class never occurs in the training molecules and there is no smoothing.
         RewardFailedError, RewardPoolError: as ``try_own_rewards``.
     """
     if execution is not None:
@@ -69,7 +69,7 @@ def build_task(
 
 
 def try_own_rewards(task: MoleculeTask, data: MoleculeData) -> None:
-    """Call the rewards of the user's on a few training molecules; raises as ``try_rewards``."""
+    """Call the user-defined rewards on a few training molecules; raises as ``try_rewards``."""
     rows = data.examples.rows("train")[:TRIED]
     smiles = list(data.examples.table["smiles"].iloc[rows])
     try_rewards(
@@ -84,7 +84,7 @@ def try_own_rewards(task: MoleculeTask, data: MoleculeData) -> None:
 def check_arms(
     task: MoleculeTask, arms: Iterable[tuple[AlgorithmParams, TrajectoryParams]]
 ) -> MoleculeTask:
-    """Return the task, or refuse arms that it cannot train, before the first begins; raises as its two checks do."""
+    """Check that the task can train all arms before the first begins; raises as its two checks do."""
     for algorithm, trajectory in arms:
         check_steps(task.noise, trajectory)
         check_algorithm(algorithm, trajectory)
@@ -92,5 +92,5 @@ def check_arms(
 
 
 def start_from(task: MoleculeTask, model: ModelWeights) -> MoleculeTask:
-    """Return the task whose policies begin with these weights; the pool of processes is the same."""
+    """Give the task these initial weights; it shares the pool of processes."""
     return replace(task, start=model)

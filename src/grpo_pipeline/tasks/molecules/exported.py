@@ -1,4 +1,4 @@
-"""Serve an exported molecule model: read it from its folder alone and answer requests (found by the name of this module)."""
+"""Serve an exported molecule model from its folder alone; the module is found by its name."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +11,7 @@ from grpo_pipeline.tasks.serving import Column, Serving
 
 
 def request_columns(config: Mapping[str, Any]) -> list[Column]:
-    """Return the columns of a request: size, count, and the properties that the model's prompts name."""
+    """List the columns of a request: size, count, and the properties that the model's prompts name."""
     return [
         Column("size", "long", True),
         Column("count", "long"),

@@ -30,11 +30,11 @@ class ExportedDenoiser:
 
     Attributes:
         policy: denoiser and noise with the arm's weights, on the CPU.
-        vocabulary: what its classes mean.
+        vocabulary: meaning of its classes.
         nodes: n, the largest number of atoms.
         trajectory: how graphs are drawn.
-        sampling: temperature of the evaluation, and how many graphs are drawn at once.
-        scales: of the properties that a prompt names, in the prompt's order; empty where it names none.
+        sampling: temperature of the evaluation, and number of graphs that are drawn at once.
+        scales: scales of the properties that a prompt names, in the prompt's order; empty without properties.
     """
 
     policy: GraphPolicy
@@ -93,17 +93,17 @@ def draw_molecules(
     targets: Mapping[str, Sequence[float]] | None = None,
     temperature: float | None = None,
 ) -> list[Decoded]:
-    """Draw one molecule for each size.
+    """Draw a molecule for each size.
 
     Args:
-        model: of ``read_exported``.
+        model: result of ``read_exported``.
         sizes: numbers of heavy atoms, each between 1 and ``model.nodes``.
         generator: on the CPU, the only source of randomness.
-        targets: property -> wanted value for each size, in the property's own unit, for a model whose prompts name properties.
+        targets: property -> wanted value for each size, in the property's own unit, if the model's prompts name properties.
         temperature: divides the logits; None takes that of the evaluation.
 
     Raises:
-        ValueError: if a size is outside, or the targets are not those that the prompts name.
+        ValueError: if a size is outside the range, or the targets differ from the properties that prompts name.
     """
     wanted = model.scales.apply({} if targets is None else targets, rows=len(sizes))  # [P, F]
     prompts = make_prompts(torch.as_tensor(sizes, dtype=torch.int64), model.nodes, wanted)

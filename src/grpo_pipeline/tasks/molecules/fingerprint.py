@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def fingerprint(task: "MoleculeTask", data: MoleculeData, *, draws: bool = True) -> dict[str, Any]:
-    """Return model, objective, start and data, as JSON-able values.
+    """Describe model, objective, initial weights and data as JSON-able values.
 
     Left out: what only says how it is executed. Where no graphs are drawn, neither their rewards nor how they are drawn decide
     anything.

@@ -1,4 +1,4 @@
-"""Hold the data of a run: the examples, and what prompts are told about their molecules beside the size."""
+"""Hold the data of a run: the examples, and the properties that prompts name beside the size."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,7 +16,7 @@ from grpo_pipeline.tasks.molecules.graphs.property_scales import PropertyScales
 from grpo_pipeline.tasks.molecules.params import GraphPromptParams
 
 ROWS = 1024  # graphs that are wide integers at a time
-# Training molecules that distances compare with. Drawn samples are fewer, so more would say no more; and each arm writes them.
+# Number of training molecules that distances compare with. More than the samples add no precision, and each arm writes them.
 COMPARED_WITH = 10_000
 
 
@@ -27,8 +27,8 @@ class MoleculeData:
     Attributes:
         examples: the molecules.
         targets: properties that prompts name, float64 [n, F], in their own units.
-        conditions: the same as the network is told them, float32 [n, F]: 0 is the training mean, 1 a standard deviation more.
-        scales: that lead from one to the other.
+        conditions: the targets scaled for the network, float32 [n, F]: 0 is the training mean, 1 a standard deviation more.
+        scales: the scales from targets to conditions.
     """
 
     examples: MoleculeExamples
@@ -38,9 +38,9 @@ class MoleculeData:
 
     @cached_property
     def training_rows(self) -> pd.DataFrame:
-        """The training molecules as rows of ``tabulate_molecules``, each from its graph; what distances compare with.
+        """Tabulate the training molecules by ``tabulate_molecules``, for comparison with samples.
 
-        Of more than ``COMPARED_WITH`` so many are drawn, always the same ones.
+        At most ``COMPARED_WITH`` molecules are drawn, always the same ones.
         """
         examples = self.examples
         drawn = numpy_generator(0, Stream.COMPARED_ROWS).permutation(examples.rows("train"))
@@ -56,7 +56,7 @@ class MoleculeData:
 
 
 def attach_conditions(examples: MoleculeExamples, prompt: GraphPromptParams) -> MoleculeData:
-    """Return the data with the conditions of every prompt: its properties in the units of ``PropertyScales``.
+    """Add the conditions of every prompt: its properties in the units of ``PropertyScales``.
 
     Raises:
         ValueError: if there is no training molecule, or a molecule is larger than there is room for.
@@ -73,7 +73,7 @@ def attach_conditions(examples: MoleculeExamples, prompt: GraphPromptParams) -> 
 
 
 def nodes_of(examples: MoleculeExamples, prompt: GraphPromptParams) -> int:
-    """Return n, the width to which every graph is padded."""
+    """Find n, the width to which every graph is padded."""
     return prompt.max_atoms or examples.vocabulary.max_atoms
 
 

@@ -1,4 +1,4 @@
-"""Group a policy's parameters by the names that learning rates and gradient norms have."""
+"""Group a policy's parameters by component, for learning rates and gradient norms."""
 
 from torch import nn
 
@@ -6,7 +6,7 @@ from grpo_pipeline.tasks.molecules.denoiser.graph_policy import GraphPolicy
 
 
 def parameter_groups(policy: GraphPolicy) -> dict[str, list[nn.Parameter]]:
-    """Return the trainable parameters of each component, each parameter once.
+    """List the trainable parameters of each component, each parameter once.
 
     ``layers`` are those of the graph transformer, ``heads`` what predicts atoms, charges and bonds, ``embeddings`` everything
     before them: classes, cycles, time, size and conditions.

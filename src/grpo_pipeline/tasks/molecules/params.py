@@ -11,12 +11,12 @@ Condition = Literal["qed", "logp", "sa"]
 
 
 class GraphPromptParams(BaseModel):
-    """Parameters of the prompt: what the network is told before it draws a graph (``molecules.prompt``).
+    """Parameters of the prompt, the network's input before it draws a graph (``molecules.prompt``).
 
     Attributes:
-        conditions: properties of the molecule of the prompt that are told beside its size, each in units of its spread over the
-            training split.
-        max_atoms: nodes that there is room for; null takes the largest molecule of the data. A larger molecule is refused.
+        conditions: properties of the prompt's molecule that the network reads beside its size, each in units of its spread over
+            the training split.
+        max_atoms: largest number of nodes; null takes the largest molecule of the data. A larger molecule is refused.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -34,14 +34,14 @@ class GraphPromptParams(BaseModel):
 
 
 class PredictParams(BaseModel):
-    """Which model draws which molecules (``molecules.predict``).
+    """The model and the molecules of a prediction (``molecules.predict``).
 
     Attributes:
-        arm: whose newest model it is.
+        arm: the arm whose newest model draws.
         sizes: numbers of heavy atoms.
-        count: molecules of each size.
-        targets: property -> wanted value, of a model whose prompts name properties.
-        seed: of the molecules.
+        count: number of molecules of each size.
+        targets: property -> wanted value, if the model's prompts name properties.
+        seed: seed of the molecules.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -57,9 +57,9 @@ class SamplingParams(BaseModel):
     """How graphs are drawn for validation, audit and evaluation (``molecules.sampling``).
 
     Attributes:
-        temperature: divides the logits of x0; that of training is ``molecules.training.temperature``.
-        prompts: of a split that are answered, drawn by the seed; all of it where it has fewer.
-        graphs_at_once: drawn beside each other; bounds the memory.
+        temperature: divides the logits of x0; the temperature of training is ``molecules.training.temperature``.
+        prompts: number of prompts of a split, drawn by the seed; all if the split has fewer.
+        graphs_at_once: number of graphs that are drawn at once; bounds the memory.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)

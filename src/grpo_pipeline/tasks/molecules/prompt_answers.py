@@ -1,4 +1,4 @@
-"""Draw the molecules that a table of sizes and counts asks for, of the parameters or of a request."""
+"""Draw molecules for a table of sizes and counts, from the parameters or from a request."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,20 +16,20 @@ ANSWERS = ("row", "sample", "size", "smiles", "is_valid", "cause")
 
 
 def answer(model: ExportedDenoiser, table: pd.DataFrame, *, seed: int) -> pd.DataFrame:
-    """Draw the molecules that every row of a table asks for; all of them, or none.
+    """Draw the molecules that a table asks for: those of all rows, or none after an error.
 
     Args:
-        model: of ``read_exported``.
-        table: column ``size``, heavy atoms; ``count``, how many molecules of it (1 where it is not there); and, of a model
-            whose prompts name properties, a column with the wanted value of each.
-        seed: of the molecules; those of a row follow from the seed and the row's number.
+        model: result of ``read_exported``.
+        table: column ``size``, heavy atoms; ``count``, number of molecules (1 without the column). If the model's prompts name
+            properties, a column with the wanted value of each.
+        seed: seed of the molecules; those of a row follow from the seed and the row's number.
 
     Returns:
-        one row for each molecule: ``row`` of the table and ``sample``, counted from 0, ``size``, ``smiles`` ("" if it is not
-        valid), ``is_valid`` and why not.
+        A row for each molecule: ``row`` of the table and ``sample``, counted from 0, ``size``, ``smiles`` ("" if it is not
+            valid), ``is_valid`` and the reason if not.
 
     Raises:
-        ValueError: naming the first row that is not right, counted from 0.
+        ValueError: a row is invalid. The sentence names the first such row, counted from 0.
     """
     if "size" not in table.columns:
         raise ValueError(
@@ -87,7 +87,7 @@ def _whole(value: Any, name: str) -> int:
 
 
 def answer_request(model: ExportedDenoiser, table: pd.DataFrame, *, seed: int) -> pd.DataFrame:
-    """Draw what a request asks for (``answer``), of which a server draws so many at once."""
+    """Draw the molecules of a request by ``answer``; refuses more than a server draws at once."""
     asked = len(table)
     if "count" in table and len(table):
         asked = int(np.nansum(pd.to_numeric(table["count"], errors="coerce")))

@@ -24,14 +24,14 @@ References = Sequence[Sequence[str]]
 
 
 def qed(smiles: Texts, references: References) -> list[float]:
-    """Return the drug-likeness of each molecule; see ``properties.drug_likeness``."""
+    """Compute the drug-likeness of each molecule; see ``properties.drug_likeness``."""
     return [drug_likeness(read_molecule(text)) for text in smiles]
 
 
 def logp(
     smiles: Texts, references: References, *, low: float, high: float, width: float
 ) -> list[float]:
-    """Return how well logP lies in a window; see ``in_window`` and ``properties.partition_coefficient``."""
+    """Score logP by a window; see ``in_window`` and ``properties.partition_coefficient``."""
     return [
         in_window(partition_coefficient(read_molecule(text)), low=low, high=high, width=width)
         for text in smiles
@@ -41,7 +41,7 @@ def logp(
 def size(
     smiles: Texts, references: References, *, low: float, high: float, width: float
 ) -> list[float]:
-    """Return how well the number of heavy atoms lies in a window; see ``in_window``."""
+    """Score the number of heavy atoms by a window; see ``in_window``."""
     return [
         in_window(read_molecule(text).GetNumAtoms(), low=low, high=high, width=width)
         for text in smiles
@@ -50,7 +50,7 @@ def size(
 
 @prepared_by(read_fragments)
 def accessibility(smiles: Texts, references: References) -> list[float]:
-    """Return (10 - score) / 9: 1 for the easiest molecules to make, 0 for the hardest; see ``accessibility_score``."""
+    """Compute (10 - score) / 9: 1 for the easiest molecules to make, 0 for the hardest; see ``accessibility_score``."""
     return [
         (HARDEST - accessibility_score(read_molecule(text))) / (HARDEST - EASIEST)
         for text in smiles
@@ -58,7 +58,7 @@ def accessibility(smiles: Texts, references: References) -> list[float]:
 
 
 def wanted(smiles: Texts, references: References, *, patterns: Sequence[str]) -> list[float]:
-    """Return the share of the SMARTS patterns that occur in each molecule."""
+    """Compute the share of the SMARTS patterns that occur in each molecule."""
     compiled = [read_pattern(pattern) for pattern in patterns]
     molecules = [read_molecule(text) for text in smiles]
     return [
@@ -68,7 +68,7 @@ def wanted(smiles: Texts, references: References, *, patterns: Sequence[str]) ->
 
 
 def forbidden(smiles: Texts, references: References, *, patterns: Sequence[str]) -> list[float]:
-    """Return 1 for each molecule in which none of the SMARTS patterns occurs, else 0."""
+    """Score 1 for each molecule without any of the SMARTS patterns, else 0."""
     compiled = [read_pattern(pattern) for pattern in patterns]
     molecules = [read_molecule(text) for text in smiles]
     return [
@@ -78,7 +78,7 @@ def forbidden(smiles: Texts, references: References, *, patterns: Sequence[str])
 
 
 def in_window(value: float, *, low: float, high: float, width: float) -> float:
-    """Return 1 inside a window, falling linearly to 0 over ``width`` on both sides.
+    """Score a value: 1 inside a window, falling linearly to 0 over ``width`` on both sides.
 
     max(0, 1 - max(low - value, value - high, 0) / width)
     """
@@ -87,10 +87,10 @@ def in_window(value: float, *, low: float, high: float, width: float) -> float:
 
 @lru_cache(maxsize=4096)
 def read_molecule(smiles: str) -> Chem.Mol:
-    """Return a molecule; several rewards of one process share it.
+    """Parse a molecule; several rewards of a process share it.
 
     Raises:
-        ValueError: for a SMILES that RDKit does not read.
+        ValueError: if RDKit cannot read the SMILES.
     """
     with rdBase.BlockLogs():
         molecule = Chem.MolFromSmiles(smiles)
@@ -103,7 +103,7 @@ def read_molecule(smiles: str) -> Chem.Mol:
 
 @lru_cache(maxsize=256)
 def read_pattern(smarts: str) -> Chem.Mol:
-    """Return a pattern.
+    """Parse a SMARTS pattern.
 
     Raises:
         ValueError: for a SMARTS that RDKit does not read.

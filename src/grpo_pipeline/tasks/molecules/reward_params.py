@@ -28,7 +28,7 @@ Part = Literal[
     "uniqueness",
     "batch_uniqueness",
 ]
-# Known without a measurement: of the graph, of the training set, of the group, of the batch.
+# Components without a measurement: they follow from the graph, the training set, the group or the batch.
 AT_ONCE = ("validity", "novelty", "uniqueness", "batch_uniqueness")
 FUNCTIONS = "grpo_pipeline.tasks.molecules.property_rewards"
 MEASURED = {
@@ -67,10 +67,9 @@ class InvalidParams(BaseModel):
     """Values that the components of the reward, except validity, take for a molecule that is not valid.
 
     Attributes:
-        rule: ``penalty``: each part is that number; ``exclude``: each part is "not scored", so that the sample leaves the
-            statistics of its group and its advantage is exactly 0; ``group_mean``: each part is the mean of its group's valid
-            molecules, and so says nothing about it.
-        penalty: in units of a part, before its weight; null with the other two.
+        rule: ``penalty``: each part is that number. ``exclude``: each part is "not scored": the sample leaves the statistics of
+            its group, and its advantage is exactly 0. ``group_mean``: each part is the mean of its group's valid molecules.
+        penalty: value of a part before its weight; null with the other two rules.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -89,18 +88,18 @@ class InvalidParams(BaseModel):
 
 
 class MoleculeRewardParams(BaseModel):
-    """The named components of the reward, their weights, what is not valid and what fails counts as, where they are measured.
+    """The named components of the reward, their weights, the rules for invalid molecules and failures, and the processes.
 
     Attributes:
         weights: part -> weight; a part that is absent, or has weight 0, is not computed.
-        logp: the window of logP; read where that part has a weight, null or not elsewhere; so are the next three.
+        logp: the window of logP; read only if that part has a weight, as are the next three.
         size: the window of the number of heavy atoms.
-        wanted: SMARTS; the part is the share of them that occur.
-        forbidden: SMARTS; the part is 1 where none of them occurs.
-        own: rewards of the user's; null for none.
-        invalid: what a molecule that is not valid counts as.
-        failure: what a valid molecule counts as when a reward could not be measured.
-        pool: where they are measured.
+        wanted: SMARTS patterns; the part is the share of them that occur.
+        forbidden: SMARTS patterns; the part is 1 if none of them occurs.
+        own: user-defined rewards; null for none.
+        invalid: rule for molecules that are not valid.
+        failure: rule for valid molecules whose reward could not be measured.
+        pool: the processes that measure the rewards.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -149,32 +148,32 @@ class MoleculeRewardParams(BaseModel):
 
     @property
     def component_weights(self) -> dict[str, float]:
-        """The weight of every part that is computed, built in and own."""
+        """Map every computed component, built-in or user-defined, to its weight."""
         return {name: weight for name, weight in self.named_weights.items() if weight}
 
     @property
     def named_weights(self) -> dict[str, float]:
-        """The weights that were given, of built in and own parts."""
+        """Map every component with a given weight, built-in or user-defined, to that weight."""
         named = {str(name): weight for name, weight in self.weights.items()}
         return named | {name: own.weight for name, own in (self.own or {}).items()}
 
     @property
     def all_weights(self) -> dict[str, float]:
-        """The weight of every part that there is; 0 of what is not computed."""
+        """Map every component to its weight; 0 for components that are not computed."""
         return self.named_weights | {
             name: 0.0 for name in (*AT_ONCE, *MEASURED) if name not in self.weights
         }
 
     @property
     def own_measures(self) -> Mapping[str, Measure]:
-        """The parts of the user's that are computed."""
+        """Select the measures of the user-defined components."""
         return {
             name: measure for name, measure in self.measures.items() if name in (self.own or {})
         }
 
     @cached_property
     def measures(self) -> Mapping[str, Measure]:
-        """The function and options of every part that is measured; made once, since a digest reads the function's file."""
+        """Build the function and options of every measured component, once, since a digest reads the function's file."""
         options: dict[str, dict[str, Any]] = {
             name: section.model_dump()
             for name in ("logp", "size")

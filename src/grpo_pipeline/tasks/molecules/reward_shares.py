@@ -1,4 +1,4 @@
-"""Put the rewards of a batch together from those that were measured with it."""
+"""Join the rewards of a batch from the parts that were measured together."""
 
 from typing import NamedTuple
 
@@ -17,12 +17,12 @@ from grpo_pipeline.tasks.molecules.rewards import (
     unique_in_batch,
 )
 
-# From so many valid molecules on, a reward that scores none of them is broken and not unlucky.
+# Number of valid molecules from which a reward without any value counts as broken.
 ENOUGH = 8
 
 
 class RewardShare(NamedTuple):
-    """The rewards of one prompt's graphs: a row of those that are being measured together."""
+    """The rewards of a prompt's graphs: a row of rewards that are measured together."""
 
     pending: PendingMoleculeRewards
     place: int
@@ -31,13 +31,13 @@ class RewardShare(NamedTuple):
 def gather_rewards(
     params: MoleculeRewardParams, outcomes: Outcomes, *, shape: tuple[int, ...]
 ) -> dict[str, Tensor]:
-    """Wait for the rewards of P prompts and return the components, float64 [P, G].
+    """Wait for the rewards of P prompts, and join their components, float64 [P, G].
 
-    Where nothing was drawn there is nothing to measure: every component is NaN (not scored).
+    Without samples, every component is NaN (not scored).
 
     Raises:
-        RewardFailedError: if a component failed under the rule ``stop``, or a weighted component could not be measured for any
-            of at least 8 valid molecules: a reward that always fails would train nothing without a word.
+        RewardFailedError: if a component failed under the rule ``stop``, or a weighted component failed for all of at least 8
+            valid molecules. Such a reward would silently train nothing.
     """
     if not outcomes.rewards:
         return {
@@ -54,7 +54,7 @@ def gather_rewards(
         name: torch.stack([result.components[name][place] for result, place in shares])
         for name in params.component_weights
     }
-    # Micro-batches were measured apart, each beside itself alone.
+    # Micro-batches were measured separately, each compared with itself alone.
     if "batch_uniqueness" in components and len(results) > 1:
         smiles = [[molecule.smiles for molecule in group] for group in outcomes.molecules]
         components["batch_uniqueness"] = apply_invalid_rule(
@@ -66,7 +66,7 @@ def gather_rewards(
 def _refuse_without_any(
     params: MoleculeRewardParams, shares: list[tuple[GroupRewards, int]], is_valid: Tensor
 ) -> None:
-    """Raise where a weighted component failed for every valid molecule, bool [P, G]; a few of them say nothing yet."""
+    """Raise if a weighted component failed for every valid molecule, bool [P, G]; a few failures are tolerated."""
     for name in (*MEASURED, *(params.own or {})):
         if not params.component_weights.get(name) or int(is_valid.sum()) < ENOUGH:
             continue

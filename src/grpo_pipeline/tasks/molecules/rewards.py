@@ -1,8 +1,9 @@
 """Compute rewards of groups of generated molecules: named components [P, G].
 
-What differs from public versions: a molecule that is not valid is in every statistic, under a rule that is stated; uniqueness is
-a property of each sample beside the others, so that it does not cancel in the comparison inside the group. Beside the others of
-its group (``uniqueness``) or of all groups that are scored together (``batch_uniqueness``): groups of one size repeat each other.
+How this differs from public versions: invalid molecules are in every statistic, under a stated rule. Uniqueness is a property of
+each sample relative to the others, so that it does not cancel inside the group. It compares with the sample's group
+(``uniqueness``) or with all groups that are scored together (``batch_uniqueness``), because groups of the same size repeat each
+other.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -32,12 +33,12 @@ class PendingMoleculeRewards:
         at_once: dict[str, Tensor],
         is_valid: Tensor,
     ) -> None:
-        """Keep what is measured, what is known already, and which molecules are valid, bool [P, G]."""
+        """Store the pending measurements, the known components, and the valid molecules, bool [P, G]."""
         self._params, self._pending = params, pending
         self._at_once, self._is_valid = at_once, is_valid
 
     def done(self) -> bool:
-        """Whether ``result`` would return at once."""
+        """Check whether ``result`` would return at once."""
         return self._pending.done()
 
     def result(self) -> GroupRewards:
@@ -48,7 +49,7 @@ class PendingMoleculeRewards:
             RewardPoolError: if a process cannot be started or the pool was closed.
         """
         measured = self._pending.result()
-        # Validity is scored for every graph; the others are of valid molecules, and the rule says what an invalid one gets.
+        # Validity is scored for every graph, other components for valid molecules; the rule decides the value of an invalid one.
         components = {
             name: part
             if name == "validity"
@@ -75,17 +76,17 @@ def submit_rewards(
     known: Collection[str],
     references: Sequence[Sequence[str]] | None = None,
 ) -> PendingMoleculeRewards:
-    """Begin to measure every component of every valid molecule and return at once; graphs were decoded before, once.
+    """Begin to measure every component of every valid molecule, and return at once.
 
     Args:
         params: components, weights, rules.
-        pool: measures canonical SMILES; its values do not depend on how many processes it has.
+        pool: measures canonical SMILES; its values do not depend on its number of processes.
         molecules: P groups of G decoded graphs.
         known: canonical SMILES of the training set: a molecule among them is not novel.
-        references: P lists of texts for rewards of the user's, such as the prompt's target; None for empty ones.
+        references: P lists of texts for user-defined rewards, such as the prompt's target; None for empty ones.
 
     Raises:
-        ValueError: for groups of different or no size, or another number of references.
+        ValueError: if groups differ in size or are empty, or the number of references is not P.
     """
     check_groups(molecules, name="molecules")
     if references is not None and len(references) != len(molecules):
@@ -123,14 +124,14 @@ def submit_rewards(
 
 
 def novelty(smiles: Sequence[Sequence[str]], known: Collection[str]) -> Tensor:
-    """Return 1 for a molecule that is not among the known ones, else 0; float64 [P, G]."""
+    """Score 1 for a molecule that is not among the known ones, else 0; float64 [P, G]."""
     return torch.tensor(
         [[float(text not in known) for text in group] for group in smiles], dtype=torch.float64
     )
 
 
 def unique_in_group(smiles: Sequence[Sequence[str]]) -> Tensor:
-    """Return what each molecule adds to the number of different ones in its group, float64 [P, G].
+    """Score 1 for a molecule that occurs once in its group, else 0, float64 [P, G].
 
         u[p, g] = |{m[p, :]}| - |{m[p, :] without g}|   =   1 if no other sample of the group is the same molecule, else 0
 
@@ -138,21 +139,21 @@ def unique_in_group(smiles: Sequence[Sequence[str]]) -> Tensor:
     """
     # codes: of all P * G molecules, one after the other.
     kinds, codes = np.unique(np.asarray(smiles, dtype=np.str_), return_inverse=True)
-    # A code of its own for each molecule and group, [P, G], so that one count serves all groups.
+    # A separate code for each molecule and group, [P, G], so that a single count serves all groups.
     places = codes.reshape(len(smiles), -1) + len(kinds) * np.arange(len(smiles))[:, None]
     return torch.from_numpy((np.bincount(places.ravel())[places] == 1).astype(np.float64))
 
 
 def unique_in_batch(smiles: Sequence[Sequence[str]]) -> Tensor:
-    """Return 1 for a molecule that no other sample of any group is, else 0; float64 [P, G]."""
+    """Score 1 for a molecule that occurs once in all groups, else 0; float64 [P, G]."""
     return unique_in_group([[text for group in smiles for text in group]]).reshape(len(smiles), -1)
 
 
 def apply_invalid_rule(component: Tensor, is_valid: Tensor, invalid: InvalidParams) -> Tensor:
-    """Give every molecule that is not valid the outcome that the rule states; [P, G] and bool [P, G] -> float64 [P, G].
+    """Apply the rule for invalid molecules to a component; [P, G] and bool [P, G] -> float64 [P, G].
 
-    ``group_mean`` gives it the mean of its group's valid molecules that were scored, and 0 in a group without a valid one: a
-    component then compares valid molecules with valid molecules, and being valid is judged by the component of that name alone.
+    ``group_mean`` gives an invalid molecule the mean of its group's scored valid molecules, or 0 in a group without any. A
+    component then compares valid molecules only with each other; only the component ``validity`` rewards being valid.
     """
     if invalid.rule == "group_mean":
         valid = component.double().masked_fill(~is_valid, torch.nan)

@@ -1,4 +1,4 @@
-"""Spec of the molecule task: arms, warm start, metrics and words."""
+"""Describe the molecule task: arms, warm start, metrics and words."""
 
 from grpo_pipeline.tasks.molecules.data.params import (
     GeneratorParams,

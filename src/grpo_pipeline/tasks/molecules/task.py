@@ -1,4 +1,4 @@
-"""The molecule task: a denoiser draws G graphs of a wanted size step by step; rewards judge the molecules that come out."""
+"""Implement the molecule task: a denoiser draws G graphs of a wanted size step by step; rewards judge the molecules."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -63,7 +63,7 @@ from grpo_pipeline.tasks.molecules.rewards import submit_rewards
 
 @dataclass(frozen=True)
 class MoleculeTask(BaseTask):
-    """Implements :class:`grpo_pipeline.tasks.base.Task` for trajectories (L = steps that an update scores).
+    """The molecule task, in which a sample is a trajectory (L = steps that an update scores).
 
     Attributes:
         limits: distributions of the classes after T steps of noise.
@@ -91,19 +91,19 @@ class MoleculeTask(BaseTask):
     scales: PropertyScales = field(repr=False)
     pool: RewardPool = field(repr=False)
     start: ModelWeights | None = field(default=None, repr=False)
-    # Own to each copy: see Cache.
+    # Each copy has its own: see Cache.
     cache: Cache = field(init=False, default_factory=Cache, repr=False, compare=False)
     name: str = "molecules"
     components: ClassVar[tuple[str, ...]] = ("embeddings", "layers", "heads")
 
     @property
     def repeats_prompts(self) -> bool:
-        """A row does not say which graphs were drawn for it: the same size is asked for again and again."""
+        """State that a row is no fixed prompt: the same size occurs again and again, with other graphs."""
         return False
 
     @property
     def validated_by(self) -> str:
-        """The share of valid, unique and novel molecules, as the test split is judged by; rewards may differ between arms."""
+        """The share of valid, unique and novel molecules, the metric of the test split; rewards may differ between arms."""
         return "molecule/vun"
 
     @property
@@ -112,13 +112,13 @@ class MoleculeTask(BaseTask):
         return self.sampling.temperature
 
     def check_algorithm(self, algorithm: AlgorithmParams) -> None:
-        """Refuse a value baseline, random graphs, replay, and what the estimator of this task does not allow."""
+        """Refuse a value baseline, random graphs, replay, and options that the estimator does not allow."""
         super().check_algorithm(algorithm)
         check_steps(self.noise, self.trajectory)
         check_algorithm(algorithm, self.trajectory)
 
     def build_policy(self, seed: int) -> GraphPolicy:
-        """Return a policy with the weights of ``start``, else fresh ones; the global random state stays."""
+        """Build a policy with the weights of ``start``, else fresh ones; the global random state stays unchanged."""
         policy = build_policy(
             self.limits,
             self.noise,
@@ -141,7 +141,7 @@ class MoleculeTask(BaseTask):
     def make_batch(
         self, data: MoleculeData, rows: np.ndarray, *, generator: Generator | None = None
     ) -> MoleculeBatch:
-        """Return the batch of these rows; a generator draws the times and the noise that are trained on."""
+        """Build the batch of these rows; a generator draws the times and the noise of training."""
         return make_batch(
             data,
             rows,
@@ -156,7 +156,7 @@ class MoleculeTask(BaseTask):
         return replace(batch, rows=replicate(batch.rows, group_size))
 
     def encode(self, policy: GraphPolicy, batch: MoleculeBatch) -> GraphPrompts:
-        """Return the prompts: a size is no more than a number, and what the network reads is another graph at every step."""
+        """Return the prompts: there is nothing to compute once, because the network reads another graph at every step."""
         return batch.prompts
 
     def draw(
@@ -168,7 +168,7 @@ class MoleculeTask(BaseTask):
         temperature: float,
         generator: Generator,
     ) -> Trajectories:
-        """Return G whole trajectories for each prompt, T decisions each (no grad)."""
+        """Draw G whole trajectories for each prompt, T decisions each (no grad)."""
         return sample_trajectories(
             policy,
             prompts,
@@ -189,7 +189,7 @@ class MoleculeTask(BaseTask):
         proposal: Proposal,
         generator: Generator,
     ) -> Trajectories:
-        """Draw G trajectories for each prompt, and which steps updates score; ``none`` are trajectories without a step.
+        """Draw G trajectories for each prompt, and the steps that updates score; ``none`` gives trajectories without a step.
 
         With the eager estimator the log-probabilities are those of the last graph given each of these steps.
 
@@ -210,7 +210,7 @@ class MoleculeTask(BaseTask):
         return rescored(policy, drawn, params=self.trajectory, temperature=temperature)
 
     def molecules(self, rollouts: Rollouts) -> PerPrompt:
-        """Return the decoded molecules: of each prompt a tuple of G; nothing where nothing was drawn."""
+        """Decode the molecules: for each prompt a tuple of G; empty without samples."""
         prompts, group_size, decisions = rollouts.actions.shape
         if not decisions:
             return PerPrompt()
@@ -222,7 +222,7 @@ class MoleculeTask(BaseTask):
     def decode(
         self, policy: GraphPolicy, context: GraphPrompts, rollouts: Rollouts, batch: MoleculeBatch
     ) -> Outcomes:
-        """Return the molecules, and begin to measure their rewards: they are ready when ``reward`` asks for them."""
+        """Decode the molecules, and begin to measure their rewards, which ``reward`` waits for."""
         molecules = self.molecules(rollouts)
         if not molecules:
             return Outcomes(molecules, PerPrompt())
@@ -236,10 +236,11 @@ class MoleculeTask(BaseTask):
     def reward(
         self, batch: MoleculeBatch, rollouts: Rollouts, outcomes: Outcomes
     ) -> tuple[dict[str, Tensor], dict[str, float]]:
-        """Wait for the rewards of the molecules; NaN where nothing was drawn, or a part failed under the rule ``exclude``.
+        """Wait for the rewards of the molecules; NaN without samples, or if a component failed under the rule ``exclude``.
 
         Raises:
-            RewardFailedError: if a part failed under the rule ``stop``, or a weighted part for every valid molecule of the batch.
+            RewardFailedError: if a component failed under the rule ``stop``, or a weighted component for every valid molecule of
+                the batch.
             RewardPoolError: if a process cannot be started.
         """
         parts = gather_rewards(self.rewards, outcomes, shape=rollouts.actions.shape[:2])
@@ -250,7 +251,7 @@ class MoleculeTask(BaseTask):
     def score(
         self, policy: GraphPolicy, context: GraphPrompts, rollouts: Rollouts, *, temperature: float
     ) -> Scores:
-        """Return log-probabilities of exactly these steps, and the mean entropy of a step."""
+        """Compute log-probabilities of these steps, and the mean entropy of a step."""
         return self._score(policy, rollouts, temperature=temperature, reference=None)
 
     def score_with_kl(
@@ -262,7 +263,7 @@ class MoleculeTask(BaseTask):
         reference: GraphPolicy,
         temperature: float,
     ) -> Scores:
-        """Return the same, and the exact KL to the reference of every decision, given the graphs of the draw."""
+        """Score the steps, with the exact KL to the reference of every decision, given the graphs of the draw."""
         return self._score(policy, rollouts, temperature=temperature, reference=reference)
 
     def _score(
@@ -283,7 +284,7 @@ class MoleculeTask(BaseTask):
         return Scores(logprobs=steps.logprobs, entropy=steps.entropy.mean(dim=(1, 2)), kl=steps.kl)
 
     def supervised_counts(self, batch: MoleculeBatch) -> Tensor:
-        """Return the number of atoms, charges and pairs of the molecules, float64 [3]."""
+        """Count the atoms, charges and pairs of the molecules, float64 [3]."""
         return x0_counts(batch.prompts)
 
     def supervised_loss(
@@ -294,9 +295,9 @@ class MoleculeTask(BaseTask):
         outcomes: Outcomes | None,
         shares: Tensor | None = None,
     ) -> Tensor:
-        """Return the cross-entropy of x0, at temperature 1, from the noise of the batch."""
+        """Compute the cross-entropy of x0, at temperature 1, from the noise of the batch."""
         own = x0_counts(batch.prompts)
-        # Denominators of the whole step: what this micro-batch counts, divided by its share of the step.
+        # Denominators of the whole step: the counts of this micro-batch, divided by its share of the step.
         counts = (
             own
             if shares is None
@@ -316,7 +317,7 @@ class MoleculeTask(BaseTask):
     def tabulate(
         self, data: MoleculeData, batch: MoleculeBatch, rollouts: Rollouts
     ) -> pd.DataFrame:
-        """Return one row per graph: prompt, size, SMILES, why it is not valid."""
+        """Tabulate the graphs: prompt, size, SMILES, reason if not valid."""
         return tabulate(self, data, batch, rollouts)
 
     def evaluate(
@@ -328,7 +329,7 @@ class MoleculeTask(BaseTask):
         seed: int,
         n_samples: int,
     ) -> pd.DataFrame:
-        """Return one row per graph and rule."""
+        """Draw and score graphs for held-out prompts: a row per graph and rule."""
         return evaluate(self, policy, data, rows, seed=seed, n_samples=n_samples)
 
     def validate(
@@ -340,24 +341,24 @@ class MoleculeTask(BaseTask):
         seed: int,
         n_samples: int,
     ) -> dict[str, float]:
-        """Return held-out reward and its parts, validity, uniqueness, novelty and x0 loss."""
+        """Measure held-out reward and its components, validity, uniqueness, novelty and x0 loss."""
         return validate(self, policy, data, rows, seed=seed, n_samples=n_samples)
 
     def showcase(
         self, policy: GraphPolicy, data: MoleculeData, rows: np.ndarray, *, seed: int
     ) -> Mapping[str, np.ndarray]:
-        """Return molecules drawn for these prompts and the graphs that they came from."""
+        """Draw molecules for these prompts, with the graphs that led to them."""
         return showcase(self, policy, data, rows, seed=seed)
 
     def training_frame(
         self, policy: GraphPolicy, data: MoleculeData, rows: np.ndarray, *, seed: int
     ) -> Mapping[str, Tensor]:
-        """Return which molecules the policy draws for these prompts now, and what they earn."""
+        """Draw a molecule for each of these prompts with the present policy, with its reward."""
         return training_frame(self, policy, data, rows, seed=seed)
 
     @property
     def audit_plan(self) -> AuditPlan:
-        """Return the policies that a reward audit compares, and what it reads beside the reward."""
+        """Plan the policies of a reward audit, and the metrics beside the reward."""
         return audit.audit_plan(self.rewards)
 
     def audit(
@@ -369,11 +370,11 @@ class MoleculeTask(BaseTask):
         seed: int,
         n_samples: int,
     ) -> pd.DataFrame:
-        """Return one row per prompt, policy and graph."""
+        """Score the policies of the reward audit: a row per prompt, policy and graph."""
         return audit.audit(self, policy, data, rows, seed=seed, n_samples=n_samples)
 
     def describe(self, policy: GraphPolicy) -> dict[str, Any]:
-        """Return prompts, noise, network, draw and vocabulary, from which a policy of these weights is built."""
+        """Describe prompts, noise, network, draw and vocabulary, from which the policy can be built again."""
         sections = {
             name: getattr(self, name)
             for name in ("prompt", "noise", "denoiser", "trajectory", "sampling")
@@ -388,7 +389,7 @@ class MoleculeTask(BaseTask):
         }
 
     def fingerprint(self, data: MoleculeData, *, draws: bool = True) -> dict[str, Any]:
-        """Return model, objective, start and data, without where rewards are measured."""
+        """Describe model, objective, initial weights and data, without the processes that measure rewards."""
         return fingerprint(self, data, draws=draws)
 
 

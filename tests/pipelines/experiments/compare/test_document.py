@@ -334,14 +334,14 @@ def test_what_cannot_be_compared_is_refused():
         ({"primary": ("auc",)}, r"attention\.compare\.primary_metrics must be among auroc, .*, got 'auc'; correct it"),
         ({"rule": "polcy"}, r"attention\.compare\.arms\.grpo\.rule must be among policy, .*, got 'polcy'"),
         ({"baselines": ("orcale",)}, r"attention\.compare\.baseline_rules must be among policy, .*, got 'orcale'"),
-        ({"set": {"reward": {"heatmap_weight": 1.0}}}, "primary_metrics must not hold 'reward' .*, got it with the arm grpo"),
+        ({"set": {"reward": {"heatmap": {"weight": 1.0}}}}, "primary_metrics must not hold 'reward' .*, got it with the arm"),
     ):
         with pytest.raises(ValueError, match=message):
             arranged(**changes)
     # Components of the reward may be compared whatever their weights. Cells go seed by seed, the control first.
-    plan = arranged(primary=("reward_class",), set={"reward": {"heatmap_weight": 1.0}})
+    plan = arranged(primary=("reward_class",), set={"reward": {"heatmap": {"weight": 1.0}}})
     assert [trial.key for trial in plan.trials] == ["supervised.seed3", "grpo.seed3", "supervised.seed1", "grpo.seed1"]
-    assert plan.arms["grpo"].parameters["reward"]["heatmap_weight"] == 1.0
+    assert plan.arms["grpo"].parameters["reward"]["heatmap"]["weight"] == 1.0
     # So may what only some configurations measure; that none of these trials has it is known afterwards.
     for primary in (
         ("dice", "auroc_class_benign", "balanced_accuracy"),

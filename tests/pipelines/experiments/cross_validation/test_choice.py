@@ -106,14 +106,14 @@ def test_a_candidate_is_merged_onto_every_arm():
     assert (trial_arm("grpo", ""), trial_arm("grpo", "slow")) == ("grpo", "grpo.slow")
 
 
-MISSPELT = {"wide": {"model": {"encoder_widht": 32}}}
+MISSPELT = {"wide": {"model": {"encoder": {"widht": 32}}}}
 BEST = {"supervised": {"base": "supervised", "rule": "best"}, "grpo": {"base": "grpo"}}
-WEIGHED = {"candidates": {"plain": {}, "heatmap": {"reward": {"class_weight": 0.0, "heatmap_weight": 1.0}}}}
+WEIGHED = {"candidates": {"plain": {}, "heatmap": {"reward": {"class": None, "heatmap": {"weight": 1.0}}}}}
 
 
 def test_what_is_misspelt_or_compares_different_rewards_fails_before_any_data_is_read():
     for changes, message in (
-        ({"candidates": TWO | MISSPELT}, r"candidates.wide.arms.supervised.set.model.encoder_widht must .* mean encoder_width\?"),
+        ({"candidates": TWO | MISSPELT}, r"candidates.wide.arms.supervised.set.model.encoder.widht must .* mean width\?"),
         ({"selection_metric": "auc"}, "cross_validation.selection_metric must be among auroc, .* got 'auc'"),
         ({"selection_metric": "prompt_sensitivity_samples"}, "a metric with a good side, got 'prompt_sensitivity_samples'"),
         ({"primary_metrics": ["f1"]}, "cross_validation.primary_metrics must be among .* got 'f1'"),

@@ -11,7 +11,7 @@ from grpo_pipeline.pipelines.experiments.cross_validation import nodes
 from grpo_pipeline.pipelines.experiments.trials import executor
 from grpo_pipeline.tasks.attention.task import AttentionTask
 
-CANDIDATES = {"plain": {}, "global_decoder": {"model": {"class_decoder": "global"}}}
+CANDIDATES = {"plain": {}, "global_decoder": {"model": {"class_decoder": {"kind": "global"}}}}
 
 
 @dataclass

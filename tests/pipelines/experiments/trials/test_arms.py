@@ -23,7 +23,7 @@ def test_an_arm_is_its_base_with_the_changes_and_the_shared_sections():
     """The control comes first, and an arm set to null is left out."""
     changes = {
         "algorithm": {"losses": {"entropy": {"weight": 0.05}}, "advantage": {"method": "leave_one_out"}},
-        "reward": {"heatmap_weight": 0.3},
+        "reward": {"heatmap": {"weight": 0.3}},
         "training": {"epochs": 1},
     }
     arms = resolve(loo={"base": "grpo", "set": changes, "rule": "greedy"}, ppo=None)
@@ -34,7 +34,7 @@ def test_an_arm_is_its_base_with_the_changes_and_the_shared_sections():
     entropy = loo.algorithm.losses.entropy.weight
     assert (entropy.kind, entropy.start) == ("constant", 0.05)
     assert grpo.algorithm.losses.entropy.weight.kind == "linear"
-    assert (loo.parameters["reward"]["heatmap_weight"], grpo.parameters["reward"]["heatmap_weight"]) == (0.3, 0.0)
+    assert (loo.parameters["reward"]["heatmap"], grpo.parameters["reward"]["heatmap"]) == ({"weight": 0.3}, None)
     assert (loo.training.epochs, grpo.training.epochs) == (1, 2)
     assert loo.parameters["model"] == grpo.parameters["model"]
     assert loo.description.rule == "greedy"
@@ -44,19 +44,21 @@ def test_an_arm_is_its_base_with_the_changes_and_the_shared_sections():
 
 def test_a_section_of_an_arm_stands_before_the_shared_one():
     parameters = tiny_parameters()
-    own = {name: parameters[name] | change for name, change in (("reward", {"heatmap_weight": 0.7}), ("training", {"epochs": 9}))}
+    changes = {"reward": {"heatmap": {"weight": 0.7}}, "training": {"epochs": 9}}
+    own = {name: parameters[name] | change for name, change in changes.items()}
     parameters |= {"own": parameters["grpo"] | own}
     params = CompareParams.model_validate(
         GOOD | {"arms": BASE | {"own": {"base": "own", "set": {"training": {"batch_size": 2}}}}}
     )
     arms = resolve_arms(params, parameters, task="attention", models=find_preparation("attention").models)
-    assert [arms[name].parameters["reward"]["heatmap_weight"] for name in ("grpo", "own")] == [0.0, 0.7]
+    assert [arms[name].parameters["reward"]["heatmap"] for name in ("grpo", "own")] == [None, {"weight": 0.7}]
     assert [(arms[name].training.epochs, arms[name].training.batch_size) for name in ("grpo", "own")] == [
         (2, parameters["training"]["batch_size"]), (9, 2),
     ]  # fmt: skip
 
 
 SET = r"^attention\.compare\.arms\.x\.set\."
+OLDER = r"must be a .*; it is of an older version: python -m grpo_pipeline\.migrate conf/<yours> prints the new form$"
 
 
 def losses(**terms):
@@ -74,6 +76,11 @@ def test_what_is_wrong_is_named_with_arm_and_path():
         ("grpo", {"training": {"epochs": 0}}, rf"{SET}training\.epochs must be greater than or equal to 1, got 0"),
         ("grpo", {"training": {"epochs": None}}, rf"{SET}training\.epochs must be a whole number, got None"),
         ("grpo", losses(kl={"weight": "high"}), rf"{SET}.*kl\.weight must be a number, or a schedule such as {{kind"),
+        ("grpo", {"algorithm": {"kl_weight": 0.1}}, rf"{SET}algorithm\.kl_weight {OLDER}"),
+        ("grpo", {"model": {"policy_channels": 8}}, rf"{SET}model\.policy_channels {OLDER}"),
+        ("grpo", {"model": {"encoder": "frozen"}}, rf"{SET}model\.encoder must be a section .* got 'frozen'; it is of an older"),
+        ("grpo", {"model": {"class_decoder": {"kind": "statistics", "fold": 2}}}, rf"{SET}model\.class_decoder\.fold must .*"),
+        ("grpo", {"model": {"class_decoder": {"kind": "glimpses"}}}, rf"{SET}model\.class_decoder\.kind must be one of glim"),
         ("grpo", losses(policy={"kind": "ppo"}), rf"{SET}algorithm: advantage\.baseline must be value with .*kind = ppo"),
     ):
         with pytest.raises(ValueError, match=message):

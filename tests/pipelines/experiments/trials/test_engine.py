@@ -54,7 +54,7 @@ def ordinary_predictions(arm, *, seed):
     """Predictions of the same arm as an ordinary run of the training pipeline makes them."""
     name = f"attention.{arm.name}"
     given = {
-        "attention.task": make_task(policy_encoder="own"), "attention.data": make_data(),
+        "attention.task": make_task(policy={"reads": {"encoder": "own"}}), "attention.data": make_data(),
         "params:attention.training": arm.training,
         "params:seed": seed, "params:resume": "never", "params:executor": SERIAL, f"params:{name}.algorithm": arm.algorithm,
         f"{name}.resume_from": NoCheckpoint("none"),
@@ -159,8 +159,8 @@ def test_ctrl_c_and_sigterm_stop_at_once_and_all_cells_failing_is_an_error(monke
 
 def test_features_of_a_frozen_encoder_are_handed_on(monkeypatch):
     encoded, encode = [], frozen_features._encode
-    monkeypatch.setattr(frozen_features, "_encode", lambda *args: encoded.append(len(args[-1])) or encode(*args))
-    frozen = {"base": "grpo", "set": SHORT | {"model": {"encoder": "frozen"}}}
+    monkeypatch.setattr(frozen_features, "_encode", lambda *args, **how: encoded.append(len(args[-1])) or encode(*args, **how))
+    frozen = {"base": "grpo", "set": SHORT | {"model": {"encoder": {"tuning": {"kind": "frozen"}}}}}
     store = Memory()
     run(tiny_plan(seeds=(0,), grpo=frozen, again=frozen), tiny_bench(), store)
     assert encoded == [15]
@@ -183,7 +183,8 @@ def test_whatever_decides_the_result_changes_the_digest_and_other_arms_do_not():
 
     changed = [
         of(Trial("grpo", 1)), of(Trial("supervised", 0)), of(Trial("grpo", 0, split=SPLIT | {"c00": "val"})),
-        arm(algorithm={"losses": {"kl": {"weight": 0.002}}}), arm(reward={"heatmap_weight": 0.1}), arm(training={"epochs": 3}),
+        arm(algorithm={"losses": {"kl": {"weight": 0.002}}}), arm(reward={"heatmap": {"weight": 0.1}}),
+        arm(training={"epochs": 3}),
         of(examples=make_examples(seed=1)), of(examples=replace(EXAMPLES, table=EXAMPLES.table.assign(split="train"))),
     ]  # fmt: skip
     same = of(), of(other={"base": "grpo", "set": {"training": {"epochs": 1}}}), of(Trial("grpo", 0, split=SPLIT))

@@ -25,7 +25,7 @@ def test_means_over_the_samples_are_the_prediction_rows(monkeypatch: pytest.Monk
     """With the evaluation's noise in the place of its own, the audit finds what the evaluation does."""
     same = {"stream": Stream.EVALUATION}
     monkeypatch.setattr(audit, "step_generator", lambda *places, **given: step_generator(*places, **given | same))
-    rows, predictions, _ = scored(reward={"heatmap_weight": 0.5})
+    rows, predictions, _ = scored(reward={"heatmap": {"weight": 0.5}})
     names = ["reward", "reward_class", "reward_heatmap", "lesion_hit"]
     means = rows.groupby(["policy", "core_id"])[names].mean()
     expected = predictions.rename(columns={"rule": "policy"}).set_index(["policy", "core_id"]).loc[means.index, names]
@@ -57,12 +57,13 @@ def test_the_errors_are_those_of_the_probability_and_of_the_involvement():
 
 
 def test_the_plan_names_what_the_rewards_weigh():
-    for reward, model in (({}, {}), ({"points_weight": 0.1, "diversity_weight": 0.2}, {"stop": {"min_points": 1}})):
-        rows, _, task = scored(reward=reward, **model)
+    for weights, model in (({}, {}), ({"points": 0.1, "diversity": 0.2}, {"policy": {"stop": {"min_points": 1}}})):
+        rows, _, task = scored(reward={name: {"weight": weight} for name, weight in weights.items()}, **model)
         plan = task.audit_plan
         parts = {name.removeprefix("reward_") for name in rows.columns if name.startswith("reward_")}
-        assert parts == {"class", "heatmap"} | {name.removesuffix("_weight") for name in reward}
-        assert {f"{part}_weight": weight for part, weight in plan.weights.items() if part in parts}.items() >= reward.items()
+        assert parts == {"class", "heatmap"} | set(weights)
+        measured = {part: weight for part, weight in plan.weights.items() if part in parts}
+        assert measured == {"class": 1.0, "heatmap": 0.0} | weights
         assert plan.start == "policy"
 
 

@@ -87,7 +87,7 @@ def test_each_rule_has_a_row_per_core_from_exactly_one_set(seen: list[tuple[Tens
         assert greedy[row, 0].tolist() == ranked[:3]
 
 
-@pytest.mark.parametrize("model", [{}, {"stop": {"min_points": 1}}], ids=["fixed", "stops"])
+@pytest.mark.parametrize("model", [{}, {"policy": {"stop": {"min_points": 1}}}], ids=["fixed", "stops"])
 def test_the_start_is_the_untrained_policy_under_the_decoder_of_the_arm(
     seen: list[tuple[Tensor, Outcomes]], model: dict[str, Any]
 ):
@@ -182,7 +182,7 @@ def test_shuffled_uses_the_points_of_another_core(seen: list[tuple[Tensor, Outco
 
 
 def test_rewards_and_spread_are_over_all_sets(seen: list[tuple[Tensor, Outcomes]]):
-    task = make_task(reward={"class_weight": 2.0, "heatmap_weight": 3.0})
+    task = make_task(reward={"class": {"weight": 2.0}, "heatmap": {"weight": 3.0}})
     table = evaluate(task=task).set_index(["rule", "core_id"])
     made = dict(zip(RULES, seen, strict=True))["policy"][1]
     probs = made.class_logits.sigmoid().numpy()
@@ -193,7 +193,7 @@ def test_rewards_and_spread_are_over_all_sets(seen: list[tuple[Tensor, Outcomes]
 
 
 def test_the_reward_counts_the_parts_of_the_points(seen: list[tuple[Tensor, Outcomes]]):
-    weights = {"diversity_weight": 0.5, "activation_weight": 0.25, "boundary_weight": 2.0}
+    weights = {"diversity": {"weight": 0.5}, "activation": {"weight": 0.25}, "boundary": {"weight": 2.0, "margin": 0.1}}
     task = make_task(patch_size=4, reward=weights)
     table = evaluate(task=task).set_index(["rule", "core_id"])
     batch = task.make_batch(make_data(), ROWS)
@@ -237,7 +237,7 @@ def test_the_validated_auroc_is_of_the_mean_probability_of_the_sets(seen: list[t
 
 def test_a_validation_of_unequal_batches_is_the_mean_over_cores(monkeypatch: pytest.MonkeyPatch):
     """Of 3 and 2 cores, with 1 and 2 outlines: each part alone draws the same, as its noise is that of its first row."""
-    task, data, rows = make_task(patch_size=4, stop={"min_points": 1}), make_data(), np.array([10, 11, 12, 13, 9])
+    task, data, rows = make_task(patch_size=4, policy={"stop": {"min_points": 1}}), make_data(), np.array([10, 11, 12, 13, 9])
     policy, parts = make_policy(task), (rows[:3], rows[3:])
     outlined = [int(data.examples.lesion[part].any((1, 2)).sum()) for part in parts]
     assert outlined == [1, 2]
@@ -435,7 +435,7 @@ def test_the_rule_blobs_looks_where_a_policy_that_is_its_prior_does(seen: list[t
     """Widths of their own: with those of the default the likeliest points of the prior are others."""
     found = []
     for widths in ((0.02,), (0.05, 0.07, 0.1)):
-        task = make_task(prior="dark_blobs", blob_widths=widths)
+        task = make_task(policy={"prior": {"kind": "dark_blobs", "widths": widths}})
         task.evaluate(task.build_policy(0), make_data(), ROWS, seed=0, n_samples=SETS)
         points = chosen(seen)
         assert torch.equal(points["blobs"], points["greedy"])
@@ -446,8 +446,8 @@ def test_the_rule_blobs_looks_where_a_policy_that_is_its_prior_does(seen: list[t
 
 def test_the_dice_of_a_validation_is_that_of_the_policy_s_own_points():
     """Of the mean over the sets of each core with an outline; each set's mask at the size of the images."""
-    reward = {"dice_weight": 1.0}
-    task = make_task(patch_size=4, reward=reward, supervised={"mask_share": 1.0, "outline_weight": 1.0})
+    reward = {"dice": {"weight": 1.0}}
+    task = make_task(patch_size=4, reward=reward, supervised={"mask_share": 1.0, "outline": {"weight": 1.0}})
     policy, data, rows = make_policy(task), make_data(), np.array([11, 12, 13])
     found = task.validate(policy, data, rows, seed=2, n_samples=3)["dice"]
     batch = task.make_batch(data, rows)

@@ -41,7 +41,7 @@ def test_what_is_shown_belongs_together_and_a_frame_of_training_shows_the_policy
 @pytest.mark.parametrize("stop", [None, {"min_points": 1}], ids=["points", "stop"])
 def test_a_contribution_is_the_reward_of_the_set_minus_that_of_the_set_without_the_point(stop):
     """Sets of k - 1 points are decoded one by one, without a mask, and rewarded as sets of their own."""
-    task, data, rows = make_task(stop=stop), make_data(), ROWS[:4]
+    task, data, rows = make_task(policy={"stop": stop}), make_data(), ROWS[:4]
     policy = make_policy(task)
     if stop is not None:
         policy.stop.log_odds.bias.data += 8.0

@@ -20,7 +20,7 @@ from grpo_pipeline.tasks.attention.exported import answer_columns, answer_row
 from grpo_pipeline.tasks.attention.inference.appearance import FEATURES, look, pooled_features
 from grpo_pipeline.tasks.attention.inference.predictor import build_predictor
 from grpo_pipeline.tasks.attention.inference.score_tables import score_row, score_table
-from grpo_pipeline.tasks.attention.model_params import DELETED_FIELDS
+from grpo_pipeline.tasks.attention.migrate_model import DELETED
 from grpo_pipeline.tasks.attention.pipelines.prediction import spacing_notes
 
 PREDICTOR = make_predictor()
@@ -57,10 +57,10 @@ def test_scores_are_those_of_the_task_with_the_same_points(data_set):
     assert not np.allclose(found.heatmap, frame.map_to_image(heatmaps[0]), atol=1e-4)
 
 
-@pytest.mark.parametrize("reads_mask", ["none", "seeded"])
+@pytest.mark.parametrize("reads_mask", [None, "seeded"])
 def test_a_model_with_folds_answers_by_the_mean_of_its_regressions(data_set, reads_mask):
     """A new image is in no fold, whatever its patient is called."""
-    folded = {"class_decoder": "statistics", "decoder_folds": 3, "reads_region": True, "reads_mask": reads_mask}
+    folded = {"class_decoder": {"kind": "statistics", "folds": 3, "region": True, "mask": reads_mask}}
     predictor = make_predictor(model=folded)
     found = predictor.predict(data_set.open(), core(), seed=3, n_samples=4)
     task, policy = predictor.task, predictor.policy
@@ -211,11 +211,11 @@ def test_a_model_that_cannot_be_used_alone_is_refused():
 
 def test_an_older_model_loads_where_it_did_without_what_is_deleted():
     weights = make_weights()
-    older = dict(weights.config["model"]) | DELETED_FIELDS
+    older = dict(weights.config["model"]) | DELETED
     again = build_predictor(replace(weights, config={**weights.config, "model": older}), name="grpo")
     assert again.task.model == make_predictor().task.model
     assert again.policy.state_dict().keys() == weights.tensors.keys()
-    for name in DELETED_FIELDS:
+    for name in DELETED:
         config = {**weights.config, "model": older | {name: "another"}}
         with pytest.raises(ValueError, match=f"model grpo must be of this version, got {name}: .*; train again"):
             build_predictor(replace(weights, config=config), name="grpo")
@@ -224,13 +224,14 @@ def test_an_older_model_loads_where_it_did_without_what_is_deleted():
 def test_fields_in_millimetres_follow_the_spacing_of_the_image(data_set):
     examples = make_examples()
     examples = replace(examples, table=examples.table.assign(row_mm=0.2, column_mm=0.2))
-    model = {"examples": examples, "class_decoder": "statistics", "policy_reads": "statistics", "field_mm": (0.5, 1.0, 2.0)}
+    decoder = {"kind": "statistics", "mm": (0.5, 1.0, 2.0)}
+    model = {"examples": examples, "class_decoder": decoder, "policy": {"reads": {"kind": "statistics"}}}
     predictor, raw = make_predictor(model=model), data_set.open()
     found = {
         text: predictor.predict(raw, core(spacing_mm=text), seed=0, n_samples=1).probs[0] for text in ("0.2 0.2", "0.4 0.4", "")
     }
     assert len(set(found.values())) == 3
-    plain = make_predictor(model=model | {"field_mm": None})
+    plain = make_predictor(model=model | {"class_decoder": {"kind": "statistics"}})
     checked = pd.DataFrame({"spacing_mm": ["0.2 0.2", "", ""]})
     [said] = spacing_notes(checked, predictor)
     assert said.startswith("2 of 3 images have no known spacing: the model's fields, in millimetres elsewhere, are a share")

@@ -14,17 +14,20 @@ from torch.nn import functional as F
 from grpo_pipeline.tasks.attention.batch import AttentionData
 from grpo_pipeline.tasks.attention.data.params import Classes
 from grpo_pipeline.tasks.attention.evaluation.metrics import build_suite
-from grpo_pipeline.tasks.attention.label_losses import label_loss, symmetric_cross_entropy
+from grpo_pipeline.tasks.attention.losses.label_loss import label_loss, symmetric_cross_entropy
+from grpo_pipeline.tasks.attention.losses.ridge import penalty
+from grpo_pipeline.tasks.attention.model.class_decoder.glimpse import GlimpseDecoder
+from grpo_pipeline.tasks.attention.model.class_decoder.statistics_decoder import StatisticsDecoder
 from grpo_pipeline.tasks.attention.model.class_scores import GradeHead, class_head, class_loss, class_nll, class_probs
-from grpo_pipeline.tasks.attention.model.decoders import GlimpseDecoder, StatisticsDecoder, penalty
 from grpo_pipeline.tasks.attention.model.field_statistics import REGION_WIDTH, width
+from grpo_pipeline.tasks.attention.model_params import StatisticsParams
 
 WIDTH = width()
 THREE = Classes(names=("normal", "benign", "malignant"), positive=("malignant",))
 GRADES = Classes(names=("gg0", "gg1", "gg2", "gg3"), positive=("gg2", "gg3"), ordinal=True)
 FINDINGS = Classes(names=("cyst", "calcified", "mass"), positive=("calcified", "mass"), several=True)
 KINDS = pytest.mark.parametrize("classes", [THREE, GRADES, FINDINGS], ids=["classes", "grades", "findings"])
-FOLDED = {"class_decoder": "statistics", "reads_region": True, "decoder_folds": 3, "glimpse_pool": "mean"}
+FOLDED = {"class_decoder": {"kind": "statistics", "region": True, "folds": 3, "pool": "mean"}}
 ROWS = np.array([0, 1, 2, 3, 5, 8, 12])
 DECODERS = {"glimpse": GlimpseDecoder, "statistics": StatisticsDecoder}
 
@@ -132,8 +135,8 @@ def test_findings_lose_as_labels_of_their_own(extra: tuple[int, ...], form: str)
 @pytest.mark.parametrize("name", ["glimpse", "statistics"])
 def test_each_class_is_scored_as_a_label_would_be(name: str, pool: str, classes: Classes):
     """Every class alone is the binary decoder with its share of the weights; so are the maps that the policy reads."""
-    own = {"decoder_folds": 2, "reads_region": True} if name == "statistics" else {}
-    params = model_params(class_decoder=name, glimpse_pool=pool, **own)
+    own = {"folds": 2, "region": True} if name == "statistics" else {}
+    params = model_params(class_decoder={"kind": name, "pool": pool, **own}).class_decoder
     decoder = DECODERS[name](params, classes)
     shake(decoder, seed=3)
     generator = torch.Generator().manual_seed(4)
@@ -181,10 +184,10 @@ def answer(scores: torch.Tensor, right: torch.Tensor, classes: Classes) -> torch
 
 
 @KINDS
-@pytest.mark.parametrize("model", [{}, FOLDED, {"class_decoder": "global"}], ids=["glimpse", "folds", "global"])
+@pytest.mark.parametrize("model", [{}, FOLDED, {"class_decoder": {"kind": "global"}}], ids=["glimpse", "folds", "global"])
 def test_the_task_rewards_and_learns_the_right_class(classes: Classes, model: dict[str, object]):
     examples = make_class_examples(classes)
-    task = make_task(examples, supervised={"glimpse_weight": 0.0, "heatmap_weight": 0.0, "class_weight": 1.0}, **model)
+    task = make_task(examples, supervised={"glimpse": None, "heatmap": None, "class": {"weight": 1.0}}, **model)
     policy, data = task.build_policy(0), make_data(examples)
     shake(policy.class_decoder, seed=3)
     batch = task.replicate(task.make_batch(data, ROWS), 2)
@@ -264,7 +267,7 @@ def test_a_penalised_decoder_of_classes_is_ridge_regression(classes: Classes):
     right = torch.from_numpy(rng.integers(0, 3, n)).where(statistics[:, 0, 0, 0] < 0.5, torch.tensor(2))
     sets = torch.stack([right > 0, right == 1, right % 2 == 0], dim=1)  # [n, 3]
     target = sets if classes.several else right
-    decoder = StatisticsDecoder(model_params(class_decoder="statistics", glimpse_pool="mean"), classes).double()
+    decoder = StatisticsDecoder(StatisticsParams(kind="statistics", pool="mean"), classes).double()
     decoder.evidence.bias.requires_grad_(False)
     optimizer = torch.optim.LBFGS(
         decoder.parameters(), max_iter=500, tolerance_grad=1e-12, tolerance_change=0, line_search_fn="strong_wolfe"
@@ -291,10 +294,10 @@ def test_a_penalised_decoder_of_classes_is_ridge_regression(classes: Classes):
 
 
 def test_no_noisy_or_of_classes_without_an_order():
-    with pytest.raises(ValueError, match=r"glimpse_pool must be mean or logsumexp for classes without an order, got noisy_or"):
-        make_task(make_class_examples(THREE), glimpse_pool="noisy_or")
+    with pytest.raises(ValueError, match=r"decoder.pool must be mean or logsumexp for classes without an order, got noisy_or"):
+        make_task(make_class_examples(THREE), class_decoder={"pool": "noisy_or"})
     for classes in (GRADES, FINDINGS):
-        make_task(make_class_examples(classes), glimpse_pool="noisy_or")
+        make_task(make_class_examples(classes), class_decoder={"pool": "noisy_or"})
 
 
 def test_the_expected_grade_is_the_mean_of_their_numbers():

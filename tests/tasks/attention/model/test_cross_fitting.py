@@ -16,8 +16,9 @@ from torch.nn import functional as F
 from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.tasks.attention.batch import AttentionData, describe_levels, patient_folds, standardise
 from grpo_pipeline.tasks.attention.data.params import Classes
-from grpo_pipeline.tasks.attention.losses import location_loss
-from grpo_pipeline.tasks.attention.model.decoders import StatisticsDecoder, penalty
+from grpo_pipeline.tasks.attention.losses.location import location_loss
+from grpo_pipeline.tasks.attention.losses.ridge import penalty
+from grpo_pipeline.tasks.attention.model.class_decoder.statistics_decoder import StatisticsDecoder
 from grpo_pipeline.tasks.attention.model.field_statistics import (
     BLOCKS,
     OF_A_FIELD,
@@ -29,9 +30,11 @@ from grpo_pipeline.tasks.attention.model.field_statistics import (
 )
 from grpo_pipeline.tasks.attention.model.mask_reading import describe_shape, mask_parts, read_at_points, seeded_masks
 from grpo_pipeline.tasks.attention.model.sam import cell_centres
+from grpo_pipeline.tasks.attention.model_params import StatisticsParams
 
 WIDTH = width()
-FOLDED = {"class_decoder": "statistics", "reads_region": True, "decoder_folds": 3, "glimpse_pool": "mean"}
+STATISTICS = {"kind": "statistics", "region": True, "folds": 3, "pool": "mean"}
+FOLDED = {"class_decoder": STATISTICS}
 ROWS = np.array([0, 2, 4, 6, 8, 12])
 
 
@@ -49,9 +52,12 @@ def test_patients_share_a_fold_and_no_other_split_has_one() -> None:
     tables = [task.evaluate(policy, AttentionData(e, None), np.arange(10, 15), seed=0, n_samples=2) for e in (examples, renamed)]
     np.testing.assert_array_equal(tables[0]["prob"], tables[1]["prob"])
     for changes, said in (
-        ({"policy_reads": "statistics"}, "policy_reads must be image or cell with class_decoder: glimpse, got statistics"),
-        ({"reads_region": True}, "attention.model.reads_region must be false with class_decoder: glimpse, got true"),
-        ({"decoder_folds": 2, "class_decoder": "global"}, "decoder_folds must be 1 with class_decoder: global, got 2"),
+        (
+            {"policy": {"reads": {"kind": "statistics"}}},
+            "policy.reads.kind must be image or cell with class_decoder.kind = glimpse, got statistics",
+        ),
+        ({"class_decoder": {"region": True}}, "class_decoder.glimpse.region\n  Extra inputs are not permitted"),
+        ({"class_decoder": {"folds": 2, "kind": "global"}}, "class_decoder.global.folds\n  Extra inputs are not permitted"),
     ):
         with pytest.raises(ValidationError, match=re.escape(said)):
             model_params(**changes)
@@ -59,7 +65,7 @@ def test_patients_share_a_fold_and_no_other_split_has_one() -> None:
 
 def test_a_head_judges_its_fold_and_learns_from_the_others() -> None:
     """Its gradient is that of a plain regression on the images of the other folds."""
-    task, data = make_task(**FOLDED, supervised={"glimpse_weight": 0.0, "heatmap_weight": 0.0, "class_weight": 2.0}), make_data()
+    task, data = make_task(**FOLDED, supervised={"glimpse": None, "heatmap": None, "class": {"weight": 2.0}}), make_data()
     policy = task.build_policy(0)
     shake(policy.class_decoder, seed=3)
     batch = task.replicate(task.make_batch(data, ROWS), 2)
@@ -105,7 +111,7 @@ def test_a_penalised_decoder_is_ridge_logistic_regression() -> None:
     region = torch.from_numpy(rng.normal(size=(n, REGION_WIDTH)) / 10)
     points = torch.tensor([[[0.1, 0.2], [0.9, 0.7]]], dtype=torch.double).expand(n, 1, 2, 2)
     label = (statistics[:, 0, 0, 0] + 30 * region[:, 5] > 0).double()
-    decoder = StatisticsDecoder(model_params(class_decoder="statistics", reads_region=True, glimpse_pool="mean")).double()
+    decoder = StatisticsDecoder(StatisticsParams(kind="statistics", region=True, pool="mean")).double()
     decoder.evidence.bias.requires_grad_(False)
     optimizer = torch.optim.LBFGS(
         decoder.parameters(), max_iter=500, tolerance_grad=1e-12, tolerance_change=0, line_search_fn="strong_wolfe"
@@ -132,7 +138,7 @@ def test_the_penalty_counts_once_a_step_and_once_a_head() -> None:
     data = make_data()
     losses = {}
     for strength in (0.0, 0.7):
-        task = make_task(**FOLDED, supervised={"class_penalty": strength})
+        task = make_task(**FOLDED, supervised={"ridge": {"weight": strength} if strength else None})
         policy = task.build_policy(0)
         shake(policy.class_decoder, seed=5)
         batch = task.replicate(task.make_batch(data, ROWS), 1)
@@ -189,7 +195,7 @@ def test_the_policy_learns_from_outlines_where_they_are_shown() -> None:
     examples.bag[0, 9:16, 8:24] = True  # cells 5 and 6
     examples.bag[1, 17:19, 25:27] = True  # a corner of cell 11 alone
     examples.bag[2] = True
-    alone = {"location_weight": 1.5, "class_weight": 0.0, "heatmap_weight": 0.0, "glimpse_weight": 0.0}
+    alone = {"location": {"weight": 1.5}, "class": None, "heatmap": None, "glimpse": None}
     task, data = make_task(examples, supervised=alone), AttentionData(examples, None)
     batch = task.make_batch(data, np.arange(4))
     logits = torch.randn(4, 16, generator=torch.Generator().manual_seed(1))
@@ -212,9 +218,12 @@ def test_the_policy_learns_from_outlines_where_they_are_shown() -> None:
 @pytest.mark.parametrize("kind", ["prompted", "seeded"])
 def test_a_mask_is_read_inside_around_below_and_by_its_shape(kind: str) -> None:
     """Against a mean of the statistics for every set and part; no loss of the class reaches the mask."""
-    shown = {"mask_share": 1.0, "outline_weight": 1.0, "glimpse_weight": 0.0, "heatmap_weight": 0.0}
+    shown = {"mask_share": 1.0, "outline": {"weight": 1.0}, "glimpse": None, "heatmap": None}
     task = make_task(
-        **FOLDED, reads_mask=kind, detail_channels=8, stop={"min_points": 1}, supervised=shown if kind == "prompted" else SILENT
+        class_decoder=STATISTICS | {"mask": kind},
+        detail={"channels": 8},
+        policy={"stop": {"min_points": 1}},
+        supervised=shown if kind == "prompted" else SILENT,
     )
     policy = task.build_policy(0)
     shake(policy, seed=5)
@@ -268,7 +277,7 @@ def test_a_mask_is_read_inside_around_below_and_by_its_shape(kind: str) -> None:
 def test_each_regression_reads_masks_for_each_class() -> None:
     """Output f * C + c of every map is what regression f says of class c."""
     classes = Classes(names=("normal", "benign", "malignant"), positive=("malignant",))
-    decoder = StatisticsDecoder(model_params(**FOLDED | {"reads_mask": "seeded"}), classes)
+    decoder = StatisticsDecoder(StatisticsParams(**STATISTICS, mask="seeded"), classes)
     shake(decoder, seed=8)
     generator = torch.Generator().manual_seed(9)
     statistics, region = torch.randn(2, WIDTH, 4, 4, generator=generator), torch.randn(2, REGION_WIDTH, generator=generator)
@@ -285,33 +294,33 @@ def test_each_regression_reads_masks_for_each_class() -> None:
 
 
 def test_a_mask_that_nobody_teaches_or_reads_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"reads_mask must be none or seeded with .*outline_weight = 0, got prompted; nothing"):
-        make_task(**FOLDED, reads_mask="prompted")
-    with pytest.raises(ValidationError, match=r"model.reads_mask must be none with class_decoder: glimpse, got seeded; only"):
-        make_task(reads_mask="seeded")
+    with pytest.raises(ValueError, match=r"class_decoder.mask must be null or seeded with .*outline = null, got prompted; no"):
+        make_task(class_decoder=STATISTICS | {"mask": "prompted"})
+    with pytest.raises(ValidationError, match=r"class_decoder\.glimpse\.mask\n  Extra inputs are not permitted"):
+        make_task(class_decoder={"mask": "seeded"})
 
 
 EVIDENCE = FOLDED | {"heatmap": "evidence"}
-SILENT = {"heatmap_weight": 0.0, "glimpse_weight": 0.0}
+SILENT = {"heatmap": None, "glimpse": None}
 
 
 @pytest.mark.parametrize(
     ("reads_mask", "findings"),
     [
-        ("none", None),
+        (None, None),
         ("seeded", None),
         ("prompted", None),
-        ("none", Classes(names=("a", "b"), positive=("a", "b"), several=True)),
+        (None, Classes(names=("a", "b"), positive=("a", "b"), several=True)),
     ],
     ids=["none", "seeded", "prompted", "findings"],
 )
 def test_a_heatmap_of_evidence_is_what_a_point_there_would_say_where_the_policy_looks(
-    reads_mask: str, findings: Classes | None
+    reads_mask: str | None, findings: Classes | None
 ) -> None:
     """Against one decoding and one chance for every cell, with the mask of the likeliest points; it is the same for all sets."""
-    shown = {"mask_share": 1.0, "outline_weight": 1.0} if reads_mask == "prompted" else {}
+    shown = {"mask_share": 1.0, "outline": {"weight": 1.0}} if reads_mask == "prompted" else {}
     examples = make_examples() if findings is None else make_class_examples(findings)
-    task = make_task(examples, **EVIDENCE, reads_mask=reads_mask, supervised=SILENT | shown)
+    task = make_task(examples, class_decoder=STATISTICS | {"mask": reads_mask}, heatmap="evidence", supervised=SILENT | shown)
     policy = task.build_policy(0)
     shake(policy, seed=4)
     batch = task.replicate(task.make_batch(make_data(examples), ROWS), 2)
@@ -326,7 +335,7 @@ def test_a_heatmap_of_evidence_is_what_a_point_there_would_say_where_the_policy_
     added = torch.zeros(6)
     likeliest = chances.topk(3).indices[:, None]
     silent = copy.deepcopy(policy)
-    if reads_mask != "none":
+    if reads_mask is not None:
         best = Rollouts(likeliest, torch.zeros(6, 1, 3), torch.ones(6, 1, 3, dtype=torch.bool))
         for parameter in silent.class_decoder.mask.parameters():
             torch.nn.init.zeros_(parameter)
@@ -349,14 +358,14 @@ def test_a_heatmap_of_evidence_is_what_a_point_there_would_say_where_the_policy_
 def test_a_heatmap_that_is_computed_has_neither_losses_nor_rewards() -> None:
     for changes, said in (
         (
-            {"supervised": {"glimpse_weight": 0.0}},
-            "supervised_loss.heatmap_weight must be 0 with attention.model.heatmap = evidence",
+            {"supervised": {"glimpse": None}},
+            "supervised_loss.heatmap must be null with attention.model.heatmap = evidence",
         ),
-        ({"supervised": SILENT | {"mil_weight": 0.4}}, "supervised_loss.mil_weight must be 0 with .*evidence, got 0.4"),
-        ({"supervised": SILENT, "reward": {"activation_weight": 0.1}}, "reward.activation_weight must be 0 with"),
+        ({"supervised": SILENT | {"mil": {"weight": 0.4, "share": 0.2}}}, "supervised_loss.mil must be null with .*evidence"),
+        ({"supervised": SILENT, "reward": {"activation": {"weight": 0.1}}}, "reward.activation must be null with"),
         (
-            {"class_decoder": "glimpse", "decoder_folds": 1, "reads_region": False},
-            "heatmap must be decoder with class_decoder: glim",
+            {"class_decoder": {"kind": "glimpse"}},
+            "heatmap must be null with class_decoder.kind = glimpse, got evidence",
         ),
     ):
         with pytest.raises(ValueError, match=said):

@@ -7,7 +7,9 @@ from tiny_attention import model_params
 from torch import Tensor
 from torch.nn import functional as F
 
-from grpo_pipeline.tasks.attention.model.decoders import GlimpseDecoder, GlobalDecoder, crop_patches, pool_evidence
+from grpo_pipeline.tasks.attention.model.class_decoder.glimpse import GlimpseDecoder, crop_patches
+from grpo_pipeline.tasks.attention.model.class_decoder.global_decoder import GlobalDecoder
+from grpo_pipeline.tasks.attention.model.class_decoder.point_decoder import pool_evidence
 from grpo_pipeline.tasks.attention.model.filter_bank import FilterBank
 
 SIDE = 24
@@ -60,7 +62,7 @@ def test_padding_is_not_pooled_and_gradients_are_finite_at_extremes(pool: str):
 
 def make_glimpse(**changes: object) -> GlimpseDecoder:
     torch.manual_seed(0)
-    return GlimpseDecoder(model_params(glimpse_size=6, **changes))
+    return GlimpseDecoder(model_params(class_decoder={"size": 6, **changes}).class_decoder)
 
 
 @torch.no_grad()
@@ -77,7 +79,7 @@ def test_glimpse_does_not_mix_images_or_sets_and_answers_its_prior_without_point
 
 @torch.no_grad()
 def test_involvement_is_the_mean_probability_of_the_valid_patches():
-    decoder, pictures = make_glimpse(glimpse_pool="mean"), images()
+    decoder, pictures = make_glimpse(pool="mean"), images()
     decoder.involvement_prior.fill_(0.4)
     points = torch.rand(2, 3, 2, generator=torch.Generator().manual_seed(1))
     valid = torch.tensor([[True, False, True], [False, True, False]])
@@ -101,8 +103,8 @@ def test_pooling_golden():
 
 def test_global_decoder_depends_on_each_token_alone():
     torch.manual_seed(0)
-    decoder = GlobalDecoder(model_params())
-    token = torch.randn(2, 3, model_params().feature_channels, requires_grad=True)
+    decoder = GlobalDecoder(16)
+    token = torch.randn(2, 3, 16, requires_grad=True)
     logits = decoder(token)
     assert logits.shape == (2, 3)
     logits[1, 2].backward()

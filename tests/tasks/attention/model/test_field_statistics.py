@@ -9,7 +9,7 @@ from tiny_attention import make_data, make_task
 
 from grpo_pipeline.tasks.attention.batch import standardise
 from grpo_pipeline.tasks.attention.model.baselines import blob_map, blob_prior
-from grpo_pipeline.tasks.attention.model.decoders import StatisticsDecoder
+from grpo_pipeline.tasks.attention.model.class_decoder.statistics_decoder import StatisticsDecoder
 from grpo_pipeline.tasks.attention.model.field_statistics import (
     LAGS,
     LEVEL_WIDTH,
@@ -72,7 +72,7 @@ def test_statistics_are_those_of_a_loop_over_pixels() -> None:
 
 
 def test_the_decoder_reads_the_cells_of_its_points_and_the_policy_reads_its_evidence() -> None:
-    task, data = make_task(class_decoder="statistics"), make_data()
+    task, data = make_task(class_decoder={"kind": "statistics"}), make_data()
     policy = task.build_policy(0)
     decoder = policy.class_decoder
     assert isinstance(decoder, StatisticsDecoder)
@@ -96,7 +96,7 @@ def test_the_decoder_reads_the_cells_of_its_points_and_the_policy_reads_its_evid
 
 def test_an_untrained_policy_is_its_prior_and_uniform_points_know_nothing_of_it() -> None:
     widths = (0.04, 0.2)
-    plain, prior = make_task(), make_task(prior="dark_blobs", prior_strength=2.0, blob_widths=widths)
+    plain, prior = make_task(), make_task(policy={"prior": {"kind": "dark_blobs", "strength": 2.0, "widths": widths}})
     batch = plain.make_batch(make_data(), np.arange(6))
     policy = prior.build_policy(0)
     context = prior.encode(policy, batch)
@@ -124,7 +124,7 @@ def test_a_policy_that_reads_cells_cannot_see_the_rest_of_the_image() -> None:
     With ``statistics`` it moves by the weights, and the texture moves nothing.
     """
     for reads, moved_by_features in (("cell", 0), ("statistics", 0), ("image", 16)):
-        task = make_task(class_decoder="statistics", policy_reads=reads)
+        task = make_task(class_decoder={"kind": "statistics"}, policy={"reads": {"kind": reads}})
         policy = task.build_policy(0)
         with torch.no_grad():
             policy.policy.attention.weight.normal_(generator=torch.Generator().manual_seed(3))
@@ -182,10 +182,10 @@ def test_policy_and_decoder_read_millimetres_and_their_own_fields() -> None:
     table.loc[0, ["row_mm", "column_mm"]] = np.nan
     data = replace(data, examples=replace(data.examples, table=table))
     found, regions = {}, {}
-    changes = {"mm": {"field_mm": (0.5, 1.0, 1.5)}, "fields": {"field_cells": (1, 7)}}
+    changes = {"mm": {"mm": (0.5, 1.0, 1.5)}, "fields": {"fields": (1, 7)}}
     for name, change in ({"plain": {}} | changes).items():
-        reads = {"policy_reads": "statistics", "reads_region": True, "reads_mask": "seeded"}
-        task = make_task(data.examples, class_decoder="statistics", **reads, **change)
+        decoder = {"kind": "statistics", "region": True, "mask": "seeded", **change}
+        task = make_task(data.examples, class_decoder=decoder, policy={"reads": {"kind": "statistics"}})
         policy = task.build_policy(0)
         context = task.encode(policy, task.make_batch(data, np.arange(3)))
         assert policy.propose(context)[0].cells.shape == (3, 16)

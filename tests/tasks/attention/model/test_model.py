@@ -24,10 +24,10 @@ from transformers.models.sam.modeling_sam import SamVisionLayer
 from grpo_pipeline.core.params import TrainingParams
 from grpo_pipeline.tasks.attention import build
 from grpo_pipeline.tasks.attention.batch import Outcomes
+from grpo_pipeline.tasks.attention.losses.params import SupervisedParams
 from grpo_pipeline.tasks.attention.model.encoder_execution import checkpoint_layers
 from grpo_pipeline.tasks.attention.model.model import AttentionModel
-from grpo_pipeline.tasks.attention.reward_params import RewardParams
-from grpo_pipeline.tasks.attention.supervised_params import SupervisedParams
+from grpo_pipeline.tasks.attention.rewards.params import RewardParams
 from grpo_pipeline.tasks.attention.task import AttentionTask
 
 
@@ -127,8 +127,11 @@ def test_a_compiled_encoder_keeps_its_names_and_is_compiled_once(monkeypatch: py
     assert copy.deepcopy(policy).sam.net.vision_encoder._compiled_call_impl is None  # a reference runs as it is
 
 
+OWN = {"reads": {"encoder": "own"}}
+
+
 def test_a_policy_with_an_encoder_of_its_own_learns_in_it_alone_and_starts_where_a_shared_one_does() -> None:
-    shared, own = (make_task(policy_encoder=name).build_policy(0) for name in ("shared", "own"))
+    shared, own = (make_task(policy={"reads": {"encoder": name}}).build_policy(0) for name in ("shared", "own"))
     mine = {name.removeprefix("policy_encoder."): p for name, p in own.named_parameters() if name.startswith("policy_encoder.")}
     theirs = dict(own.sam.net.vision_encoder.named_parameters())
     assert mine.keys() == theirs.keys()
@@ -136,7 +139,7 @@ def test_a_policy_with_an_encoder_of_its_own_learns_in_it_alone_and_starts_where
     same = {name: tensor for name, tensor in own.state_dict().items() if not name.startswith("policy_encoder.")}
     assert all(torch.equal(tensor, same[name]) for name, tensor in shared.state_dict().items())
 
-    task = make_task(policy_encoder="own")
+    task = make_task(policy=OWN)
     groups = task.parameter_groups(own)
     assert {id(p) for p in groups["policy_encoder"]} == {id(p) for p in mine.values() if p.requires_grad}
     shake(own.policy)
@@ -164,12 +167,11 @@ def test_a_policy_with_an_encoder_of_its_own_learns_in_it_alone_and_starts_where
     again = AttentionModel.from_description(json.loads(json.dumps(task.describe(own))))
     again.load_state_dict(own.state_dict())
     assert torch.equal(again.propose(task.encode(again, batch))[0].cells, own.propose(after)[0].cells)
-    with pytest.raises(ValueError, match="must hold policy_features for a model with policy_encoder: own, got None"):
+    with pytest.raises(ValueError, match="must hold policy_features for a policy that reads an own encoder, got None"):
         own.propose(replace(context, policy_features=None))
-    assert "policy_encoder" not in make_task().describe(shared)["model"]  # digests of models without it stay
 
 
-@pytest.mark.parametrize("changes", [{"encoder": "frozen"}, {"policy_reads": "cell"}])
+@pytest.mark.parametrize("changes", [{"encoder": {"tuning": {"kind": "frozen"}}}, {"policy": {"reads": {"kind": "cell"}}}])
 def test_an_encoder_that_nothing_trains_or_reads_is_not_copied(changes: dict[str, str]) -> None:
-    assert make_task(policy_encoder="own").build_policy(0).policy_encoder is not None
-    assert make_task(policy_encoder="own", **changes).build_policy(0).policy_encoder is None
+    assert make_task(policy=OWN).build_policy(0).policy_encoder is not None
+    assert make_task(**{"policy": OWN} | changes).build_policy(0).policy_encoder is None

@@ -16,11 +16,11 @@ from grpo_pipeline.tasks.attention.model.point_sets import (
     draw_sets,
     factor_logprobs,
     likeliest_sets,
-    points_component,
     score_sets,
     set_entropy,
 )
 from grpo_pipeline.tasks.attention.model_params import ModelParams
+from grpo_pipeline.tasks.attention.rewards.points import points_component
 
 F64 = torch.float64
 V = 4
@@ -31,7 +31,7 @@ CASES = [(2, 1), (3, 1), (3, 2)]
 
 def params(points: int = 2, min_points: int | None = 1, **changes: object) -> ModelParams:
     stop = None if min_points is None else {"min_points": min_points}
-    return model_params(points=points, stop=stop, **changes)
+    return model_params(points=points, policy={"stop": stop, **changes})
 
 
 def policy(points: int, min_points: int) -> SetLogits:

@@ -92,7 +92,7 @@ def test_pools_equal_a_naive_loop_and_no_gradient_reaches_the_map(pool: str):
     if pool == "image":
         assert torch.equal(pool_cells(values, logits, None, pool), pool_cells(values, logits, cells, pool))
     else:
-        with pytest.raises(ValueError, match=f"the cells of the region must be given for value_pool '{pool}', got None"):
+        with pytest.raises(ValueError, match=f"the cells of the region must be given for value.pool '{pool}', got None"):
             pool_cells(values, logits, None, pool)
     torch.manual_seed(0)
     policy = PolicyNetwork(16, 8, 5, pool)
@@ -104,7 +104,7 @@ def test_pools_equal_a_naive_loop_and_no_gradient_reaches_the_map(pool: str):
 
 def test_an_arm_with_a_value_baseline_learns_it():
     """On one batch again and again the value head comes to explain part of the rewards' variance."""
-    task, data = make_task(value_pool="attention"), make_data()
+    task, data = make_task(value={"pool": "attention"}), make_data()
     algorithm = algorithm_params(
         losses={"policy": {"kind": "ppo"}, "value": {"weight": 1.0}, "supervised": None, "kl": None},
         advantage={"method": "mean_only", "baseline": "value"},

@@ -20,7 +20,7 @@ def sam() -> Sam:
 
 
 def features(n: int = 2) -> Tensor:
-    return normal(n, model_params().feature_channels, GRID, GRID, seed=1)
+    return normal(n, model_params().mask_decoder.channels, GRID, GRID, seed=1)
 
 
 def points(n: int = 2, group: int = 3, k: int = 3) -> Tensor:
@@ -99,7 +99,7 @@ def normal(*shape: int, seed: int) -> Tensor:
 
 @torch.no_grad()
 def test_with_all_tokens_it_is_the_transformer_of_transformers(sam: Sam):
-    channels = model_params().feature_channels
+    channels = model_params().mask_decoder.channels
     tokens, image, positions = normal(2, 3, 5, channels, seed=1), normal(6, channels, GRID, GRID, seed=2), sam.dense_encoding()
     positions = positions.expand_as(image)
     transformer = sam.net.mask_decoder.transformer
@@ -114,7 +114,7 @@ def test_with_all_tokens_it_is_the_transformer_of_transformers(sam: Sam):
 @torch.no_grad()
 @pytest.mark.parametrize("further", [0, 2])
 def test_sets_of_different_sizes_share_a_call(sam: Sam, further: int):
-    prompts = normal(2, further, model_params().feature_channels, seed=4) if further else None
+    prompts = normal(2, further, model_params().mask_decoder.channels, seed=4) if further else None
     image, sets = features(), points()
     counts = torch.tensor([[1, 2, 3], [3, 1, 2]])
     together = sam.decode(image, sets, prompts, is_point=torch.arange(3) < counts[..., None])
@@ -142,8 +142,9 @@ SAM_START_GRID = SAM_START_SIZE // PATCH
 
 
 def default_params() -> ModelParams:
-    sizes = {"patch_size": PATCH, "encoder_width": WIDTH, "encoder_layers": LAYERS, "encoder_heads": HEADS, "encoder_window": 4}
-    return model_params(**sizes, feature_channels=CHANNELS, decoder_layers=LAYERS, decoder_heads=HEADS)
+    encoder = {"width": WIDTH, "layers": LAYERS, "heads": HEADS, "window": 4}
+    decoder = {"channels": CHANNELS, "layers": LAYERS, "heads": HEADS}
+    return model_params(patch_size=PATCH, encoder=encoder, mask_decoder=decoder)
 
 
 def published() -> nn.ModuleDict:

@@ -47,12 +47,12 @@ from grpo_pipeline.tasks.attention.model.segmentation import PixelFeatures, near
 from grpo_pipeline.tasks.attention.task import AttentionTask
 
 ROWS = np.arange(N_TRAIN)
-REWARD = {"dice_weight": 0.5}
-SUPERVISED = {"outline_weight": 1.0, "heatmap_outline_weight": 0.6, "location_weight": 0.7}
+REWARD = {"dice": {"weight": 0.5}}
+SUPERVISED = {"outline": {"weight": 1.0}, "heatmap_outline": {"weight": 0.6}, "location": {"weight": 0.7}}
 
 
 def segmenting(share: float = 0.5, examples: Examples | None = None, **model: Any) -> AttentionTask:
-    model = {"detail_channels": 8, "patch_size": 4} | model
+    model = {"detail": {"channels": 8}, "patch_size": 4} | model
     return make_task(examples, reward=REWARD, supervised=SUPERVISED | {"mask_share": share}, **model)
 
 
@@ -103,8 +103,8 @@ def test_whole_patients_are_shown_and_a_larger_share_holds_a_smaller_one():
 def test_the_share_that_was_shown_is_said():
     examples = make_examples()
     known = examples.lesion[ROWS].any((1, 2)).sum()
-    assert outlined_share(make_data(examples), ROWS, segmenting(1.0).supervised) == known / N_TRAIN
-    assert outlined_share(make_data(examples), ROWS, make_task().supervised) == 0
+    assert outlined_share(make_data(examples), ROWS, segmenting(1.0).supervised.mask_share) == known / N_TRAIN
+    assert outlined_share(make_data(examples), ROWS, make_task().supervised.mask_share) == 0
 
 
 def test_a_core_without_a_shown_outline_has_no_advantage():
@@ -116,7 +116,7 @@ def test_a_core_without_a_shown_outline_has_no_advantage():
     is_shown = shown_outlines(make_examples(), ROWS, 0.5) & make_examples().lesion[ROWS].any((1, 2))
     assert torch.equal(found.components["dice"][~is_shown], torch.zeros(int((~is_shown).sum()), training.group_size))
     assert bool((found.components["dice"][is_shown] != 0).any())
-    assert found.weights["dice"] == REWARD["dice_weight"]
+    assert found.weights["dice"] == REWARD["dice"]["weight"]
 
 
 @pytest.mark.parametrize("grid", [3, 4, 8])
@@ -269,9 +269,9 @@ def test_without_a_reader_no_prompted_mask_is_drawn():
 @pytest.mark.parametrize(
     ("reward", "supervised", "message"),
     [
-        ({"dice_weight": 1.0}, {}, r"mask_share must be given with attention.reward.dice_weight"),
-        ({}, {"outline_weight": 1.0}, r"mask_share must be above 0 with outline_weight = 1, got None; say whose"),
-        ({}, {"heatmap_outline_weight": 0.5}, r"mask_share must be above 0 with heatmap_outline_weight = 0.5, got None; say"),
+        ({"dice": {"weight": 1.0}}, {}, r"mask_share must be given with attention.reward.dice, got null"),
+        ({}, {"outline": {"weight": 1.0}}, r"mask_share must be above 0 with outline, got None; say whose"),
+        ({}, {"heatmap_outline": {"weight": 0.5}}, r"mask_share must be above 0 with heatmap_outline, got None; say"),
         ({}, {"mask_share": 1.5}, "mask_share"),
     ],
 )
@@ -499,13 +499,13 @@ def test_a_pretraining_on_outlines_reads_the_shown_ones_alone_and_the_arms_begin
 
 def test_a_pretraining_without_outlines_with_samples_or_of_other_sizes_is_refused():
     stage, start = drawn_by_outlines(make_examples())
-    with pytest.raises(ValueError, match=r"pretraining must be null without attention.model.detail_channels and"):
+    with pytest.raises(ValueError, match=r"pretraining must be null without attention.model.detail and"):
         make_task().open_stage("pretraining")
     with pytest.raises(ValueError, match=r"must have no losses.policy and proposal = none, got supervised and uniform"):
         stage.check_algorithm(algorithm_params("supervised", proposal="uniform"))
     with pytest.raises(ValueError, match="must have the sizes of the pretraining that it begins with, got others than .*: 8"):
-        replace(segmenting(detail_channels=16), start=start).build_policy(0)
-    replace(segmenting(detail_channels=0), start=start).build_policy(0)  # an arm without the network
+        replace(segmenting(detail={"channels": 16}), start=start).build_policy(0)
+    replace(segmenting(detail=None), start=start).build_policy(0)  # an arm without the network
 
 
 def test_three_of_four_points_of_the_pretraining_lie_in_the_lesion():

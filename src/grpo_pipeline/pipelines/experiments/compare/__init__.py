@@ -1,1 +1,1 @@
-"""Many arms on many seeds: a grid of trials that can be stopped and gone on with, and one table of it."""
+"""Compare many arms on many seeds: a grid of trials that can be stopped and resumed, and a table of its results."""

@@ -23,11 +23,11 @@ ArmScores = dict[str, dict[str, dict[int, Estimate]]]
 
 @dataclass(frozen=True)
 class Scores:
-    """The scores that the table of a comparison is made from.
+    """The scores behind the table of a comparison.
 
     Attributes:
         arms: arm -> rule -> metric -> seed -> estimate; an arm without a finished trial is absent.
-        cores: the rows that were resampled, of one trial and rule: their number and clusters are those of all.
+        cores: the resampled rows, of one trial and rule; all trials hold the same units.
     """
 
     arms: Mapping[str, ArmScores]
@@ -40,7 +40,7 @@ def usable(plan: Plan, trials: StoredTrials) -> list[Trial]:
 
 
 def why_missing(plan: Plan, trial: Trial, trials: StoredTrials) -> str | None:
-    """Return why a trial does not take part, or None."""
+    """Write why a trial is left out of the comparison; None where it takes part."""
     header = trials.headers.get(trial.key)
     if header is None:
         return "not trained"
@@ -65,14 +65,14 @@ def score_trials(
 
     Args:
         plan: arms and trials.
-        trials: what is stored.
+        trials: the stored trials.
         params: cluster, resamples and seed.
         suite: the task's metrics.
-        rules: which rules and metrics of an arm are scored.
+        rules: chooses the rules and metrics of an arm that are scored.
 
     Raises:
         CompareError: if no trial of the control is usable.
-        ValueError: if two trials do not hold the same cores.
+        ValueError: if two trials hold different units.
     """
     cores = control_cores(plan, trials, params, suite)
     weights = cluster_weights(cores[params.cluster], resamples=params.resamples, seed=params.seed)
@@ -98,7 +98,7 @@ def score_trials(
 def control_cores(
     plan: Plan, trials: StoredTrials, params: EvaluationParams, suite: MetricSuite
 ) -> pd.DataFrame:
-    """Return the rows of the control's first usable trial; those of all other trials must hold the same cores.
+    """Find the rows of the control's first usable trial; all other trials must hold the same units.
 
     Raises:
         CompareError: if the control has no usable trial.
@@ -118,7 +118,7 @@ def control_cores(
 
 @dataclass(frozen=True)
 class RuleMetrics:
-    """All metrics of an arm's own rule, and the primary ones of the other rules that are shown."""
+    """A choice of metrics: all metrics of an arm's own rule, the primary metrics of the other shown rules."""
 
     metrics: Collection[str]
     primary: Collection[str]
@@ -137,7 +137,7 @@ class RuleMetrics:
 def aligned(
     trial: Trial, plan: Plan, trials: StoredTrials, suite: MetricSuite, *, cluster: str
 ) -> Rules:
-    """Return a trial's prediction rows by rule, in the order of the core ids.
+    """Read a trial's prediction rows by rule, in the order of the units' ids.
 
     Raises:
         ValueError: if the rows lack a column, repeat a core, or do not hold the arm's rule.

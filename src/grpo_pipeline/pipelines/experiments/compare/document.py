@@ -56,15 +56,15 @@ def compare_trials(
 
     Args:
         plan: arms and trials, the control first.
-        trials: what is stored.
+        trials: the stored trials.
         params: control, primary metrics, rules of the second table.
         evaluation: cluster, resamples and seed.
         suite: the task's metrics.
 
     Raises:
-        CompareError: if no trial of the control is finished, or none measured a primary metric.
+        CompareError: if no trial of the control is finished, or no trial measured a primary metric.
     """
-    # The columns and not the metrics of the headers: these leave out what is undefined, such as the AUROC of a rare class.
+    # Columns, not the metrics in the headers: a header leaves out undefined metrics, such as the AUROC of a rare class.
     columns = (trials.predictions(trial.key).columns for trial in usable(plan, trials))
     suite = suite.for_names(dict.fromkeys(name for found in columns for name in found))
     check_measured(params.primary_metrics, suite, where=f"{plan.task}.compare")
@@ -116,7 +116,7 @@ def compare_trials(
 
 
 def budgets_of(plan: Plan, trials: StoredTrials) -> dict[str, Budget]:
-    """Return what a training of each arm has cost on average over its seeds; nothing of what is not trained step by step."""
+    """Compute the mean budget of each arm over its seeds; an arm that is not trained step by step has none."""
     found: dict[str, list[Budget]] = {}
     for trial in usable(plan, trials):
         if plan.arms[trial.arm].description.baseline is None:
@@ -125,7 +125,7 @@ def budgets_of(plan: Plan, trials: StoredTrials) -> dict[str, Budget]:
 
 
 def check_measured(primary: Sequence[str], suite: MetricSuite, *, where: str) -> None:
-    """Raise CompareError if no trial has a primary metric, ``suite`` being for the names of what they have."""
+    """Raise CompareError if no trial has a primary metric; ``suite`` holds the metrics that the trials have."""
     for name in primary:
         if name not in suite.metrics:
             raise CompareError(
@@ -137,7 +137,7 @@ def check_measured(primary: Sequence[str], suite: MetricSuite, *, where: str) ->
 def compare_with_control(
     plan: Plan, scores: Scores, primary: tuple[str, ...], write: Write, *, resamples: int
 ) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
-    """Return arm -> metric -> difference to the control, and how the primary ones were corrected together."""
+    """Compare each arm with the control: arm -> metric -> difference, and the correction of the primary differences."""
     control = next(iter(plan.arms))
     headlines = {arm: scores.arms[arm][plan.arms[arm].description.rule] for arm in scores.arms}
     gaps = {
@@ -167,7 +167,7 @@ def compare_with_control(
 
 
 def describe_correction(comparisons: int, critical: float, *, resamples: int) -> dict[str, Any]:
-    """Return what was corrected for; a note says where the resamples are too few for any comparison to come out."""
+    """Describe the correction for multiple comparisons; a note says if the resamples are too few for it."""
     smallest = 2 / (resamples + 1)
     described: dict[str, Any] = {
         "method": "Holm; simultaneous intervals by max-|t|",
@@ -186,7 +186,7 @@ def describe_correction(comparisons: int, critical: float, *, resamples: int) ->
 
 
 def baseline_section(plan: Plan, scores: Scores, write: Write) -> dict[str, dict[str, Any]]:
-    """Return arm -> rule -> the primary metrics of other points with that arm's decoder."""
+    """List the other rules of each arm: arm -> rule -> the primary metrics of that rule's points with the arm's decoder."""
     return {
         arm: {
             rule: {"metrics": {name: write(by_seed) for name, by_seed in found.items()}}
@@ -198,7 +198,7 @@ def baseline_section(plan: Plan, scores: Scores, write: Write) -> dict[str, dict
 
 
 def trial_section(plan: Plan, trials: StoredTrials, key: str) -> Mapping[str, Any]:
-    """Return how a trial ended, and why it does not take part."""
+    """Describe how a trial ended, and why it is left out if it is."""
     trial = next(trial for trial in plan.trials if trial.key == key)
     reason, header = why_missing(plan, trial, trials), trials.headers.get(key)
     status = "missing" if header is None else header.status

@@ -1,4 +1,4 @@
-"""Draw the differences of all arms to the control, one picture per primary metric."""
+"""Draw the differences of all arms to the control, a picture per primary metric."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -47,7 +47,7 @@ def forest(document: Mapping[str, Any], name: str, metric: Metric) -> Figure:
 
 
 def draw_row(axes: Axes, row: int, entry: Entry, *, label: str) -> None:
-    """Draw one arm."""
+    """Draw the row of an arm."""
     if entry["value"] is None:
         axes.annotate(
             "undefined",

@@ -69,7 +69,7 @@ def check_names(params: CompareParams, suite: MetricSuite, *, task: str) -> None
 def check_reward(
     params: CompareParams, arms: Mapping[str, ResolvedArm], *, task: str, section: str
 ) -> None:
-    """Raise ValueError if rewards of different make would be compared: the column ``reward`` has each arm's own weights."""
+    """Raise ValueError if arms have different rewards: the column ``reward`` has each arm's own weights."""
     control = arms[params.control].parameters.get(section)
     other = [name for name, arm in arms.items() if arm.parameters.get(section) != control]
     if REWARD in params.primary_metrics and other:
@@ -87,7 +87,7 @@ def train_trial(
     examples: Any,
     before: StoredTrials,
 ) -> Iterator[TrialRecord | Literal[False]]:
-    """Train the trials that are not finished; yields each when it is done, so that it is stored at once.
+    """Train the trials that are not finished; yields each trial when it is done, so that it is stored at once.
 
     Raises:
         CompareError: if all trials failed.
@@ -108,7 +108,7 @@ def train_trial(
 def score_rows(
     rows: pd.DataFrame, rule: str, *, suite: MetricSuite, cluster: str
 ) -> dict[str, float]:
-    """Return every defined metric of one rule on the whole split, components of the reward that a user wrote among them.
+    """Compute every defined metric of a rule on the whole split, with the components of a user's reward.
 
     Raises:
         ValueError: if the rows lack the rule.
@@ -151,13 +151,13 @@ def tabulate_trials(
 def write_tables(
     evaluation: EvaluationParams, result: Mapping[str, Any]
 ) -> tuple[pd.DataFrame, str]:
-    """Return the long table (one row per arm, rule and metric) and the summary as Markdown."""
+    """Build the long table (a row per arm, rule and metric) and the summary as Markdown."""
     metrics = metrics_of(evaluation, result)
     return tables.long_table(result), tables.summary(result, metrics)
 
 
 def draw_forests(evaluation: EvaluationParams, result: Mapping[str, Any]) -> dict[str, Figure]:
-    """Draw the differences to the control, one picture per primary metric."""
+    """Draw the differences to the control, a picture per primary metric."""
     metrics = metrics_of(evaluation, result)
     return {
         f"{name}.svg": forest(result, name, metrics[name]) for name in result["primary_metrics"]
@@ -171,7 +171,7 @@ def render_page(
     forests: Mapping[str, bytes],
     parameters: Mapping[str, Any],
 ) -> str:
-    """Put answer, tables and figures on one self-contained HTML page."""
+    """Render answer, tables and figures as a self-contained HTML page."""
     metrics, task = metrics_of(evaluation, result), evaluation.task
     configuration = configuration_text(parameters, task)
     parts = page_tables.page_parts(result, metrics, forests)

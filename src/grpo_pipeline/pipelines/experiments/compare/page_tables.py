@@ -18,7 +18,7 @@ from grpo_pipeline.tasks import find_task
 def page_parts(
     document: Document, metrics: Metrics, forests: Mapping[str, bytes]
 ) -> dict[str, Any]:
-    """Return what compare.html lays out: tables, and the forests of the primary metrics in their order.
+    """Build the parts of compare.html: tables, and the forests of the primary metrics in their order.
 
     Args:
         document: ``<task>.compare.result``.

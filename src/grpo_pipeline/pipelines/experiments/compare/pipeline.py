@@ -1,4 +1,4 @@
-"""Wiring of the comparison: examples -> trials, one by one -> result, tables, figures, page."""
+"""Wire the comparison: examples -> trials, one by one -> result, tables, figures, page."""
 
 from kedro.pipeline import Node, Pipeline
 
@@ -17,7 +17,7 @@ def create_pipeline(task: str) -> Pipeline:
     params = [f"params:{task}.compare", evaluation]
     return Pipeline(
         [
-            # Its name begins with a: of the nodes that wait for nothing, Kedro runs this one first.
+            # Kedro sorts nodes without predecessors by name: because of its first letter a, this node runs first.
             Node(
                 nodes.arrange_trials,
                 [*params, "parameters"],

@@ -1,4 +1,4 @@
-"""Say what a comparison of many arms has shown for each primary metric, and what is missing."""
+"""Write the findings of a comparison of many arms: differences per primary metric, and missing trials."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,21 +8,22 @@ from grpo_pipeline.statistics.metric import Metric
 from grpo_pipeline.statistics.seed_interval import NOT_COVERED
 from grpo_pipeline.statistics.wording import few_clusters_sentences, side_of
 
-# (lower, higher) than the control, in words, by which is better.
+# Good direction -> the words for a lower and a higher value than the control's.
 SIDES = {"higher": ("worse", "better"), "lower": ("better", "worse"), "none": ("lower", "higher")}
 
 
 def summary(
     document: Mapping[str, Any], metrics: Mapping[str, Metric], *, chance_rule: str
 ) -> list[str]:
-    """Say which arms differ from the control by primary metric, then of every arm what got worse and better, then what failed.
+    """Write which arms differ from the control, then the metrics that changed in each arm, then the failed trials.
 
-    The first are corrected for the number of comparisons, the second are not, and say how many metrics were looked at.
+    The sentences on primary metrics are corrected for the number of comparisons. The others are not; they state how many metrics
+    were compared.
 
     Args:
         document: ``<task>.compare.result`` without its summary.
-        metrics: the task's metrics.
-        chance_rule: of the task's evaluation.
+        metrics: metrics of the task.
+        chance_rule: chance rule of the task's evaluation.
     """
     sentences = few_clusters_sentences(document["n"])
     if len(document["seeds"]) == 1:
@@ -40,7 +41,7 @@ def summary(
 
 
 def notes(document: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """Say where the resamples are too few for any comparison to come out, and which trials are not in the table."""
+    """Write where the resamples are too few for any finding, and which trials are missing from the table."""
     note = document["correction"].get("note")
     lost = [
         f"{key} ({trial['reason']})" for key, trial in document["trials"].items() if trial["reason"]
@@ -52,7 +53,7 @@ def notes(document: Mapping[str, Any]) -> tuple[list[str], list[str]]:
 
 
 def metric_sentence(document: Mapping[str, Any], name: str, metric: Metric) -> str:
-    """Return which arms are worse and better than the control (lower and higher, where neither is better)."""
+    """Write which arms are worse and better than the control (lower and higher for a metric without a good direction)."""
     lower, higher = SIDES[metric.better]
     words: dict[int | None, str] = {
         -1: f"{lower} in",
@@ -63,7 +64,7 @@ def metric_sentence(document: Mapping[str, Any], name: str, metric: Metric) -> s
     arms: dict[int | None, list[str]] = {side: [] for side in words}
     for arm, found in document["differences"].items():
         arms[side_of(found.get(name))].append(arm)
-    # Worse before better, and what is not shown last.
+    # Worse before better; arms that are not shown to differ stand last.
     order = sorted((-1, 1), key=lambda side: words[side], reverse=True)
     parts = [f"{words[side]} {', '.join(arms[side])}" for side in (*order, 0, None) if arms[side]]
     text = "; ".join(parts) or "no arm to compare"

@@ -1,4 +1,4 @@
-"""Turn the result of a comparison into tables for people (Markdown, page) and one long CSV table for programs."""
+"""Turn the result of a comparison into tables for people (Markdown, page) and a long CSV table for programs."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -34,7 +34,7 @@ IN_SUMMARY = (
 
 
 def metric_table(document: Document, name: str, metric: Metric) -> Table:
-    """Return one primary metric: arms x (mean, spread of the seeds, difference to the control, corrected p-value)."""
+    """Tabulate a primary metric: arms x (mean, spread of the seeds, difference to the control, corrected p-value)."""
     entries = {arm: found["metrics"][name] for arm, found in document["arms"].items()}
     rows = [
         [Cell(arm), value_cell(entry), seeds_cell(entry), *gap_cells(document, arm, name, metric)]
@@ -65,7 +65,7 @@ def gap_cells(document: Document, arm: str, name: str, metric: Metric) -> list[C
 
 
 def seeds_cell(entry: Mapping[str, Any]) -> Cell:
-    """Return the least and the largest value of the seeds, their number, and the interval that does not hold their luck."""
+    """Write the least and the largest value of the seeds, their number, and the interval without the luck of training."""
     spread = entry["seeds"]
     if not spread["n"]:
         return Cell("none")
@@ -83,7 +83,7 @@ def p_text(p: float) -> str:
 
 
 def all_metrics_table(document: Document, metrics: Metrics) -> Table:
-    """Return every metric: metrics x arms, the mean over the seeds above its interval; nothing here is corrected."""
+    """Tabulate every metric: metrics x arms, the mean over the seeds above its interval, not corrected."""
     arms = document["arms"]
     rows = [
         [metric_cell(metric), *(value_cell(found["metrics"][name]) for found in arms.values())]
@@ -105,7 +105,7 @@ def baselines_table(document: Document) -> Table:
 
 
 def trials_table(document: Document) -> Table:
-    """Return how each trial ended."""
+    """Tabulate how each trial ended."""
     seconds = {
         key: "" if trial["seconds"] is None else f"{trial['seconds']:.1f}"
         for key, trial in document["trials"].items()
@@ -118,7 +118,7 @@ def trials_table(document: Document) -> Table:
 
 
 def settings_table(document: Document) -> Table:
-    """Return what each arm changes of its base."""
+    """Tabulate the changes of each arm to its base."""
     rows = [
         [
             Cell(arm),
@@ -161,7 +161,7 @@ def summary(document: Document, metrics: Metrics) -> str:
 
 
 def long_table(document: Document) -> pd.DataFrame:
-    """Return one row per arm, rule and metric: values, intervals, spread of the seeds, difference and p-values."""
+    """Build a row per arm, rule and metric: values, intervals, spread of the seeds, difference and p-values."""
     rows = []
     for arm, found in document["arms"].items():
         sections = {found["rule"]: found} | document["baselines"].get(arm, {})

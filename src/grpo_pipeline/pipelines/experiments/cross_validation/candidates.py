@@ -97,7 +97,7 @@ def check_metrics(params: CrossValidationParams, suite: MetricSuite, *, task: st
 def check_reward(
     params: CrossValidationParams, settings: Settings, *, task: str, section: str
 ) -> None:
-    """Raise ValueError if rewards of different make would be compared: the column ``reward`` has each arm's own weights."""
+    """Raise ValueError if arms have different rewards: the column ``reward`` has each arm's own weights."""
     arms = settings.resolved
     first = next(iter(arms.values())).parameters.get(section)
     other = [name for name, arm in arms.items() if arm.parameters.get(section) != first]
@@ -119,7 +119,7 @@ def _resolve(
     task: str,
     models: Sections,
 ) -> dict[str, ResolvedArm]:
-    """Resolve the arms with one candidate's changes."""
+    """Resolve the arms with the changes of a candidate."""
     grid = GridParams(
         seeds=params.seeds, control=params.control, arms=dict(changed), keep=params.keep
     )

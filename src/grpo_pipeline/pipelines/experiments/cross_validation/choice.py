@@ -28,7 +28,7 @@ Values = dict[str, list[float] | None]
 
 @dataclass(frozen=True)
 class Choice:
-    """The setting that was chosen for one arm inside one outer fold, and by which score.
+    """The setting that was chosen for an arm inside an outer fold, with the scores of all candidates.
 
     Attributes:
         fold: the outer fold.
@@ -46,7 +46,7 @@ class Choice:
 
 
 def nothing_to_choose(settings: Settings, plan: FoldPlan) -> dict[str, dict[str, str]]:
-    """Return the arms as they are, for every fold."""
+    """Return the arms unchanged, for every fold."""
     return {fold.name: dict.fromkeys(settings.arms, PLAIN) for fold in plan.folds}
 
 
@@ -59,10 +59,11 @@ def choose(
     metric: str,
     better: Direction,
 ) -> list[Choice]:
-    """Return for each outer fold and arm the candidate with the best mean over its seeds and inner folds.
+    """Choose, for each outer fold and arm, the candidate with the best mean over its seeds and inner folds.
 
-    Candidates are compared on the same pairs of seed and inner fold: one that leaves the metric undefined for a candidate
-    is left out for all. A candidate with a failed trial cannot be chosen; of equal ones the first is.
+    Candidates are compared on the same pairs of seed and inner fold. If the metric is undefined for a candidate on a pair, the
+    pair is left out for all candidates. A candidate with a failed trial cannot be chosen; of equal candidates the first is
+    chosen.
 
     Raises:
         CompareError: if no candidate can be chosen.
@@ -87,7 +88,7 @@ def choose(
 def choose_one(
     values: Values, outer: ExampleFold, arm: str, *, metric: str, better: Direction
 ) -> Choice:
-    """Return the choice of one arm inside one outer fold."""
+    """Choose the candidate of an arm inside an outer fold."""
     finished = {name: np.array(numbers) for name, numbers in values.items() if numbers is not None}
     where = f"the candidates of {arm} inside {outer.name!r}"
     if not finished:

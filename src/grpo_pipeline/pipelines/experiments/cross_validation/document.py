@@ -86,7 +86,7 @@ def build_document(
     *,
     suite: MetricSuite,
 ) -> dict[str, Any]:
-    """Score the out-of-fold rows, and where there are held-out examples the models on them.
+    """Score the out-of-fold rows, and the folds' models on the held-out examples if there are any.
 
     Every arm, seed and fold is read on the same resamples of whole clusters; differences are taken inside each resample.
 
@@ -129,7 +129,7 @@ def build_document(
 
 
 def missing_sentences(missing: Mapping[str, str]) -> list[str]:
-    """Say which trials are missing, and what is missing with them."""
+    """Write which trials are missing, and which folds are left out with them."""
     return [
         f"{key} is missing, and with it the other folds of its arm and seed: {reason}"
         for key, reason in missing.items()
@@ -154,7 +154,7 @@ def section(
 def held_out(
     rows: OutOfFold, control: str, evaluation: EvaluationParams, *, suite: MetricSuite
 ) -> dict[str, Any] | None:
-    """Return what the folds' models say about the held-out examples, on which nothing was chosen; None without any."""
+    """Score the folds' models on the held-out examples, on which nothing was chosen; None without such examples."""
     if not rows.held_out:
         return None
     examples = first_rows(rows.held_out).drop_duplicates(suite.unit.column)
@@ -166,17 +166,17 @@ def held_out(
 
 
 def first_rows(arms: Mapping[str, BySeed]) -> pd.DataFrame:
-    """Return the rows of the first arm that has some: examples, labels and clusters are those of all."""
+    """Find the rows of the first arm that has rows: examples, labels and clusters are the same for all arms."""
     return next(part for by_seed in arms.values() for part in by_seed.values())
 
 
 def describe_fold(
     name: str, train: Sequence[str], val: Sequence[str], examples: pd.DataFrame
 ) -> dict[str, Any]:
-    """Return the size of a fold's parts; a test part with a single class says nothing about a ranking."""
+    """Describe the size of a fold's parts; a note marks a test part with a single class, which cannot test a ranking."""
     tested = examples[examples["fold"] == name]
     labels = tested.get("label")
-    # A label may be anything; two classes are 0 and 1.
+    # Labels of any kind are allowed; two classes are 0 and 1.
     is_binary = labels is not None and set(labels.dropna()) <= {0, 1}
     return {
         "name": name,

@@ -15,7 +15,7 @@ Choices = Mapping[str, Mapping[str, str]]
 
 
 def outer_plan(settings: Settings, plan: FoldPlan, seeds: Sequence[int], choices: Choices) -> Plan:
-    """Return the trials whose predictions are reported: each arm with its chosen settings, on each fold with each seed.
+    """List the trials whose predictions are reported: each arm with its chosen settings, on each fold with each seed.
 
     The examples that are held out are predicted with those of the test fold: they are in no fold's train or val.
     """
@@ -34,7 +34,7 @@ def outer_plan(settings: Settings, plan: FoldPlan, seeds: Sequence[int], choices
 
 
 def inner_plan(settings: Settings, plan: FoldPlan, seeds: Sequence[int]) -> Plan:
-    """Return the trials that settings are chosen by: each arm with each candidate, on each inner fold with each seed."""
+    """List the trials that decide the choice: each arm with each candidate, on each inner fold with each seed."""
     trials = [
         Trial(trial_arm(arm, candidate), seed, fold, split_of(inner, ()))
         for seed in seeds
@@ -53,5 +53,5 @@ def inner_folds(plan: FoldPlan) -> Iterator[tuple[ExampleFold, str, ExampleFold]
 
 
 def split_of(fold: ExampleFold, held_out: Sequence[str]) -> Mapping[str, str]:
-    """Return example id -> train, val or test; an example that is left out is in none."""
+    """Map example id -> train, val or test; an example that is left out has no entry."""
     return replace(fold, test=(*fold.test, *held_out)).parts()

@@ -1,4 +1,4 @@
-"""Draw the arms of cross-validation, one picture per primary metric."""
+"""Draw the arms of cross-validation, a picture per primary metric."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -23,7 +23,7 @@ ROW_INCHES = 0.5
 
 
 def draw(result: Mapping[str, Any], metrics: Mapping[str, Metric]) -> dict[str, Figure]:
-    """Return file name -> picture of one primary metric, in their order; one row per arm.
+    """Draw a picture per primary metric: file name -> picture, with a row per arm.
 
     Bar: 95% interval of the headline; disc: its value; marks below: single folds; cross: all examples pooled.
     """
@@ -34,7 +34,7 @@ def draw(result: Mapping[str, Any], metrics: Mapping[str, Metric]) -> dict[str, 
 
 
 def draw_metric(result: Mapping[str, Any], name: str, metric: Metric) -> Figure:
-    """Draw one metric of every arm."""
+    """Draw a metric of every arm."""
     arms = list(result["arms"])
     figure = Figure(figsize=(PANEL_INCHES[0], 1.3 + ROW_INCHES * len(arms)), layout="constrained")
     axes = figure.add_subplot()
@@ -53,7 +53,7 @@ def draw_metric(result: Mapping[str, Any], name: str, metric: Metric) -> Figure:
 def draw_row(
     axes: Axes, position: int, entry: Mapping[str, Any], spread: Mapping[str, Any], headline: str
 ) -> None:
-    """Draw one arm; what is undefined is left away."""
+    """Draw the row of an arm; undefined values are left out."""
     if bounds := entry[headline].get("ci95"):
         axes.plot(
             bounds,

@@ -59,8 +59,8 @@ def plan_folds(
 ) -> Document:
     """Divide the examples; see ``tasks.folds.plan_folds``. Returns the plan as JSON.
 
-    Where a row of the predictions is no example but a sample of its own (a molecule), the held-out split is left out of all
-    trials: which samples belong to it could not be told.
+    Where a prediction row is a sample of its own (a molecule) and no example, all trials leave out the held-out split. It could
+    not be known which samples belong to it.
     """
     spec, unit = find_task(evaluation.task), suite_of(evaluation).unit
     table, names = (
@@ -74,7 +74,7 @@ def plan_folds(
 
 
 def fold_table(table: pd.DataFrame, spec: TaskSpec, *, cluster: str) -> pd.DataFrame:
-    """Return what divides the examples that are in a split (``tasks.folds.COLUMNS``) and the split itself."""
+    """Build the columns that divide the examples into folds (``tasks.folds.COLUMNS``), with their split."""
     found = table[table["split"] != ""]
     examples, label, center = found[spec.key].astype(str), found.get("label"), found.get("center")
     trials = {
@@ -97,7 +97,7 @@ def train_inner_trials(
     examples: Any,
     before: StoredTrials,
 ) -> Iterator[TrialRecord | Literal[False]]:
-    """Train every candidate on the inner folds; without ``nested`` there is nothing to train.
+    """Train every candidate on the inner folds; without ``nested`` no candidate is trained.
 
     Raises:
         CompareError: if all trials failed.
@@ -113,7 +113,7 @@ def choose_settings(
     folds: Document,
     inner: StoredTrials,
 ) -> list[Choice]:
-    """Choose one candidate per arm and outer fold by its inner folds; without ``nested`` there is nothing to choose.
+    """Choose a candidate per arm and outer fold by its inner folds; without ``nested`` there is no choice.
 
     Raises:
         CompareError: if no candidate of an arm can be chosen.
@@ -195,7 +195,7 @@ def score_predictions(
 
 
 def write_predictions(rows: OutOfFold) -> pd.DataFrame:
-    """Write the out-of-fold predictions as one table."""
+    """Build a single table of the out-of-fold predictions."""
     return tables.long_predictions(rows)
 
 
@@ -216,7 +216,7 @@ def render_page(
     figures: Mapping[str, bytes],
     parameters: Mapping[str, Any],
 ) -> str:
-    """Put answer, tables and figures on one self-contained HTML page."""
+    """Render answer, tables and figures as a self-contained HTML page."""
     task, metrics = evaluation.task, metrics_of(evaluation, result)
     parts = {"figures": figures, **tables.page_parts(result, metrics)}
     configuration = configuration_text(parameters, task)
@@ -230,7 +230,7 @@ def suite_of(evaluation: EvaluationParams) -> MetricSuite:
 
 
 def metrics_of(evaluation: EvaluationParams, result: Document) -> Mapping[str, Metric]:
-    """Return the metrics of a document, those that its rows alone have among them."""
+    """Collect the metrics of a document, with those that only its rows have."""
     return suite_of(evaluation).for_names(result["arms"][result["control"]]["metrics"]).metrics
 
 
@@ -250,7 +250,7 @@ def bench(
     folds: Document,
     examples: Any,
 ) -> Bench:
-    """Return what the trials are trained with; a trial's metrics are those of its fold, without the held-out examples."""
+    """Collect the conditions of the trials; a trial's metrics are those of its fold, without the held-out examples."""
     score = partial(
         score_tested_rows,
         held_out=folds["held_out"],
@@ -269,6 +269,6 @@ def bench(
 def score_tested_rows(
     rows: pd.DataFrame, rule: str, *, held_out: Sequence[str], suite: MetricSuite, cluster: str
 ) -> dict[str, float]:
-    """Return every defined metric of one rule on the examples that a fold tests."""
+    """Compute every defined metric of a rule on the examples that a fold tests."""
     is_tested = ~rows[suite.unit.column].astype(str).isin(held_out)
     return score_rows(rows[is_tested], rule, suite=suite, cluster=cluster)

@@ -1,4 +1,4 @@
-"""Collect the predictions of all folds' models in one table per arm and seed, and those of the held-out examples in another."""
+"""Collect the predictions of all folds' models, and those of the held-out examples, in a table per arm and seed."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,10 +22,10 @@ class OutOfFold:
     """The rows of each arm's own rule, sorted by the unit's id, with the column ``fold``.
 
     Attributes:
-        tested: arm -> seed -> each example once, predicted by the model of the fold that tests it.
+        tested: arm -> seed -> each example once, predicted by the model that did not train on it.
         held_out: arm -> seed -> each held-out example once per fold's model; empty without held-out examples.
-        missing: key of a trial that did not finish -> why; the arm's rows of that seed are absent.
-        budgets: arm -> what a training has cost, on average over seeds and folds; of what is trained step by step.
+        missing: key of an unfinished trial -> the reason; the arm's rows of that seed are absent.
+        budgets: arm -> mean cost of a training over seeds and folds, for arms that are trained step by step.
     """
 
     tested: Mapping[str, BySeed]
@@ -90,7 +90,7 @@ def collect(
 
 
 def why_missing(trials: StoredTrials, key: str) -> str | None:
-    """Return why a trial has no predictions, or None."""
+    """Write why a trial has no predictions; None where it has some."""
     header = trials.headers.get(key)
     if header is None:
         return "not trained"
@@ -107,7 +107,7 @@ def check_rows(
 ) -> None:
     """Raise ValueError unless each trial predicted exactly the examples of its fold's test part and the held-out ones.
 
-    Where a row is no example (``key`` names these) but a sample of its own, nothing can be compared.
+    Where a row is a sample of its own and no example (``key`` names examples), nothing is checked.
     """
     for fold in plan.folds if unit.column == key else ():
         found, wanted = set(rows[fold.name][unit.column].astype(str)), {*fold.test, *plan.held_out}
@@ -122,7 +122,7 @@ def check_rows(
 def divide(
     rows: Mapping[str, pd.DataFrame], plan: FoldPlan, rule: str, *, suite: MetricSuite, cluster: str
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return the out-of-fold rows and those of the held-out examples, of one rule."""
+    """Divide the rows of a rule into out-of-fold rows and rows of held-out examples."""
     parts = {
         name: prepared(part, rule, suite=suite, cluster=cluster).assign(**{FOLD: name})
         for name, part in rows.items()
@@ -138,7 +138,7 @@ def divide(
 
 
 def prepared(rows: pd.DataFrame, rule: str, *, suite: MetricSuite, cluster: str) -> pd.DataFrame:
-    """Return one trial's rows of a rule, checked and with the columns that compare its rules.
+    """Select the rows of a rule in a trial, checked and with the columns that compare its rules.
 
     Raises:
         ValueError: if the rule is not there.
@@ -152,7 +152,7 @@ def prepared(rows: pd.DataFrame, rule: str, *, suite: MetricSuite, cluster: str)
 
 
 def ensemble(held_out: pd.DataFrame, key: str) -> pd.DataFrame:
-    """Return one row per held-out example: the mean of what the folds' models say, its own columns as they are."""
+    """Build a row per held-out example: float columns are the mean over the folds' models, others stay as they are."""
     groups = held_out.groupby(key, sort=True)
     numbers = [name for name in held_out.columns if pd.api.types.is_float_dtype(held_out[name])]
     # A mean of equal numbers can differ from them in the last bit: an involvement of 0.4 must stay at its threshold.

@@ -18,7 +18,7 @@ from grpo_pipeline.statistics.fold_averages import FOLD, average_folds, spread_o
 from grpo_pipeline.statistics.metric import Metric, MetricSuite
 from grpo_pipeline.statistics.over_seeds import mean_over_seeds
 
-# What a value is of out-of-fold rows, the headline first.
+# The kinds of value of out-of-fold rows, the headline first.
 KINDS: Mapping[str, Callable[[Metric], Metric]] = {
     "stratified": stratify,
     "pooled": lambda metric: metric,
@@ -36,7 +36,7 @@ Scores = dict[str, dict[str, dict[str, dict[int, Estimate]]]]
 
 @dataclass(frozen=True)
 class Resamples:
-    """How often each resample holds each cluster; the same for every arm, seed, fold and metric.
+    """Counts of each cluster in each resample; the same for every arm, seed, fold and metric.
 
     Attributes:
         positions: cluster -> column of ``counts``.
@@ -50,18 +50,18 @@ class Resamples:
 
     @classmethod
     def draw(cls, rows: pd.DataFrame, params: EvaluationParams) -> "Resamples":
-        """Draw whole clusters of these rows."""
+        """Draw resamples of the clusters of these rows."""
         names = pd.Series(sorted(rows[params.cluster].unique()), name=params.cluster)
         counts = cluster_weights(names, resamples=params.resamples, seed=params.seed)
         return cls({name: position for position, name in enumerate(names)}, counts, params.cluster)
 
     def of(self, rows: pd.DataFrame) -> np.ndarray:
-        """Return the weights of these rows, [B, n]."""
+        """Look up the weights of these rows, [B, n]."""
         return np.asarray(self.counts[:, rows[self.cluster].map(self.positions).to_numpy()])
 
 
 def score_tested(rows: pd.DataFrame, metrics: Mapping[str, Metric], resamples: Resamples) -> Kinds:
-    """Return the three kinds of value of out-of-fold rows."""
+    """Compute the three kinds of value of out-of-fold rows."""
     weights = resamples.of(rows)
     return {
         name: {
@@ -75,7 +75,7 @@ def score_tested(rows: pd.DataFrame, metrics: Mapping[str, Metric], resamples: R
 def score_held_out(
     rows: pd.DataFrame, metrics: Mapping[str, Metric], resamples: Resamples, *, key: str
 ) -> Kinds:
-    """Return the value of the mean of what the models say, and the mean of the single models' values; ``key`` names examples."""
+    """Score the held-out examples: by the models' mean prediction, and as the mean of the single models' values."""
     together = ensemble(rows, key)
     tables = [together, *(part.reset_index(drop=True) for _, part in rows.groupby(FOLD, sort=True))]
     weights = [resamples.of(table) for table in tables]

@@ -1,4 +1,4 @@
-"""Wiring of cross-validation: folds -> (inner trials -> choice ->) trials -> out-of-fold predictions -> result."""
+"""Wire cross-validation: folds -> (inner trials -> choice ->) trials -> out-of-fold predictions -> result."""
 
 from kedro.pipeline import Node, Pipeline
 
@@ -9,14 +9,14 @@ from grpo_pipeline.pipelines.experiments.cross_validation import nodes
 def create_pipeline(task: str) -> Pipeline:
     """Cross-validate the arms of ``<task>.cross_validation``.
 
-    ``…inner_trials_before`` and ``…inner_trials``, ``…trials_before`` and ``…trials`` are one folder each under two names: what
-    is finished is looked up in it, and what is trained is written to it.
+    ``…inner_trials_before`` and ``…inner_trials`` name the same folder, as do ``…trials_before`` and ``…trials``. Under the first
+    name finished trials are read, under the second new trials are written.
     """
     name = f"{task}.cross_validation"
     # The parameters come first: Kedro matches their types to the function's arguments by position.
     evaluation = f"params:{task}.evaluation"
     params, plan = [f"params:{name}", evaluation], [f"{name}.settings", f"{name}.folds"]
-    # Its name begins with a: of the nodes that wait for nothing, Kedro runs this one first.
+    # Kedro sorts nodes without predecessors by name: because of its first letter a, this node runs first.
     divide = [
         Node(
             nodes.arrange_arms,

@@ -1,4 +1,4 @@
-"""The result of cross-validation as tables of its page and of Markdown, and its rows as one table."""
+"""Tabulate the result of cross-validation for its page and for Markdown, and its prediction rows."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -20,7 +20,7 @@ SCHEMES = {
 
 
 def long_predictions(rows: OutOfFold) -> pd.DataFrame:
-    """Return all rows below each other with the columns ``arm``, ``seed`` and ``part`` (out_of_fold or held_out) in front."""
+    """Stack all rows, with the columns ``arm``, ``seed`` and ``part`` (out_of_fold or held_out) in front."""
     frames = []
     for part, arms in (("out_of_fold", rows.tested), ("held_out", rows.held_out)):
         for arm, by_seed in arms.items():
@@ -31,7 +31,7 @@ def long_predictions(rows: OutOfFold) -> pd.DataFrame:
 
 
 def summary(result: Mapping[str, Any], metrics: Mapping[str, Metric]) -> str:
-    """Return the tables and sentences as Markdown: the headline with its interval, the other two ways, the held-out examples."""
+    """Write tables and sentences as Markdown: the headline with its interval, the two other averages, the held-out examples."""
     title = f"# Cross-validation of {result['task']}: {SCHEMES[result['scheme']]}"
     tables = [markdown(table) for table in page_parts(result, metrics)["tables"]]
     said = [*result["summary"], how_it_was_done(result)]
@@ -40,7 +40,7 @@ def summary(result: Mapping[str, Any], metrics: Mapping[str, Metric]) -> str:
 
 
 def page_parts(result: Mapping[str, Any], metrics: Mapping[str, Metric]) -> dict[str, Any]:
-    """Return what cross_validation.html lays out: the scheme in words, the tables, the remarks."""
+    """Build the parts of cross_validation.html: the scheme in words, the tables, the remarks."""
     tables = [
         out_of_fold_table(result, metrics),
         folds_table(result, metrics),
@@ -55,7 +55,7 @@ def page_parts(result: Mapping[str, Any], metrics: Mapping[str, Metric]) -> dict
 
 
 def how_it_was_done(result: Mapping[str, Any]) -> str:
-    """Say what was divided into how many folds, and what "inside folds" means."""
+    """Write how many examples were divided into how many folds, and what "inside folds" means."""
     n, spec = result["n"], find_task(result["task"])
     return (
         f"{n['folds']} folds, {count(n, spec.noun)}; each {spec.noun} is predicted once per seed by a model that never saw its "
@@ -87,7 +87,7 @@ def out_of_fold_table(result: Mapping[str, Any], metrics: Mapping[str, Metric]) 
 
 
 def folds_table(result: Mapping[str, Any], metrics: Mapping[str, Metric]) -> Table:
-    """Return one row per fold: its size, and the first primary metric of each arm."""
+    """Tabulate a row per fold: its size, and the first primary metric of each arm."""
     first, arms = result["primary_metrics"][0], list(result["arms"])
     counts_classes = result["folds"][0]["test_positives"] is not None
     heads = ["fold", "train", "val", "test (label 1)" if counts_classes else "test"]
@@ -101,7 +101,7 @@ def folds_table(result: Mapping[str, Any], metrics: Mapping[str, Metric]) -> Tab
 
 
 def tested(fold: Mapping[str, Any]) -> str:
-    """Return how many examples a fold tests, and how many of them have the label 1 where it is 0 or 1."""
+    """Write how many examples a fold tests, and how many of them have the label 1 if labels are 0 or 1."""
     return (
         str(fold["test"])
         if fold["test_positives"] is None
@@ -110,7 +110,7 @@ def tested(fold: Mapping[str, Any]) -> str:
 
 
 def held_out_table(result: Mapping[str, Any], metrics: Mapping[str, Metric]) -> Table | None:
-    """Return what the folds' models say about the held-out examples; None where there are none."""
+    """Tabulate the scores of the folds' models on the held-out examples; None without such examples."""
     held_out, control = result["held_out"], result["control"]
     if held_out is None:
         return None
@@ -134,7 +134,7 @@ def held_out_table(result: Mapping[str, Any], metrics: Mapping[str, Metric]) -> 
 
 
 def choices_table(result: Mapping[str, Any]) -> Table | None:
-    """Return what was chosen in each outer fold; None where there was nothing to choose."""
+    """Tabulate the chosen candidate of each outer fold; None where there was no choice."""
     if not result["choices"]:
         return None
     rows = []
@@ -148,7 +148,7 @@ def choices_table(result: Mapping[str, Any]) -> Table | None:
 
 
 def remarks(result: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what is missing, undefined or without an interval, and where there are too few clusters for any."""
+    """Write remarks on missing trials, undefined values, absent intervals and too few clusters."""
     held_out = result["held_out"] or {"arms": {}}
     yield from few_clusters_sentences(result["n"], "tested out of fold")
     if "n" in held_out:
@@ -170,7 +170,7 @@ def remarks(result: Mapping[str, Any]) -> Iterator[str]:
 
 
 def count(n: Mapping[str, Any], noun: str) -> str:
-    """Return how many examples and clusters there are."""
+    """Write the number of examples and of clusters."""
     return f"{n['examples']} {noun}s of {n['clusters']} clusters by {n['cluster']}"
 
 

@@ -1,1 +1,1 @@
-"""Trials: one arm trained with one seed, stored when finished, for comparisons and cross-validation alike."""
+"""Train trials for comparisons and cross-validation; a trial is the training of an arm with a seed, stored when finished."""

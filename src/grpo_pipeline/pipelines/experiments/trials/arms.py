@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 from grpo_pipeline.core.objective.algorithm import AlgorithmParams
 from grpo_pipeline.core.params import TrainingParams
 from grpo_pipeline.errors import OF_AN_OLDER_VERSION, value_sentence, without_tags
-from grpo_pipeline.migrate import OLD
+from grpo_pipeline.migrate import is_old
 from grpo_pipeline.pipelines.experiments.trials.trial_params import (
     ArmParams,
     GridParams,
@@ -54,14 +54,14 @@ class ResolvedArm:
 
     @property
     def training(self) -> TrainingParams:
-        """The loop."""
+        """Return the parameters of the training loop."""
         found = self.sections[TRAINING]
         assert isinstance(found, TrainingParams)
         return found
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """All parameters of the arm as JSON values; without what no arm may set."""
+        """Return all parameters of the arm as JSON values, except those that no arm may set."""
         return {
             name: section.model_dump(mode="json")
             for name, section in self.sections.items()
@@ -84,10 +84,10 @@ def resolve_arms(
         parameters: the task's parameters as they are in YAML: ``<base>.algorithm``, ``training``, the shared sections.
         task: name of the task, for messages.
         models: section of the task -> its model; ``algorithm`` and ``training`` come with every task.
-        section: where the arms are described, for messages.
+        section: path of the parameters that describe the arms, for messages.
 
     Raises:
-        ValueError: naming the arm and the path of what is wrong.
+        ValueError: a section is invalid. The sentence names the arm and the path of the parameter.
     """
     asked = [name for name, arm in params.present.items() if arm.baseline is not None]
     if asked and not find_task(task).baselines:
@@ -108,7 +108,7 @@ def resolve_arms(
 def resolve_arm(
     arm: ArmParams, parameters: Mapping[str, Any], *, name: str, models: Sections, path: str
 ) -> ResolvedArm:
-    """Merge one arm onto its base and validate every section; see ``resolve_arms``."""
+    """Merge an arm onto its base and validate every section; see ``resolve_arms``."""
     bases = [
         key
         for key, section in parameters.items()
@@ -152,11 +152,11 @@ def validate(model: type[BaseModel], values: Any, *, path: str) -> BaseModel:
 
 
 def sentence(path: str, loc: Sequence[str], problem: Any, values: Any) -> str:
-    """Return what is wrong with one value of an arm and what to do."""
+    """Write the problem with a value of an arm, and its remedy."""
     where = ".".join([path, *loc])
     if problem["type"] in UNKNOWN:
-        is_old = loc[-1] in OLD and path.endswith(f".{ALGORITHM}")
-        remedy = OF_AN_OLDER_VERSION if is_old else meant(loc[-1], names_at(values, loc[:-1]))
+        remedy = meant(loc[-1], names_at(values, loc[:-1]))
+        remedy = OF_AN_OLDER_VERSION if is_old(where) else remedy
         return f"{where} must be a parameter of this project, got an unknown name; {remedy}"
     if problem["type"] == "missing":
         return f"{where} must be given, got nothing; add it"
@@ -174,6 +174,6 @@ def names_at(values: Any, loc: Sequence[str]) -> list[str]:
 
 
 def meant(name: str, names: Any) -> str:
-    """Return the name that was probably meant, or that it should go."""
+    """Suggest the known name that is closest to a misspelt name, or to remove it."""
     close = get_close_matches(name, [other for other in names if other != name], n=1)
     return f"did you mean {close[0]}?" if close else "remove it or correct its name"

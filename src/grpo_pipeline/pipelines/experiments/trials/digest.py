@@ -1,4 +1,4 @@
-"""Digest what decides a trial's result (parameters, data, seed, code): a finished trial is kept as long as it is the same."""
+"""Compute a digest of all inputs of a trial (parameters, data, seed, code); a finished trial with the same digest is kept."""
 
 import hashlib
 import json
@@ -24,7 +24,7 @@ from grpo_pipeline.pipelines.training.resuming import run_digest
 from grpo_pipeline.runs.code_version import digest_of_sources
 from grpo_pipeline.tasks import TASKS, find_task
 
-# Code that only reads finished trials (evaluation, reporting, tracking) does not count: a new figure trains nothing anew.
+# Code that only reads finished trials (evaluation, reporting, tracking) is left out: a new figure retrains nothing.
 DECIDING = (
     *("core", "rewards", "statistics", "pipelines/step", "pipelines/training"),
     *(
@@ -41,7 +41,7 @@ DECIDING = (
 def trial_digest(
     preparation: TaskPreparation, arm: ResolvedArm, trial: Trial, examples: Any, *, split: str
 ) -> str:
-    """Return the digest of one trial; two trials with the same one have the same result (on one machine)."""
+    """Compute the digest of a trial; two trials with the same digest have the same result (on one machine)."""
     there = examples_of(preparation, trial, examples)
     task = open_task(preparation, arm, there)
     run = run_digest(
@@ -55,7 +55,7 @@ def trial_digest(
 
 @cache
 def source_digest(task: str) -> str:
-    """Return the digest of the source files that decide a trial of a task, and the versions of this package and torch.
+    """Compute the digest of the source files behind a task's trials, and of the versions of this package and torch.
 
     These are the code that all tasks share, and the task's own: another task's may change.
     """

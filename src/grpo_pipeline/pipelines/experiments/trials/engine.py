@@ -1,4 +1,4 @@
-"""Train the trials of a plan; each is handed over when it is finished, and a failed one stops no other."""
+"""Train the trials of a plan; each is handed over when it is finished, and a failure stops no other trial."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
@@ -35,15 +35,15 @@ Score = Callable[[pd.DataFrame, str], Mapping[str, float]]
 
 @dataclass(frozen=True)
 class Bench:
-    """Everything that a trial is trained with.
+    """The task, data and settings that all trials of a plan share.
 
     Attributes:
         preparation: the task.
-        examples: its data, with the split that is used where a trial has none of its own.
-        score: the metrics that are written beside a trial's rows.
+        examples: data of the task, with the split of trials that have no split of their own.
+        score: computes the metrics that are stored beside a trial's rows.
         split: the split whose rows are scored.
         keeps_weights: whether the final weights are stored.
-        executor: where the trials are trained; None trains them one by one in this process.
+        executor: parameters of the processes that train trials; None trains them one by one in this process.
     """
 
     preparation: TaskPreparation
@@ -57,15 +57,15 @@ class Bench:
 def run_trials(
     plan: Plan, bench: Bench, before: StoredTrials
 ) -> Iterator[TrialRecord | Literal[False]]:
-    """Train what is not finished yet; yields a record for each trial that was run, finished or failed, when it is done.
+    """Train the unfinished trials; yields a record for each trial that was run, finished or failed, when it is done.
 
     Args:
         plan: arms and trials.
         bench: task and data.
-        before: the trials of earlier runs. One that is finished and has the same digest is kept, every other is run.
+        before: the trials of earlier runs. A finished trial with the same digest is kept; all others are run.
 
     Yields:
-        First False (a generator node must yield, also when nothing is left to do), then the records.
+        First False, because a generator node must yield even if no trial is left; then the records.
 
     Raises:
         CompareError: after the last trial, if no trial of the plan is finished.
@@ -111,7 +111,7 @@ def run_trials(
 
 
 def record_of(given: Assignment, outcome: Outcome, bench: Bench, *, digest: str) -> TrialRecord:
-    """Return the record of a trial, of a failure too, with its metrics."""
+    """Build the record of a finished or failed trial, with its metrics."""
     header = TrialHeader(
         key=given.trial.key,
         task=bench.preparation.task,
@@ -137,7 +137,7 @@ def record_of(given: Assignment, outcome: Outcome, bench: Bench, *, digest: str)
 
 
 def report(failed: list[TrialHeader], *, total: int) -> None:
-    """Say at the end which trials failed; raise if all of them did."""
+    """Log which trials failed; raise if all of them did."""
     if not failed:
         return
     if len(failed) == total:

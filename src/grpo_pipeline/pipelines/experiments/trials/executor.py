@@ -1,6 +1,6 @@
-"""Train trials one by one in this process, or several at once in others; the bits are the same.
+"""Train trials one by one in this process, or several at once in others, with bit-identical results.
 
-A trial is a function of task, parameters, seed and data that touches nothing else.
+A trial is a function of task, parameters, seed and data, without side effects.
 """
 
 import time
@@ -22,7 +22,7 @@ from grpo_pipeline.runs.progress import Several, told_to
 
 @dataclass(frozen=True)
 class Assignment:
-    """One trial to train: its number in the plan, what it is, and the parameters of its arm."""
+    """A trial to train, with its number in the plan and the parameters of its arm."""
 
     number: int
     trial: Trial
@@ -31,7 +31,7 @@ class Assignment:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a trial ended: what it has trained, or None with the reason and the traceback."""
+    """The outcome of a trial: the trained model, or None with the reason and the traceback."""
 
     seconds: float
     trained: Trained | None = None
@@ -41,7 +41,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Place:
-    """The task and the data that every trial is trained with, and what is kept of a training."""
+    """The task and the data of all trials, and whether their weights are kept."""
 
     preparation: TaskPreparation
     examples: Any
@@ -52,7 +52,7 @@ class Place:
 def train(
     given: Assignment, place: Place, memory: Mapping[str, Any]
 ) -> tuple[Outcome, Mapping[str, Any]]:
-    """Train one trial; returns how it ended, and the memory for the next trial in this process."""
+    """Train a trial; returns its outcome, and the memory for the next trial in this process."""
     start = time.perf_counter()
     try:
         opened = open_trial(place.preparation, given.arm, given.trial, place.examples, memory)
@@ -72,7 +72,7 @@ def failure(error: BaseException, *, seconds: float) -> Outcome:
 
 
 def reason_of(error: BaseException) -> str:
-    """Return an error as one sentence."""
+    """Write an error as a single sentence."""
     text = " ".join(str(error).split())
     return (
         text
@@ -94,7 +94,7 @@ def one_by_one(
 
 
 class Here:
-    """The memory of a process that trains trials: the place, and what trials of one seed share."""
+    """The memory of a process that trains trials: the place, and values that trials of a seed share."""
 
     def __init__(self, place: Place) -> None:
         self.place = place
@@ -105,13 +105,13 @@ _here: list[Here] = []
 
 
 def settle(task: str, examples: Any, split: str, keeps_weights: bool) -> Iterator[None]:
-    """Let this process remember what every trial is trained with; yields nothing."""
+    """Store the shared task and data in this process; yields nothing."""
     _here[:] = [Here(Place(find_preparation(task), examples, split, keeps_weights))]
     yield from ()
 
 
 def train_here(given: Assignment) -> Iterator[Outcome]:
-    """Train one trial with what this process remembers; yields how it ended."""
+    """Train a trial with the task and data stored in this process; yields its outcome."""
     here = _here[0]
     outcome, here.memory = train(given, here.place, here.memory)
     yield outcome

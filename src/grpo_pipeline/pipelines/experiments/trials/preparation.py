@@ -1,7 +1,7 @@
-"""Prepare a task and its data for a trial: how examples become both, and how a split is written.
+"""Prepare a task and its data for a trial.
 
-The nodes between are those of the task's own pipeline, run in their order with an arm's parameters in the place of the shared
-ones: what an ordinary run prepares is what a trial trains on.
+The nodes of the task's own pipeline run in their order, with an arm's parameters in the place of the shared ones. A trial
+therefore trains on the same data as an ordinary run.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -20,17 +20,18 @@ from grpo_pipeline.tasks.base import Task
 
 @dataclass(frozen=True)
 class TaskPreparation:
-    """A task as the engine sees it.
+    """A task with the functions that prepare it for trials.
 
     Attributes:
         task: its name, the prefix of its catalogue names.
         prepare: the pipeline from ``<task>.examples`` to ``<task>.task`` and ``<task>.data``.
-        memory: dataset -> what it holds before the first trial.
-        carry: dataset -> the memory that it is for the next trial, such as features that were computed.
+        memory: dataset -> its value before the first trial.
+        carry: dataset -> the memory dataset that hands its value to the next trial, such as computed features.
         resplit: (examples, id -> split) -> examples.
-        gather: output of a generator node -> its chunks as one value; a trial holds in memory what a run streams to a file.
-        without_features: examples -> data that ``Task.fingerprint`` reads, without what takes long to compute; None: the data.
-        untrained: dataset that holds the task before anything is trained; "" where that is ``<task>.task``.
+        gather: output of a generator node -> its chunks joined into one value. An ordinary run streams them to a file; a trial
+            keeps them in memory.
+        without_features: examples -> data for ``Task.fingerprint``, without slow features; None: the data themselves.
+        untrained: dataset with the task before any training; "" for ``<task>.task``.
         reward_section: the section that weighs the components of the reward.
     """
 
@@ -83,7 +84,7 @@ def model_of(hint: Any) -> type[BaseModel]:
 def resplit_table(
     table: pd.DataFrame, split: Mapping[str, str], *, key: str, noun: str
 ) -> pd.DataFrame:
-    """Return a table of examples with another split; an id (column ``key``) that the mapping does not name is in none.
+    """Give a table of examples another split; an id (column ``key``) without an entry gets no split.
 
     Raises:
         ValueError: if the mapping names an id that is not there.
@@ -97,12 +98,12 @@ def resplit_table(
 
 
 def examples_of(preparation: TaskPreparation, trial: Trial, examples: Any) -> Any:
-    """Return the examples with the trial's own split, where it has one."""
+    """Give the examples the trial's own split, if it has one."""
     return examples if trial.split is None else preparation.resplit(examples, trial.split)
 
 
 def open_task(preparation: TaskPreparation, arm: ResolvedArm, examples: Any) -> Task:
-    """Return the arm's task alone: nothing that takes long is computed or trained."""
+    """Open the arm's task without any slow computation or training."""
     name = preparation.untrained or f"{preparation.task}.task"
     values = run_pipeline(
         preparation,
@@ -114,7 +115,7 @@ def open_task(preparation: TaskPreparation, arm: ResolvedArm, examples: Any) -> 
 
 
 def data_of(preparation: TaskPreparation, arm: ResolvedArm, examples: Any) -> Any:
-    """Return what ``Task.fingerprint`` reads of the data."""
+    """Select the data that ``Task.fingerprint`` reads."""
     if preparation.without_features is not None:
         return preparation.without_features(examples)
     name = f"{preparation.task}.data"
@@ -132,7 +133,7 @@ def open_trial(
     examples: Any,
     memory: Mapping[str, Any],
 ) -> Opened:
-    """Return task and data of a trial; a frozen encoder's features are taken from ``memory`` where they fit."""
+    """Open task and data of a trial; features of a frozen encoder are taken from ``memory`` if they fit."""
     given = inputs(preparation, arm, examples_of(preparation, trial, examples), seed=trial.seed)
     values = run_pipeline(
         preparation, preparation.prepare, given | dict(preparation.memory) | dict(memory)
@@ -144,7 +145,7 @@ def open_trial(
 def inputs(
     preparation: TaskPreparation, arm: ResolvedArm, examples: Any, *, seed: int
 ) -> dict[str, Any]:
-    """Return what the preparing nodes read: examples, the arm's sections, the seed. An absent section is None."""
+    """Collect the inputs of the preparing nodes: examples, the arm's sections, the seed. An absent section is None."""
     wanted = {name: None for name in preparation.prepare.inputs() if name.startswith("params:")}
     sections = {
         f"params:{preparation.task}.{name}": section for name, section in arm.sections.items()
@@ -155,7 +156,7 @@ def inputs(
 def run_pipeline(
     preparation: TaskPreparation, pipeline: Pipeline, values: dict[str, Any]
 ) -> dict[str, Any]:
-    """Run the nodes in their order; values travel by reference, and what a generator node yields is gathered."""
+    """Run the nodes in their order; values travel by reference, and the yields of a generator node are gathered."""
     values = dict(values)
     for node in pipeline.nodes:
         outputs = node.run({name: values[name] for name in node.inputs})

@@ -1,4 +1,4 @@
-"""A trial of the grid: one arm trained with one seed, on one fold where there are folds; and what it leaves behind."""
+"""Define the records of a trial: an arm trained with a seed, on a fold if there are folds, and its results."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,13 +18,13 @@ class CompareError(RuntimeError):
 
 @dataclass(frozen=True)
 class Trial:
-    """One training of the grid.
+    """A training of the grid.
 
     Attributes:
         arm: name of the arm.
-        seed: of weights, data order and samples.
+        seed: seed of weights, data order and samples.
         fold: name of the fold, None without folds.
-        split: example id -> train, val or test, in the place of the examples' own split; None keeps that.
+        split: example id -> train, val or test; None keeps the examples' own split.
     """
 
     arm: str
@@ -34,13 +34,13 @@ class Trial:
 
     @property
     def key(self) -> str:
-        """Name of the trial: ``grpo.seed0``, ``grpo.seed0.fold2``."""
+        """Name the trial: ``grpo.seed0``, ``grpo.seed0.fold2``."""
         return f"{self.arm}.seed{self.seed}" + ("" if self.fold is None else f".fold{self.fold}")
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The trials that a comparison is to train.
+    """The trials of a comparison, with the arms that they train.
 
     Attributes:
         task: name of the task.
@@ -55,7 +55,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class TrialHeader:
-    """The content of ``trial.json``: how a finished or failed trial describes itself.
+    """The content of ``trial.json``: a description of a finished or failed trial.
 
     Attributes:
         key: name of the trial.
@@ -64,11 +64,11 @@ class TrialHeader:
         seed: its seed.
         fold: its fold, or None.
         status: finished or failed.
-        seconds: of training and prediction.
-        digest: of everything that decides its result (``engine.py``).
+        seconds: duration of training and prediction.
+        digest: digest of all inputs that affect its result (``digest.py``).
         parameters: every parameter of the arm, resolved.
-        metrics: the task's metrics of the arm's rule on the test split, without those that are undefined.
-        reason: why it failed, in one sentence; None if it did not.
+        metrics: the defined metrics of the arm's rule on the test split.
+        reason: one sentence with the reason of a failure; None if it finished.
     """
 
     key: str
@@ -86,14 +86,14 @@ class TrialHeader:
 
 @dataclass(frozen=True)
 class TrialRecord:
-    """A header and the files beside it; a failed trial has none but the traceback.
+    """A header and the files beside it; a failed trial only has the traceback.
 
     Attributes:
-        header: what it is and how it ended.
+        header: description and outcome of the trial.
         predictions: prediction rows of the test split.
         metric_rows: training and validation metrics by step.
         weights: final weights where they are kept.
-        traceback: of a failure.
+        traceback: traceback of a failure.
     """
 
     header: TrialHeader
@@ -121,5 +121,5 @@ class StoredTrials(Protocol):
 
 
 def plan_grid(task: str, arms: Mapping[str, ResolvedArm], seeds: Sequence[int]) -> Plan:
-    """Return every arm with every seed; seed by seed, so that a grid that is stopped holds whole comparisons."""
+    """List every arm with every seed, ordered by seed: a grid that is stopped early still holds whole comparisons."""
     return Plan(task, arms, tuple(Trial(arm, seed) for seed in seeds for arm in arms))

@@ -29,7 +29,7 @@ class InitialWeights:
 
 
 def with_stages(preparation: TaskPreparation, stages: tuple[str, ...]) -> TaskPreparation:
-    """Return a preparation whose task begins with the weights of the last stage, trained with the seed of each trial.
+    """Extend a preparation: its task begins with the weights of the last stage, trained with the seed of each trial.
 
     A stage does nothing for an arm without its section.
     """
@@ -57,12 +57,12 @@ def with_stages(preparation: TaskPreparation, stages: tuple[str, ...]) -> TaskPr
 
 
 def opening(name: str) -> Callable[..., Task]:
-    """Return the node that checks an arm and opens the stage of this name."""
+    """Find the node that checks an arm and opens the stage of this name."""
 
     def check_arm(
         algorithm: AlgorithmParams, stage: StageParams | None, task: Task, data: Any
     ) -> Task:
-        """Return the task that the stage trains, once the arm asks for what it has: before the stage is trained for it."""
+        """Check that the task can train the arm, before the stage is trained for it; returns the task that the stage trains."""
         task.check_data(data)
         task.check_algorithm(algorithm)
         if stage is None:
@@ -83,7 +83,7 @@ def train_stage(
     """
     if stage is None:
         return known
-    # The digest of what decides a stage's weights; where no samples are drawn, their rewards do not.
+    # The digest of the inputs that affect a stage's weights; without samples, rewards do not affect them.
     facts = task.fingerprint(data, draws=stage.algorithm.proposal != "none") | {
         "device": str(task.device)
     }
@@ -96,5 +96,5 @@ def train_stage(
 
 
 def begin_with(stage: StageParams | None, task: Task, start: InitialWeights) -> Task:
-    """Return the task whose policies begin with these weights; without a stage the task itself."""
+    """Give the task these initial weights; without a stage, return the task unchanged."""
     return task if stage is None else task.begin_with(start.model)

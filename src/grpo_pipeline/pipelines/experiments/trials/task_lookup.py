@@ -1,4 +1,4 @@
-"""Find a task as the engine sees it, from its spec and its preparation."""
+"""Find the preparation of a task by the task's name."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -14,7 +14,7 @@ from grpo_pipeline.tasks.spec import TaskSpec
 
 
 def find_preparation(task: str) -> TaskPreparation:
-    """Return a task as the engine sees it; its own ``adapt_preparation`` may change what is general.
+    """Build the preparation of a task; its own ``adapt_preparation`` may change the general one.
 
     Raises:
         ValueError: if there is no such task.
@@ -37,7 +37,7 @@ def find_preparation(task: str) -> TaskPreparation:
 
 
 def resplit(spec: TaskSpec, examples: Any, split: Mapping[str, str]) -> Any:
-    """Return the examples with another split; one that the mapping does not name is in none."""
+    """Give the examples another split; an example without an entry gets no split."""
     table = resplit_table(examples.table, split, key=spec.key, noun=spec.noun)
     return (
         resolve_name(spec.with_table)(examples, table)

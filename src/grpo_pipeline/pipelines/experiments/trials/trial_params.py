@@ -11,14 +11,14 @@ from grpo_pipeline.pipelines.arms import NAME
 
 
 class ArmParams(BaseModel):
-    """One arm: a base arm, and what differs from it.
+    """An arm, described by a base arm and its differences.
 
     Attributes:
-        base: the arm ``<task>.<base>.algorithm`` that it starts from.
+        base: the arm whose ``<task>.<base>.algorithm`` is changed.
         set: section -> changes. Mappings are merged, everything else replaces, ``null`` too (``parameter_merge.merge``).
         rule: the rule of the prediction rows by which the arm is judged.
-        baseline: what a user would try instead (a name of ``<task>.evaluation.baselines``): it is fitted on a trial's training
-            split, and nothing else is trained; ``rule`` is its name then. Of the base it has the data and the task.
+        baseline: name of an entry of ``<task>.evaluation.baselines``. It is fitted on a trial's training split, and nothing else
+            is trained. ``rule`` is then its name; the base arm only supplies data and task.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -37,7 +37,7 @@ class ArmParams(BaseModel):
 
 
 class GridParams(BaseModel):
-    """Which arms are trained with which seeds; what ``<task>.compare`` and ``<task>.cross_validation`` share."""
+    """The arms and seeds of a grid: the fields that ``<task>.compare`` and ``<task>.cross_validation`` share."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -54,7 +54,7 @@ class GridParams(BaseModel):
 
     @property
     def present(self) -> dict[str, ArmParams]:
-        """The arms that are not null, the control first."""
+        """List the arms that are not null, the control first."""
         arms = {name: arm for name, arm in self.arms.items() if arm is not None}
         return {self.control: arms[self.control]} | arms
 

@@ -1,4 +1,4 @@
-"""Train and score one trial with the nodes of an ordinary arm; only the probe is left out."""
+"""Train and score a trial with the nodes of an ordinary arm, without the probe."""
 
 from dataclasses import dataclass
 from pkgutil import resolve_name
@@ -34,7 +34,7 @@ class Trained:
 def train_trial(
     preparation: TaskPreparation, arm: ResolvedArm, opened: Opened, *, seed: int, split: str
 ) -> Trained:
-    """Build, train, export and predict a split, as ``pipelines/training`` wires it; or fit what a user would try instead."""
+    """Build, train, export and predict as ``pipelines/training`` does, or fit the arm's baseline and predict with it."""
     task, data = opened.task, opened.data
     if arm.description.baseline is not None:
         fit = resolve_name(find_task(preparation.task).baselines)

@@ -1,1 +1,1 @@
-"""Data of the attention task: read images, check and split them, generate a phantom."""
+"""Prepare the data of the attention task: read images, check and split them, generate a phantom."""

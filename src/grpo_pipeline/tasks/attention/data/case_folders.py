@@ -1,4 +1,4 @@
-"""Open folders of cases as the rows that a manifest would have for them."""
+"""Convert folders of cases into the rows of a manifest."""
 
 import json
 import re
@@ -22,18 +22,18 @@ SHOWN = 5
 
 
 class CaseError(ValueError):
-    """A case cannot be opened; the message is one sentence."""
+    """A case that cannot be opened; the message is a single sentence."""
 
 
 def list_cases(root: Path, pattern: str) -> ImageFolder:
-    """List the folders that ``<folders>/info.json`` means, with or without such a file; nothing in them is read yet.
+    """List the folders that match ``<folders>/info.json``, with or without such a file; no file is read yet.
 
     Args:
         root: the data root.
         pattern: such as ``*/info.json`` or ``*/*/info.json``, relative to the root.
 
     Raises:
-        ValueError: if there is no such folder.
+        ValueError: if no folder matches.
     """
     folders, _, name = pattern.rpartition("/")
     found = sorted(
@@ -63,7 +63,7 @@ def open_cases(
             infos[line] = read_info(raw.root, case, raw.manifest_path.name)
         except CaseError as error:
             faults[line] = str(error)
-    # A field that no case has is a column that is not there, as in a manifest.
+    # A field that no case has is a missing column, as in a manifest.
     known = set().union(*infos.values())
     fields = [name for name in mapped_fields(columns, patterns) if name in known]
     records: list[tuple[int, dict[str, str]]] = []
@@ -82,7 +82,7 @@ def open_cases(
         except CaseError as error:
             faults[line] = str(error)
         records.append((line, named))
-    # The same holds for a mask that no case has; the image's column is there in any case.
+    # So is a mask that no case has; the image's column always exists.
     names = dict.fromkeys([CASE, *sorted(known), columns.image])
     for _, cells in records:
         names |= dict.fromkeys(name for name, cell in cells.items() if cell)
@@ -90,7 +90,7 @@ def open_cases(
 
 
 def mapped_fields(columns: Any, patterns: Mapping[str, str]) -> list[str]:
-    """Return the names of the fields that the columns stand for, without those of files."""
+    """List the fields that columns are mapped to, without those of files."""
     named = [
         value
         for name in type(columns).model_fields
@@ -102,7 +102,7 @@ def mapped_fields(columns: Any, patterns: Mapping[str, str]) -> list[str]:
 
 
 def to_manifest(records: Sequence[tuple[int, Mapping[str, str]]], names: list[str]) -> pd.DataFrame:
-    """Return the rows as a manifest, the index being the line of each; what a row lacks is empty."""
+    """Build a manifest of the rows, indexed by their lines; missing cells are empty."""
     index = pd.Index([line for line, _ in records], name="line")
     rows = [[cells.get(name, "") for name in names] for _, cells in records]
     return pd.DataFrame(rows, columns=names, index=index, dtype=str)
@@ -133,7 +133,7 @@ def read_info(root: Path, case: str, name: str) -> dict[str, Any]:
 
 
 def listed(folder: Path) -> str:
-    """Return what a folder holds, as a message says it."""
+    """Write the content of a folder, for a message."""
     names = sorted(path.name for path in folder.iterdir())
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return ", ".join(map(repr, names[:SHOWN])) + more if names else "an empty folder"
@@ -142,7 +142,7 @@ def listed(folder: Path) -> str:
 def read_fields(
     info: Mapping[str, Any], fields: Sequence[str], *, path: str, section: str
 ) -> dict[str, str]:
-    """Return the fields as the text that a manifest would hold.
+    """Write the fields in the text form of a manifest.
 
     Raises:
         CaseError: if one is missing, or a list or an object.
@@ -173,13 +173,14 @@ def match_files(
     may_be_empty: Collection[str],
     section: str,
 ) -> list[dict[str, str]]:
-    """Return the files of each picture of a case, below the root, in a cell for each pattern.
+    """Find the files of each picture of a case, below the root: a cell for each pattern.
 
-    With ``*`` in the image's pattern every file that matches is a frame, named by what stands for ``*``; a mask with ``*``
-    belongs to the frame of that name, one without to all of them. Without it all masks belong to the one image.
+    With ``*`` in the image's pattern, every matching file is a frame, named by the text in place of ``*``. A mask with ``*``
+    belongs to the frame of that name, a mask without to all frames. Without ``*`` there is a single image, to which all masks
+    belong.
 
     Raises:
-        CaseError: if the image or a mask that must be there is not, or a mask belongs to no image.
+        CaseError: if the image or a required mask is missing, or a mask belongs to no image.
     """
     folder = root / case
     names = sorted(path.name for path in folder.iterdir() if path.is_file())
@@ -223,12 +224,12 @@ def match_files(
 
 
 def matches(pattern: str, names: Sequence[str], *, star: str) -> list[tuple[str, str]]:
-    """Return the names that a pattern means, each with the text that stands for ``*``, "" without one.
+    """Find the names that match a pattern, each with the text in place of ``*``, "" without ``*``.
 
     Args:
-        pattern: a name, with ``*`` in it or without.
-        names: of files.
-        star: regular expression of what ``*`` stands for.
+        pattern: a name, with or without ``*``.
+        names: names of files.
+        star: regular expression in place of ``*``.
     """
     compiled = re.compile(f"({star})".join(map(re.escape, composed(pattern).split("*"))))
     found = ((name, compiled.fullmatch(composed(name))) for name in names)

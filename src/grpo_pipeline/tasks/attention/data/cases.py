@@ -1,8 +1,7 @@
-"""Open a data set row by row, one picture a row, whether it holds a manifest, folders of cases or files with frames.
+"""Open a data set as rows with a picture each, from a manifest, folders of cases or files with frames.
 
-A folder per case (``<case>/image.png``, masks, ``info.json``) becomes the row, or the rows, that a manifest would have for it;
-a file with several frames becomes a row for each that is wanted. Only names and headers are read here, pixels when a row is
-checked or built.
+A folder per case (``<case>/image.png``, masks, ``info.json``) becomes the row, or the rows, of a manifest. A file with several
+frames becomes a row for each wanted frame. Only names and headers are read here; pixels are read when a row is checked or built.
 """
 
 from collections.abc import Collection
@@ -37,15 +36,15 @@ def open_rows(
     may_be_empty: Collection[str],
     section: str,
 ) -> Opened:
-    """Turn folders of cases and files with frames into one row per picture; a data set without either stays as it is.
+    """Turn folders of cases and files with frames into a row per picture; other data sets stay unchanged.
 
     Args:
         raw: the data root.
-        columns: attribute -> column of a manifest, or file and field of a folder per case; None where there is none.
-        folders: attribute -> folder that is put before the paths of a manifest.
-        volume: which planes of a file with several are wanted.
+        columns: attribute -> column of a manifest, or file and field of a folder per case; None if the data set has none.
+        folders: attribute -> folder in front of the paths of a manifest.
+        volume: the wanted planes of a file with several planes.
         may_be_empty: attributes of masks that a case may lack.
-        section: of the parameters, for messages.
+        section: section of the parameters, for messages.
     """
     if raw.cases:
         raw = open_cases(raw, columns, may_be_empty=may_be_empty, section=section)

@@ -1,4 +1,4 @@
-"""Give every wanted frame of a file with several a row of its own."""
+"""Give every wanted frame of a file with several frames its own row."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,9 +15,9 @@ from grpo_pipeline.tasks.attention.data.unreadable_file import UnreadableFileErr
 def expand_frames(
     raw: ImageFolder, columns: Any, folders: Any, volume: VolumeParams
 ) -> ImageFolder:
-    """Give every wanted frame of a file a row of its own, whose paths say which plane they mean (``planes.py``).
+    """Give every wanted frame of a file its own row, whose paths name the plane (``planes.py``).
 
-    A picture of a format with one plane is a frame 0. A file that cannot be read stays one row, which the check refuses.
+    A picture of a format with a single plane is frame 0. An unreadable file keeps its row, which the check refuses.
     """
     records: list[tuple[int, dict[str, str]]] = []
     faults = dict(raw.faults)
@@ -53,10 +53,10 @@ def expand_frames(
 def frames_of(
     raw: ImageFolder, cell: str, folder: str, volume: VolumeParams
 ) -> list[tuple[str, str]]:
-    """Return name and address of every frame that is wanted of a file, none where it cannot be read or has one plane.
+    """List name and address of every wanted frame of a file; empty if it is unreadable or has a single plane.
 
     Raises:
-        CaseError: if it has no frame of an index that is asked for.
+        CaseError: if a wanted index has no frame.
     """
     path = f"{folder.rstrip('/')}/{cell}" if folder and cell else cell
     if not may_hold_slices(path) or split_address(path)[1] is not None:

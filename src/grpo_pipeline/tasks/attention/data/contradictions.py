@@ -1,4 +1,4 @@
-"""Say which rows contradict each other, and why."""
+"""Find rows that contradict each other, with the reason."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
@@ -14,7 +14,7 @@ from grpo_pipeline.tasks.attention.data.params import (
 def duplicate_reasons(
     rows: Iterable[Mapping[str, Any]], *, section: str = "attention.data"
 ) -> dict[int, str]:
-    """Return line -> reason for every row whose core id occurs more than once: none of them can be trusted."""
+    """Map line -> reason for every row whose core id occurs more than once: none of these rows can be trusted."""
     lines: dict[str, list[int]] = {}
     for row in rows:
         lines.setdefault(row["core_id"], []).append(row["row"])
@@ -31,7 +31,7 @@ def duplicate_reasons(
 
 
 def split_reasons(rows: Sequence[Mapping[str, Any]]) -> dict[int, str]:
-    """Return line -> reason for every row of a patient that the manifest puts in two splits."""
+    """Map line -> reason for every row of a patient that the manifest puts in two splits."""
     splits: dict[str, set[str]] = {}
     for row in rows:
         splits.setdefault(row["patient_id"], set()).add(row["split"])
@@ -52,7 +52,7 @@ def core_reasons(
     *,
     section: str,
 ) -> dict[int, str]:
-    """Return line -> reason for all rows of a core that has a frame twice, facts that differ, or frames of several sizes."""
+    """Map line -> reason for all rows of a core with a repeated frame, different facts, or frames of several sizes."""
     cores: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
         cores.setdefault(row["core_id"], []).append(row)
@@ -71,7 +71,7 @@ def core_fault(
     *,
     section: str,
 ) -> str | None:
-    """Return why the rows cannot be frames of one core, None where they can."""
+    """Write why the rows cannot be frames of the same core; None if they can."""
     seen: dict[str, int] = {}
     for row in rows:
         if row[FRAME_COLUMN] in seen:
@@ -82,7 +82,7 @@ def core_fault(
             )
         seen[row[FRAME_COLUMN]] = row["row"]
     for fact in facts:
-        # Unknown numbers are equal to each other.
+        # Unknown numbers count as equal.
         found = sorted({"unknown" if row[fact] != row[fact] else str(row[fact]) for row in rows})
         if len(found) > 1:
             return (

@@ -96,7 +96,7 @@ def stream_examples(
 def read_named_core(
     raw: ImageFolder, row: dict[str, Any], *, params: DataParams
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Read one core; an error names its line of the manifest."""
+    """Read a core; an error names its line of the manifest."""
     try:
         return read_core(raw, row, params)
     except UnreadableFileError as error:
@@ -106,7 +106,7 @@ def read_named_core(
 def read_core(
     raw: ImageFolder, row: dict[str, Any], params: Preprocessing
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Read one core at model size; the bag and the region still overlap there, and an unknown lesion is all False."""
+    """Read a core at model size. Bag and region may still overlap; an unknown lesion is all False."""
     image = to_grey8(raw.read_image(row["image"]), name=row["image"], intensity=params.intensity)
     region = raw.read_mask(row["region_mask"]) if row["region_mask"] else np.ones(image.shape, bool)
     bag = raw.read_mask(row["bag_mask"]) if row["bag_mask"] else region
@@ -116,7 +116,7 @@ def read_core(
     size = params.image_size
     small_region, small_bag = resize_mask(region, size), resize_mask(bag, size)
     if not (small_region & small_bag).any():
-        # Two masks that touch in less than half a pixel: keep the pixel that both cover most.
+        # Two masks that overlap in less than half a pixel: keep the pixel that both cover most.
         touch = resize_mask(bag & region, size)
         small_region, small_bag = small_region | touch, small_bag | touch
     return (

@@ -24,7 +24,7 @@ class Examples:
     """All cores of a data set at model size; row i of ``table`` owns ``images[i]`` and its masks.
 
     Attributes:
-        table: one row per core, index 0..n-1, canonical columns (see docs/architecture.md) plus ``split``.
+        table: one row per core, index 0..n-1, canonical columns (see docs/attention/artefacts.md) plus ``split``.
         images: uint8 [n, S, S], grey levels, padded to a square with 0.
         region: bool [n, S, S], True where points may fall; never True in the padding.
         bag: bool [n, S, S], True where the label is known (the needle trace).
@@ -44,7 +44,7 @@ class Examples:
     classes: Classes | None = None
 
     def stored(self) -> Stored:
-        """Return what a dataset keeps."""
+        """Split the examples into the parts that a dataset stores."""
         meta = {"digest": self.digest, "clinical": list(self.clinical)} | stored_classes(
             self.classes
         )
@@ -52,7 +52,7 @@ class Examples:
 
     @classmethod
     def restored(cls, stored: Stored) -> Self:
-        """Return the examples that were kept."""
+        """Rebuild the examples from their stored parts."""
         meta = stored.meta
         return cls(
             table=stored.tables["table"],
@@ -64,7 +64,7 @@ class Examples:
 
     @staticmethod
     def digest_of(stored: Stored) -> str:
-        """Return the digest of examples whose chunks were kept."""
+        """Find the digest of examples that were stored in chunks."""
         return content_digest(stored.tables["table"], [stored.arrays[name] for name in ARRAYS])
 
     @property
@@ -73,13 +73,13 @@ class Examples:
         return int(self.images.shape[-1])
 
     def rows(self, split: str) -> np.ndarray:
-        """Return the row numbers of one split, int64 [m], in table order."""
+        """List the row numbers of a split, int64 [m], in table order."""
         return np.flatnonzero((self.table["split"] == split).to_numpy())
 
 
 @dataclass(frozen=True)
 class ExampleChunk:
-    """Consecutive rows of a data set that is being built: no more of it needs to be in memory.
+    """Consecutive rows of a data set that is built chunk by chunk, to save memory.
 
     Attributes:
         table: of the whole data set, as in ``Examples``.
@@ -103,11 +103,11 @@ class ExampleChunk:
 
     @property
     def is_last(self) -> bool:
-        """Whether this chunk holds the last row of the table."""
+        """Check whether this chunk holds the last row of the table."""
         return self.start + len(self.images) == len(self.table)
 
     def stored(self) -> Stored:
-        """Return what a dataset keeps; it takes the digest when the last chunk is there."""
+        """Split the chunk into the parts that a dataset stores; the digest follows with the last chunk."""
         arrays = {name: getattr(self, name) for name in ARRAYS}
         return Stored(
             {"table": self.table},
@@ -119,12 +119,12 @@ class ExampleChunk:
 
 
 def stored_classes(classes: Classes | None) -> dict[str, Any]:
-    """Return what the meta data say of classes: nothing where there are none."""
+    """Describe the classes for the meta data; empty without classes."""
     return {} if classes is None else {"classes": classes.model_dump(mode="json")}
 
 
 def content_digest(table: pd.DataFrame, arrays: Iterable[np.ndarray]) -> str:
-    """Return the SHA-256 of the table and the arrays, hexadecimal; it does not depend on the order of the manifest.
+    """Compute the SHA-256 of the table and the arrays, hexadecimal; it does not depend on the order of the manifest.
 
     Arrays may be memory maps: a few megabytes are read at a time.
     """

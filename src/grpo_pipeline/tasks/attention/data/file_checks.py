@@ -1,4 +1,4 @@
-"""Open the files of a row, check that they belong together, and describe what the masks of all rows are like."""
+"""Open the files of a row, check that they belong together, and describe the masks of all rows."""
 
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -38,7 +38,7 @@ Row = dict[str, Any]
 
 
 class RowError(ValueError):
-    """A row cannot be used; ``file`` is the file at fault, "" where it is the row itself."""
+    """A row that cannot be used; ``file`` is the file at fault, or "" for the row itself."""
 
     def __init__(self, reason: str, *, file: str = "") -> None:
         super().__init__(reason)
@@ -47,15 +47,14 @@ class RowError(ValueError):
 
 @dataclass(frozen=True)
 class CheckedMasks:
-    """Findings about the pixels of one row: is the bag mask all zero, does the lesion mask hold a lesion, the image's [H, W].
+    """Findings about the files of a row.
 
-    ``bag_is_lesion``: both masks hold the same pixels, not none, so that the outline is what the losses learn from.
-
-    ``spacing_mm`` is the image's row and column spacing as text, "" where neither the file nor the parameters say. ``shares`` are
-    what of the image lies inside each mask, ``smeared`` the masks whose edge had to be guessed, and ``missed`` those with
-    values above 0 of which none is named. ``is_dark``: an image of 16 bits uses less than a sixteenth of their range; None with
-    other types and ``minmax``. ``statements`` are what the files say of themselves: a name of ``statements.py``, and the file or
-    the pair of files.
+    ``bag_is_empty``: the bag mask is all zero. ``has_lesion``: the lesion mask holds a lesion. ``bag_is_lesion``: both masks hold
+    the same pixels, and some, so that the losses learn from the outline. ``spacing_mm``: the image's row and column spacing as
+    text, "" if neither the file nor the parameters state it. ``shares``: share of the image inside each mask. ``smeared``: masks
+    whose edge had to be guessed. ``missed``: masks with values above 0, none of them named. ``is_dark``: an image of 16 bits uses
+    less than a sixteenth of their range; None with other types and ``minmax``. ``statements``: a name of ``statements.py``, and
+    the file or the pair of files.
     """
 
     bag_is_empty: bool
@@ -77,7 +76,7 @@ def read_paths(
     *,
     may_be_empty: Collection[str],
 ) -> dict[str, str]:
-    """Return the paths below the data root that ``folders`` knows, "" where a file is not given.
+    """Build the paths below the data root, with their folders; "" for a missing file.
 
     Args:
         cells: the row.
@@ -102,7 +101,7 @@ def read_paths(
 
 
 def addressed(paths: Mapping[str, str], params: Preprocessing) -> dict[str, str]:
-    """Return the paths with the plane that the parameters ask for, and those of masks with the values that lie inside."""
+    """Add to the paths the plane from the parameters, and to those of masks the values that count as inside."""
     found = {
         name: SEVERAL_FILES.join(with_address(file, params.volume) for file in files_of(name, path))
         for name, path in paths.items()
@@ -115,14 +114,14 @@ def addressed(paths: Mapping[str, str], params: Preprocessing) -> dict[str, str]
 
 
 def files_of(name: str, cell: str) -> list[str]:
-    """Return the files that a cell names: a mask may be drawn in several, ``a.png;b.png``."""
+    """List the files of a cell: a mask may be drawn in several, ``a.png;b.png``."""
     if name == "image":
         return [cell]
     return [file.strip() for file in cell.split(SEVERAL_FILES)]
 
 
 def file_stem(path: str) -> str:
-    """Return the file name without its ending, ``.nii.gz`` being one ending; of a key in a file, its last part."""
+    """Find the file name without its ending (``.nii.gz`` is a single ending), or the last part of a key in a file."""
     name, key = split_key(split_address(path)[0])
     return PurePosixPath(key).name if key else PurePosixPath(name.removesuffix(".gz")).stem
 
@@ -134,11 +133,11 @@ def check_files(
     *,
     spacing_mm: tuple[float, float] | None = None,
 ) -> CheckedMasks:
-    """Open the files of a row and check that they belong together; ``spacing_mm`` is that of a file which does not tell it.
+    """Open the files of a row and check that they belong together; ``spacing_mm`` is the spacing of files without one.
 
     Raises:
-        RowError: if a file cannot be read, sizes differ, the region is empty, the bag is empty against ``empty_bag``, or the
-            bag and the region do not overlap.
+        RowError: if a file cannot be read, sizes differ, or the region is empty. Also if the bag is empty against ``empty_bag``,
+            or does not overlap the region.
     """
     image_path = str(row["image"])
     with named_file(image_path):
@@ -206,7 +205,7 @@ def check_files(
 
 @contextmanager
 def named_file(path: str) -> Iterator[None]:
-    """Turn the error of a file that cannot be used into that of its row, which names the file."""
+    """Convert the error of an unusable file into the error of its row, which names the file."""
     try:
         yield
     except UnreadableFileError as error:
@@ -214,7 +213,7 @@ def named_file(path: str) -> Iterator[None]:
 
 
 def check_place(image: Plane, mask: Plane, *, paths: tuple[str, str]) -> None:
-    """Refuse a mask whose file claims that it lies elsewhere than its image: it would be read from the other side."""
+    """Refuse a mask whose file claims another place than its image: it would be read mirrored."""
     if image.place is None or mask.place is None:
         return
     if (claim := contradiction(image.place, mask.place)) is not None:
@@ -227,7 +226,7 @@ def check_place(image: Plane, mask: Plane, *, paths: tuple[str, str]) -> None:
 def row_statements(
     image: Plane, masks: Mapping[str, Plane], row: Mapping[str, object]
 ) -> Iterator[tuple[str, str]]:
-    """Yield what the files of a row say of themselves, and a mask otherwise than its image: a name, and the file or the pair."""
+    """Yield statements of a row's files about themselves, and differences between mask and image: a name, and the files."""
     path = str(row["image"])
     yield from ((name, path) for name in image.statements)
     for kind, mask in masks.items():
@@ -240,14 +239,14 @@ def row_statements(
 
 
 def is_turned(path: str, place: Place) -> bool:
-    """Return whether rows or columns of an image were turned when it was read; those of DICOM files never are."""
+    """Check whether rows or columns of an image were turned on reading; those of DICOM files never are."""
     shown = [place.stored[axis] for axis in (1, 2) if place.counts[axis] > 1]
     of_dicom = split_address(path)[0].lower().endswith(".dcm")
     return not of_dicom and any(letter in "RAI" for letter in shown)
 
 
 def check_contrast(image: np.ndarray, values: np.ndarray, *, path: str) -> None:
-    """Refuse an image of one grey level, all black for instance: there is nothing to be seen in it."""
+    """Refuse an image of a single grey level, such as an all-black one: it shows nothing."""
     if image.min() != image.max():
         return
     if values.min() != values.max():
@@ -263,7 +262,7 @@ def check_contrast(image: np.ndarray, values: np.ndarray, *, path: str) -> None:
 
 
 def check_bag(bag: np.ndarray | None, region: np.ndarray, *, path: str, empty_bag: str) -> bool:
-    """Return whether the bag mask is all zero; refuse that under ``empty_bag: error``, and a bag outside the region always."""
+    """Check whether the bag mask is all zero; refuses that under ``empty_bag: error``, and any bag outside the region."""
     if bag is None or (bag & region).any():
         return False
     if bag.any():
@@ -280,7 +279,7 @@ def check_bag(bag: np.ndarray | None, region: np.ndarray, *, path: str, empty_ba
 
 
 def count_shared(name: str, usable: Sequence[tuple[Row, CheckedMasks]]) -> int:
-    """Return how many files of masks that are not empty belong to several images, which one drawing hardly fits."""
+    """Count the files of non-empty masks that several images share: a single outline hardly fits all of them."""
     images: dict[str, set[str]] = {}
     for row, masks in usable:
         if masks.shares.get(name):
@@ -289,7 +288,7 @@ def count_shared(name: str, usable: Sequence[tuple[Row, CheckedMasks]]) -> int:
 
 
 def unnamed_masks(raw: ImageFolder, params: DataParams) -> dict[str, list[str]]:
-    """Return the files of masks that no row names, per kind of mask: outlines that nobody reads, of other images perhaps.
+    """List the mask files that no row names, per kind of mask: they may be outlines of other images.
 
     They are looked for beside those that are named, in folders that hold no image of the data set.
     """
@@ -298,7 +297,7 @@ def unnamed_masks(raw: ImageFolder, params: DataParams) -> dict[str, list[str]]:
         cells = dict(zip(raw.manifest.columns, line, strict=True))
         paths = read_paths(cells, params.columns, params.folders, may_be_empty=PATHS)
         for name, path in paths.items():
-            # An HDF5 file holds its masks under keys; those that are not named are not looked for.
+            # An HDF5 file holds its masks under keys; unnamed keys are not searched.
             files = (split_address(file)[0] for file in path.split(SEVERAL_FILES))
             named[name] |= {file for file in files if file and not split_key(file)[1]}
     taken = set().union(*named.values())
@@ -319,7 +318,7 @@ def unnamed_masks(raw: ImageFolder, params: DataParams) -> dict[str, list[str]]:
 
 
 def warn_of_unnamed(unnamed: Mapping[str, Sequence[str]]) -> None:
-    """Say which files of masks no row names."""
+    """Log the mask files that no row names."""
     for name, files in unnamed.items():
         if files:
             logger.warning(
@@ -331,9 +330,9 @@ def warn_of_unnamed(unnamed: Mapping[str, Sequence[str]]) -> None:
 def describe_masks(
     shares: Sequence[float], *, smeared: int, shared: int, missed: int
 ) -> dict[str, float | int]:
-    """Return what shares of their images masks of one kind cover, and how many are empty, mostly inside, smeared or shared.
+    """Describe masks of a kind: the shares of their images, and how many are empty, mostly inside, smeared or shared.
 
-    If there are any, also how many have none of the named values: a report without is what it always was.
+    The number of masks without any of the named values is added only if there are such masks.
     """
     low, middle, high = np.quantile(shares, (0, 0.5, 1)).round(4).tolist()
     return {
@@ -349,7 +348,7 @@ def describe_masks(
 
 
 def warn_of_dark(are_dark: Sequence[bool | None]) -> None:
-    """Say that the images of 16 bits hold 12 or fewer, if all of them do; None is an image of another type."""
+    """Log that all images of 16 bits use only 12 bits or fewer; None stands for an image of another type."""
     deep = [is_dark for is_dark in are_dark if is_dark is not None]
     if deep and all(deep):
         logger.warning(
@@ -360,13 +359,13 @@ def warn_of_dark(are_dark: Sequence[bool | None]) -> None:
 
 
 def warn_of_statements(found: Mapping[str, Mapping[str, int | str]]) -> None:
-    """Say how many files say something of themselves that is worth a look, with the first one."""
+    """Log how many files make each statement that deserves a look, with the first file."""
     for name, made in found.items():
         logger.warning("%d %s (the first: %s)", made["files"], WARNINGS[name], made["example"])
 
 
 def warn_of_masks(masks: Mapping[str, Mapping[str, float | int]]) -> None:
-    """Say which masks look inverted (lesions and bags that cover most of their image), smeared, misnamed or not drawn."""
+    """Log masks that look inverted (lesions and bags that cover most of their image), smeared, misnamed or not drawn."""
     for name, found in masks.items():
         if missed := found.get("missed"):
             logger.warning(

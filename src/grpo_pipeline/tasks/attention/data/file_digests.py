@@ -1,4 +1,4 @@
-"""Digest the files that a manifest names."""
+"""Compute digests of the files that a manifest names."""
 
 import hashlib
 from pathlib import Path, PurePosixPath
@@ -18,7 +18,7 @@ from grpo_pipeline.tasks.attention.data.planes import (
 
 
 def manifest_digest(raw: ImageFolder) -> str:
-    """Return the SHA-256 of the manifest, or of the JSON files of all cases in their order, hexadecimal."""
+    """Compute the SHA-256 of the manifest, or of the JSON files of all cases in their order, hexadecimal."""
     if not raw.cases:
         return file_digest(raw.manifest_path)
     digest, name = hashlib.sha256(), raw.manifest_path.name
@@ -29,15 +29,15 @@ def manifest_digest(raw: ImageFolder) -> str:
 
 
 def file_digest(path: Path) -> str:
-    """Return the SHA-256 of a file, hexadecimal; a file of any size."""
+    """Compute the SHA-256 of a file of any size, hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def files_digest(raw: ImageFolder, checked: pd.DataFrame, params: DataParams) -> str:
-    """Return the SHA-256 of all files that the usable rows name, with their names, in sorted order."""
+    """Compute the SHA-256 of all files that the usable rows name, with their names, in sorted order."""
     names = {path for column in PATHS for path in checked[column] if path}
-    # The file alone, without the plane, the key and the values that a path may name.
+    # The file, without the plane, the key and the values of its path.
     files = {file for name in names for file in name.split(SEVERAL_FILES)}
     names = {split_key(split_address(split_values(name)[0])[0])[0] for name in files}
     names |= {

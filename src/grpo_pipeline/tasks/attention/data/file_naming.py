@@ -1,4 +1,4 @@
-"""Make names of files from names that a user chose."""
+"""Make names of files from texts of the user."""
 
 import hashlib
 import re
@@ -16,11 +16,11 @@ DEVICES = {
 
 
 def file_names(texts: Sequence[str]) -> list[str]:
-    """Return one file name without ending per text, the same for the same text, different for different ones.
+    """Make a file name without ending per text: equal for equal texts, different for different ones.
 
-    A text of letters, digits, -, _ and inner full stops stays as it is. In any other, and in one that a file system which ignores
-    case would confuse with another or takes for a device, every other character becomes _ and the first 10 digits of its SHA-256
-    follow.
+    A text of letters, digits, -, _ and inner full stops stays unchanged. In any other text, every other character becomes _ and
+    the first 10 digits of its SHA-256 follow. So they do for a text that a file system without case would confuse with another,
+    or takes for a device.
     """
     spellings: dict[str, set[str]] = {}
     for text in texts:
@@ -29,10 +29,10 @@ def file_names(texts: Sequence[str]) -> list[str]:
 
 
 def file_name(text: str, *, is_free: bool) -> str:
-    """Return the file name of one text; ``is_free`` says that no other differs from it by case alone."""
+    """Make the file name of a text; ``is_free`` is True if no other text differs from it by case alone."""
     if is_free and PLAIN.fullmatch(text) and text.casefold().partition(".")[0] not in DEVICES:
         return text
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:10]
-    # A leading - would be taken for an option by programs that are given the file.
+    # Programs would read a leading - as an option.
     kept = re.sub(r"^-|[^A-Za-z0-9_-]", "_", text)[:60]
     return f"{kept or '_'}-{digest}"

@@ -1,7 +1,7 @@
-"""Convert stored pixel values to 8-bit grey levels, images of any shape to the square model image, and points and maps back.
+"""Convert stored pixel values to 8-bit grey levels, and images of any shape to the square model image.
 
-Coordinates in pixels are continuous, x to the right and y downwards: the pixel in row r and column c covers c <= x < c + 1 and
-r <= y < r + 1, its centre is at (c + 0.5, r + 0.5).
+Coordinates in pixels are continuous, x to the right and y downwards. The pixel in row r and column c covers c <= x < c + 1 and r
+<= y < r + 1; its centre is (c + 0.5, r + 0.5).
 """
 
 import numpy as np
@@ -11,10 +11,10 @@ from grpo_pipeline.tasks.attention.data.unreadable_file import UnreadableFileErr
 
 
 def to_grey8(array: np.ndarray, *, name: str, intensity: str) -> np.ndarray:
-    """Return grey levels 0 to 255, uint8 [H, W].
+    """Convert pixel values to grey levels 0 to 255, uint8 [H, W].
 
-    Under ``dtype``, the range is that of the type: 8 bit as is, 16 bit / 257, truth values and floats from 0 to 1 times 255,
-    other integers must already lie in 0 to 255. Under ``minmax``, the image's smallest value becomes 0 and its largest 255.
+    Under ``dtype``, the range is that of the type: 8 bits unchanged, 16 bits / 257, truth values and floats from 0 to 1 times
+    255. Other integers must already lie in 0 to 255. Under ``minmax``, the image's smallest value becomes 0 and its largest 255.
 
     Raises:
         UnreadableFileError: under ``dtype``, if a value lies outside the range of its type.
@@ -38,7 +38,7 @@ def to_grey8(array: np.ndarray, *, name: str, intensity: str) -> np.ndarray:
 
 
 def fitted_size(shape: tuple[int, int], size: int) -> tuple[int, int]:
-    """Return height and width of an image whose longer side becomes ``size``, its aspect kept, at least one pixel each."""
+    """Compute height and width of an image whose longer side becomes ``size``, aspect kept, at least one pixel each."""
     height, width = shape
     scale = size / max(height, width)
     return max(1, round(height * scale)), max(1, round(width * scale))

@@ -1,4 +1,4 @@
-"""A data set on disk: a manifest CSV and the image files that it names, read one at a time."""
+"""Hold a data set on disk: a manifest CSV and its image files, which are read one at a time."""
 
 import csv
 import io
@@ -51,7 +51,7 @@ ORIENTATION, PHOTOMETRIC, WHITE_IS_ZERO = 0x0112, 262, 0
 
 @dataclass(frozen=True)
 class ImageFolder:
-    """A data root with its manifest; images are read when they are asked for.
+    """A data root with its manifest; images are read on request.
 
     Attributes:
         root: absolute path of the data root.
@@ -69,7 +69,7 @@ class ImageFolder:
     faults: Mapping[int, str] = field(default_factory=dict)
 
     def where(self, line: int) -> str:
-        """Return how a message names a row: by its line of the manifest, or by its folder."""
+        """Name a row in a message: by its line of the manifest, or by its folder."""
         if self.cases:
             return f"{self.root / self.cases[line - 1]}"
         return f"{self.manifest_path} line {line}"
@@ -83,11 +83,11 @@ class ImageFolder:
         return self.read_plane(relpath, as_mask=False).values
 
     def read_mask(self, relpath: str) -> np.ndarray:
-        """Read a mask, bool [H, W], from one file or several (``planes.mask_inside``). Raises as ``read_image``."""
+        """Read a mask, bool [H, W], from one or several files (``planes.mask_inside``). Raises as ``read_image``."""
         return self.read_mask_plane(relpath).values
 
     def read_mask_plane(self, relpath: str) -> Plane:
-        """Read a mask with what its file tells; of several files, what lies inside in any of them."""
+        """Read a mask with its metadata; of several files, the union of their insides."""
         names = relpath.split(SEVERAL_FILES)
         planes = [self.read_plane(name, as_mask=True) for name in names]
         first = planes[0]
@@ -110,7 +110,7 @@ class ImageFolder:
         )
 
     def read_plane(self, relpath: str, *, as_mask: bool) -> Plane:
-        """Read an image or a mask, bool, with its spacing; the path may say which plane and which values (``planes.py``)."""
+        """Read an image or a mask, bool, with its spacing; the path may name a plane and values (``planes.py``)."""
         address, values = split_values(relpath) if as_mask else (relpath, None)
         name, volume = split_address(address)
         file, key = split_key(name)
@@ -131,7 +131,7 @@ class ImageFolder:
 
 @dataclass(frozen=True)
 class ImageChunk:
-    """Files and manifest rows to be added to an image folder that is being written.
+    """Files and manifest rows for an image folder that is written chunk by chunk.
 
     Attributes:
         files: path below the root -> array (uint8 grey levels or bool mask) [H, W].
@@ -190,7 +190,7 @@ def read_manifest(path: Path) -> pd.DataFrame:
 
 
 def padded(cells: list[str], width: int, *, path: Path, line: int) -> list[str]:
-    """Return a row of the header's width; missing cells at its end are empty."""
+    """Pad a row to the width of the header; missing cells at its end are empty."""
     if len(cells) > width:
         raise ValueError(
             f"{path} line {line} must have {width} cells as the header has, got {len(cells)}; quote cells with commas"
@@ -199,7 +199,7 @@ def padded(cells: list[str], width: int, *, path: Path, line: int) -> list[str]:
 
 
 def resolve_below(root: Path, relpath: str) -> Path:
-    """Return the absolute path of a file below the root; ``..``, absolute paths and links that lead out are refused."""
+    """Resolve the absolute path of a file below the root; ``..``, absolute paths and links that lead out are refused."""
     given = Path(relpath)
     if given.is_absolute() and given.resolve().is_relative_to(root.resolve()):
         below = given.resolve().relative_to(root.resolve())
@@ -229,9 +229,9 @@ def resolve_below(root: Path, relpath: str) -> Path:
 
 
 def look_alike(root: Path, given: Path) -> Path | None:
-    """Return the one file below the root whose name differs in Unicode form or case alone, None without or with several.
+    """Find a file below the root whose name differs in Unicode form or case alone; None without or with several.
 
-    An archive of another system may hold its names decomposed: u and its dots as two signs.
+    An archive of another system may hold decomposed names, such as u and its dots as two signs.
     """
     here = root
     for part in given.parts:
@@ -247,9 +247,9 @@ def look_alike(root: Path, given: Path) -> Path | None:
 
 
 def read_pixels(path: Path, relpath: str, *, as_mask: bool) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Read the array of one file, [H, W], and what it says of itself beside it (``statements.py``).
+    """Read the array of a file, [H, W], and its statements about itself (``statements.py``).
 
-    Colours become grey levels, the palette of a mask its indices.
+    Colours become grey levels; a mask with a palette becomes its indices.
     """
     array, statements = (
         (read_npy(path, relpath), ())
@@ -267,16 +267,16 @@ def read_pixels(path: Path, relpath: str, *, as_mask: bool) -> tuple[np.ndarray,
 
 
 def read_picture(path: Path, relpath: str, *, as_mask: bool) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Read a picture file as grey levels, uint8 or uint16 [H, W], turned as its EXIF orientation says.
+    """Read a picture file as grey levels, uint8 or uint16 [H, W], turned by its EXIF orientation.
 
     Also returns what it says of itself (``statements.py``).
     """
     content, statements = path.read_bytes(), []
     try:
-        # Warning filters belong to the whole process: two threads that change and restore them would undo each other's work.
+        # Warning filters are global to the process: two threads that change and restore them would conflict.
         with OPENING, warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            # The header alone; pixels are decoded when they are asked for.
+            # Only the header is read; pixels are decoded on request.
             opened = Image.open(io.BytesIO(content), formats=PIXEL_FORMATS)
         with opened as picture:
             kind, size, frames = picture.format, picture.size, getattr(picture, "n_frames", 1)
@@ -290,7 +290,7 @@ def read_picture(path: Path, relpath: str, *, as_mask: bool) -> tuple[np.ndarray
                 )
             if picture.getexif().get(ORIENTATION, 1) in range(2, 9):
                 statements.append("exif_orientation")
-            # Pillow turns a TIFF file by itself as it is decoded, and then no longer knows of an orientation.
+            # Pillow turns a TIFF file on decoding, and then drops its orientation.
             picture.load()
             turned = ImageOps.exif_transpose(picture) if statements else picture
             array = grey_levels(turned, as_mask=as_mask)
@@ -300,7 +300,7 @@ def read_picture(path: Path, relpath: str, *, as_mask: bool) -> tuple[np.ndarray
                     check_transparency(array, alpha, relpath)
                 elif alpha.min() < 255:
                     statements.append("transparency")
-            # Pillow turns round what begins with white in 1 and 8 bits alone.
+            # Pillow inverts pictures in which 0 is white only in 1 and 8 bits.
             tags: Any = getattr(picture, "tag_v2", {})
             if array.dtype == np.uint16 and tags.get(PHOTOMETRIC) == WHITE_IS_ZERO:
                 array = RANGE_16 - array
@@ -321,7 +321,7 @@ def read_picture(path: Path, relpath: str, *, as_mask: bool) -> tuple[np.ndarray
         raise UnreadableFileError(
             f"{relpath!r} must be a complete image file, got {describe(error)}; copy it again"
         ) from error
-    # Pillow reads a PNG that lacks its last bytes without a word.
+    # Pillow reads a PNG without its last bytes silently.
     if kind == "PNG" and content.rfind(b"IEND") < 0:
         raise UnreadableFileError(
             f"{relpath!r} must be a complete image file, got a PNG without its end; copy it again"
@@ -330,7 +330,7 @@ def read_picture(path: Path, relpath: str, *, as_mask: bool) -> tuple[np.ndarray
 
 
 def grey_levels(picture: Image.Image, *, as_mask: bool) -> np.ndarray:
-    """Return the array of a picture: 16 bits and floats keep their depth, a palette its numbers where it is a mask."""
+    """Convert a picture to an array: 16 bits and floats keep their depth, a palette becomes its indices in a mask."""
     if picture.mode.startswith("I;16"):
         return np.asarray(picture).astype(np.uint16)
     if picture.mode in ("1", "L", "I", "F") or (as_mask and picture.mode == "P"):
@@ -339,7 +339,7 @@ def grey_levels(picture: Image.Image, *, as_mask: bool) -> np.ndarray:
 
 
 def check_transparency(array: np.ndarray, alpha: np.ndarray, relpath: str) -> None:
-    """Refuse a mask of one colour whose transparency holds a drawing, and one whose transparent pixels are drawn."""
+    """Refuse a mask of a single colour with a drawing in its transparency, and a mask with drawn transparent pixels."""
     if array.min() == array.max() and alpha.min() != alpha.max():
         colour = "black" if not array.any() else "one colour"
         raise UnreadableFileError(
@@ -353,7 +353,7 @@ def check_transparency(array: np.ndarray, alpha: np.ndarray, relpath: str) -> No
 
 
 def other_kind(content: bytes) -> str:
-    """Return what a file is that is no picture, as far as its first bytes tell, and what to do with it."""
+    """Name the kind of a file that is no picture, as far as its first bytes show, and the remedy."""
     if content[128:132] == b"DICM":
         return "a DICOM file without that ending; rename it to end with .dcm"
     if content[:4] == b"RIFF" and content[8:12] == b"WEBP":

@@ -1,8 +1,8 @@
-"""Read medical image files: NIfTI, DICOM, MetaImage and HDF5 become slices in one orientation with their spacing.
+"""Read medical image files (NIfTI, DICOM, MetaImage, HDF5) as slices in a canonical orientation, with their spacing.
 
-Canonical orientation of NIfTI and MetaImage volumes is LPS, array axes (slice, row, column): slices run to the head, rows to the
-back, columns to the patient's left, so that an axial slice is seen as radiologists see it. An oblique volume is turned to the
-nearest axes, never resampled. DICOM frames stay as they are stored.
+The canonical orientation of NIfTI and MetaImage volumes is LPS, array axes (slice, row, column). Slices run to the head, rows to
+the back, columns to the patient's left, so that an axial slice looks as radiologists see it. An oblique volume is turned to the
+nearest axes, never resampled. DICOM frames keep their stored orientation.
 """
 
 from pathlib import Path
@@ -19,10 +19,10 @@ from grpo_pipeline.tasks.attention.data.unreadable_file import UnreadableFileErr
 
 
 def read_stack(path: Path, relpath: str, *, as_mask: bool) -> Stack:
-    """Read the slices of a file of one of ``VOLUME_SUFFIXES``, of a key of an HDF5 file, or of an NPY file.
+    """Read the slices of a file of a suffix in ``VOLUME_SUFFIXES``, of a key of an HDF5 file, or of an NPY file.
 
     Raises:
-        UnreadableFileError: if the file is damaged, no image of that format, has another number of axes or too many voxels.
+        UnreadableFileError: if the file is damaged or no image of that format, or has another number of axes or too many voxels.
         ModuleNotFoundError: if the library of that format is not installed.
     """
     if path.suffix.lower() == ".npy":
@@ -40,7 +40,7 @@ def read_stack(path: Path, relpath: str, *, as_mask: bool) -> Stack:
 
 
 def read_npy_stack(path: Path, relpath: str) -> Stack:
-    """Map the slices of an NPY file, [H, W] or [slices, H, W]: of a large file only what is taken is read."""
+    """Map the slices of an NPY file, [H, W] or [slices, H, W]: of a large file only the taken slices are read."""
     array = read_npy(path, relpath)
     if array.ndim not in (2, 3) or 0 in array.shape:
         raise UnreadableFileError(
@@ -50,7 +50,7 @@ def read_npy_stack(path: Path, relpath: str) -> Stack:
 
 
 def read_npy(path: Path, relpath: str) -> np.ndarray:
-    """Map an NPY file that holds no Python objects; nothing of it is read yet."""
+    """Map an NPY file without Python objects into memory; its values are not read yet."""
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, OSError, EOFError, SyntaxError) as error:

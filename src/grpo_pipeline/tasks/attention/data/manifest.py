@@ -65,7 +65,7 @@ NUMBERS = ("involvement", "grade_group")
 
 @dataclass(frozen=True)
 class RowReader:
-    """How the rows of a manifest are read.
+    """The parameters for reading the rows of a manifest.
 
     Attributes:
         preprocessing: how their files are read.
@@ -85,7 +85,7 @@ class RowReader:
 def check_manifest(
     raw: ImageFolder, generated: Mapping[str, object], params: DataParams
 ) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, object]]:
-    """Sort the rows, and stop where bad ones do not allow to go on. Arguments and results as ``sort_manifest``.
+    """Sort the rows, and stop if bad rows are not tolerated. Arguments and results as ``sort_manifest``.
 
     Raises:
         ValueError: also if a row is bad and ``on_bad_row`` is ``fail``, or no row is left.
@@ -98,21 +98,21 @@ def check_manifest(
 def sort_manifest(
     raw: ImageFolder, generated: Mapping[str, object], params: DataParams
 ) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, object]]:
-    """Check every row and its files; bad rows are listed and stop nothing here.
+    """Check every row and its files; bad rows are listed and do not stop this.
 
     Args:
         raw: the data root.
-        generated: what ``generate_phantom`` says that it wrote; it runs before this check.
+        generated: report of ``generate_phantom``, which runs before this check.
         params: the ``attention.data`` parameters.
 
     Returns:
-        checked: canonical columns (docs/architecture.md), one row per usable core, in manifest order; unknown clinical values
-            are NaN.
+        checked: canonical columns (docs/attention/artefacts.md), a row per usable core, in manifest order. Unknown clinical
+            values are NaN.
         quarantine: ``row, core_id, file, reason`` of each refused row.
         data_report: counts, unknown values, replaced bags and digests.
 
     Raises:
-        ValueError: if the root is not the configured one, a mapped column is missing, or usable rows lack a class.
+        ValueError: if the root differs from the parameters', a mapped column is missing, or usable rows lack a class.
     """
     check_root(raw, params.root, section="attention.data", variable="attention_root")
     check_generated(raw, generated, params)
@@ -152,7 +152,7 @@ def sort_manifest(
     quarantine = pd.DataFrame(refused, columns=list(QUARANTINE_COLUMNS))
     if said := describe_bad(raw, quarantine, n_left=len(raw.manifest) - len(refused)):
         logger.warning("%s; attention.quarantine lists them all", said)
-    # Nobody has spelt the labels of generated data, and bad rows stop the run by themselves.
+    # Generated labels cannot be misspelt, and bad rows stop the run anyway.
     if params.source != "phantom" and not (refused and (params.on_bad_row == "fail" or not rows)):
         with after_refusals(said):
             check_classes(raw, rows, params)
@@ -169,7 +169,7 @@ def sort_manifest(
 
 
 def describe_bad(raw: ImageFolder, quarantine: pd.DataFrame, *, n_left: int) -> str:
-    """Return how many rows were refused and why the first was."""
+    """Write how many rows were refused and why the first was."""
     where = ""
     if len(quarantine):
         where = f"{raw.where(int(quarantine['row'].iloc[0]))} ({quarantine['core_id'].iloc[0]})"
@@ -179,7 +179,7 @@ def describe_bad(raw: ImageFolder, quarantine: pd.DataFrame, *, n_left: int) -> 
 def refuse_rows(
     raw: ImageFolder, checked: pd.DataFrame, quarantine: pd.DataFrame, params: DataParams
 ) -> None:
-    """Stop where bad rows do not allow to go on, once they are listed.
+    """Stop if bad rows are not tolerated, once they are listed.
 
     Raises:
         ValueError: if a row is bad and ``on_bad_row`` is ``fail``, or none is left; names the first one.
@@ -190,13 +190,13 @@ def refuse_rows(
 
 
 def check_root(raw: ImageFolder, root: str, *, section: str, variable: str) -> None:
-    """Refuse a data root that is not the one the parameters name.
+    """Refuse a data root other than the parameters'.
 
     Args:
-        raw: what the catalogue has opened.
-        root: as the parameters have it.
-        section: of the parameters.
-        variable: of globals.yml, which both read.
+        raw: the data root that the catalogue has opened.
+        root: the data root in the parameters.
+        section: section of the parameters.
+        variable: variable of globals.yml, which both read.
     """
     named = tuple(part for part in PurePath(root).parts if part not in ("..", "."))
     if (
@@ -210,7 +210,7 @@ def check_root(raw: ImageFolder, root: str, *, section: str, variable: str) -> N
 
 
 def check_generated(raw: ImageFolder, generated: Mapping[str, object], params: DataParams) -> None:
-    """Refuse a user's folder where the phantom is asked for, and a layout that is not the one that is asked for."""
+    """Refuse a user's folder if the parameters ask for the phantom, and a layout other than the configured one."""
     if bool(raw.cases) != (params.source == "case_folders"):
         layout = "'*/info.json'" if params.source == "case_folders" else "the name of a CSV file"
         raise ValueError(
@@ -225,7 +225,7 @@ def check_generated(raw: ImageFolder, generated: Mapping[str, object], params: D
 
 
 def check_classes(raw: ImageFolder, rows: Sequence[Row], params: DataParams) -> None:
-    """Refuse labels that leave a class without a row, and say which listed values no row has: they may be misspelt.
+    """Refuse labels that leave a class without a row; log listed values that no row has, which may be misspelt.
 
     Args:
         raw: the data root; its label column is that of all rows.
@@ -242,7 +242,7 @@ def check_classes(raw: ImageFolder, rows: Sequence[Row], params: DataParams) -> 
     )
     cells = [cell.split(BETWEEN_FINDINGS) if label.several else [cell] for cell in held]
     known = {canonical_value(part) for parts in cells for part in parts}
-    # Name of each class, whether the usable rows have it, and the cells that mean it.
+    # Name of each class, whether the usable rows have it, and its cells.
     kinds: list[tuple[str, bool, tuple[str, ...] | None]] = [
         ("positive", any(row["label"] == 1 for row in rows), label.positive),
         ("negative", any(row["label"] == 0 for row in rows), label.negative),
@@ -272,7 +272,7 @@ def check_classes(raw: ImageFolder, rows: Sequence[Row], params: DataParams) -> 
 
 
 def check_rows(raw: ImageFolder, reader: RowReader) -> tuple[list[Row], list[Row], dict[str, Any]]:
-    """Return the usable rows, the refused ones with their reasons, and what the masks are like, for the data report."""
+    """Check all rows: returns usable rows, refused rows with their reasons, and the description of the masks."""
     lines, workers = list(raw.manifest.itertuples()), reader.workers or usable_cores()
     found = map_ahead(
         partial(check_row, raw, reader=reader), lines, workers=workers, ahead=4 * workers
@@ -309,7 +309,7 @@ def check_rows(raw: ImageFolder, reader: RowReader) -> tuple[list[Row], list[Row
 def check_row(
     raw: ImageFolder, line: tuple[Any, ...], *, reader: RowReader
 ) -> tuple[Row, CheckedMasks | None]:
-    """Return a usable row with what its files say, or its quarantine entry and None."""
+    """Check a row: returns it with the findings about its files, or its quarantine entry and None."""
     number, *texts = line
     cells = dict(zip(raw.manifest.columns, texts, strict=True))
     row: Row = {"core_id": cells[reader.name_column], "row": int(number)}
@@ -331,8 +331,8 @@ def check_row(
 def without_refused(
     rows: Sequence[Row], refused: Sequence[Row], reasons: Mapping[int, str]
 ) -> tuple[list[Row], list[Row]]:
-    """Return the rows whose line has no reason to be refused, and the quarantine entries with those of the others, by line."""
-    # One entry a line, which may hold several frames.
+    """Drop the rows whose line has a reason for refusal; returns the others, and all quarantine entries by line."""
+    # A single entry for a line, which may hold several frames.
     more = {row["row"]: refusal(row, reasons[row["row"]]) for row in rows if row["row"] in reasons}
     entries = sorted([*refused, *more.values()], key=lambda entry: entry["row"])
     return [row for row in rows if row["row"] not in reasons], entries
@@ -351,7 +351,7 @@ def failure(
     n_left: int = 1,
     section: str = "attention.data",
 ) -> str:
-    """Return the sentence that names the first bad row, counts the others and says what to do."""
+    """Write the first bad row, the number of the others, and the remedy."""
     first = refused[0]
     where = f"{raw.where(int(first['row']))} ({first['core_id']})"
     if len(refused) == n_rows or not n_left:
@@ -361,7 +361,7 @@ def failure(
 
 
 def parse_checked(table: pd.DataFrame, params: DataParams) -> pd.DataFrame:
-    """Give a table that was read back as text its types again; a table that has them is returned equal."""
+    """Restore the types of a table that was read back as text; a typed table comes back equal."""
     numbers = {name: to_floats(table[name]) for name in number_columns(params)}
     whole = ("label", "row", *(n for n in (CLASS_COLUMN, FINDINGS_COLUMN) if n in table))
     integers = {name: table[name].astype(int) for name in whole}
@@ -388,7 +388,7 @@ def data_report(
     found: Mapping[str, Any],
     params: DataParams,
 ) -> dict[str, object]:
-    """Count what was found; all values are plain JSON."""
+    """Count rows, cores, classes and masks, as plain JSON values."""
     cores = core_rows(checked)
     return {
         "root": str(raw.root),
@@ -423,17 +423,15 @@ def data_report(
 
 
 def describe_spacing(spacings: pd.Series) -> dict[str, object]:
-    """Return of how many images the size of a pixel is known, and what that means for the others."""
+    """Describe for how many images the pixel size is known, and the consequence for the others."""
     unknown = int((spacings == "").sum())
-    without = (
-        "distances are unknown, and fields of attention.model.field_mm are a share of the image"
-    )
+    without = "distances are unknown, and fields of attention.model.class_decoder.mm are a share of the image"
     counts: dict[str, object] = {"known": len(spacings) - unknown, "unknown": unknown}
     return {"spacing": counts | ({"without": without} if unknown else {})}
 
 
 def count_classes(cores: pd.DataFrame, classes: Classes) -> dict[str, dict[str, int]]:
-    """Return class -> how many cores and patients it has, and its label."""
+    """Count the cores and patients of each class, with its label."""
     counts = {}
     for number, (name, label) in enumerate(zip(classes.names, classes.is_positive, strict=True)):
         patients = cores.loc[classes.is_of(cores[classes.column], number), "patient_id"]
@@ -446,6 +444,6 @@ def count_classes(cores: pd.DataFrame, classes: Classes) -> dict[str, dict[str, 
 
 
 def count_findings(cores: pd.DataFrame) -> dict[str, int]:
-    """Return number of findings -> how many cores have so many."""
+    """Count the cores by their number of findings."""
     numbers = cores[FINDINGS_COLUMN].map(int.bit_count)
     return {str(k): int(v) for k, v in numbers.value_counts().sort_index().items()}

@@ -1,4 +1,4 @@
-"""Turn the spacing of a stored image into millimetres per pixel of the square model image."""
+"""Convert the spacing of a stored image to millimetres per pixel of the square model image."""
 
 import numpy as np
 import pandas as pd
@@ -12,7 +12,7 @@ from grpo_pipeline.tasks.attention.data.params import (
 
 
 def with_model_spacing(table: pd.DataFrame, image_size: int) -> pd.DataFrame:
-    """Add ``row_mm`` and ``column_mm``, NaN where the spacing is unknown; a table without any spacing stays as it is.
+    """Add ``row_mm`` and ``column_mm``, NaN where the spacing is unknown; a table without any spacing stays unchanged.
 
     Args:
         table: with the stored size and spacing of each image as text, or without both columns.
@@ -30,7 +30,7 @@ def with_model_spacing(table: pd.DataFrame, image_size: int) -> pd.DataFrame:
 
 
 def model_spacing(spacing_mm: str, stored_size: str, image_size: int) -> tuple[float, float]:
-    """Return row and column millimetres per model pixel: spacing * stored pixels / pixels of the resized image, per axis.
+    """Compute row and column millimetres per model pixel: spacing * stored pixels / pixels of the resized image, per axis.
 
     The two differ a little even for square stored pixels, since height and width are rounded to whole pixels separately.
 

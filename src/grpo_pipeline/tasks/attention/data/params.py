@@ -1,4 +1,4 @@
-"""Parameters that describe a data set: where its columns are, what its labels mean, what to do with a bad row."""
+"""Declare the parameters of a data set: places of its columns, meaning of its labels, handling of bad rows."""
 
 from typing import Annotated, Any, Literal, Self
 
@@ -33,7 +33,7 @@ MODEL_SPACING_COLUMNS = ("row_mm", "column_mm")
 
 
 def as_text(value: object) -> object:
-    """Return a number or a truth value of a YAML list as the text that a CSV holds; anything else unchanged."""
+    """Write a number or a truth value of a YAML list as a CSV would hold it; other values stay unchanged."""
     return str(value) if isinstance(value, bool | int | float) else value
 
 
@@ -132,7 +132,7 @@ class ColumnParams(BaseModel):
 
 
 class FolderParams(BaseModel):
-    """Folders, below the data root, that are put before the paths of a column; "" where the manifest has whole paths.
+    """Folders below the data root in front of the paths of a column; "" if the manifest has whole paths.
 
     Attributes:
         image: before the paths of the images.
@@ -157,7 +157,7 @@ ClassName = Annotated[
 
 
 class Classes(BaseModel):
-    """The classes that a model tells apart, kept with it.
+    """The classes of a model, stored with it.
 
     Attributes:
         names: in the order as written; a class is known by its number in it.
@@ -175,37 +175,37 @@ class Classes(BaseModel):
 
     @property
     def is_positive(self) -> tuple[bool, ...]:
-        """Whether each class has label 1."""
+        """List whether each class has label 1."""
         return tuple(name in self.positive for name in self.names)
 
     @property
     def column(self) -> str:
-        """Column of a table that says which class a row has, or which findings."""
+        """Name the column of a table that holds the class of a row, or its findings."""
         return FINDINGS_COLUMN if self.several else CLASS_COLUMN
 
     def is_of(self, value: Any, number: int) -> Any:
-        """Say whether a value of that column means the class with this number: of an integer, an array or a column."""
+        """Check whether a value of that column means the class with this number, for an integer, an array or a column."""
         return (value & (1 << number)) > 0 if self.several else value == number
 
     def label_of(self, value: int) -> int:
-        """Return 1 where a value of that column means a positive class."""
+        """Find the label of a value of that column: 1 for a positive class."""
         positive = [number for number, label in enumerate(self.is_positive) if label]
         return int(any(self.is_of(value, number) for number in positive))
 
 
 class LabelParams(BaseModel):
-    """Which values of the label column mean cancer: those of a list or of some classes, or numbers above a limit.
+    """The values of the label column that mean cancer: those of a list or of some classes, or numbers above a limit.
 
     Attributes:
         positive: values with label 1, with ``classes`` their names; null with ``above``.
         negative: values with label 0, every other value being an error; null = every other value has label 0.
         above: numbers above this have label 1, other numbers label 0; null with ``positive``.
-        classes: name -> values of that class, ``{normal: [0], benign: [1], malignant: [2]}``: the model tells them apart, and
-            label 1 are the ``positive`` ones; null = two classes, by the lists or the limit.
+        classes: name -> values of that class, ``{normal: [0], benign: [1], malignant: [2]}``. The model tells them apart; the
+            ``positive`` classes have label 1. null = two classes, by the lists or the limit.
         ordinal: whether the classes are grades, written from the lowest to the highest (cumulative logits, one for each step).
-        several: whether the classes are findings, of which a row may have several, ``cyst; calcified``, or none; label 1 are the
-            rows with any of the ``positive`` ones.
-        none: values that mean that there is none of the findings; null = every row has one.
+        several: whether the classes are findings, of which a row may have several, ``cyst; calcified``, or none. Rows with any
+            ``positive`` finding have label 1.
+        none: values of rows without findings; null = every row has a finding.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -222,7 +222,7 @@ class LabelParams(BaseModel):
 
     @property
     def scheme(self) -> Classes | None:
-        """The classes that a model tells apart; None where there is a label alone."""
+        """Build the classes that a model tells apart; None if there is a label alone."""
         if self.classes is None:
             return None
         return Classes(
@@ -361,14 +361,14 @@ class LabelParams(BaseModel):
 
 
 class VolumeParams(BaseModel):
-    """Which plane of a file with more than one slice is the image; masks are taken at the same one.
+    """The plane of a file with more than one slice; masks are taken at the same plane.
 
     Attributes:
         axis: axis of the slices in the canonical orientation (docs/attention/data.md): 0 slice or frame, 1 row, 2 column.
         take: the ``middle`` slice, a projection of all of them, the slice ``index``, or several ``frames``, each an example.
-        index: which slice ``index`` takes, counted from 0; null with every other ``take``.
-        frames: which slices ``frames`` takes: ``all``, ``every 5`` (0, 5, 10, ...), or a list of them, counted from 0; null with
-            every other ``take``.
+        index: the slice that ``index`` takes, counted from 0; null with every other ``take``.
+        frames: the slices that ``frames`` takes: ``all``, ``every 5`` (0, 5, 10, ...), or a list of them, counted from 0; null
+            with every other ``take``.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -404,7 +404,7 @@ class VolumeParams(BaseModel):
 
 
 class AggregateParams(BaseModel):
-    """How the probabilities of the parts become one of the whole.
+    """How the probabilities of parts are aggregated.
 
     Attributes:
         core: from the frames of a core to the core: their ``mean``, or their ``max``.
@@ -418,12 +418,12 @@ class AggregateParams(BaseModel):
 
 
 class MaskValues(BaseModel):
-    """Which values of a mask's file lie inside; null = the one value that it has beside 0.
+    """The values of a mask's file that mean inside; null = the only value that it has beside 0.
 
     Attributes:
-        region_mask: of where points may fall.
-        bag_mask: of where the label is known.
-        lesion_mask: of the lesion.
+        region_mask: values of the area where points may fall.
+        bag_mask: values of the area whose label is known.
+        lesion_mask: values of the lesion.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -434,17 +434,17 @@ class MaskValues(BaseModel):
 
 
 class Preprocessing(BaseModel):
-    """Steps that turn the files of a biopsy core into the model's input; a trained model keeps them and is used with no others.
+    """Steps that turn the files of a biopsy core into the model's input; a trained model stores them and accepts no others.
 
     Attributes:
-        intensity: ``dtype`` reads grey levels by their type (8 bit, 16 bit, floats from 0 to 1); ``minmax`` stretches each
-            image from its smallest to its largest value.
-        empty_bag: what an all-zero bag mask means: an ``error``, or the whole ``region`` is the bag.
+        intensity: ``dtype`` reads grey levels by their type (8 bit, 16 bit, floats from 0 to 1); ``minmax`` stretches each image
+            from its smallest to its largest value.
+        empty_bag: meaning of an all-zero bag mask: an ``error``, or the whole ``region`` is the bag.
         image_size: side of the square model image in pixels.
         volume: the plane of a volume or a multi-frame file; null = a file with more than one slice is refused.
-        mask_values: which values of the masks' files lie inside; a mask with several is refused until they are named.
-        aggregate: how the probabilities of frames become that of their core, and those of cores that of their patient.
-        frame_sizes: whether all frames of a core must have ``one`` size, or ``any``.
+        mask_values: the values of the masks' files that mean inside; a mask with several values is refused until they are named.
+        aggregate: how probabilities of frames are aggregated to their core, and those of cores to their patient.
+        frame_sizes: ``one``: all frames of a core must have the same size; ``any``: they may differ.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -454,7 +454,7 @@ class Preprocessing(BaseModel):
     image_size: Annotated[int, Field(ge=16, le=2048)]
     volume: VolumeParams | None = None
     mask_values: MaskValues = MaskValues()
-    # What is off by default is not written either: a model of one picture a core is described as it always was.
+    # Options with their default are left out: a model with a picture per core keeps its earlier description.
     aggregate: AggregateParams = Field(
         default=AggregateParams(), exclude_if=lambda rules: rules == AggregateParams()
     )
@@ -473,20 +473,20 @@ class DataParams(Preprocessing):
     """How the manifest is read and checked (docs/attention/data.md).
 
     Attributes:
-        source: ``phantom`` generates the data first; ``manifest`` reads a data set that is there, ``case_folders`` one with a
-            folder per case: the columns of images and masks are then names of files in it, with ``*`` for several, and the
-            others fields of its ``info.json``.
-        root: the data root as configured; it is set through ``attention_root`` in globals.yml or on the command line.
+        source: ``phantom`` generates the data first; ``manifest`` reads an existing data set, ``case_folders`` one with a folder
+            per case. The columns of images and masks are then names of files in that folder, with ``*`` for several. Other
+            columns are fields of its ``info.json``.
+        root: the data root; it is set through ``attention_root`` in globals.yml or on the command line.
         columns: the manifest's columns.
         folders: prefixes of the paths.
         label: the label rule.
         involvement_unit: ``fraction`` (0 to 1) or ``percent`` (0 to 100) in the manifest.
         on_bad_row: ``fail`` stops at the end of the checks; ``quarantine`` goes on without the bad rows and lists them.
-        spacing_mm: row and column spacing of images whose file does not tell it; null = unknown.
+        spacing_mm: row and column spacing of images whose file does not state it; null = unknown.
         grade_values: cell of the grade column -> grade group, ``{benign: 0, GG1: 1}``; null = cells are the numbers 0 to 5.
         reader_values: cell of the reader's score -> number, ``{"4a": 4.1, "4b": 4.2}``; null = cells are numbers.
         splits_file: JSON file below the root that names the cores of train, val and test; null = a column, or drawn.
-        workers: threads that read files; null = one per core of the machine, at most 8. No result depends on it.
+        workers: number of threads that read files; null = number of the machine's cores, at most 8. No result depends on it.
     """
 
     source: Literal["phantom", "manifest", "case_folders"]
@@ -503,13 +503,13 @@ class DataParams(Preprocessing):
     workers: Annotated[int, Field(ge=1, le=64)] | None = None
 
     def for_model(self, *, image_size: int, clinical: tuple[str, ...]) -> ModelPreprocessing:
-        """Return what a model trained on these data, and reading these clinical columns, must keep."""
+        """Select the preprocessing that a model trained on these data, with these clinical columns, must store."""
         kept = {name: getattr(self, name) for name in Preprocessing.model_fields}
         return ModelPreprocessing(**kept | {"image_size": image_size, "clinical": clinical})
 
     @property
     def names_splits(self) -> bool:
-        """Whether the data set says itself which core is in which split."""
+        """Check whether the data set itself names the split of each core."""
         return self.columns.split is not None or self.splits_file is not None
 
     @model_validator(mode="after")
@@ -557,7 +557,7 @@ class SplitParams(BaseModel):
 
 
 def canonical_value(text: str) -> str:
-    """Return the form in which label values are compared: without case and outer blanks; 1, 1.0 and 01 are one value."""
+    """Normalise a label value for comparison: no case or outer blanks; 1, 1.0 and 01 are equal."""
     folded = composed(text.strip()).casefold()
     try:
         return f"{float(folded):.15g}"
@@ -566,16 +566,16 @@ def canonical_value(text: str) -> str:
 
 
 class AugmentationParams(BaseModel):
-    """How a training image is changed each time it is shown (``attention.augmentation``); what is not given changes nothing.
+    """How a training image is changed each time it is shown (``attention.augmentation``); the defaults change nothing.
 
     Attributes:
-        horizontal_flip: probability that left and right change places.
-        vertical_flip: probability that top and bottom change places.
+        horizontal_flip: probability of exchanging left and right.
+        vertical_flip: probability of exchanging top and bottom.
         rotation_degrees: the image turns about its centre by a uniform angle up to this, either way.
-        translation: share of the image side; it shifts by up to this, along x and along y.
-        scale: lowest and highest factor of its size, 1 for as it is.
+        translation: largest shift along x and along y, as a share of the image side.
+        scale: lowest and highest factor of its size; 1 leaves it unchanged.
         gain: the grey levels are multiplied by a uniform factor in 1 -+ gain.
-        gamma: they are raised to a power e^u (on a scale from 0 to 1), u uniform in -+ gamma.
+        gamma: the grey levels (on a scale from 0 to 1) are raised to a power e^u, u uniform in -+ gamma.
         speckle: standard deviation of normal noise that multiplies every pixel, around 1.
         blackout_patches: number of squares at uniform places that are set to 0.
         blackout_size: share of the image side that a square takes.
@@ -596,7 +596,7 @@ class AugmentationParams(BaseModel):
 
     @property
     def moves(self) -> bool:
-        """Whether pixels change their place."""
+        """Check whether pixels change their place."""
         amounts = (
             self.horizontal_flip,
             self.vertical_flip,
@@ -607,7 +607,7 @@ class AugmentationParams(BaseModel):
 
     @property
     def recolours(self) -> bool:
-        """Whether grey levels change."""
+        """Check whether grey levels change."""
         return bool(self.gain or self.gamma or self.speckle or self.blackout_patches)
 
     @model_validator(mode="after")

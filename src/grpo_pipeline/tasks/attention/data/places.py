@@ -1,7 +1,7 @@
-"""Compare where a file says that its slices lie with what the file of its outline says.
+"""Compare the place of an image's slices with the place that the file of its outline states.
 
 Millimetres run to the patient's left, to the back and to the head (LPS), as in DICOM. A file that was turned to these axes is
-compared after turning: two files that were stored in other directions and mean one place fit.
+compared after turning: files that were stored in different directions but show the same place agree.
 """
 
 import math
@@ -23,7 +23,7 @@ SAME_AXIS = math.cos(math.radians(45))
 
 @dataclass(frozen=True)
 class Place:
-    """Where the slices of a file lie, in the order in which they are read.
+    """The place of a file's slices, in the order in which they are read.
 
     Attributes:
         origin: centre of the first voxel in millimetres, [3]; None where the file does not say.
@@ -40,7 +40,7 @@ class Place:
     counts: tuple[int, int, int]
 
     def ordered(self, axis: int) -> "Place":
-        """Return the same place with this axis as that of the slices, the others in their order."""
+        """Reorder the axes of the place, with this axis as that of the slices."""
         order = [axis, *(other for other in range(3) if other != axis)]
         return Place(
             self.origin,
@@ -52,7 +52,7 @@ class Place:
 
 
 def place_of(affine: np.ndarray, counts: tuple[int, ...], *, stored: str, is_told: bool) -> Place:
-    """Return the place of voxels that a matrix sends to LPS millimetres.
+    """Compute the place of voxels that a matrix maps to LPS millimetres.
 
     Args:
         affine: of the voxels as they are read, [4, 4], columns of the axes (column, row, slice).
@@ -76,7 +76,7 @@ def place_of(affine: np.ndarray, counts: tuple[int, ...], *, stored: str, is_tol
 
 
 def nearest_letters(axes: Any) -> str:
-    """Return the letter of the direction that each vector is nearest to."""
+    """Find the letter of the direction nearest to each vector."""
     found = (int(np.abs(axis).argmax()) for axis in axes)
     return "".join(
         LPS_LETTERS[pair][int(axis[pair] > 0)] for pair, axis in zip(found, axes, strict=True)
@@ -84,10 +84,10 @@ def nearest_letters(axes: Any) -> str:
 
 
 def contradiction(image: Place, mask: Place) -> str | None:
-    """Say where a mask claims to lie if that is not where its image lies, None where it may be.
+    """Write the place that a mask claims if it contradicts its image's; None if the places may agree.
 
-    Directions count: what was mirrored by its header would be read from the other side. A distance between the first voxels
-    of two files that are stored alike changes nothing of what is read (``differences``).
+    Directions count: a mask that its header mirrors would be read mirrored. A distance between the first voxels of two files that
+    are stored alike does not affect the reading (``differences``).
     """
     if image.axes is None or mask.axes is None:
         return None
@@ -103,10 +103,10 @@ def contradiction(image: Place, mask: Place) -> str | None:
 
 
 def differences(image: Place, mask: Place) -> list[str]:
-    """Return what the two files say differently though they are read alike: ``direction``, ``spacing``, ``origin``."""
+    """List harmless differences between the two files: ``direction``, ``spacing``, ``origin``."""
     axes = shared_axes(image, mask)
     found = []
-    # A file of another direction was turned, and is where its image is (``contradiction``).
+    # A file of another direction was turned, and agrees with its image's place (``contradiction``).
     is_turned = not stored_alike(image, mask)
     if image.axes is not None and mask.axes is not None:
         tilted = any(image.axes[i] @ mask.axes[i] < ANGLE_TOLERANCE for i in axes)
@@ -120,19 +120,19 @@ def differences(image: Place, mask: Place) -> list[str]:
 
 
 def shared_axes(image: Place, mask: Place) -> list[int]:
-    """Return the axes along which both files hold several voxels: only there is a first one and a direction."""
+    """List the axes along which both files hold several voxels: only these have a direction."""
     return [axis for axis in range(3) if min(image.counts[axis], mask.counts[axis]) > 1]
 
 
 def stored_alike(image: Place, mask: Place) -> bool:
-    """Return whether both files store their voxels in the same directions."""
+    """Check whether both files store their voxels in the same directions."""
     if image.axes is None or mask.axes is None:
         return True
     return all(image.stored[axis] == mask.stored[axis] for axis in shared_axes(image, mask))
 
 
 def moved_axes(image: Place, mask: Place) -> bool:
-    """Return whether the first voxels lie apart along an axis that both have; False where one file does not say."""
+    """Check whether the first voxels lie apart along a shared axis; False if a file does not state its place."""
     if image.origin is None or mask.origin is None or image.axes is None or mask.axes is None:
         return False
     apart = image.axes @ (mask.origin - image.origin)  # millimetres along slices, rows, columns
@@ -143,7 +143,7 @@ def moved_axes(image: Place, mask: Place) -> bool:
 
 
 def describe_stored(image: Place, mask: Place) -> str:
-    """Return the directions of rows and columns, and of slices if they differ, of both files."""
+    """Write the directions of rows and columns, and of slices if they differ, of both files."""
     axes = shared_axes(image, mask)
     own, other = ("".join(place.stored[axis] for axis in axes) for place in (image, mask))
     return f"voxels that run to {own} in the image and to {other} in the mask"

@@ -1,9 +1,9 @@
-"""Read one 2-D plane of a volume or a multi-frame file, named by a suffix of its path.
+"""Read a 2-D plane of a volume or a multi-frame file, named by a suffix of its path.
 
-A path in the checked table says by itself which plane of the file the row means, ``scan.nii.gz#axis=0,take=middle``: what is read
-later needs no parameter, and a manifest may choose another slice for each row in the same way. An HDF5 file holds many arrays,
-and a path names one of them: ``data.h5::bmode/0001``, or ``data.h5::bmode/0001#axis=0,take=middle``. The path of a mask may say
-which of its values lie inside, ``zones.nii#axis=0,take=middle#values=1,2``, and name several files, ``a.png;b.png``.
+A path in the checked table names the plane of the row: ``scan.nii.gz#axis=0,take=middle``. So later reads need no parameter, and
+a manifest may choose another slice for each row in the same way. An HDF5 file holds many arrays, of which a path names one:
+``data.h5::bmode/0001``, or ``data.h5::bmode/0001#axis=0,take=middle``. The path of a mask may name the values that mean inside,
+``zones.nii#axis=0,take=middle#values=1,2``, and several files, ``a.png;b.png``.
 """
 
 import re
@@ -39,13 +39,13 @@ EDGE, PICTURE = 1 / 8, 0.1
 
 @dataclass(frozen=True)
 class Stack:
-    """The slices of one file in canonical orientation.
+    """The slices of a file in canonical orientation.
 
     Attributes:
         values: [slices, rows, columns], the file's own type.
-        spacing_mm: distance between neighbours along each axis of ``values``; None where the file does not say.
-        place: where the slices lie; None where the file says nothing of it.
-        statements: what else the file says of itself, by its name (``statements.py``).
+        spacing_mm: distance between neighbours along each axis of ``values``; None if the file does not state it.
+        place: place of the slices; None if the file does not state it.
+        statements: names of the file's other statements about itself (``statements.py``).
     """
 
     values: np.ndarray
@@ -56,7 +56,7 @@ class Stack:
 
 @dataclass(frozen=True)
 class Plane:
-    """One image or mask.
+    """An image or a mask.
 
     Attributes:
         values: [H, W].
@@ -78,23 +78,23 @@ class Plane:
 
 
 def is_volume_format(path: str) -> bool:
-    """Return whether a path without an address is of a format whose images are read as slices, one or many."""
+    """Check whether a path without an address has a format that is read as slices."""
     return KEYED.fullmatch(path) is not None or path.lower().endswith(VOLUME_SUFFIXES)
 
 
 def may_hold_slices(path: str) -> bool:
-    """Return whether a path without an address may mean more than one slice; an NPY file holds a plane, or slices."""
+    """Check whether a path without an address may hold more than one slice, as an NPY file may."""
     return is_volume_format(path) or path.lower().endswith(".npy")
 
 
 def split_key(path: str) -> tuple[str, str]:
-    """Return the path of the file and the key inside it, "" for a file that holds one thing."""
+    """Split a path into the file and the key inside it, "" for a file with a single array."""
     found = KEYED.fullmatch(path)
     return (found[1], found[2]) if found else (path, "")
 
 
 def with_address(path: str, volume: VolumeParams | None) -> str:
-    """Return the path with the plane that the parameter asks for; a picture, or a path that has its own, stays as it is.
+    """Add the plane of the parameter to a path; a picture, or a path with a plane of its own, stays unchanged.
 
     Frames have theirs already, each in a row of its own (``cine_files.expand_frames``).
     """
@@ -105,7 +105,7 @@ def with_address(path: str, volume: VolumeParams | None) -> str:
 
 
 def split_address(path: str) -> tuple[str, VolumeParams | None]:
-    """Return the path of the file and the plane that is meant, None where the path does not say."""
+    """Split a path into the file and its plane, None without a plane."""
     found = ADDRESS.fullmatch(path)
     if not found or not may_hold_slices(found[1]):
         return path, None
@@ -116,7 +116,7 @@ def split_address(path: str) -> tuple[str, VolumeParams | None]:
 
 
 def with_values(path: str, values: Sequence[float] | None) -> str:
-    """Return the path of a mask, or of several files, with the values that lie inside; None leaves it as it is."""
+    """Add the values that mean inside to the path of a mask, or of several files; None leaves it unchanged."""
     if not values or not path:
         return path
     named = ",".join(f"{value:g}" for value in values)
@@ -124,7 +124,7 @@ def with_values(path: str, values: Sequence[float] | None) -> str:
 
 
 def split_values(path: str) -> tuple[str, tuple[float, ...] | None]:
-    """Return the path without the values that lie inside, and these; None where it does not say."""
+    """Split a path into the part before the values that mean inside, and these values, None without any."""
     found = VALUES.fullmatch(path)
     return (found[1], tuple(map(float, found[2].split(",")))) if found else (path, None)
 
@@ -132,13 +132,13 @@ def split_values(path: str) -> tuple[str, tuple[float, ...] | None]:
 def mask_inside(
     slices: np.ndarray, relpath: str, values: Sequence[float] | None
 ) -> tuple[np.ndarray, bool, bool]:
-    """Return what lies inside in any of the slices [K, H, W], bool [H, W], and whether the mask is smeared, and missed.
+    """Compute the inside of a mask over all slices [K, H, W], bool [H, W], and whether it is smeared, and missed.
 
-    Inside are the named ``values``; without any, the one value that the mask has beside 0 and below. A smeared mask, of more
-    than ``FEW_VALUES``, is inside from half of its highest value on. One that has other values above 0 alone is missed.
+    Inside are the named ``values``; without any, the only value of the mask above 0. A smeared mask has more than ``FEW_VALUES``
+    values; inside is then half of its highest value and above. A missed mask has values above 0, but none of the named ones.
 
     Raises:
-        UnreadableFileError: if it has a few values and none is named, or if it is a picture.
+        UnreadableFileError: if the mask has a few values and none is named, or if it is a picture.
     """
     if values is not None:
         inside = np.isin(slices, values)
@@ -169,12 +169,13 @@ def take_plane(
     as_mask: bool,
     values: Sequence[float] | None = None,
 ) -> Plane:
-    """Return the plane that ``volume`` asks for; a file with one slice is that slice, whatever is asked for.
+    """Take the plane that ``volume`` asks for; a file with a single slice gives that slice in any case.
 
-    An image keeps its type, a mean of integers is rounded to the nearest (half to even). A mask is bool (``mask_inside``).
+    An image keeps its type; a mean of integers is rounded to the nearest (half to even). A mask is bool (``mask_inside``).
 
     Raises:
-        UnreadableFileError: if there are several slices and no parameter, no slice of that index, or NaN or Inf in those taken.
+        UnreadableFileError: if there are several slices and no parameter, no slice of that index, or NaN or Inf in the taken
+            slices.
     """
     axis = slice_axis(stack.values, relpath, volume)
     n_slices = stack.values.shape[axis]
@@ -191,7 +192,7 @@ def take_plane(
 
 
 def slice_axis(values: np.ndarray, relpath: str, volume: VolumeParams | None) -> int:
-    """Return the axis along which the slices lie: the one of length 1, else the one that is asked for."""
+    """Find the axis of the slices: the axis of length 1, else that of the parameter."""
     if 1 in values.shape:
         return values.shape.index(1)
     if volume is None:
@@ -204,7 +205,7 @@ def slice_axis(values: np.ndarray, relpath: str, volume: VolumeParams | None) ->
 
 
 def chosen_slices(n_slices: int, relpath: str, volume: VolumeParams | None) -> slice:
-    """Return which slices of the axis are taken: one, or all for a projection; the middle of an even number is the upper one."""
+    """Choose the slices along the axis: one, or all for a projection. The middle of an even number is the upper one."""
     if n_slices == 1 or volume is None or volume.take.endswith("projection"):
         return slice(None)
     at = n_slices // 2 if volume.index is None else volume.index
@@ -217,7 +218,7 @@ def chosen_slices(n_slices: int, relpath: str, volume: VolumeParams | None) -> s
 
 
 def project(slices: np.ndarray, volume: VolumeParams | None) -> np.ndarray:
-    """Return one plane [H, W] of slices [K, H, W] in their own type."""
+    """Project slices [K, H, W] to a plane [H, W] in their own type."""
     if len(slices) == 1 or volume is None:
         return np.asarray(slices[0])
     if volume.take == "max_projection":
@@ -227,7 +228,7 @@ def project(slices: np.ndarray, volume: VolumeParams | None) -> np.ndarray:
 
 
 def check_numbers(values: np.ndarray, relpath: str) -> None:
-    """Refuse what is not a real number."""
+    """Refuse values that are not real numbers."""
     if values.dtype.kind not in "buif":
         raise UnreadableFileError(
             f"{relpath!r} must hold real numbers, got type {values.dtype}; save it as uint8 or float32"

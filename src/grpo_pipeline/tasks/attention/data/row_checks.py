@@ -100,7 +100,7 @@ def read_row(cells: Mapping[str, str], params: DataParams) -> dict[str, object]:
 
 
 def required(cells: Mapping[str, str], column: str, meaning: str) -> str:
-    """Return a cell that may not be empty."""
+    """Read a cell that may not be empty."""
     if cells[column].casefold() in UNKNOWN:
         raise RowError(
             f"column {column!r} must hold the {meaning} of every row, got {cells[column]!r}; fill it in"
@@ -109,7 +109,7 @@ def required(cells: Mapping[str, str], column: str, meaning: str) -> str:
 
 
 def read_label(cell: str, rule: LabelParams, *, column: str) -> int:
-    """Return 1 for a positive value, 0 for a negative one."""
+    """Read a label: 1 for a positive value, 0 for a negative one."""
     if rule.above is not None:
         return label_above(cell, rule.above, column=column)
     value, positive = canonical_value(cell), rule.positive or ()
@@ -125,7 +125,7 @@ def read_label(cell: str, rule: LabelParams, *, column: str) -> int:
 
 
 def read_class(cell: str, rule: LabelParams, *, column: str) -> int:
-    """Return the number of the class that lists the cell's value, in the order of ``rule.classes``."""
+    """Read the number of the class that lists the cell's value, in the order of ``rule.classes``."""
     classes = rule.classes or {}
     of_value = {
         canonical_value(value): number
@@ -147,7 +147,7 @@ def read_class(cell: str, rule: LabelParams, *, column: str) -> int:
 
 
 def read_findings(cell: str, rule: LabelParams, *, column: str) -> int:
-    """Return the findings whose values the cell names, ``;`` between them: bit c for the c-th of ``rule.classes``.
+    """Read the findings of a cell, separated by ``;``: bit c for the c-th of ``rule.classes``.
 
     A cell that ``rule.none`` lists has none of them; an empty one is not listed unless it says so.
     """
@@ -182,7 +182,7 @@ def read_findings(cell: str, rule: LabelParams, *, column: str) -> int:
 
 
 def label_above(cell: str, limit: float, *, column: str) -> int:
-    """Return 1 for a number above the limit, 0 for one that is not; an unknown one is refused."""
+    """Read a label by a limit: 1 for a number above it, else 0; an unknown number is refused."""
     value = read_number(cell, column=column)
     if math.isnan(value):
         raise RowError(
@@ -192,7 +192,7 @@ def label_above(cell: str, limit: float, *, column: str) -> int:
 
 
 def read_number(cell: str, *, column: str) -> float:
-    """Return a finite number, NaN for an unknown one."""
+    """Read a finite number, NaN for an unknown one."""
     if cell.casefold() in UNKNOWN:
         return math.nan
     try:
@@ -207,7 +207,7 @@ def read_number(cell: str, *, column: str) -> float:
 
 
 def is_number(text: str) -> bool:
-    """Return whether a text is a number."""
+    """Check whether a text is a number."""
     try:
         float(text)
     except ValueError:
@@ -216,13 +216,13 @@ def is_number(text: str) -> bool:
 
 
 def read_clinical(cell: str, *, column: str) -> float:
-    """Return a finite number, NaN for an unknown one; true and false are 1 and 0."""
+    """Read a finite number, NaN for an unknown one; true and false are 1 and 0."""
     truth = TRUTH.get(cell.casefold())
     return read_number(cell, column=column) if truth is None else truth
 
 
 def read_involvement(cells: Mapping[str, str], column: str | None, *, unit: str) -> float:
-    """Return the involvement as a fraction, NaN if unknown."""
+    """Read the involvement as a fraction, NaN if unknown."""
     if column is None:
         return math.nan
     value = read_number(cells[column], column=column)
@@ -238,7 +238,7 @@ def read_involvement(cells: Mapping[str, str], column: str | None, *, unit: str)
 def read_grade(
     cells: Mapping[str, str], column: str | None, *, values: Mapping[str, int] | None = None
 ) -> float:
-    """Return the grade group, NaN if unknown; with ``values``, the one that the table gives for the cell."""
+    """Read the grade group, NaN if unknown; ``values`` maps cells to grade groups."""
     if column is None or (values is not None and cells[column].casefold() in UNKNOWN):
         return math.nan
     if values is not None:
@@ -259,7 +259,7 @@ def read_grade(
 def read_reader(
     cells: Mapping[str, str], column: str, *, values: Mapping[str, float] | None = None
 ) -> float:
-    """Return the score that a reader gave, NaN if there is none; with ``values``, what the table gives for the cell."""
+    """Read the score of a reader, NaN without a score; ``values`` maps cells to scores."""
     cell = cells[column]
     if values is None or cell.casefold() in UNKNOWN:
         return read_number(cell, column=column)
@@ -272,10 +272,10 @@ def read_reader(
 
 
 def check_truth(label: int, involvement: float, grade: float, columns: ColumnParams) -> None:
-    """Refuse a negative row whose other columns say that there is cancer; an unknown value (NaN) contradicts nothing.
+    """Refuse a negative row whose other columns state cancer; an unknown value (NaN) contradicts nothing.
 
-    A grade group of 1 may be negative, where the label means clinically significant cancer; any involvement may not. A label
-    that is a number above a limit, or one of several classes, is not checked: there the limit or the class says what is negative.
+    A grade group of 1 may be negative, because the label may mean clinically significant cancer. Involvement may not. A label by
+    a limit or by several classes is not checked: there the limit or the class defines what is negative.
     """
     if label == 1:
         return
@@ -291,7 +291,7 @@ def check_truth(label: int, involvement: float, grade: float, columns: ColumnPar
 
 
 def read_split(cells: Mapping[str, str], column: str | None) -> str:
-    """Return train, val or test, "" where the splits are to be drawn."""
+    """Read train, val or test, "" if the splits are to be drawn."""
     if column is None:
         return ""
     name = SPLIT_NAMES.get(cells[column].casefold())

@@ -20,14 +20,14 @@ Splits = dict[str, list[str]]
 def split_cores(
     checked: pd.DataFrame, params: SplitParams, *, classes: Classes | None = None
 ) -> Splits:
-    """Return the core ids of each split, sorted; a group (``patient_id``) is never divided.
+    """Divide the cores into splits, as sorted ids; a group (``patient_id``) is never divided.
 
-    Where the manifest names the splits they are taken as they are; otherwise groups are drawn, stratified by
-    "any core positive" and center. A class that val or test has no core of is warned of: nothing is known of it there.
+    Splits that the manifest names are kept. Otherwise groups are drawn, stratified by "any core positive" and center. A class
+    without a core in val or test is logged: nothing is known of it there.
 
     Raises:
-        ValueError: if there are too few groups, a group is in two splits, a split has a single label (in val and test
-            unless ``single_class`` is ``allow``), or train lacks one of the ``classes``.
+        ValueError: if there are too few groups, a group is in two splits, or train lacks one of the ``classes``. Also if a split
+            has a single label (in val and test unless ``single_class`` is ``allow``).
     """
     checked, is_named = core_rows(checked), "split" in checked
     groups = (
@@ -58,7 +58,7 @@ def split_cores(
 def check_classes(
     found: pd.Series, checked: pd.DataFrame, classes: Classes, *, name: str, remedy: str
 ) -> None:
-    """Refuse a training split that lacks a class; warn of another split that does. Of findings all cores or none is a lack."""
+    """Refuse a training split that lacks a class; log other such splits. A finding in all cores or in none is a lack."""
     for number, one in enumerate(classes.names):
         has_it = classes.is_of(found, number)
         if has_it.any() and not (classes.several and has_it.all()):
@@ -79,7 +79,7 @@ def check_classes(
 
 
 def named_groups(checked: pd.DataFrame) -> dict[str, str]:
-    """Return group -> split as the manifest says.
+    """Map group -> split from the manifest.
 
     Raises:
         ValueError: if a group is in two splits.
@@ -95,7 +95,7 @@ def named_groups(checked: pd.DataFrame) -> dict[str, str]:
 
 
 def draw_groups(strata: Mapping[str, tuple[int, str]], params: SplitParams) -> dict[str, str]:
-    """Return group -> split, every stratum getting its shares (``deal_groups``).
+    """Draw the split of each group; every stratum gets its shares (``deal_groups``).
 
     Raises:
         ValueError: if there are fewer groups than splits.
@@ -111,7 +111,7 @@ def draw_groups(strata: Mapping[str, tuple[int, str]], params: SplitParams) -> d
 
 
 def check_split(labels: pd.Series, *, name: str, params: SplitParams, remedy: str) -> None:
-    """Refuse an empty split, and one with a single class where that is not allowed."""
+    """Refuse an empty split, and a split with a single class if that is not allowed."""
     if labels.empty:
         raise ValueError(f"split {name!r} must hold cores, got none; {remedy}")
     if labels.nunique() == 1 and (name == "train" or params.single_class == "error"):

@@ -17,7 +17,7 @@ SHOWN = 3
 
 
 def read_splits_file(path: Path, *, core_ids: Collection[str]) -> dict[str, str]:
-    """Return core id -> train, val or test.
+    """Read the file: core id -> train, val or test.
 
     Args:
         path: the JSON file; numbers among its ids are read as text.
@@ -62,11 +62,11 @@ def read_splits_file(path: Path, *, core_ids: Collection[str]) -> dict[str, str]
 
 
 def named_splits(raw: ImageFolder, params: DataParams) -> dict[str, str] | None:
-    """Return core id -> split as ``splits_file`` says, None where there is none."""
+    """Read core id -> split from ``splits_file``; None without such a file."""
     if params.splits_file is None:
         return None
     columns = params.columns
-    # The core id of each row, not judged yet.
+    # The core id of each row, not checked yet.
     ids = (
         raw.manifest[columns.core_id]
         if columns.core_id
@@ -80,7 +80,7 @@ def named_splits(raw: ImageFolder, params: DataParams) -> dict[str, str] | None:
 def read_split_row(
     cells: Mapping[str, str], *, params: DataParams, split_of: Mapping[str, str] | None
 ) -> Row:
-    """Read a row, its split from ``split_of`` where a file names the splits; a core that the file leaves out is refused."""
+    """Read a row with its split from ``split_of`` if a file names the splits; a core that the file leaves out is refused."""
     row: Row = read_row(cells, params)
     if split_of is None:
         return row

@@ -1,4 +1,4 @@
-"""Say how an image lies in the square model image, and turn points and maps back."""
+"""Map points and maps between an image and the square model image."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from grpo_pipeline.tasks.attention.data.grey import fitted_size
 
 @dataclass(frozen=True)
 class Frame:
-    """How an image lies in the square: resized with its aspect kept, then centred (``grey.py``).
+    """The position of an image in the square: resized with its aspect kept, then centred (``grey.py``).
 
     Attributes:
         height: of the image, in its own pixels.
@@ -30,7 +30,7 @@ class Frame:
         return left, top, left + width, top + height
 
     def to_image(self, points: np.ndarray) -> np.ndarray:
-        """Turn (x, y) in [0, 1] of the square into pixels of the image, [..., 2]; what lies in the padding leaves the image."""
+        """Map (x, y) in [0, 1] of the square to pixels of the image, [..., 2]; points in the padding lie outside the image."""
         left, top, right, bottom = self.box
         corner, extent = np.array([left, top]), np.array([right - left, bottom - top])
         return np.asarray(
@@ -39,7 +39,7 @@ class Frame:
         )
 
     def to_square(self, points: np.ndarray) -> np.ndarray:
-        """Turn pixels of the image into (x, y) in [0, 1] of the square, [..., 2]."""
+        """Map pixels of the image to (x, y) in [0, 1] of the square, [..., 2]."""
         left, top, right, bottom = self.box
         corner, extent = np.array([left, top]), np.array([right - left, bottom - top])
         return np.asarray(
@@ -53,8 +53,8 @@ class Frame:
     def map_to_image(self, heatmap: np.ndarray) -> np.ndarray:
         """Resize a map over the whole square, [h, w], to the image's own pixels, float32 [height, width].
 
-        The padding is cut off at its exact, fractional edge, and what the map says of it does not come in; bilinear, with
-        antialiasing where the map is the finer one.
+        The padding is cut off at its exact, fractional edge, so that its values do not leak in. Resizing is bilinear, with
+        antialiasing if the map is finer than the image.
         """
         scale = np.array([heatmap.shape[1], heatmap.shape[0]] * 2) / self.size
         edges = np.array(self.box) * scale

@@ -1,7 +1,7 @@
-"""Name what image files say about themselves beside their pixels, and what is done about each statement.
+"""List the statements of image files about themselves beside their pixels, with the reaction to each.
 
-A row of the table is one statement of one or several formats. The readers count the files that make it by its name, the check of
-a manifest warns of them in the row's words, and the table of docs/attention/data.md is made from the same rows.
+A row of the table is a statement of one or several formats. Readers count the files of each statement by its name. The check of a
+manifest warns of them in the row's words, and the table of docs/attention/data.md is made from the same rows.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,7 +13,7 @@ Treatment = Literal["used", "compared", "refused", "not used"]
 
 @dataclass(frozen=True)
 class Statement:
-    """One thing that files say about themselves.
+    """A statement of files about themselves.
 
     Attributes:
         name: by which readers count it.
@@ -136,7 +136,7 @@ def describe_statements(made: Iterable[tuple[str, str]]) -> dict[str, dict[str, 
     found: dict[str, list[str]] = {}
     for name, example in made:
         found.setdefault(name, []).append(example)
-    # In the order of the table; a file that several rows name makes its statement once.
+    # In the order of the table; a file that several rows name counts once.
     return {
         name: {"files": len(set(found[name])), "example": found[name][0]}
         for name in WARNINGS

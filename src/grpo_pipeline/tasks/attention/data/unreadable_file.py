@@ -1,10 +1,10 @@
-"""Say in one sentence why a file cannot be used."""
+"""Define the error of a file that cannot be used."""
 
 
 class UnreadableFileError(ValueError):
-    """A file cannot be used; the message is one sentence that names the path below the data root."""
+    """A file that cannot be used; the message is a sentence that names the path below the data root."""
 
 
 def describe(error: BaseException) -> str:
-    """Return the message of an error on one line."""
+    """Write the message of an error on a single line."""
     return " ".join(str(error).split()) or type(error).__name__

@@ -28,11 +28,11 @@ from grpo_pipeline.tasks.attention.evaluation.point_rules import (
     evaluation_batches,
     knows_lesions,
 )
-from grpo_pipeline.tasks.attention.losses import has_bag
+from grpo_pipeline.tasks.attention.losses.bags import has_bag
 from grpo_pipeline.tasks.attention.model.baselines import ORACLE, lesion_share
 from grpo_pipeline.tasks.attention.model.lesion_distances import lesion_distances, mean_distance
 from grpo_pipeline.tasks.attention.model.model import AttentionModel
-from grpo_pipeline.tasks.attention.reward_params import RewardParams
+from grpo_pipeline.tasks.attention.rewards.params import RewardParams
 from grpo_pipeline.tasks.audit_plan import AuditPlan, Role
 
 ROLES: dict[str, Role] = {
@@ -42,7 +42,6 @@ ROLES: dict[str, Role] = {
     "fixed": "trivial",
     "oracle": "ceiling",
 }
-PARTS = ("class", "heatmap", "diversity", "activation", "boundary", "points", "dice")
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,7 @@ class AuditedCores:
 
 
 def audit_plan(rewards: RewardParams) -> AuditPlan:
-    """Return the policies (names of the point rules, docs/architecture.md), the weights of the reward and the metrics.
+    """Return the policies (names of the point rules, docs/attention/artefacts.md), the weights of the reward and the metrics.
 
     ``brier`` and ``heatmap_error`` are of single samples: (prob - label)^2 and |mean heatmap probability in the bag -
     involvement|, the latter NaN where no involvement is known.
@@ -65,7 +64,7 @@ def audit_plan(rewards: RewardParams) -> AuditPlan:
         example="core_id",
         cluster="patient_id",
         policies=ROLES,
-        weights={part: getattr(rewards, f"{part}_weight") for part in PARTS},
+        weights=rewards.weights,
         metrics={
             "brier": "lower",
             "lesion_hit": "higher",

@@ -66,7 +66,7 @@ def evaluate(
     seed: int,
     n_samples: int,
 ) -> pd.DataFrame:
-    """Return one row per core, or frame of a core, and rule (columns: docs/architecture.md, prediction rows).
+    """Return one row per core, or frame of a core, and rule (columns: docs/attention/artefacts.md, prediction rows).
 
     Where none of the cores has a lesion outline there is no rule ``oracle``; ``constant`` asks for one among the
     training cores.
@@ -82,7 +82,7 @@ def evaluate(
     frames, unreachable = [], 0
     earlier: EarlierPoints | None = None
     rows, cores = turn_about(data, rows), data.examples.table["core_id"].astype("category")
-    outlined = outlined_share(data, task.rows(data, "train"), task.supervised)
+    outlined = outlined_share(data, task.rows(data, "train"), task.supervised.mask_share)
     frequency = lesion_frequency(data, task.rows(data, "train"), task.grid)
     absent = {
         *([] if knows_lesions(data, rows) else [ORACLE]),
@@ -158,7 +158,7 @@ def validate(
         "lesion_hit": [],
         "uniform_hit": [],
     }
-    if task.model.stop is not None:
+    if task.model.policy.stop is not None:
         totals["points_used"] = []
     if task.segments:
         totals["dice"] = []
@@ -190,7 +190,7 @@ def validate(
                 outline = torch.as_tensor(np.ascontiguousarray(outlines), device=masks.device)
                 dice, _ = mask_agreement.overlap(masks, outline)
                 totals["dice"].append(dice.mean(1).cpu().numpy())
-            if proposal == "policy" and task.model.stop is not None:
+            if proposal == "policy" and task.model.policy.stop is not None:
                 totals["points_used"].append(points_used(rollouts.actions, lesion.shape[1]))
         totals["reward/mean"].append(rewards["policy"])
         totals["reward/gain_over_uniform"].append(rewards["policy"] - rewards["uniform"])

@@ -21,6 +21,7 @@ from grpo_pipeline.tasks.attention.batch import (
     region_cells,
 )
 from grpo_pipeline.tasks.attention.data.params import AggregateParams, Classes
+from grpo_pipeline.tasks.attention.losses.params import SupervisedParams
 from grpo_pipeline.tasks.attention.model.baselines import (
     START,
     highest_points,
@@ -31,7 +32,6 @@ from grpo_pipeline.tasks.attention.model.baselines import (
 from grpo_pipeline.tasks.attention.model.model import AttentionModel
 from grpo_pipeline.tasks.attention.model.point_sets import draw_sets, likeliest_sets
 from grpo_pipeline.tasks.attention.model_params import ModelParams
-from grpo_pipeline.tasks.attention.supervised_params import SupervisedParams
 from grpo_pipeline.tasks.base import Task
 
 
@@ -40,7 +40,7 @@ class PointTask(Task, Protocol):
 
     @property
     def model(self) -> ModelParams:
-        """Parameters of the model; ``points`` and ``stop`` say how many points a set has."""
+        """Parameters of the model; ``points`` and ``policy.stop`` say how many points a set has."""
         ...
 
     @property

@@ -15,7 +15,7 @@ import torch
 from pydantic import ValidationError
 
 from grpo_pipeline.core.rng import Stream, step_generator
-from grpo_pipeline.core.storage.weights import ModelWeights, without_deleted
+from grpo_pipeline.core.storage.weights import ModelWeights
 from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionContext, AttentionData
 from grpo_pipeline.tasks.attention.clinical import ClinicalStatistics
@@ -35,12 +35,13 @@ from grpo_pipeline.tasks.attention.data.square_frame import Frame
 from grpo_pipeline.tasks.attention.inference.appearance import FEATURES, look, pooled_features
 from grpo_pipeline.tasks.attention.inference.calibration import Calibration
 from grpo_pipeline.tasks.attention.inference.manifest import CoreRules
+from grpo_pipeline.tasks.attention.losses.params import SupervisedParams
+from grpo_pipeline.tasks.attention.migrate_model import migrate_model
 from grpo_pipeline.tasks.attention.model.baselines import point_coordinates
 from grpo_pipeline.tasks.attention.model.class_scores import class_probs
 from grpo_pipeline.tasks.attention.model.model import AttentionModel
-from grpo_pipeline.tasks.attention.model_params import DELETED_FIELDS, ModelParams
-from grpo_pipeline.tasks.attention.reward_params import RewardParams
-from grpo_pipeline.tasks.attention.supervised_params import SupervisedParams
+from grpo_pipeline.tasks.attention.model_params import ModelParams
+from grpo_pipeline.tasks.attention.rewards.params import RewardParams
 from grpo_pipeline.tasks.attention.task import AttentionTask
 from grpo_pipeline.tasks.familiarity import Familiarity, Judgement
 
@@ -264,7 +265,7 @@ def build_predictor(weights: ModelWeights, *, name: str) -> Predictor:
             Calibration.model_validate(calibration),
             Familiarity.from_model(weights),
         )
-        described = without_deleted(config["model"], DELETED_FIELDS)
+        described = migrate_model(config["model"])
         model = ModelParams.model_validate(described)
         told = config.get("classes")  # of a model that tells more than a label
         classes = None if told is None else Classes.model_validate(told)

@@ -33,7 +33,7 @@ def pool_cells(features: Tensor, logits: Tensor, cells: Tensor | None, pool: Val
         return features.mean(dim=(2, 3))
     if cells is None:
         raise ValueError(
-            f"the cells of the region must be given for value_pool '{pool}', got None; pass the context's cells"
+            f"the cells of the region must be given for value.pool '{pool}', got None; pass the context's cells"
         )
     flat = features.flatten(2)  # [P, C, V]
     if pool == "attention":

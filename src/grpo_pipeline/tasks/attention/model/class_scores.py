@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from grpo_pipeline.tasks.attention.data.params import Classes
-from grpo_pipeline.tasks.attention.label_losses import LOG_ZERO
-from grpo_pipeline.tasks.attention.supervised_params import LabelLoss
+from grpo_pipeline.tasks.attention.losses.label_loss import LOG_ZERO
+from grpo_pipeline.tasks.attention.losses.params import LabelForm
 
 LEAST_GAP = 1e-3
 """Between two thresholds: the probability of a grade stays above 0, and its logarithm finite."""
@@ -143,7 +143,7 @@ def _nll_terms(scores: Tensor, classes: Tensor) -> Tensor:
     return F.binary_cross_entropy_with_logits(scores, target, reduction="none")
 
 
-def class_loss(scores: Tensor, classes: Tensor, form: LabelLoss) -> Tensor:
+def class_loss(scores: Tensor, classes: Tensor, form: LabelForm) -> Tensor:
     """Return the loss of class scores against the right class, in nats.
 
         cross_entropy: CE = -log p_y;   symmetric: CE + RCE,   RCE = -sum_c p_c log q_c = -A (1 - p_y)

@@ -79,7 +79,7 @@ def fit_baselines(
             describe = describe_picture if name == "picture" else describe_texture
             probs = _regress(describe, examples, train, rows, seed=seed)
         elif name == "unet":
-            outlined = learned_outlines(examples, train, task.supervised)
+            outlined = learned_outlines(examples, train, task.supervised.mask_share)
             drawing = train_outlines(examples, train, outlined, seed=seed)
             probs, masks = draw_outlines(drawing, examples, rows)
             dice, union = overlap((masks > 0.5)[:, None], as_mask(examples.lesion, rows))

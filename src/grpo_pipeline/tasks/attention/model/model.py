@@ -18,13 +18,11 @@ from grpo_pipeline.tasks.attention.clinical_prompts import (
     check_clinical,
 )
 from grpo_pipeline.tasks.attention.data.params import Classes
+from grpo_pipeline.tasks.attention.model.class_decoder.build import build_class_decoder
+from grpo_pipeline.tasks.attention.model.class_decoder.global_decoder import GlobalDecoder
+from grpo_pipeline.tasks.attention.model.class_decoder.point_decoder import PointDecoder
+from grpo_pipeline.tasks.attention.model.class_decoder.statistics_decoder import StatisticsDecoder
 from grpo_pipeline.tasks.attention.model.class_scores import n_outputs
-from grpo_pipeline.tasks.attention.model.decoders import (
-    GlimpseDecoder,
-    GlobalDecoder,
-    PointDecoder,
-    StatisticsDecoder,
-)
 from grpo_pipeline.tasks.attention.model.encoder.encoder_input import encoder_input
 from grpo_pipeline.tasks.attention.model.encoder.encoder_tuning import tune_encoder
 from grpo_pipeline.tasks.attention.model.encoder.pretrained import build_net, load_net
@@ -41,19 +39,13 @@ from grpo_pipeline.tasks.attention.model.sam import Decoded, Sam, cell_centres
 from grpo_pipeline.tasks.attention.model.segmentation import PixelFeatures
 from grpo_pipeline.tasks.attention.model.set_decoder import SetDecoder
 from grpo_pipeline.tasks.attention.model.stop_head import StopHead
-from grpo_pipeline.tasks.attention.model_params import CheckpointParams, ModelParams
+from grpo_pipeline.tasks.attention.model_params import ModelParams, SamEncoder
 
 # Of a cell of the heatmap: what a policy all but rules out is not infinitely far from what it considers.
 LEAST_LOG_CHANCE = -30.0
 
 # A real encoder compares every cell with every other: 4 images of 64 x 64 cells at once, where no graph is kept.
 CELLS_AT_ONCE = 4 * 64 * 64
-
-DECODERS: dict[str, type[PointDecoder | GlobalDecoder]] = {
-    "glimpse": GlimpseDecoder,
-    "statistics": StatisticsDecoder,
-    "global": GlobalDecoder,
-}
 
 
 class AttentionModel(SetDecoder):
@@ -64,7 +56,7 @@ class AttentionModel(SetDecoder):
     policy: PolicyNetwork
     class_decoder: PointDecoder | GlobalDecoder
     stop: StopHead | None
-    checkpoint: CheckpointParams | None
+    checkpoint: SamEncoder | None
     clinical: ClinicalPrompt | None
     clinical_read_out: ClinicalReadOut | None
     detail: PixelFeatures | None
@@ -96,30 +88,26 @@ class AttentionModel(SetDecoder):
         super().__init__()
         check_clinical(params, clinical)
         self.checkpoint, self.box = params.checkpoint, params.box
-        self.reads_mask, self.heatmap_level = params.reads_mask, heatmap_level
+        self.statistics, self.heatmap_level = params.statistics, heatmap_level
         self.points = params.points
         if params.checkpoint is not None and net is None:
             net = load_net(params, image_size)
         self.sam = Sam(params, image_size, net)
-        self.texture = FilterBank(params.texture_channels)
+        policy, channels = params.policy, params.mask_decoder.channels
+        self.texture = FilterBank(policy.filters)
         # With statistics the policy reads them too, and the evidence that the decoder sees in each cell.
-        described = width(params.field_cells)
-        looks = self.texture.width + (described + 1) * (params.class_decoder == "statistics")
-        looks += params.detail_channels
-        if params.policy_reads == "statistics":
+        described = 0 if self.statistics is None else width(self.statistics.fields)
+        looks = self.texture.width + (0 if self.statistics is None else described + 1)
+        looks += 0 if params.detail is None else params.detail.channels
+        self.policy_reads = policy.reads.kind
+        if self.policy_reads == "statistics":
             looks = described
             self.texture.requires_grad_(False)  # nobody reads it
         self.policy = PolicyNetwork(
-            params.feature_channels,
-            params.policy_channels,
-            looks,
-            params.value_pool,
-            reads=params.policy_reads,
+            channels, policy.channels, looks, params.value.pool, reads=self.policy_reads
         )
-        self.policy_reads = params.policy_reads
-        self.field_cells, self.field_mm = params.field_cells, params.field_mm
-        self.class_decoder = DECODERS[params.class_decoder](params, classes)
-        tune_encoder(self.sam.net.vision_encoder, params)
+        self.class_decoder = build_class_decoder(params.class_decoder, channels, classes)
+        tune_encoder(self.sam.net.vision_encoder, params.encoder.tuning)
         # A copy, so that both start from the same weights and nothing else is drawn in another way.
         self.policy_encoder = None
         if params.copies_encoder:
@@ -127,21 +115,20 @@ class AttentionModel(SetDecoder):
         # Last, so that everything else starts as it does without them.
         self.clinical = self.clinical_read_out = None
         if clinical is not None:
-            self.clinical = ClinicalPrompt(clinical, params.feature_channels)
-            if params.class_decoder != "global":
+            self.clinical = ClinicalPrompt(clinical, channels)
+            if not isinstance(self.class_decoder, GlobalDecoder):
                 self.clinical_read_out = ClinicalReadOut(
-                    len(clinical.columns), params.feature_channels, n_outputs(classes)
+                    len(clinical.columns), channels, n_outputs(classes)
                 )
         self.detail = None
-        if params.detail_channels:
-            channels = self.sam.pixel_channels
-            self.detail = PixelFeatures(params.detail_channels, channels, self.sam.grid)
-        self.stop = None
-        if params.stop is not None:
-            inputs = params.feature_channels + looks
-            self.stop = StopHead(
-                inputs, params.policy_channels, params.points - params.stop.min_points
+        if params.detail is not None:
+            self.detail = PixelFeatures(
+                params.detail.channels, self.sam.pixel_channels, self.sam.grid
             )
+        self.stop = None
+        if policy.stop is not None:
+            decisions = params.points - policy.stop.min_points
+            self.stop = StopHead(channels + looks, policy.channels, decisions)
 
     @classmethod
     def from_description(cls, description: Mapping[str, Any]) -> Self:
@@ -218,7 +205,7 @@ class AttentionModel(SetDecoder):
         features = context.features if self.policy_encoder is None else context.policy_features
         if features is None:
             raise ValueError(
-                "the context must hold policy_features for a model with policy_encoder: own, got None; make it with "
+                "the context must hold policy_features for a policy that reads an own encoder, got None; make it with "
                 "AttentionTask.encode"
             )
         logits, values = self.policy(features, looks, context.cells)
@@ -263,13 +250,13 @@ class AttentionModel(SetDecoder):
 
     def _mask_of_likeliest(self, context: AttentionContext, attention: Tensor) -> Tensor | None:
         """Return the mask that the class decoder reads at the k likeliest cells, [P, 1, 4h, 4w]; None where it reads none."""
-        if self.reads_mask == "none":
+        if self.statistics is None or self.statistics.mask is None:
             return None
         points = cell_centres(attention.topk(self.points).indices, self.sam.grid)[
             :, None
         ]  # [P, 1, k, 2]
         drawn = None
-        if self.reads_mask == "prompted":
+        if self.statistics.mask == "prompted":
             drawn = self._decode_mask(
                 context.features,
                 points,
@@ -286,36 +273,37 @@ class AttentionModel(SetDecoder):
 
     def describe_fields(self, batch: AttentionBatch) -> Tensor | None:
         """Return the statistics [P, D, h, w] of the batch's images where the class decoder reads them."""
-        if not isinstance(self.class_decoder, StatisticsDecoder):
+        if self.statistics is None:
             return None
         return describe_fields(
             batch.images,
             batch.cells,
             self.sam.grid,
-            fields=self.field_cells,
+            fields=self.statistics.fields,
             radii=self._radii(batch),
         )
 
     def describe_region(self, batch: AttentionBatch) -> Tensor | None:
         """Return the statistics [P, R] of the whole region where the class decoder reads them."""
-        if (
-            not isinstance(self.class_decoder, StatisticsDecoder)
-            or self.class_decoder.region is None
-        ):
+        if self.statistics is None or not self.statistics.region:
             return None
         return describe_region(
             batch.images,
             batch.cells,
             batch.levels,
             self.sam.grid,
-            fields=self.field_cells,
+            fields=self.statistics.fields,
             radii=self._radii(batch),
         )
 
     def _radii(self, batch: AttentionBatch) -> Tensor | None:
-        if self.field_mm is None or batch.spacing is None:
+        if self.statistics is None or self.statistics.mm is None or batch.spacing is None:
             return None
         size = batch.images.shape[-1]
         return field_radii(
-            self.field_mm, batch.spacing, size=size, grid=self.sam.grid, fields=self.field_cells
+            self.statistics.mm,
+            batch.spacing,
+            size=size,
+            grid=self.sam.grid,
+            fields=self.statistics.fields,
         )

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from grpo_pipeline.core.rng import drawn_on_the_cpu
 from grpo_pipeline.tasks.attention.batch import standardise
 from grpo_pipeline.tasks.attention.data.examples import Examples
-from grpo_pipeline.tasks.attention.losses import outline_loss
+from grpo_pipeline.tasks.attention.losses.outline import outline_loss
 from grpo_pipeline.tasks.attention.model.mask_agreement import overlap
 from grpo_pipeline.tasks.attention.model.whole_image_network import (
     BATCH_SIZE,

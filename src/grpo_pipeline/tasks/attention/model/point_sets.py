@@ -1,7 +1,7 @@
 """Distribution of a policy over point sets: draw sets, compute their log-probability, and its entropy.
 
-Without ``attention.model.stop`` a set is k points, an ordered draw without replacement from the map (Plackett-Luce). With it
-a set has ``min_points`` to k points. Decision i = 0..k-1 is then "stop, or go on and with which cell" (``sampling.stopping``):
+Without ``model.policy.stop`` a set is k points, an ordered draw without replacement from the map (Plackett-Luce). With it a set
+has ``min_points`` to k points. Decision i = 0..k-1 is then "stop, or go on and with which cell" (``sampling.stopping``):
 from ``min_points`` on it stops with the odds
 
     P(stop) / P(go on) = exp(h_i) / (share of the map's mass that is left),   h_i from the stop head
@@ -124,7 +124,9 @@ def score_sets(
     """
     if logits.stops is None:
         score = (
-            independent_logprobs if params.likelihood == "independent" else plackett_luce_logprobs
+            independent_logprobs
+            if params.policy.likelihood == "independent"
+            else plackett_luce_logprobs
         )
         return score(logits.cells, actions, temperature=temperature, is_allowed=is_allowed)
     k = actions.shape[-1]
@@ -183,15 +185,6 @@ def chosen_points(rollouts: Rollouts, cells: int) -> Rollouts:
     """Return the points alone: ``is_valid`` is False for stops and padding, and the cell there is 0 of 0..cells-1."""
     is_point = rollouts.is_valid & (rollouts.actions < cells)
     return replace(rollouts, actions=rollouts.actions.masked_fill(~is_point, 0), is_valid=is_point)
-
-
-def points_component(placed: Rollouts) -> Tensor:
-    """Return the reward component ``points``, -(number of points) / k of each sample, float [P, G]; 0 for sets of k = 0.
-
-    Args:
-        placed: of ``chosen_points``.
-    """
-    return -placed.is_valid.float().sum(dim=-1) / max(1, placed.is_valid.shape[-1])
 
 
 def _stop_logits(

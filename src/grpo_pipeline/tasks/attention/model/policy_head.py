@@ -5,12 +5,14 @@ zero, so that an untrained policy is exactly uniform over the region. The trunk 
 them, the texture of each cell.
 """
 
+from typing import Literal
+
 import torch
 from torch import Tensor, nn
 
 from grpo_pipeline.core.training.precision import at_least_float32, exact_region
 from grpo_pipeline.tasks.attention.model.cell_pooling import pool_cells
-from grpo_pipeline.tasks.attention.model_params import PolicyReads, ValuePool
+from grpo_pipeline.tasks.attention.model_params import ValuePool
 
 
 class PolicyNetwork(nn.Module):
@@ -23,7 +25,7 @@ class PolicyNetwork(nn.Module):
         texture_channels: int,
         value_pool: ValuePool = "image",
         *,
-        reads: PolicyReads = "image",
+        reads: Literal["image", "cell", "statistics"] = "image",
     ) -> None:
         """Build the network; unless it reads the ``image``, a cell's logit depends on the texture of that cell alone.
 

@@ -26,7 +26,7 @@ from transformers import (
 
 from grpo_pipeline.core.training.precision import at_least_float32, exact_region
 from grpo_pipeline.tasks.attention.model.two_way_transformer import two_way
-from grpo_pipeline.tasks.attention.model_params import ModelParams
+from grpo_pipeline.tasks.attention.model_params import ModelParams, NewEncoder
 
 
 @dataclass(frozen=True)
@@ -263,32 +263,35 @@ def cell_centres(cells: Tensor, grid: int) -> Tensor:
 
 
 def _sam_config(params: ModelParams, image_size: int) -> SamConfig:
+    encoder, decoder = params.encoder, params.mask_decoder
+    if not isinstance(encoder, NewEncoder):
+        raise ValueError(
+            "attention.model.encoder.kind must be new for fresh weights, got sam; load its file by load_net"
+        )
     vision = SamVisionConfig(
-        hidden_size=params.encoder_width,
-        output_channels=params.feature_channels,
-        num_hidden_layers=params.encoder_layers,
-        num_attention_heads=params.encoder_heads,
+        hidden_size=encoder.width,
+        output_channels=decoder.channels,
+        num_hidden_layers=encoder.layers,
+        num_attention_heads=encoder.heads,
         num_channels=1,
         image_size=image_size,
         patch_size=params.patch_size,
-        window_size=params.encoder_window,
-        global_attn_indexes=[params.encoder_layers - 1],
-        mlp_dim=2 * params.encoder_width,
-        num_pos_feats=params.feature_channels // 2,
+        window_size=encoder.window,
+        global_attn_indexes=[encoder.layers - 1],
+        mlp_dim=2 * encoder.width,
+        num_pos_feats=decoder.channels // 2,
     )
     prompt = SamPromptEncoderConfig(
-        hidden_size=params.feature_channels,
+        hidden_size=decoder.channels,
         image_size=image_size,
         patch_size=params.patch_size,
         mask_input_channels=4,  # of the mask prompt, which nobody uses: as few as there may be
     )
-    decoder = SamMaskDecoderConfig(
-        hidden_size=params.feature_channels,
-        mlp_dim=2 * params.feature_channels,
-        num_hidden_layers=params.decoder_layers,
-        num_attention_heads=params.decoder_heads,
-        iou_head_hidden_dim=params.feature_channels,
+    masks = SamMaskDecoderConfig(
+        hidden_size=decoder.channels,
+        mlp_dim=2 * decoder.channels,
+        num_hidden_layers=decoder.layers,
+        num_attention_heads=decoder.heads,
+        iou_head_hidden_dim=decoder.channels,
     )
-    return SamConfig(
-        vision_config=vision, prompt_encoder_config=prompt, mask_decoder_config=decoder
-    )
+    return SamConfig(vision_config=vision, prompt_encoder_config=prompt, mask_decoder_config=masks)

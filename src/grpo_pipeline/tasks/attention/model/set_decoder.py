@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from grpo_pipeline.core.training.precision import at_least_float32, exact_region
 from grpo_pipeline.tasks.attention.batch import Outcomes
 from grpo_pipeline.tasks.attention.clinical_prompts import ClinicalPrompt, ClinicalReadOut
-from grpo_pipeline.tasks.attention.model.decoders import (
-    GlobalDecoder,
-    PointDecoder,
+from grpo_pipeline.tasks.attention.model.class_decoder.global_decoder import GlobalDecoder
+from grpo_pipeline.tasks.attention.model.class_decoder.point_decoder import PointDecoder
+from grpo_pipeline.tasks.attention.model.class_decoder.statistics_decoder import (
     StatisticsDecoder,
     judging_heads,
     learning_heads,
@@ -21,6 +21,7 @@ from grpo_pipeline.tasks.attention.model.policy_head import PolicyNetwork
 from grpo_pipeline.tasks.attention.model.sam import Boxes, Decoded, Sam
 from grpo_pipeline.tasks.attention.model.segmentation import PixelFeatures
 from grpo_pipeline.tasks.attention.model.stop_head import StopHead
+from grpo_pipeline.tasks.attention.model_params import StatisticsParams
 
 
 @dataclass(frozen=True)
@@ -46,8 +47,8 @@ class SetDecoder(nn.Module):
     clinical: ClinicalPrompt | None
     clinical_read_out: ClinicalReadOut | None
     detail: PixelFeatures | None
-    box: Literal["none", "points"]
-    reads_mask: Literal["none", "prompted", "seeded"]
+    box: Literal["points"] | None
+    statistics: StatisticsParams | None
     heatmap_level: float
 
     def decode(
@@ -90,7 +91,7 @@ class SetDecoder(nn.Module):
         """
         prompts = self._embed_clinical(clinical)
         reads_token = isinstance(self.class_decoder, GlobalDecoder)
-        with_segmentation = with_segmentation or self.reads_mask == "prompted"
+        with_segmentation = with_segmentation or self._reads_mask == "prompted"
         with_heatmap = with_heatmap or with_segmentation or reads_token
         decoded = (
             self._decode_mask(
@@ -162,7 +163,7 @@ class SetDecoder(nn.Module):
 
     def _box(self, points: Tensor, is_point: Tensor | None) -> Boxes | None:
         """Return, with ``box: points``, the box around the cells of each set's points; they are as in ``decode``."""
-        if self.box == "none" or not points.shape[2]:
+        if self.box is None or not points.shape[2]:
             return None
         if is_point is None:
             is_point = torch.ones_like(points[..., 0], dtype=torch.bool)
@@ -196,7 +197,7 @@ class SetDecoder(nn.Module):
         """Return what the class decoder says of point sets [P, G, k, 2].
 
         Tokens [P, G, C] are read by ``global`` alone, and masks [P, G, 4h, 4w] (or [P, 1, 4h, 4w], for all sets) by one with
-        ``reads_mask``.
+        a ``mask``.
         """
         heads = learners = scores = None
         if isinstance(self.class_decoder, StatisticsDecoder) and statistics is not None:
@@ -241,12 +242,16 @@ class SetDecoder(nn.Module):
             is_point: bool [P, G, k], False for padding; None: all are points.
             segmentation: logits of the prompted mask [P, G, 4h, 4w], where that is read.
         """
-        if self.reads_mask == "none" or not points.shape[2]:
+        if self._reads_mask is None or not points.shape[2]:
             return None
-        if self.reads_mask == "seeded":
+        if self._reads_mask == "seeded":
             return seeded_masks(images, points, is_point, 4 * self.sam.grid)
         assert segmentation is not None  # drawn for it
         return read_at_points(segmentation.detach().sigmoid(), points, is_point)
+
+    @property
+    def _reads_mask(self) -> Literal["prompted", "seeded"] | None:
+        return None if self.statistics is None else self.statistics.mask
 
     def _embed_clinical(self, values: Tensor | None) -> Tensor | None:
         if self.clinical is None:

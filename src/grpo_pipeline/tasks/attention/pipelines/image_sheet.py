@@ -52,7 +52,7 @@ def image_sheet(showcase: Mapping[str, np.ndarray], *, arm: str) -> Figure:
     """Draw two panels per core: the image with its points, and the mask that they prompt, or without one the heatmap.
 
     Args:
-        showcase: the arrays of docs/architecture.md; images [m, S, S], masks [m, S, S], heatmap [m, H, W], points
+        showcase: the arrays of docs/attention/artefacts.md; images [m, S, S], masks [m, S, S], heatmap [m, H, W], points
             [m, k, 2] as (x, y), all in the frame [0, 1] x [0, 1] of the square image, and contributions [m, k]; of a model that
             draws lesions ``prompted_mask`` [m, H, W], of one whose class decoder reads a mask ``read_mask`` [m, H, W].
         arm: name of the arm, for the title.

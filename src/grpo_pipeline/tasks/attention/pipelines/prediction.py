@@ -158,7 +158,7 @@ def doubt_notes(predictor: Predictor) -> Iterator[str]:
 def spacing_notes(checked: pd.DataFrame, predictor: Predictor) -> Iterator[str]:
     """Yield that a model which looks at fields in millimetres does not know how large these images are."""
     unknown = int((checked[SPACING_COLUMN] == "").sum())
-    if predictor.task.model.field_mm is not None and unknown:
+    if predictor.task.model.millimetres is not None and unknown:
         yield (
             f"{unknown} of {len(checked)} images have no known spacing: the model's fields, in millimetres elsewhere, are a "
             "share of the image there; set attention.predict.spacing_mm if it is known"

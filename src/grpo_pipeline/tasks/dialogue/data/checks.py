@@ -1,4 +1,4 @@
-"""Check raw dialogues: usable examples in canonical columns, the story corpus, refused rows with reasons, and a report."""
+"""Check raw dialogues: valid examples become canonical rows beside the story corpus, refused ones are listed with reasons."""
 
 import logging
 from collections import Counter
@@ -38,7 +38,7 @@ CheckedData = tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame, dict[str, object]]
 def check_dialogues(
     files: DialogueFiles, generated: Mapping[str, object], params: DialogueDataParams
 ) -> CheckedData:
-    """Sort the rows, and stop where bad ones do not allow to go on. Arguments and results as ``sort_dialogues``.
+    """Sort the rows, and stop if bad rows are not tolerated. Arguments and results as ``sort_dialogues``.
 
     Raises:
         ValueError: also if a row is bad and ``on_bad_row`` is ``fail``, or no example is left.
@@ -51,21 +51,21 @@ def check_dialogues(
 def sort_dialogues(
     files: DialogueFiles, generated: Mapping[str, object], params: DialogueDataParams
 ) -> CheckedData:
-    """Check every row, compare the rows with each other, and bring them into one form; bad ones are listed and stop nothing.
+    """Check every row, compare the rows with each other, and standardise them; bad rows are listed and do not stop this.
 
     Args:
-        files: the data root as it is.
-        generated: what ``generate_dialogues`` says that it wrote; it runs before this check.
+        files: the raw files.
+        generated: report of ``generate_dialogues``, which runs before this check.
         params: the ``dialogue.data`` parameters.
 
     Returns:
         checked: ``EXAMPLE_COLUMNS``, in the order of the file; ``split`` is "" where it is drawn later.
-        stories: ``STORY_COLUMNS``, by id; ``persona_id`` names the persona that a story is made of, "" if it is none.
-        quarantine: ``row, example_id, file, reason`` of what is refused.
+        stories: ``STORY_COLUMNS``, by id; ``persona_id`` names the persona that a story is made from, or is "".
+        quarantine: ``row, example_id, file, reason`` of refused rows.
         data_report: counts, lengths, shortened questions and digests.
 
     Raises:
-        ValueError: if the root is not the configured one, a file or column is missing, or there is no row or no story.
+        ValueError: if the root differs from the parameters', a file or column is missing, or there is no row or no story.
     """
     check_root(files, params)
     reading = (
@@ -117,7 +117,7 @@ def sort_dialogues(
 
 
 def check_root(files: DialogueFiles, params: DialogueDataParams) -> None:
-    """Refuse a data root that is not the one the parameters name, and a corpus that is not there."""
+    """Refuse a data root other than the parameters', and a missing corpus."""
     data_root.check_root(files.root, params.root, task="dialogue")
     if params.stories_from == "file" and files.stories is None:
         raise ValueError(
@@ -132,7 +132,7 @@ def check_generated(
     reading: Reading,
     params: DialogueDataParams,
 ) -> None:
-    """Refuse a user's folder where generated data is asked for."""
+    """Refuse a user's folder if the parameters ask for generated data."""
     if params.source == "generated" and generated.get("examples") != reading.n_rows:
         raise ValueError(
             f"{files.root} must hold the {generated.get('examples')} generated examples while dialogue.data.source is generated, "
@@ -141,7 +141,7 @@ def check_generated(
 
 
 def persona_ids(drafts: Sequence[Draft], params: DialogueDataParams) -> dict[str, str]:
-    """Return persona text (``persona_key``) -> id of its group, the same for any order of the drafts.
+    """Map persona text (``persona_key``) -> id of its group, the same for any order of the drafts.
 
     Personas are one group if they have the same id in the file or, with ``partners: together``, stand in one conversation,
     directly or through others. The group has the file's first id, or one made of its first text.
@@ -174,7 +174,7 @@ def collect_stories(
     personas: Mapping[str, str],
     params: DialogueDataParams,
 ) -> tuple[list[Row], list[Row], int]:
-    """Return the corpus, its refused lines, and the number of hidden characters that were removed from it."""
+    """Collect the corpus, its refused lines, and the number of hidden characters that were removed from it."""
     if params.stories_from == "personas":
         texts = {text for draft in drafts for text in (draft.persona, draft.partner) if text}
         return persona_stories({text: personas[persona_key(text)] for text in texts}), [], 0
@@ -184,7 +184,7 @@ def collect_stories(
 def compare(
     drafts: Sequence[Draft], personas: Mapping[str, str], story_ids: set[str]
 ) -> dict[int, str]:
-    """Return place -> reason of the drafts that do not go with the others or with the corpus."""
+    """Map place -> reason for each draft that contradicts other drafts or the corpus."""
     reasons: dict[int, str] = {}
     ids = Counter(draft.example_id for draft in drafts)
     splits: dict[str, set[str]] = {}
@@ -226,7 +226,7 @@ def example_row(draft: Draft, question: FittedQuestion, personas: Mapping[str, s
 
 
 def describe_bad(quarantine: pd.DataFrame, *, n_left: int) -> str:
-    """Return how many entries were refused and why the first was."""
+    """Write how many rows were refused and why the first was."""
     first = (
         f"{quarantine['file'].iloc[0]} line {quarantine['row'].iloc[0]}" if len(quarantine) else ""
     )
@@ -236,7 +236,7 @@ def describe_bad(quarantine: pd.DataFrame, *, n_left: int) -> str:
 def refuse_rows(
     checked: pd.DataFrame, quarantine: pd.DataFrame, params: DialogueDataParams
 ) -> None:
-    """Stop where bad rows do not allow to go on, once they are listed.
+    """Stop if bad rows are not tolerated, once they are listed.
 
     Raises:
         ValueError: if an entry is bad and ``on_bad_row`` is ``fail``, or no example is left; names the first one.
@@ -248,7 +248,7 @@ def refuse_rows(
 def counts(
     reading: Reading, checked: pd.DataFrame, stories: pd.DataFrame, quarantine: pd.DataFrame
 ) -> dict[str, object]:
-    """Return how much there is."""
+    """Count rows, examples, stories and the kinds of replies."""
     answers = checked["answers"].map(len)
     needs = checked["needs"].value_counts()
     return {

@@ -25,7 +25,7 @@ REPLIES = {"both": (0, 1), "first": (0,), "second": (1,)}
 
 @dataclass(frozen=True)
 class Conversation:
-    """One row of the table.
+    """A row of the table.
 
     Attributes:
         personas: of the first and the second speaker, sentences joined by blanks.
@@ -99,7 +99,7 @@ def read_conversation(cells: Mapping[str, object], params: ConversationParams) -
 
 
 def split_turns(text: str, speakers: Sequence[str]) -> list[tuple[int, str]]:
-    """Return the turns of a conversation; a line without a speaker's name goes on with the turn above it."""
+    """Split a conversation into turns; a line without a speaker's name continues the turn above it."""
     turns: list[tuple[int, str]] = []
     for line in lines_of(text):
         speaker = next(
@@ -115,9 +115,9 @@ def split_turns(text: str, speakers: Sequence[str]) -> list[tuple[int, str]]:
 def reply_turns(
     conversation: Conversation, params: ConversationParams
 ) -> tuple[list[int], list[int]]:
-    """Return the numbers of the turns that are replies, and of those that would be but are empty.
+    """Find the turns that are replies, and those that would be replies but are empty; returns their numbers.
 
-    A turn with nothing but empty turns before it has no context, and is no reply.
+    A turn after empty turns only has no context, and is no reply.
     """
     turns = conversation.turns
     chosen = [
@@ -134,7 +134,7 @@ def reply_turns(
 def draft_turn(
     conversation: Conversation, turn: int, params: ConversationParams, *, row: int, name: str
 ) -> Draft:
-    """Return the example whose reply is a turn."""
+    """Draft the example whose reply is this turn."""
     speaker, reply = conversation.turns[turn]
     before = [text for _, text in conversation.turns[:turn] if text][-params.context_turns :]
     return Draft(
@@ -152,7 +152,7 @@ def draft_turn(
 
 
 def persona_stories(personas: Mapping[str, str]) -> list[Row]:
-    """Return one story per persona text, owned by the persona's group, by id.
+    """Make a story of each persona text, owned by the persona's group, sorted by id.
 
     Args:
         personas: persona text -> persona id of its group.

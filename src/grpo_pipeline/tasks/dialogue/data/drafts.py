@@ -1,4 +1,4 @@
-"""Hold examples and refused rows as they are read, before they are compared with each other."""
+"""Hold examples and refused rows after reading, before they are compared with each other."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -27,11 +27,11 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Draft:
-    """An example whose own parts are sound.
+    """An example whose own fields are valid.
 
     Attributes:
         row: line of the file, from 1.
-        example_id: as given, or made of the content.
+        example_id: id from the file, or made from the content.
         given_id: the persona id that the file gives, or "".
         persona: sentences joined by blanks.
         partner: persona of the other speaker, or "".
@@ -39,7 +39,7 @@ class Draft:
         answers: reference replies.
         needs: one of ``NEEDS``.
         story_id: the story that holds the answer, or "".
-        split: as the file says, or "".
+        split: split from the file, or "".
     """
 
     row: int
@@ -56,14 +56,14 @@ class Draft:
 
 @dataclass(frozen=True)
 class Reading:
-    """Rows of one file: the usable ones as drafts, the others with the reason for refusal.
+    """Rows of a file: usable rows as drafts, others with the reason for refusal.
 
     Attributes:
         drafts: usable examples in the order of the file.
         refused: quarantine entries.
         n_rows: rows of the file.
         hidden: control characters and marks of direction that were removed from the usable rows.
-        extras: what the language model has to say in the report.
+        extras: further entries of the report.
     """
 
     drafts: tuple[Draft, ...]
@@ -74,12 +74,12 @@ class Reading:
 
 
 def refusal(row: int, reason: str, *, file: str, example_id: str = "") -> Row:
-    """Return a quarantine entry."""
+    """Build a quarantine entry."""
     return dict(zip(QUARANTINE_COLUMNS, (row, example_id, file, reason), strict=True))
 
 
 def failure(refused: Sequence[Mapping[Any, Any]], *, n_left: int) -> str:
-    """Return the sentence that names the first bad row, counts the others and says what to do."""
+    """Write the first bad row, the number of the others, and the remedy."""
     first = refused[0]
     where = f"{first['file']} line {first['row']}" + (
         f" ({first['example_id']})" if first["example_id"] else ""
@@ -93,5 +93,5 @@ def failure(refused: Sequence[Mapping[Any, Any]], *, n_left: int) -> str:
 
 
 def digest_of(*texts: str) -> str:
-    """Return 12 hexadecimal digits that stand for these texts."""
+    """Compute a digest of these texts, 12 hexadecimal digits."""
     return hashlib.sha256("\x1f".join(texts).encode()).hexdigest()[:12]

@@ -21,7 +21,7 @@ KEYS = ("question", "answers", "example_id", "persona_id", "needs", "story_id", 
 
 
 def read_rows(file: TextFile, *, names_splits: bool) -> Reading:
-    """Read every line; only ``question`` and ``answers`` must be there.
+    """Read every line; only ``question`` and ``answers`` are required.
 
     Args:
         file: JSON lines.
@@ -55,10 +55,10 @@ def read_rows(file: TextFile, *, names_splits: bool) -> Reading:
 def read_row(
     cells: Mapping[str, object], number: int, *, names_splits: bool, seen: Counter[str]
 ) -> Draft:
-    """Read one row; ``seen`` counts the ids that are made of the content, so that a repeated row gets its own.
+    """Read a row; ``seen`` counts the ids made from content, so that a repeated row gets its own id.
 
     Raises:
-        RowError: what is wrong with it.
+        RowError: the row is invalid. The sentence names the reason.
     """
     question, answers = read_text(cells, "question"), read_answers(cells)
     persona, turns = parse_question(question)
@@ -84,7 +84,7 @@ def read_row(
 
 
 def numbered(name: str, seen: Counter[str]) -> str:
-    """Return an id made of content; equal ones are numbered, so that none depends on the order of the file."""
+    """Number an id made from content if it is repeated, so that ids do not depend on the order of the file."""
     seen[name] += 1
     return name if seen[name] == 1 else f"{name}-{seen[name]}"
 
@@ -108,10 +108,10 @@ def read_answers(cells: Mapping[str, object]) -> tuple[str, ...]:
 def read_choice(
     cells: Mapping[str, object], key: str, choices: tuple[str, ...], *, default: str | None = None
 ) -> str:
-    """Return one of the choices.
+    """Read a value that must be one of the choices.
 
     Raises:
-        RowError: if it is another text.
+        RowError: if the text is none of the choices.
     """
     value = read_text(cells, key, default=default)
     if value not in choices:

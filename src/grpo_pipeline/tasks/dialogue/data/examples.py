@@ -32,12 +32,12 @@ class DialogueExamples:
     digest: str
 
     def stored(self) -> Stored:
-        """Return what a dataset keeps."""
+        """Split the examples into the parts that a dataset stores."""
         return Stored({"table": self.table, "stories": self.stories}, {}, {"digest": self.digest})
 
     @classmethod
     def restored(cls, stored: Stored) -> Self:
-        """Return the examples that were kept; raises ValueError where the tables are others."""
+        """Rebuild the examples from their stored parts; raises ValueError if the digest differs."""
         table, stories = stored.tables["table"], stored.tables["stories"]
         if content_digest(table, stories) != stored.meta["digest"]:
             raise ValueError("another digest")
@@ -51,10 +51,10 @@ def build_examples(
     splits: Mapping[str, Sequence[str]],
     params: RetrievalParams,
 ) -> DialogueExamples:
-    """Put checked examples, splits and retrieved stories together; an example that is in no split is left out.
+    """Join checked examples, splits and retrieved stories; an example without a split is left out.
 
     Raises:
-        ValueError: if the index is not one of these stories, or the splits are not those of these examples.
+        ValueError: if the index holds other stories, or the splits other examples.
     """
     if sorted(stories["story_id"]) != list(index.story_ids):
         raise ValueError(
@@ -74,12 +74,12 @@ def build_examples(
 
 
 def with_table(examples: DialogueExamples, table: pd.DataFrame) -> DialogueExamples:
-    """Return the examples with another table, such as another split of them."""
+    """Replace the table of the examples, for another split."""
     return replace(examples, table=table, digest=content_digest(table, examples.stories))
 
 
 def question_and_answer(examples: DialogueExamples, rows: np.ndarray) -> pd.DataFrame:
-    """Return for a reader what these examples ask, what the right reply needs, and the first right reply."""
+    """Tabulate questions for people, with what the right reply needs, and the first right reply."""
     table = examples.table.iloc[rows]
     answers = [texts[0] for texts in table["answers"]]
     return table[["needs", "question"]].assign(answer=answers)

@@ -1,4 +1,4 @@
-"""Clean texts of what nobody sees: control characters, and marks that change the direction in which a text is shown."""
+"""Remove invisible characters from texts: control characters, and marks that change the direction of a text."""
 
 import unicodedata
 from collections.abc import Mapping
@@ -17,19 +17,19 @@ _REMOVED |= dict.fromkeys(BIDIRECTIONAL, "")
 
 
 def printable(text: str) -> str:
-    """Return a reply as it can stand in a table: a model that writes bytes also writes what no file of text holds.
+    """Make a reply of a model printable in a table: a model of bytes may write characters that no text file can hold.
 
-    The text is on one line: a control character is a blank if it parts words, else U+FFFD, as a mark of direction is. The
-    number of words and their borders stay.
+    The result is a single line. A control character becomes a blank if it separates words, else U+FFFD, as does a mark of
+    direction. The number of words and their borders stay.
     """
     return text.translate(_SHOWN)
 
 
 def without_hidden(cells: Mapping[str, object]) -> tuple[dict[str, object], int]:
-    """Return the cells of a row without hidden characters, in one Unicode form, and how many there were.
+    """Remove hidden characters from the cells of a row, normalise their Unicode form, and count the removed characters.
 
-    A control character that parts words becomes a blank, others and marks of direction are removed; tabs and line breaks stay.
-    Two texts that look the same would otherwise be different ones to model, reward and metric.
+    A control character that separates words becomes a blank. Others and marks of direction are removed; tabs and line breaks
+    stay. Otherwise, texts that look the same would differ for model, reward and metric.
     """
     count = 0
 

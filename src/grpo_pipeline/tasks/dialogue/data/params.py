@@ -1,4 +1,4 @@
-"""Parameters of the dialogue task's data: where it comes from, how it is read, divided and searched."""
+"""Declare the parameters of the dialogue task's data: source, reading, splits and retrieval."""
 
 from typing import Annotated, Literal, Self
 
@@ -15,13 +15,14 @@ class ConversationParams(BaseModel):
     Attributes:
         conversation: column with the lines ``<speaker>: <turn>``.
         personas: columns with the persona sentences of the first and the second speaker.
-        speakers: what the lines of the first and of the second speaker begin with.
-        replies: whose turns are replies to be learnt.
+        speakers: names at the start of the lines of the first and of the second speaker.
+        replies: the speaker whose turns are replies to be learnt.
         first_turn: number of the first turn that is a reply, counted from 0; earlier turns are context alone.
-        every: of the turns from there on, every so many-th is a reply; with ``both``, an even number takes one speaker's alone.
-        context_turns: at most so many turns before the reply are its context.
-        partners: how the two speakers of a conversation are divided: ``together`` puts personas that meet, directly or through
-            others, into one split; ``apart`` draws personas alone and leaves out the conversations that would be in two splits.
+        every: distance between replies, in turns; with ``both``, an even number takes the turns of a single speaker.
+        context_turns: largest number of turns before the reply that are its context.
+        partners: how the two speakers of a conversation are divided. ``together`` puts personas that meet, directly or through
+            others, into the same split. ``apart`` draws each persona by itself and leaves out conversations that would be in two
+            splits.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -51,8 +52,8 @@ class DialogueDataParams(BaseModel):
 
     Attributes:
         source: ``generated`` writes the data first; ``jsonl`` reads rows; ``conversations`` a table of conversations.
-        root: the data root as configured; it is set through ``dialogue_root`` in globals.yml or on the command line.
-        stories_from: the corpus: a ``file`` of stories, or the ``personas`` of the data themselves.
+        root: the data root; it is set through ``dialogue_root`` in globals.yml or on the command line.
+        stories_from: source of the corpus: a ``file`` of stories, or the ``personas`` of the data themselves.
         splits_from: ``drawn`` by ``dialogue.split``, or the key ``split`` of each row of the ``file``.
         max_question_bytes: a longer question loses turns of its context, oldest first; the persona is never cut.
         on_bad_row: ``fail`` stops at the end of the checks; ``quarantine`` goes on without the bad rows and lists them.
@@ -89,10 +90,10 @@ class DialogueDataParams(BaseModel):
 
 
 class DialogueSplitParams(BaseModel):
-    """How the personas are divided; ``seed`` fixes which one goes where. Unused where a file names the splits.
+    """How the personas are divided. Unused if a file names the splits.
 
     Attributes:
-        seed: fixes which persona goes where.
+        seed: decides the split of each persona.
         fractions: shares of the personas.
     """
 

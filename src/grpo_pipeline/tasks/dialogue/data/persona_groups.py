@@ -6,7 +6,7 @@ import numpy as np
 
 
 def group_names(links: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Return name -> the first name, in alphabetical order, of all that are linked to it.
+    """Map name -> the alphabetically first name of all that are linked to it.
 
     Args:
         links: pairs of names that belong together; a name alone is linked to itself. Their order does not matter.
@@ -31,7 +31,7 @@ def group_names(links: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 
 def persona_key(persona: str) -> str:
-    """Return the form in which personas are compared: their words in alphabetical order, without case.
+    """Normalise a persona for comparison: its words in alphabetical order, without case.
 
     Data sets hold the same sentences in another order; that is the same persona.
     """

@@ -1,4 +1,4 @@
-"""Put the question that a model reads together, take it apart, and shorten it."""
+"""Compose the question that a model reads, parse it, and shorten it."""
 
 import re
 from collections.abc import Sequence
@@ -16,10 +16,10 @@ class FittedQuestion:
     """A question of the allowed length.
 
     Attributes:
-        text: what the model reads.
-        context: the turns that are left, joined by newlines.
-        dropped_turns: turns left out, oldest first.
-        is_cut: whether the beginning of the last turn is left out as well.
+        text: the text that the model reads.
+        context: the remaining turns, joined by newlines.
+        dropped_turns: the removed turns, oldest first.
+        is_cut: whether the beginning of the last turn was removed, too.
     """
 
     text: str
@@ -29,12 +29,12 @@ class FittedQuestion:
 
 
 def format_question(persona: str, context: str) -> str:
-    """Return ``persona: {persona} context: {context}``."""
+    """Write ``persona: {persona} context: {context}``."""
     return QUESTION.format(persona=persona, context=context)
 
 
 def parse_question(question: str) -> tuple[str, list[str]]:
-    """Return persona and turns of a question; the inverse of ``format_question`` up to blanks.
+    """Parse persona and turns of a question; the inverse of ``format_question`` up to blanks.
 
     Raises:
         RowError: if it does not have the two parts, or one of them is empty.
@@ -88,5 +88,5 @@ def fit_question(persona: str, turns: Sequence[str], *, max_bytes: int) -> Fitte
 
 
 def shorten(text: str, limit: int = 60) -> str:
-    """Return the beginning of a text for a message."""
+    """Shorten a text to its beginning, for a message."""
     return text if len(text) <= limit else f"{text[:limit]}…"

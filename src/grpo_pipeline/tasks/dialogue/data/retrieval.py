@@ -14,7 +14,7 @@ CHUNK = 512
 
 
 def retrieval_queries(checked: pd.DataFrame, params: RetrievalParams) -> list[str]:
-    """Return what is searched for each example: its persona, with the last turn of its context if so asked."""
+    """Build the search query of each example: its persona, with the last turn of its context if configured."""
     if params.query == "persona":
         return list(checked["persona"])
     last = checked["context"].map(lambda context: context.split("\n")[-1])
@@ -24,7 +24,7 @@ def retrieval_queries(checked: pd.DataFrame, params: RetrievalParams) -> list[st
 def retrieve_stories(
     index: StoryIndex, checked: pd.DataFrame, params: RetrievalParams
 ) -> list[list[str]]:
-    """Return the ids of the ``top_n`` stories of each example, best first.
+    """Find the ``top_n`` stories of each example; returns their ids, best first.
 
         score[q, s] = <query[q], story[s]>, the cosine; ties go by story id
 
@@ -61,7 +61,7 @@ def rank(
         ),
         DECIMALS,
     )
-    # No story of the two people who talk is retrieved; a story without an owner belongs to nobody.
+    # Stories of the two speakers are excluded; a story without an owner never is.
     involved = np.array([key[1:] for key in keys])  # [Q, 2], Q keys
     # [Q, 2, 1] == [1, 1, stories] -> [Q, stories].
     is_own = (involved[:, :, None] == owners[None, None, :]).any(axis=1) & (owners != "")[None, :]
@@ -79,17 +79,17 @@ def rank(
 def retrieval_report(
     examples: pd.DataFrame, *, stories: int, params: RetrievalParams
 ) -> dict[str, object]:
-    """Say how often the story that a reply needs is found.
+    """Measure how often the story that a reply needs is found.
 
         recall@k = share of the examples with needs "story" whose story is among the first k
 
     Args:
-        examples: with the columns ``needs, story_id, split, story_ids``.
+        examples: table with the columns ``needs, story_id, split, story_ids``.
         stories: size of the corpus.
         params: the ``dialogue.retrieval`` parameters.
 
     Returns:
-        ``by_split``: n, ``recall_at_1`` and ``recall_at_n``; null with a reason where no reply is known to need a story.
+        ``by_split``: n, ``recall_at_1`` and ``recall_at_n``; null with a reason if no reply is known to need a story.
     """
     parts = {name: examples[examples["split"] == name] for name in ("train", "val", "test")}
     by_split = {

@@ -14,7 +14,7 @@ Splits = dict[str, list[str]]
 
 
 def split_personas(checked: pd.DataFrame, params: DialogueSplitParams) -> Splits:
-    """Return the example ids of each split, sorted; a persona (``persona_id``) is never divided.
+    """Divide the examples into splits; returns sorted example ids. A persona (``persona_id``) is never divided.
 
     Where the rows name the splits they are taken as they are; otherwise the personas are drawn. An example whose other speaker
     (``partner_id``) was drawn into another split is in none: it stands under ``left_out``, so that no conversation is in two.
@@ -50,7 +50,7 @@ def split_personas(checked: pd.DataFrame, params: DialogueSplitParams) -> Splits
 def draw_personas(
     personas: Sequence[str], fractions: Mapping[str, float], *, seed: int
 ) -> dict[str, str]:
-    """Return persona id -> split: the personas in random order, cut at the shares.
+    """Draw the split of each persona: the personas in random order, cut at the shares.
 
         split s holds the places round(n * sum_{t < s} f[t]) to round(n * sum_{t <= s} f[t])
 

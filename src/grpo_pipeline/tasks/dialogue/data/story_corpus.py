@@ -13,7 +13,7 @@ from grpo_pipeline.tasks.text_lines import TextFile, numbered_lines
 
 
 def read_stories(file: TextFile) -> tuple[list[Row], list[Row], int]:
-    """Return the sound stories by id, the refused lines, and the number of hidden characters that were removed.
+    """Read the valid stories by id, the refused lines, and the number of removed hidden characters.
 
     Every line of an id that is there twice is refused.
 
@@ -41,10 +41,10 @@ def read_stories(file: TextFile) -> tuple[list[Row], list[Row], int]:
 
 
 def read_story(cells: dict[str, object]) -> Row:
-    """Return a story that belongs to nobody.
+    """Read a story without an owner.
 
     Raises:
-        RowError: if a key is missing or no text.
+        RowError: if a key is missing or holds no text.
     """
     title, text = read_text(cells, "title", default=""), read_text(cells, "text")
     return {

@@ -1,4 +1,4 @@
-"""Index the story corpus, without pickles: what a query is compared with."""
+"""Index the story corpus as vectors that queries are compared with, stored without pickles."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -17,9 +17,9 @@ class StoryIndex:
     """Stories as rows of length 1.
 
     Attributes:
-        encoder: what made the rows.
+        encoder: method that made the rows.
         story_ids: sorted; row s of the matrix is story s.
-        owners: persona id that a story is made of, "" if it is none; it is never found for that persona.
+        owners: id of the persona that a story is made from, or ""; the story is never found for that persona.
         matrix: [S, D], sparse with ``tfidf``.
         vocabulary: term -> column, empty with ``dense``.
         idf: [D] inverse document frequencies, empty with ``dense``.
@@ -33,7 +33,7 @@ class StoryIndex:
     idf: np.ndarray
 
     def encode(self, queries: list[str], params: RetrievalParams) -> csr_array | np.ndarray:
-        """Return queries as rows of length 1, [Q, D]; a query without a known term is 0 with ``tfidf``.
+        """Encode queries as rows of length 1, [Q, D]; with ``tfidf``, a query without a known term is 0.
 
         Raises:
             ValueError: if the index was made by another encoder than the parameters name.

@@ -17,16 +17,16 @@ from grpo_pipeline.tasks.dialogue.language_model.safe_loading import (
 
 @torch.no_grad()
 def encode_texts(texts: Sequence[str], params: DenseParams) -> np.ndarray:
-    """Return one vector per text, [T, D] float32.
+    """Encode texts as vectors, [T, D] float32.
 
         v = sum_i m[i] h[i] / sum_i m[i],  divided by its length;  h the last hidden states, m the attention mask
 
-    Source of the pooling: Reimers and Gurevych, Sentence-BERT, arXiv 1908.10084, section 3. Padding changes nothing, so that
-    a vector does not depend on the batch it is computed in, up to round-off.
+    Source of the pooling: Reimers and Gurevych, Sentence-BERT, arXiv 1908.10084, section 3. A vector does not depend on its
+    batch, up to round-off.
 
     Raises:
         FileNotFoundError: if its weights are no safetensors.
-        ValueError: if the folder is not there, or asks for code of its own.
+        ValueError: if the folder is missing, or asks for code of its own.
     """
     folder = Path(params.folder)
     if not folder.is_dir():

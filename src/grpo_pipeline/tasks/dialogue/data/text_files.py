@@ -43,11 +43,11 @@ def parse_line(line: bytes) -> dict[str, object]:
             f"the line must be UTF-8, got byte 0x{line[error.start]:02x} at {error.start}; convert the file"
         ) from error
     try:
-        # NaN is no JSON, and what Python writes for a missing number.
+        # NaN is not valid JSON, but Python writes it for a missing number.
         found = json.loads(text, object_pairs_hook=unique_keys, parse_constant=lambda _: None)
     except RowError:
         raise
-    # A plain ValueError is a number of more digits than Python reads.
+    # A plain ValueError means a number with more digits than Python reads.
     except (ValueError, RecursionError) as error:
         raise RowError(
             f"the line must be JSON, got {text.strip()[:40]!r} ({error}); correct it"
@@ -107,7 +107,7 @@ def read_id(cells: Mapping[str, object], key: str, *, default: str | None = None
 
 
 def lines_of(text: str) -> list[str]:
-    """Return the lines of a text that are not blank; U+2028 and its like stand inside a line, as in JSON."""
+    """Split a text into the lines that are not blank; U+2028 and the like do not end a line, as in JSON."""
     return [line for line in re.split(r"\r\n|\r|\n", text) if line.strip()]
 
 

@@ -1,1 +1,1 @@
-"""Evaluation of the dialogue task: replies of every rule to held-out examples, their metrics, and the sentences about them."""
+"""Evaluate the dialogue task: replies of every rule to held-out examples, their metrics, and the sentences about them."""

@@ -1,4 +1,4 @@
-"""Replies of the reward audit: those of the initial policy, of baselines without a model, and the reference."""
+"""Write and score the replies of the reward audit: of the initial policy, of baselines without a model, and references."""
 
 from collections.abc import Sequence
 
@@ -40,7 +40,7 @@ METRICS: dict[str, Direction] = {
 
 
 def audit_plan(rewards: RewardParams) -> AuditPlan:
-    """Return the policies (rules of ``trivial``), the weights of the reward and the scores of single replies.
+    """Plan the audit: its policies (rules of ``trivial_rules``), the weights of the reward, and the scores of single replies.
 
     ``length`` in words has no good side; a reward that goes with it can be raised by writing more, or less.
     """
@@ -59,14 +59,14 @@ def audit(
     seed: int,
     n_samples: int,
 ) -> pd.DataFrame:
-    """Return one row per example, policy and reply; ``AuditPlan`` has the columns, and ``reply`` is the text.
+    """Score the policies of the plan: a row per example, policy and reply, with the columns of ``AuditPlan`` and ``reply``.
 
     Args:
         task: the task.
-        policy: the language model that training starts from.
-        data: the data set; ``top_words`` counts the answers of its training split.
+        policy: the initial policy.
+        data: the data set; the rule ``top_words`` counts the answers of its training split.
         rows: row numbers to score, int64 [n].
-        seed: of the sampled replies.
+        seed: seed of the sampled replies.
         n_samples: number of replies of the start to each example; the other rules give one.
     """
     table = data.examples.table
@@ -107,7 +107,7 @@ def _sample(
 
 
 def _trivial(examples: pd.DataFrame, training: Sequence[str]) -> dict[str, Sequence[Sequence[str]]]:
-    """Return the one reply of each rule to each example."""
+    """Write the reply of each rule to each example, a group of one."""
     written = trivial_replies(
         training,
         list(examples["context"]),

@@ -1,7 +1,7 @@
 """Score held-out examples: replies of the trained policy, the initial policy and baselines without a model.
 
-Policy and start draw with the same noise, so that what training changed is compared draw by draw. Scores (``f1``, …) are those
-of the first reply of a rule, as if it were the only one; rewards are means over all of its replies.
+Policy and start draw with the same noise, so that the effect of training is compared draw by draw. Scores (``f1``, …) are those
+of a rule's first reply. Rewards are means over all of its replies.
 """
 
 from collections.abc import Sequence
@@ -39,12 +39,12 @@ from grpo_pipeline.tasks.dialogue.scores.score_table import score_replies
 
 @dataclass(frozen=True)
 class Said:
-    """Replies of one baseline to P prompts.
+    """Replies of a rule to P prompts.
 
     Attributes:
         replies: P groups of texts.
-        rewards: being measured.
-        columns: of ``reply_columns``, each [P].
+        rewards: rewards, which are still being measured.
+        columns: columns of ``reply_columns``, each [P].
     """
 
     replies: Sequence[Sequence[str]]
@@ -68,7 +68,7 @@ class Model:
 
     @cached_property
     def known(self) -> Columns:
-        """How well it predicts the references."""
+        """Compute how well the model predicts the references."""
         # reference_nll in nats and reference_tokens of each prompt's first reference.
         found = reference_perplexity(self.language_model, self.context, self.batch.reference)
         return {
@@ -87,16 +87,16 @@ def evaluate(
     seed: int,
     n_samples: int,
 ) -> pd.DataFrame:
-    """Return one row per example and rule (columns: docs/architecture.md).
+    """Write and score replies to held-out examples: a row per example and rule (columns: docs/dialogue/artefacts.md).
 
-    Rules: ``policy`` and ``start`` (sampled as in training), ``greedy``, and those of ``trivial``.
+    Rules: ``policy`` and ``start`` (sampled as in training), ``greedy``, and those of ``trivial_rules``.
 
     Args:
-        task: the task; its ``start`` is the start, which replies once for all arms.
+        task: the task; its initial policy replies once for all arms.
         policy: the arm's language model.
         data: the data set.
         rows: row numbers to evaluate, int64 [n].
-        seed: of the sampled replies, and of the start where it is fresh weights.
+        seed: seed of the sampled replies, and of fresh initial weights.
         n_samples: number of sampled replies per example of the sampled rules.
     """
     start = task.build_policy(seed)
@@ -131,7 +131,7 @@ def evaluate(
 def _sample(
     task: ReplyTask, model: Model, *, start: Model, n_samples: int, seed: int, number: int
 ) -> Said:
-    """Return what a model draws, with its KL from the start; the same seed and number of a batch give the same noise."""
+    """Sample replies of a model, with its KL from the start; ``seed`` and ``number`` fix the noise."""
     generator, temperature = (
         step_generator(seed, number, stream=Stream.EVALUATION, device=task.device),
         task.replies.temperature,
@@ -155,7 +155,7 @@ def _sample(
 
 
 def _kl(task: ReplyTask, model: Model, start: Model, sampled: Rollouts) -> np.ndarray:
-    """Return the KL from the start of each prompt; both are scored alike, so that it is exactly 0 for equal weights."""
+    """Compute the KL from the start for each prompt; both are scored alike, so that equal weights give exactly 0."""
     if model is start:
         return np.zeros(len(sampled.actions))
     own, others = (
@@ -166,7 +166,7 @@ def _kl(task: ReplyTask, model: Model, start: Model, sampled: Rollouts) -> np.nd
 
 
 def _greedy(task: ReplyTask, model: Model) -> Said:
-    """Return the likeliest replies: no samples, and so without a KL and alone in their groups."""
+    """Write the likeliest replies, which have no KL and no group, because they are no samples."""
     written = greedy_replies(
         model.language_model, model.context, max_tokens=task.replies.max_tokens, ends=task.ends
     )
@@ -179,7 +179,7 @@ def _greedy(task: ReplyTask, model: Model) -> Said:
 def _submit(
     task: ReplyTask, batch: DialogueBatch, replies: Sequence[Sequence[str]], columns: Columns
 ) -> Said:
-    """Begin to measure the rewards: the processes work while the next replies are written."""
+    """Begin to measure the rewards, while the next replies are written."""
     return Said(
         replies,
         submit_rewards(
@@ -196,7 +196,7 @@ def _submit(
 def _trivial(
     task: ReplyTask, batch: DialogueBatch, examples: pd.DataFrame, training: Sequence[str]
 ) -> dict[str, Said]:
-    """Return what the rules without a model say."""
+    """Write the replies of the rules without a model."""
     written = trivial_replies(
         training,
         list(examples["context"]),
@@ -212,7 +212,7 @@ def _trivial(
 def prediction_rows(
     examples: pd.DataFrame, batch: DialogueBatch, rule: str, said: Said, *, own: Sequence[str] = ()
 ) -> pd.DataFrame:
-    """Return the rows of one rule, with what each of the user's ``own`` rewards left unscored; waits for the rewards."""
+    """Build the rows of a rule, with the samples that user-defined rewards ``own`` left unscored; waits for the rewards."""
     first = [replies[0] for replies in said.replies]
     measured = said.rewards.result()
     total = combine_rewards(measured.components, measured.weights).total

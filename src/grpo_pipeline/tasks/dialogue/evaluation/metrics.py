@@ -1,6 +1,6 @@
-"""The metrics of the dialogue task, each computed from the prediction rows of one arm and one rule.
+"""Compute the metrics of the dialogue task, each from the prediction rows of an arm and a rule.
 
-Definitions, directions and the rule for "undefined" are in docs/metrics.md.
+Definitions, directions and the handling of undefined values are in docs/metrics.md.
 """
 
 from collections.abc import Iterable, Mapping
@@ -40,7 +40,7 @@ REWARD = "reward_"
 
 
 def all_rows(rows: pd.DataFrame) -> np.ndarray:
-    """Return True for every row, [n]."""
+    """Select every row: True, [n]."""
     return np.ones(len(rows), bool)
 
 
@@ -50,7 +50,7 @@ def corpus_bleu(rows: pd.DataFrame, weights: np.ndarray) -> np.ndarray:
 
 
 def distinct(rows: pd.DataFrame, weights: np.ndarray, *, n: int) -> np.ndarray:
-    """Return distinct-n, made to vary as the jackknife over personas says, [B]."""
+    """Compute distinct-n in resamples of personas, linearised by the jackknife, [B]."""
     personas = rows["persona_id"].factorize(sort=True)[0]
     return weighted_distinct(list(rows["reply"]), personas, weights, n=n)
 
@@ -79,7 +79,7 @@ def distinct_metric(n: int) -> Metric:
 def reward_metric(
     name: str, *, title: str, better: Direction = "higher", bounds: Bounds = UNBOUNDED
 ) -> Metric:
-    """Build the mean of the reward or of one of its parts."""
+    """Build the mean of the reward or of a component."""
     return mean_metric(
         name,
         title=title,
@@ -150,7 +150,7 @@ METRICS: dict[str, Metric] = {
 
 
 def own_rewards(names: Iterable[str]) -> dict[str, Metric]:
-    """Return a metric for each part ``reward_<name>`` that is not built in, in the order of the names."""
+    """Build a metric for each user-defined component ``reward_<name>``, in the order of the names."""
     found = [name for name in names if name.startswith(REWARD) and name not in METRICS]
     return {
         name: reward_metric(name, title=f"Reward, {name.removeprefix(REWARD)} component")
@@ -159,7 +159,7 @@ def own_rewards(names: Iterable[str]) -> dict[str, Metric]:
 
 
 def build_suite(options: Mapping[str, float]) -> MetricSuite:
-    """Return what the evaluation needs of this task; ``options`` are the fields of ``WarningBounds``.
+    """Build the metrics of this task with their words and columns; ``options`` are the fields of ``WarningBounds``.
 
     Raises:
         pydantic.ValidationError: if an option is unknown or out of range.

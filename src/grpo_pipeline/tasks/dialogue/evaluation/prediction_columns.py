@@ -1,4 +1,4 @@
-"""Compute the columns beside a reply and its scores: how it ended, and its KL from the start."""
+"""Compute the columns beside a reply and its scores: its ending, and its KL from the start."""
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ MODEL_COLUMNS = ("tokens", "ended", "self_bleu", "reference_nll", "reference_tok
 
 
 def reply_columns(task: ReplyTask, rollouts: Rollouts) -> Columns:
-    """Return ``tokens`` and ``ended`` of each prompt's first reply."""
+    """Compute ``tokens`` and ``ended`` of each prompt's first reply."""
     actions, is_valid = rollouts.actions[:, 0], rollouts.is_valid[:, 0]
     ended = (is_end(actions, task.ends) & is_valid).any(dim=-1)
     return {
@@ -24,15 +24,15 @@ def reply_columns(task: ReplyTask, rollouts: Rollouts) -> Columns:
 
 
 def kl_per_reply(logprobs: Tensor, start_logprobs: Tensor, is_valid: Tensor) -> Tensor:
-    """Return KL(policy || start) of each prompt in nats per reply, float64 [P].
+    """Compute KL(policy || start) of each prompt in nats per reply, float64 [P].
 
         kl[p] = mean over g of sum over valid t of k3[p, g, t]
 
-    The replies must be the policy's own samples. k3 of a token is unbiased for the KL of its decision, given what stands before
-    it, and so the sum is for the KL of whole replies. Exactly 0 where both are the same numbers.
+    The replies must be the policy's own samples. k3 of a token is an unbiased estimate of its decision's KL, given the tokens
+    before it. The sum is therefore unbiased for the KL of whole replies. Exactly 0 for equal log-probabilities.
 
     Args:
-        logprobs: [P, G, L] of the policy, of the distribution that was sampled.
+        logprobs: [P, G, L] of the policy, under the distribution that was sampled.
         start_logprobs: [P, G, L] of the start, over the same choices.
         is_valid: bool [P, G, L].
     """
@@ -41,5 +41,5 @@ def kl_per_reply(logprobs: Tensor, start_logprobs: Tensor, is_valid: Tensor) -> 
 
 
 def without_model(prompts: int) -> Columns:
-    """Return the columns of a rule that has no model: NaN."""
+    """Build the columns of a rule without a model: NaN."""
     return {name: np.full(prompts, np.nan) for name in MODEL_COLUMNS}

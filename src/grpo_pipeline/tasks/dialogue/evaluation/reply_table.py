@@ -1,4 +1,4 @@
-"""Tabulate sampled replies for a reader."""
+"""Tabulate sampled replies for people."""
 
 import numpy as np
 import pandas as pd
@@ -14,10 +14,10 @@ from grpo_pipeline.tasks.dialogue.language_model.reply_rollouts import is_end
 def tabulate(
     task: ReplyTask, data: DialogueData, batch: DialogueBatch, rollouts: Rollouts
 ) -> pd.DataFrame:
-    """Return one row per reply, n = p*G + g.
+    """Tabulate the replies, row n = p*G + g.
 
-    Columns: ``example_id``, ``persona_id``, ``needs``, ``question``, ``answer`` (the first one), ``group`` (row number of the
-    example in the data), ``sample`` (g), ``reply``, ``tokens`` (the end included) and ``ended`` (0 where the reply was cut).
+    Columns: ``example_id``, ``persona_id``, ``needs``, ``question``, ``answer`` (the first), ``group`` (row number of the example
+    in the data), ``sample`` (g), ``reply``, ``tokens`` (the end included) and ``ended`` (0 if the reply was cut).
     """
     prompts, group_size, _ = rollouts.actions.shape
     rows = batch.rows.reshape(prompts, -1)[:, 0].cpu().numpy().repeat(group_size)

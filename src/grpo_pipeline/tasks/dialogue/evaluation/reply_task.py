@@ -1,4 +1,4 @@
-"""State what scoring replies asks of a task beside the protocol of every task."""
+"""Define the attributes and methods of a task that the scoring of its replies needs, beside the protocol of every task."""
 
 from typing import Protocol
 
@@ -15,21 +15,21 @@ BATCH_PROMPTS = 64
 
 
 class ReplyTask(Task, Protocol):
-    """A task whose samples are replies: what scoring them asks for beside the protocol of every task."""
+    """A task whose samples are replies, with the attributes that scoring them needs."""
 
     @property
     def replies(self) -> ReplyParams:
-        """How replies are drawn."""
+        """The parameters of drawing replies."""
         ...
 
     @property
     def rewards(self) -> RewardParams:
-        """Parts of the reward and their weights."""
+        """The components of the reward and their weights."""
         ...
 
     @property
     def pool(self) -> RewardPool:
-        """Measures the rewards."""
+        """The processes that measure the rewards."""
         ...
 
     @property
@@ -43,9 +43,9 @@ class ReplyTask(Task, Protocol):
         ...
 
     def build_policy(self, seed: int) -> LanguageModel:
-        """Return a language model with the weights that training begins with."""
+        """Build a language model with the initial weights."""
         ...
 
     def texts(self, rollouts: Rollouts) -> PerPrompt:
-        """Return the replies as texts: of each prompt a tuple of G."""
+        """Decode the replies: for each prompt a tuple of G texts."""
         ...

@@ -1,4 +1,4 @@
-"""Reply to a few examples, as arrays of text for the report and as frames of the training."""
+"""Record replies to a few examples, as arrays of text for the report and as frames of the training."""
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ SHOWN_SAMPLES = 4
 def showcase(
     task: ReplyTask, policy: LanguageModel, data: DialogueData, rows: np.ndarray, *, seed: int
 ) -> dict[str, np.ndarray]:
-    """Return ``example_id``, ``question``, ``answer`` and ``greedy`` [n], and ``replies`` [n, 4], as arrays of text."""
+    """Write ``example_id``, ``question``, ``answer`` and ``greedy`` [n], and ``replies`` [n, 4], as arrays of text."""
     batch = task.make_batch(data, rows)
     context = task.encode(policy, batch)
     generator = step_generator(seed, stream=Stream.SHOWCASE, device=task.device)
@@ -46,7 +46,7 @@ def showcase(
 def training_frame(
     task: ReplyTask, policy: LanguageModel, data: DialogueData, rows: np.ndarray, *, seed: int
 ) -> dict[str, Tensor]:
-    """Return one reply to each of these examples, drawn with the same noise in every frame.
+    """Draw a reply to each of these examples, with the same noise in every frame.
 
     ``question`` and ``reply`` are texts (``tasks.frames.text_tensor``), ``reward`` is float64 [m].
     """

@@ -1,7 +1,4 @@
-"""State in plain sentences what a comparison shows.
-
-Did the reward rise, did what people read rise with it, and at what price?
-"""
+"""Write the findings of a comparison: did the reward rise, did the reported scores rise with it, and at what price?"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,11 +15,11 @@ from grpo_pipeline.tasks.dialogue.evaluation.warning_signs import (
 
 
 def summary(comparison: Mapping[str, Any], *, bounds: WarningBounds) -> list[str]:
-    """Say for every arm what its reward did, what moved with it, and what has to be looked at before it is believed.
+    """Write for each arm how its reward and its scores changed, and the warnings about them.
 
     Args:
         comparison: the document of docs/metrics.md, without its summary.
-        bounds: of the warnings.
+        bounds: bounds of the warnings.
     """
     control = comparison["control"]
     sentences = []
@@ -39,7 +36,7 @@ def summary(comparison: Mapping[str, Any], *, bounds: WarningBounds) -> list[str
 
 
 def reward_sentence(arm: str, difference: Entry, *, than: str) -> str:
-    """Say whether sampled replies earn more than those of the control or of the start."""
+    """Write whether sampled replies get more reward than the control's or the start's."""
     if difference["ci95"] is None:
         return f"{arm}: reward against {than}: no statement ({difference['reason']})."
     ending = {1: f"more than {than}", -1: f"less than {than}", 0: "no difference shown"}[
@@ -49,7 +46,7 @@ def reward_sentence(arm: str, difference: Entry, *, than: str) -> str:
 
 
 def scores_sentence(arm: str, differences: Mapping[str, Entry], *, than: str) -> str:
-    """Say which of the scores that people report moved with the reward."""
+    """Write which of the reported scores changed with the reward."""
     rose, fell = (
         [title for name, title in READ_BY_PEOPLE.items() if direction(differences[name]) == sign]
         for sign in (1, -1)

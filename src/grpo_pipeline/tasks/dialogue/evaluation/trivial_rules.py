@@ -1,4 +1,4 @@
-"""Write replies that need no model: a score means something only beside theirs.
+"""Write replies without a model, as baselines for every score.
 
 F1 alone is hackable: a fixed list of frequent words overlaps with many answers, and a copy of the persona with others.
 """
@@ -14,12 +14,12 @@ TRIVIAL_RULES = ("constant", "top_words", "copy_last_turn", "copy_persona", "ref
 
 
 def constant_replies(count: int, *, text: str = CONSTANT) -> list[str]:
-    """Return the same reply ``count`` times."""
+    """Repeat the same reply ``count`` times."""
     return [text] * count
 
 
 def most_frequent_words(training_replies: Sequence[str], *, count: int = TOP_WORDS) -> str:
-    """Return the ``count`` most frequent normalised words of the training replies, most frequent first; ties by alphabet.
+    """Find the ``count`` most frequent normalised words of the training replies, most frequent first; ties by alphabet.
 
     Raises:
         ValueError: if count < 1, or if the replies hold no word at all.
@@ -35,7 +35,7 @@ def most_frequent_words(training_replies: Sequence[str], *, count: int = TOP_WOR
 
 
 def reference_replies(answers: Sequence[Sequence[str]]) -> list[str]:
-    """Return the first reference answer of every example: the score that no reply can pass.
+    """Take the first reference answer of every example: the score that no reply can exceed.
 
     Raises:
         ValueError: for an example without an answer.
@@ -55,11 +55,11 @@ def trivial_replies(
     personas: Sequence[Sequence[str] | str],
     answers: Sequence[Sequence[str]],
 ) -> dict[str, list[str]]:
-    """Return the replies of every trivial rule to the same N examples.
+    """Write the replies of every trivial rule to the same N examples.
 
     Args:
-        training_replies: the answers of the training split, and of no other.
-        contexts: N contexts, turns parted by line ends, oldest first.
+        training_replies: the answers of the training split alone.
+        contexts: N contexts, turns separated by line ends, oldest first.
         personas: N personas.
         answers: N lists of reference answers; only ``reference`` reads them.
 

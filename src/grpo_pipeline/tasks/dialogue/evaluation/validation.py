@@ -1,4 +1,4 @@
-"""Measure a few cheap numbers on held-out prompts to watch while training."""
+"""Measure a few cheap numbers on held-out prompts, to watch training."""
 
 import numpy as np
 import torch
@@ -27,7 +27,7 @@ def validate(
     seed: int,
     n_samples: int,
 ) -> dict[str, float]:
-    """Return means over the sampled replies of held-out prompts, and the perplexity of their first references.
+    """Compute means over the sampled replies of held-out prompts, and the perplexity of their first references.
 
     Keys: ``reward/mean``, ``reward/<component>/mean`` (NaN where nothing could be measured), ``reply/tokens``, ``reply/ended``
     and ``reference/perplexity``. Replies are drawn at ``dialogue.replies.temperature``, with the same noise whenever it is

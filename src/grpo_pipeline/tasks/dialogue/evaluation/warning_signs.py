@@ -20,7 +20,7 @@ START = "start"
 
 
 class WarningBounds(BaseModel):
-    """From where on a change is a warning; ``dialogue.evaluation.metric_options``."""
+    """Bounds from which a change is a warning; ``dialogue.evaluation.metric_options``."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -36,10 +36,10 @@ class WarningBounds(BaseModel):
 
 
 def warnings(arm: str, comparison: Mapping[str, Any], bounds: WarningBounds) -> list[str]:
-    """Return the warnings of an arm, or one sentence that says that there is none."""
+    """Write the warnings of an arm, or a sentence that there is none."""
     now = values(comparison["arms"][arm])
     before, name = baseline_values(comparison, arm)
-    # Say whether the reward rose against the start or the control.
+    # Did the reward rise against the start or the control?
     sections = comparison["policy_gain"], comparison["differences"]
     found = [
         *disagreement_warning(arm, comparison),
@@ -65,7 +65,7 @@ def warnings(arm: str, comparison: Mapping[str, Any], bounds: WarningBounds) -> 
 
 
 def baseline_values(comparison: Mapping[str, Any], arm: str) -> tuple[dict[str, float], str]:
-    """Return the metrics of the weights that every arm began with, or of the control where those were not measured."""
+    """Find the metrics of the initial policy, or of the control if the initial policy was not measured."""
     start = comparison["baselines"].get(START)
     if start is not None:
         return values(start), f"the {START}"
@@ -77,7 +77,7 @@ def baseline_values(comparison: Mapping[str, Any], arm: str) -> tuple[dict[str, 
 
 
 def values(scores: Mapping[str, Any]) -> dict[str, float]:
-    """Return metric -> value of those that are defined."""
+    """Map metric -> value of the defined metrics."""
     return {
         name: entry["value"]
         for name, entry in scores["metrics"].items()
@@ -86,7 +86,7 @@ def values(scores: Mapping[str, Any]) -> dict[str, float]:
 
 
 def disagreement_warning(arm: str, comparison: Mapping[str, Any]) -> list[str]:
-    """Warn of a reward that rises while a score that people read falls."""
+    """Warn of a reward that rises while a reported score falls."""
     if arm not in comparison["differences"]:
         return []
     differences = comparison["differences"][arm]
@@ -166,7 +166,7 @@ def length_warning(
 
 
 def trivial_warning(arm: str, now: Mapping[str, float], comparison: Mapping[str, Any]) -> list[str]:
-    """Warn of a rule without a model that earns as much as the model; ``reference`` is the ceiling and no such rule."""
+    """Warn of a rule without a model that gets as much reward as the model, except the ceiling ``reference``."""
     rules = {
         rule: values(comparison["baselines"][rule])
         for rule in TRIVIAL_RULES[:-1]
@@ -183,5 +183,5 @@ def trivial_warning(arm: str, now: Mapping[str, float], comparison: Mapping[str,
 
 
 def direction(entry: Entry) -> int:
-    """Return 1 or -1 where an entry is shown to be above or below 0, else 0."""
+    """Find the direction of an entry: 1 or -1 if it is shown to be above or below 0, else 0."""
     return side_of(entry) or 0

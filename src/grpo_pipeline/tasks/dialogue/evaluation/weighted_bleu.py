@@ -1,4 +1,4 @@
-"""Compute the corpus BLEU of all resamples at once: its counts add up, so a resample is a weighted sum of rows."""
+"""Compute the corpus BLEU of all resamples at once: its counts are additive, so a resample is a weighted sum of rows."""
 
 import numpy as np
 from numpy.typing import NDArray

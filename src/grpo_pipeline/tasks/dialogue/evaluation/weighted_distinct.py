@@ -1,9 +1,9 @@
-"""Compute distinct-n with an honest interval.
+"""Compute distinct-n with an unbiased interval.
 
-A resample of clusters holds some of them twice. A repeated reply adds n-grams and no different ones, so that distinct-n of a
-resample is too low, always: its percentile interval lies below the value of the sample. Distinct-n is therefore taken as
-linear around the sample, with the effect of each cluster measured by leaving it out. That is the jackknife; for a mean it
-is exactly the bootstrap (``linear_resampling.linear_resamples``).
+A resample of clusters holds some of them twice. A repeated reply adds n-grams but no different ones. So distinct-n of a resample
+is always too low, and its percentile interval lies below the value of the sample. Distinct-n is therefore linearised around the
+sample by the jackknife, from the effect of leaving out each cluster. For a mean, that is exactly the bootstrap
+(``linear_resampling.linear_resamples``).
 """
 
 from collections.abc import Sequence
@@ -38,21 +38,21 @@ class GramCounts:
 
     @property
     def without_each(self) -> Floats:
-        """Distinct-n of the sample without each cluster, [C]; NaN where nothing is left."""
+        """Compute distinct-n of the sample without each cluster, [C]; NaN if no n-gram is left."""
         return _ratio(self.different - self.own, self.total.sum() - self.total)
 
 
 def weighted_distinct(
     replies: Sequence[str], clusters: NDArray[np.int64], weights: Floats, *, n: int
 ) -> Floats:
-    """Return distinct-n of the sample, made to vary over resamples of clusters as the jackknife says, [B].
+    """Compute distinct-n in resamples of clusters, linearised by the jackknife, [B].
 
         D[b] = D - (C - 1) / C * sum_c (w[b, c] - 1) * D_(-c),   cut to [0, 1]
 
-    D is distinct-n of all replies, D_(-c) that of the replies of all clusters but c. Weights of 1 give D itself. The variance of
-    D[b] is the jackknife's, which is on average not too small (Efron and Stein, Annals of Statistics 9, 1981, pages 586-596), and
-    its middle is D. The estimand is the expected distinct-n of as many replies of as many clusters: distinct-n falls with the
-    number of replies. If all n-grams belong to one cluster, D is given and nothing varies: the resamples are undefined.
+    D is distinct-n of all replies, D_(-c) that of the replies of all clusters but c. Weights of 1 give D itself. D[b] is centred
+    on D. Its variance is the jackknife's, which is on average not too small (Efron and Stein, Annals of Statistics 9, 1981, pages
+    586-596). The estimand is the expected distinct-n of as many replies of as many clusters: distinct-n falls with the number of
+    replies. If all n-grams belong to a single cluster, the resamples are undefined.
 
     Args:
         replies: [n], texts; n-grams of their normalised words, never across two replies.
@@ -61,7 +61,7 @@ def weighted_distinct(
         n: words in an n-gram.
 
     Raises:
-        ValueError: if rows of one cluster have different weights.
+        ValueError: if rows of a cluster have different weights.
     """
     _, first_row = np.unique(clusters, return_index=True)
     of_clusters = weights[:, first_row]  # [B, C]
@@ -74,7 +74,7 @@ def weighted_distinct(
 
 
 def count_grams(replies: Sequence[str], clusters: NDArray[np.int64], *, n: int) -> GramCounts:
-    """Count the n-grams of each cluster, and those that it alone has; arguments as ``distinct``."""
+    """Count the n-grams of each cluster, and those that occur in it alone; arguments as ``weighted_distinct``."""
     texts = [words(reply) for reply in replies]
     places = [max(0, len(text) - n + 1) for text in texts]
     grams = {
@@ -89,7 +89,7 @@ def count_grams(replies: Sequence[str], clusters: NDArray[np.int64], *, n: int) 
     )
     cluster = np.repeat(clusters, places)
     size = int(clusters.max()) + 1
-    # Each cluster counts once for an n-gram; one that a single cluster holds is its own.
+    # Each cluster counts once for an n-gram; an n-gram in a single cluster is that cluster's own.
     pairs = np.unique(cluster * max(1, len(grams)) + gram)
     holder, held = np.divmod(pairs, max(1, len(grams)))
     is_own = np.bincount(held, minlength=len(grams))[held] == 1

@@ -1,1 +1,1 @@
-"""Language models of the dialogue task: build or load one, sample replies, compute their log-probabilities."""
+"""Build, load, sample and score the language models of the dialogue task."""

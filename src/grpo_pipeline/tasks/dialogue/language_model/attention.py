@@ -1,11 +1,11 @@
 """Attend with the samples of a group to the keys and values of their prompt, stored once per prompt.
 
-How this differs from public versions: there the encoder's output is copied for each sample, and so are the keys and values that
-every decoder layer computes from it. Here the queries of a group are laid behind each other, as if they were one longer text:
+How this differs from public versions: those copy the encoder's output, and each decoder layer's keys and values of it, for every
+sample. Here the queries of a group are joined, as if they were a single longer text:
 
     softmax(q k' + bias) v,    q [P*G, h, T, d] -> [P, h, G*T, d],    k, v [P, h, S, d]
 
-which is the same number, since cross-attention knows neither order nor position (T5 has no position bias there).
+The result is the same, since cross-attention depends on neither order nor position (T5 has no position bias there).
 """
 
 from typing import Any
@@ -19,8 +19,8 @@ SHORT = 10_000  # queries x keys: measured about where the two meet, with four h
 
 
 def register() -> None:
-    """Make the attention known to transformers under ``NAME``; masks must then be given with four axes."""
-    # Here and not above: what reads texts alone needs no library.
+    """Register the attention with transformers under ``NAME``; masks must then have four axes."""
+    # Imported here, so that modules that only read texts need no library.
     from transformers import AttentionInterface
 
     AttentionInterface.register(NAME, shared_attention)
@@ -36,16 +36,16 @@ def shared_attention(
     position_bias: Tensor | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """Attend, with one set of keys and values per group of queries where there are fewer of them.
+    """Attend with shared keys and values per group of queries, if there are fewer of them than queries.
 
     Args:
-        module: not used; transformers hands it over.
+        module: not used, but passed by transformers.
         query: [N, h, T, d].
         key, value: [N, h, S, d], or [P, h, S, d] where N = P * G and rows of a group are adjacent.
         attention_mask: added to the scores, broadcasts to [N or P, h, T, S]; shared keys need the same for each query.
         scaling: multiplies the scores; None: 1 / sqrt(d).
         position_bias: [1, h, T, S], added where keys are not shared.
-        kwargs: what transformers hands to any attention.
+        kwargs: further arguments of transformers, not used.
 
     Returns:
         [N, T, h, d], and None for the weights.
@@ -60,9 +60,9 @@ def shared_attention(
     if not is_shared:
         return _attend(query, key, value, bias, scaling).transpose(1, 2).contiguous(), None
     (rows, heads, width, size), prompts = query.shape, len(key)
-    # [P, h, G, T, d], so that the queries of a group are laid behind each other.
+    # [P, h, G, T, d], so that the queries of a group are adjacent.
     groups = query.view(prompts, rows // prompts, heads, width, size).transpose(1, 2)
-    # [P, h, G * T, d]: all queries of a group as one text.
+    # [P, h, G * T, d]: all queries of a group as a single text.
     folded = groups.reshape(prompts, heads, -1, size)
     out = _attend(folded, key, value, bias, scaling)  # [P, h, G * T, d]
     # [P, h, G * T, d] -> [P, G, T, h, d].
@@ -71,10 +71,10 @@ def shared_attention(
 
 
 def additive_mask(is_seen: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return 0 where is_seen and a very negative number elsewhere.
+    """Build an additive mask: 0 where is_seen, a very negative number elsewhere.
 
-    Half of the lowest number: a position bias can be added without reaching -inf, and a row that sees nothing (padding) is a
-    mean and no NaN (test_padding_never_makes_nan).
+    The number is half of the lowest one, so that adding a position bias does not reach -inf. A row that sees nothing (padding)
+    gives a mean and no NaN (test_padding_never_makes_nan).
     """
     return torch.zeros(is_seen.shape, dtype=dtype, device=is_seen.device).masked_fill(
         ~is_seen, torch.finfo(dtype).min / 2
@@ -82,7 +82,7 @@ def additive_mask(is_seen: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def causal_mask(width: int, like: Tensor) -> Tensor:
-    """Return the additive mask [1, 1, T, T] in which a token sees itself and what is before it."""
+    """Build the additive mask [1, 1, T, T] in which a token sees itself and the tokens before it."""
     is_seen = torch.ones(width, width, dtype=torch.bool, device=like.device).tril()
     return additive_mask(is_seen, like.dtype)[None, None]
 
@@ -90,10 +90,10 @@ def causal_mask(width: int, like: Tensor) -> Tensor:
 def _attend(
     query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, scaling: float | None
 ) -> Tensor:
-    """Return softmax(scaling q k' + bias) v, written out where torch's kernel for the CPU is slower.
+    """Compute softmax(scaling q k' + bias) v, written out where torch's kernel for the CPU is slower.
 
-    That kernel is made for long texts, and has no gradient of the bias: torch then falls back to a softmax with checks for rows
-    that see nothing. There are none here (``additive_mask``).
+    That kernel is made for long texts and has no gradient of the bias. torch then falls back to a softmax that checks for rows
+    that see nothing. ``additive_mask`` makes no such rows.
     """
     is_short = query.shape[-2] * key.shape[-2] <= SHORT
     if query.device.type != "cpu" or bias is None or not (is_short or bias.requires_grad):

@@ -1,4 +1,4 @@
-"""Interface of the language models, whatever their architecture: encode a prompt once, then write or score many replies to it.
+"""Define the interface of the language models: encode a prompt once, then write or score many replies to it.
 
 Axes: P prompts, G replies of each, T tokens of a reply, D width, S tokens that are read.
 """
@@ -18,8 +18,8 @@ class Encoded:
     """Prompts after reading; the first axis of every tensor is the prompts, so that ``core.training.micro_batches`` can cut it.
 
     Attributes:
-        start: int64 [P], the token from which a reply is predicted; it is given, not chosen, and so no action.
-        is_seen: bool [P, S], what of the memory or the cache a reply may look at.
+        start: int64 [P], the token from which a reply is predicted; it is given, and so no action.
+        is_seen: bool [P, S], the places of the memory or the cache that a reply may attend to.
         memory: [P, S, D], the encoder's output (seq2seq), else None.
         cache: "keys/i" and "values/i" -> [P, h, S, d] of decoder layer i (causal), else empty.
     """
@@ -31,19 +31,19 @@ class Encoded:
 
 
 class Decoding(Protocol):
-    """Replies that are being written, one token of each at a time, with a key-value cache."""
+    """Replies in progress, written a token of each at a time, with a key-value cache."""
 
     def step(self, tokens: Tensor) -> Tensor:
-        """Append tokens, int64 [P, G], and return the hidden state [P, G, D] that predicts the next ones."""
+        """Append tokens, int64 [P, G], and compute the hidden states [P, G, D] that predict the next ones."""
         ...
 
     def keep(self, prompts: Tensor, places: Tensor) -> None:
-        """Go on with the prompts int64 [P'] and, of each, the replies at places int64 [P', G'] only."""
+        """Keep only the prompts int64 [P'] and, of each, the replies at places int64 [P', G']."""
         ...
 
 
 class LanguageModel(nn.Module):
-    """A language model that answers prompts; ``Seq2SeqModel`` and ``CausalModel`` say how.
+    """A language model that answers prompts; ``Seq2SeqModel`` and ``CausalModel`` implement it.
 
     Args:
         model: of transformers, with a head; without dropout, so that sampling and scoring give the same numbers.
@@ -62,12 +62,12 @@ class LanguageModel(nn.Module):
 
     @property
     def head(self) -> tuple[Tensor, Tensor | None]:
-        """The output embedding [V, D] and its bias [V] or None: logits = hidden @ weight.T + bias."""
+        """Return the output embedding [V, D] and its bias [V] or None: logits = hidden @ weight.T + bias."""
         layer = self.model.get_output_embeddings()
         return layer.weight, layer.bias
 
     def encode(self, ids: Tensor, is_token: Tensor) -> Encoded:
-        """Read the prompts, int64 and bool [P, n, S]: the costly part, once per prompt. With gradient where it is enabled.
+        """Read the prompts, int64 and bool [P, n, S], once; with gradient if it is enabled.
 
         Raises:
             ValueError: if the shapes do not fit the kind, or a prompt is empty (names it).
@@ -75,7 +75,7 @@ class LanguageModel(nn.Module):
         raise NotImplementedError
 
     def hidden(self, encoded: Encoded, replies: Tensor) -> Tensor:
-        """Return the hidden states [P, G, T, D] that predict the tokens of the replies, int64 [P, G, T], all at once.
+        """Compute the hidden states [P, G, T, D] that predict the tokens of the replies, int64 [P, G, T], all at once.
 
         State t has seen the start and the tokens before t.
         """
@@ -86,7 +86,7 @@ class LanguageModel(nn.Module):
         raise NotImplementedError
 
     def check_room(self, encoded: Encoded, max_tokens: int) -> None:
-        """Check that replies of max_tokens fit behind the prompts.
+        """Check that replies of max_tokens fit after the prompts.
 
         Raises:
             ValueError: if a prompt is longer than that allows.
@@ -94,18 +94,18 @@ class LanguageModel(nn.Module):
 
 
 def shifted(encoded: Encoded, replies: Tensor) -> Tensor:
-    """Return what the decoder reads to predict the replies: the start, then all tokens but the last, [P * G, T]."""
+    """Shift the replies for the decoder: the start, then all tokens but the last, [P * G, T]."""
     start = encoded.start[:, None, None].expand(*replies.shape[:2], 1)  # [P, G, 1]
     return torch.cat((start, replies[..., :-1]), dim=-1).flatten(0, 1)  # [P, G, T] -> [P * G, T]
 
 
 def detached(encoded: Encoded) -> Encoded:
-    """Return the same encoding, cut off from the graph."""
+    """Detach the encoding from the graph."""
     return _map(encoded, lambda tensor: tensor.detach())
 
 
 def choose_prompts(encoded: Encoded, prompts: Tensor) -> Encoded:
-    """Return the encoding of the prompts int64 [P'], in that order."""
+    """Select the encoding of the prompts int64 [P'], in that order."""
     return _map(encoded, lambda tensor: tensor.index_select(0, prompts))
 
 

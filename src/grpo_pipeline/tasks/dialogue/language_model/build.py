@@ -46,7 +46,7 @@ IDS: dict[str, Any] = {"vocab_size": ByteTokenizer.size, "pad_token_id": PAD, "e
 def build_language_model(
     params: NewModelParams | FolderModelParams, *, seed: int
 ) -> tuple[LanguageModel, Tokenizer]:
-    """Return the language model, float32 on the CPU, and its tokenizer; the global random state stays as it was.
+    """Build the language model, float32 on the CPU, and its tokenizer; the global random state stays unchanged.
 
     Args:
         params: what to build.
@@ -68,7 +68,7 @@ def build_language_model(
 
 
 def build_from_config(config: Mapping[str, Any], lora: LoraParams | None) -> LanguageModel:
-    """Return a language model of an exported model's architecture, float32 on the CPU, to be filled with its weights.
+    """Build a language model of an exported model's architecture, float32 on the CPU, to be filled with its weights.
 
     Args:
         config: ``language_model_config`` of the model: what ``model.config.to_dict`` returned.
@@ -133,9 +133,9 @@ def _read_config(folder: Path) -> Any:
 
 
 def _prepared(config: Any) -> Any:
-    """Switch dropout off, and name the activation of GPT-2 as what one kernel computes (``gelu_new`` is nine operations).
+    """Switch dropout off, and name GPT-2's activation so that a single kernel computes it (``gelu_new`` takes nine).
 
-    With dropout, sampling and scoring would be of different distributions, and no ratio would begin at 1.
+    With dropout, sampling and scoring would have different distributions, and no ratio would begin at 1.
     """
     if getattr(config, "activation_function", None) == "gelu_new":
         config.activation_function = "gelu_pytorch_tanh"

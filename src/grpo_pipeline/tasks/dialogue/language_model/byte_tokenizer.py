@@ -1,8 +1,8 @@
-"""Read bytes as tokens: no vocabulary file, no unknown word.
+"""Tokenise texts as bytes: no vocabulary file, no unknown word.
 
     id = byte + 3;      0 pad, 1 end, 2 unknown
 
-The ids of ByT5 (Xue et al., arXiv 2105.13626, section 3.1), without its 125 sentinel ids.
+The ids are those of ByT5 (Xue et al., arXiv 2105.13626, section 3.1), without its 125 sentinel ids.
 """
 
 from collections.abc import Sequence
@@ -20,11 +20,11 @@ class ByteTokenizer:
     end_ids: tuple[int, ...] = (EOS,)
 
     def encode(self, text: str) -> list[int]:
-        """Return one id per byte; half of a surrogate pair, which UTF-8 cannot hold, is written as "?"."""
+        """Encode each byte as an id; half of a surrogate pair, which UTF-8 cannot hold, becomes "?"."""
         return [byte + OFFSET for byte in text.encode("utf-8", errors="replace")]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Return the text; ids that stand for no byte are left out, bytes that are no UTF-8 become U+FFFD."""
+        """Decode ids to text; ids of no byte are left out, bytes that are no UTF-8 become U+FFFD."""
         return bytes(i - OFFSET for i in ids if OFFSET <= i < self.size).decode(
             "utf-8", errors="replace"
         )

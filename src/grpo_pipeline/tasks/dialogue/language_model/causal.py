@@ -1,8 +1,8 @@
 """Score and write replies with causal language models such as GPT-2 and Llama; replies continue a prompt's keys and values.
 
-The last token of a prompt is not read with the others: it is the start of every reply, the token from which the first one is
-predicted. The replies of a group look at the same keys and values of their prompt (``group_attention.py``), while they are
-written and in the graph of an update.
+The last token of a prompt is not read with the others. It is the start of every reply, from which the first token is predicted.
+The replies of a group share the keys and values of their prompt (``group_attention.py``), in sampling and in the graph of an
+update.
 """
 
 import torch
@@ -35,7 +35,7 @@ class CausalModel(LanguageModel):
     kind = "causal"
 
     def encode(self, ids: Tensor, is_token: Tensor) -> Encoded:
-        """Read one text of each prompt, int64 and bool [P, 1, S], padded on the left.
+        """Read a text of each prompt, int64 and bool [P, 1, S], padded on the left.
 
         Raises:
             ValueError: also if there are several texts, or padding is not on the left.
@@ -46,7 +46,7 @@ class CausalModel(LanguageModel):
                 f"a causal language model must get one text per prompt, padded on the left, got {ids.shape[1]} texts or padding "
                 "at the end; join the stories, and encode with padding: left"
             )
-        # The last token is the start of the reply; positions count tokens, padding on the left takes none.
+        # The last token is the start of the reply; positions count tokens without the padding on the left.
         read, seen = ids[:, 0, :-1], is_token[:, 0, :-1]  # [P, S]
         positions = (seen.cumsum(dim=1) - 1).clamp_min(0)  # [P, S]
 
@@ -70,7 +70,7 @@ class CausalModel(LanguageModel):
             return attend_replies(query, keys, values, held[layer])
 
         inputs = shifted(encoded, replies)  # [P * G, T]
-        # A reply begins at the position after the tokens of its prompt that are read.
+        # A reply begins at the position after the read tokens of its prompt.
         first = to_rows(replicate(encoded.is_seen.sum(dim=1), replies.shape[1]))  # [P * G]
         positions = first[:, None] + torch.arange(inputs.shape[1], device=inputs.device)
         return layers_of(self.model).states(inputs, positions, attend).reshape(*replies.shape, -1)
@@ -93,7 +93,7 @@ class CausalModel(LanguageModel):
 
 
 def _held(encoded: Encoded) -> list[Prompt]:
-    """Return what each layer holds of the prompts, laid out once for all steps that look at it."""
+    """Collect each layer's keys and values of the prompts, laid out once for all steps."""
     bias = None
     if not bool(encoded.is_seen.all()):
         bias = additive_mask(encoded.is_seen[:, None, None], encoded.cache["keys/0"].dtype)

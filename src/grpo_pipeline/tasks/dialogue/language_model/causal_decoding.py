@@ -14,17 +14,17 @@ from grpo_pipeline.tasks.dialogue.language_model.group_attention import (
     unfold,
 )
 
-# Tokens that there is room for at first; the room is doubled when it is full.
+# Initial room in tokens; it is doubled when it is full.
 ROOM = 32
 
 
 class CausalDecoding:
-    """See ``base.Decoding``. The order of the own keys is that of the attention, so that no step turns them.
+    """See ``base.Decoding``. The replies' own keys have the axis order of the attention, so that no step transposes them.
 
     Args:
-        layers: of the model.
+        layers: layers of the model.
         held: keys, values and padding of the prompts, by layer.
-        positions: int64 [P], of the first token that is read.
+        positions: int64 [P], positions of the first token that is read.
         group_size: G.
     """
 
@@ -58,7 +58,7 @@ class CausalDecoding:
         ]
 
     def _attend(self, layer: int, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """Write the keys and values [P * G, c, 1, d] of the new tokens down, and attend to all."""
+        """Store the keys and values [P * G, c, 1, d] of the new tokens, and attend to all."""
         prompt, end = self._held[layer], self._length + 1
         prompts, heads = prompt.keys.shape[:2]
         own = self._room(layer, keys, prompts)
@@ -71,7 +71,7 @@ class CausalDecoding:
         return unfold(folded, own.shape[3], query.shape[1] // heads, prompts)
 
     def _room(self, layer: int, keys: Tensor, prompts: int) -> Tensor:
-        """Return the own keys and values [2, P, c, G, room, d] of a layer, with room for one more."""
+        """Get the replies' own keys and values [2, P, c, G, room, d] of a layer, with room for another token."""
         if layer == len(self._own):
             self._own.append(
                 keys.new_empty(

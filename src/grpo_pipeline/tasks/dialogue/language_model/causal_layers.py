@@ -1,10 +1,10 @@
-"""Take the layers of GPT-2 and Llama apart where they attend.
+"""Run the layers of GPT-2 and Llama with an attention of the caller's.
 
-What lies between is called as transformers has it.
+The parts between the attentions are called as in transformers.
 
-How this differs from public versions: those hand their keys and values to a cache that is one tensor per row, so that every
-reply needs a copy of its prompt's. Here the attention is the caller's, who may keep a prompt's keys and values once for all
-replies. Modules are called, never their weights, so that low-rank updates count.
+How this differs from public versions: those pass keys and values to a cache with a tensor per row. Every reply then needs a copy
+of its prompt's. Here the caller attends, and may keep a prompt's keys and values once for all replies. Modules are called, never
+their weights, so that low-rank updates count.
 
 Axes: N rows, T tokens, D width, h heads of queries, c heads of keys and values (c divides h), d width of a head.
 """
@@ -20,10 +20,10 @@ Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 
 
 class CausalLayers:
-    """A stack of layers of which each attends once; ``layers_of`` makes one.
+    """A stack of layers that each attend once; built by ``layers_of``.
 
     Args:
-        model: with a head; its dropout must be 0.
+        model: model with a head; its dropout must be 0.
     """
 
     def __init__(self, model: Any) -> None:
@@ -35,7 +35,7 @@ class CausalLayers:
         return int(self._model.config.num_hidden_layers)
 
     def states(self, ids: Tensor, positions: Tensor, attend: Attend) -> Tensor:
-        """Return the last hidden states [N, T, D] of ids at positions, both int64 [N, T]."""
+        """Compute the last hidden states [N, T, D] of ids at positions, both int64 [N, T]."""
         x, turn = self.embed(ids, positions)
         for layer in range(self.count):
             x = self.join(layer, x, attend(layer, *self.project(layer, x, turn)))
@@ -44,7 +44,7 @@ class CausalLayers:
     def keys_and_values(
         self, ids: Tensor, positions: Tensor, attend: Attend
     ) -> list[tuple[Tensor, Tensor]]:
-        """Return keys and values [N, c, T, d] of every layer; of the last one nothing else is computed."""
+        """Compute keys and values [N, c, T, d] of every layer; the rest of the last layer is not computed."""
         x, turn = self.embed(ids, positions)
         found = []
         for layer in range(self.count):
@@ -55,24 +55,24 @@ class CausalLayers:
         return found
 
     def embed(self, ids: Tensor, positions: Tensor) -> tuple[Tensor, Any]:
-        """Return what the first layer reads [N, T, D], and how queries and keys are turned, if they are."""
+        """Compute the input of the first layer [N, T, D], and the rotation of queries and keys, if there is one."""
         raise NotImplementedError
 
     def project(self, layer: int, x: Tensor, turn: Any) -> tuple[Tensor, Tensor, Tensor]:
-        """Return queries [N, h, T, d], multiplied by the scale of the scores, keys and values [N, c, T, d] of a layer."""
+        """Compute scaled queries [N, h, T, d], keys and values [N, c, T, d] of a layer."""
         raise NotImplementedError
 
     def join(self, layer: int, x: Tensor, attended: Tensor) -> Tensor:
-        """Return what a layer makes of its input [N, T, D] and of what was attended to [N, T, h * d]."""
+        """Compute a layer's output from its input [N, T, D] and the attention's result [N, T, h * d]."""
         raise NotImplementedError
 
     def norm(self, x: Tensor) -> Tensor:
-        """Return the last hidden states."""
+        """Normalise the last hidden states."""
         raise NotImplementedError
 
 
 class Gpt2Layers(CausalLayers):
-    """Of GPT-2: positions are added to the embedding."""
+    """The layers of GPT-2: positions are added to the embedding."""
 
     def embed(self, ids: Tensor, positions: Tensor) -> tuple[Tensor, None]:
         """See ``CausalLayers.embed``."""
@@ -101,7 +101,7 @@ class Gpt2Layers(CausalLayers):
 
 
 class LlamaLayers(CausalLayers):
-    """Of Llama: queries and keys are turned by their positions; several heads of queries may share one of keys."""
+    """The layers of Llama: queries and keys are rotated by their positions; heads of queries may share a head of keys."""
 
     def embed(self, ids: Tensor, positions: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         """See ``CausalLayers.embed``."""
@@ -139,5 +139,5 @@ _LAYERS: dict[str, type[CausalLayers]] = {"gpt2": Gpt2Layers, "llama": LlamaLaye
 
 
 def layers_of(model: Any) -> CausalLayers:
-    """Return the layers of a GPT-2 or a Llama with a head."""
+    """Wrap the layers of a GPT-2 or a Llama with a head."""
     return _LAYERS[model.config.model_type](model)

@@ -1,10 +1,10 @@
-"""Encoder-decoder models such as T5: texts are encoded one by one, and each word of a reply attends to all of them.
+"""Score and write replies with encoder-decoder models such as T5: texts are encoded separately, and replies attend to all.
 
     memory = [encoder(text 1), …, encoder(text n)]  [P, n*S, D]
     hidden = decoder(start, reply; cross-attention to memory)
 
 Source: Izacard and Grave, arXiv 2007.01282, section 3. How this differs from public versions: the keys and values of the
-cross-attention are computed and kept once per prompt, for all of its replies, in sampling and in scoring (``shared_attention``).
+cross-attention are computed once per prompt for all of its replies (``shared_attention``).
 """
 
 from typing import Any
@@ -42,7 +42,7 @@ class Seq2SeqModel(LanguageModel):
         model.set_attn_implementation(NAME)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Come to another process, whose transformers does not know the attention yet."""
+        """Restore the model in another process, and register the attention with its transformers."""
         register()
         super().__setstate__(state)  # type: ignore[no-untyped-call]
 
@@ -52,7 +52,7 @@ class Seq2SeqModel(LanguageModel):
         prompts, texts, width = ids.shape
         flat, seen = ids.flatten(0, 1), is_token.flatten(0, 1)  # [P * n, S]
         mask = additive_mask(seen, self.model.dtype)[:, None, None]  # [P * n, 1, 1, S]
-        # Encoded text by text, then one memory for each prompt: [P * n, S, D] -> [P, n * S, D].
+        # Encoded text by text, then joined to a memory for each prompt: [P * n, S, D] -> [P, n * S, D].
         memory = self.model.encoder(input_ids=flat, attention_mask=mask).last_hidden_state
         start = ids.new_full((prompts,), self.model.config.decoder_start_token_id)
         return Encoded(start, is_token.flatten(1), memory=memory.view(prompts, texts * width, -1))
@@ -74,7 +74,7 @@ class Seq2SeqModel(LanguageModel):
         return Seq2SeqDecoding(self, encoded, group_size)
 
     def scaled(self, states: Tensor) -> Tensor:
-        """Return what the head multiplies: T5 with tied embeddings divides by sqrt(D) before it."""
+        """Scale the hidden states for the head: T5 with tied embeddings divides them by sqrt(D)."""
         return (
             states * float(self.model.model_dim) ** -0.5
             if self.model.config.scale_decoder_outputs
@@ -82,7 +82,7 @@ class Seq2SeqModel(LanguageModel):
         )
 
     def memory_mask(self, encoded: Encoded) -> Tensor:
-        """Return the additive mask [P, 1, 1, S] of the memory."""
+        """Build the additive mask [P, 1, 1, S] of the memory."""
         return additive_mask(encoded.is_seen, self._memory(encoded).dtype)[:, None, None]
 
     @staticmethod

@@ -8,7 +8,7 @@ from typing import Any
 from grpo_pipeline.tasks.dialogue.language_model.safe_loading import LOCAL, refusing_code
 
 FILES = ("tokenizer.json", "tokenizer_config.json", "spiece.model", "vocab.json")
-# What a tokenizer is read from: one of those, and what stands beside it. config.json names its class where nothing else does.
+# A tokenizer is read from one of ``FILES`` and from these. config.json names its class if no other file does.
 BESIDE = (
     *(
         "added_tokens.json",
@@ -24,7 +24,7 @@ BESIDE = (
 
 
 class FolderTokenizer:
-    """A tokenizer of the library transformers behind ``tokens.Tokenizer``.
+    """A tokenizer of the library transformers with the interface ``tokens.Tokenizer``.
 
     Where it has no padding id (GPT-2, Llama) the end fills rows up: the mask says what is a token. A reply ends with every id
     that the tokenizer, ``config.json`` or ``generation_config.json`` calls an end.
@@ -49,11 +49,11 @@ class FolderTokenizer:
         self.pad_id = self.eos_id if tokenizer.pad_token_id is None else int(tokenizer.pad_token_id)
 
     def encode(self, text: str) -> list[int]:
-        """Return the ids, without begin and end."""
+        """Encode a text as ids, without begin and end."""
         return list(self._tokenizer.encode(text, add_special_tokens=False))
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Return the text without special tokens; ids outside the vocabulary are left out."""
+        """Decode ids to text without special tokens; ids outside the vocabulary are left out."""
         known = [i for i in ids if i < self.size and i not in self.end_ids]
         return str(
             self._tokenizer.decode(
@@ -63,10 +63,10 @@ class FolderTokenizer:
 
 
 def configured_ends(files: Mapping[str, bytes]) -> tuple[int, ...]:
-    """Return the ids that the configurations of a model's folder call ends, one or a list in each.
+    """Read the end ids from the configurations of a model's folder; each may name one or several.
 
     Raises:
-        ValueError: if one is no number. One that the tokenizer lacks is never drawn, and ends nothing.
+        ValueError: if an id is no number. An id that the tokenizer lacks is allowed, but never drawn.
     """
     found: list[int] = []
     for name in ("config.json", "generation_config.json"):
@@ -87,7 +87,7 @@ def read_tokenizer(folder: str) -> FolderTokenizer:
         FileNotFoundError: if the folder or its tokenizer is missing.
         ValueError: if it cannot be read, or has no end.
     """
-    # Here and not above: the byte-level tokenizer needs no library.
+    # Imported here, because the byte-level tokenizer needs no library.
     from transformers import AutoTokenizer
 
     path = Path(folder)
@@ -99,7 +99,7 @@ def read_tokenizer(folder: str) -> FolderTokenizer:
     try:
         with refusing_code(path):
             tokenizer = AutoTokenizer.from_pretrained(str(path), **LOCAL)
-    # A damaged tokenizer raises whatever its own reader of files raises, a bare Exception among them.
+    # A damaged tokenizer may raise any error, even a bare Exception.
     except Exception as error:
         raise ValueError(
             f"{path} must hold a tokenizer that can be read, got {type(error).__name__}: {error}; copy it again"

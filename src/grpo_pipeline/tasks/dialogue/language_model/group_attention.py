@@ -1,15 +1,15 @@
-"""Attend with the replies of a group, which share their prompt's keys and values and each have their own.
+"""Attend with the replies of a group, which share their prompt's keys and values and have their own besides.
 
-How this differs from public versions: there the keys of prompt and reply are one tensor per reply, so that a prompt's keys and
-values are copied G times, and copied again whenever the cache grows. Here they exist once per prompt:
+How this differs from public versions: those join the keys of prompt and reply in a tensor per reply. A prompt's keys and values
+are then copied G times, and again whenever the cache grows. Here they exist once per prompt:
 
     p = softmax([q k_prompt' | q k_own'])        out = p_prompt v_prompt + p_own v_own
 
-one softmax over both parts, which is the number that one long tensor would give.
+A single softmax over both parts gives the same result as a joined tensor.
 
-Axes: P prompts, G replies of each, h heads of queries, c of keys and values, r = h / c of queries per head of keys, S tokens of
-a prompt, T tokens that ask, t own tokens that are asked, d width of a head. "Folded" means P * c matrices, one per prompt and
-head of keys, with the queries of all replies behind each other: row (g, r, T). Own keys are folded further, [P * c * G, t, d].
+Axes: P prompts, G replies of each, h heads of queries, c of keys and values, r = h / c of queries per head of keys, S tokens of a
+prompt, T tokens with queries, t own tokens with keys, d width of a head. "Folded" means P * c matrices, one per prompt and head
+of keys, in which the queries of all replies are adjacent: row (g, r, T). Own keys are folded further, [P * c * G, t, d].
 """
 
 from dataclasses import dataclass
@@ -21,18 +21,18 @@ from torch.utils.checkpoint import checkpoint
 
 from grpo_pipeline.tasks.dialogue.language_model.attention import additive_mask
 
-# Weights of one layer's attention that are kept for the backward pass: 2**24 float32 numbers are 64 MiB. More are computed again.
+# Largest number of attention weights of a layer kept for the backward pass (2**24 in float32: 64 MiB); more are recomputed.
 KEPT_NUMBERS = 2**24
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """Keys and values of P prompts, in one layer.
+    """Keys and values of P prompts, in a layer.
 
     Attributes:
         keys: [P, c, S, d].
         values: [P, c, S, d].
-        bias: [P, 1, 1, S], added to the scores; None where no prompt has padding.
+        bias: [P, 1, 1, S], added to the scores; None without padding.
     """
 
     keys: Tensor
@@ -76,7 +76,7 @@ def attend_replies(query: Tensor, keys: Tensor, values: Tensor, prompt: Prompt) 
         query: [P * G, h, T, d], already scaled.
         keys: [P * G, c, T, d] of the replies.
         values: of the replies.
-        prompt: what their prompts hold.
+        prompt: keys and values of their prompts.
 
     Returns:
         [P * G, T, h * d].
@@ -95,7 +95,7 @@ def attend_replies(query: Tensor, keys: Tensor, values: Tensor, prompt: Prompt) 
         fold_own(values, prompts),
         bias,
     )
-    # Weights of all P * G * h * T queries over S + T keys; too many of them are computed again in the backward pass.
+    # Weights of all P * G * h * T queries over S + T keys; too many are recomputed in the backward pass.
     numbers = query.shape[:3].numel() * (prompt.keys.shape[2] + width)
     if torch.is_grad_enabled() and numbers > KEPT_NUMBERS:
         folded = checkpoint(attend_folded, *parts, use_reentrant=False)
@@ -107,11 +107,11 @@ def attend_replies(query: Tensor, keys: Tensor, values: Tensor, prompt: Prompt) 
 def attend_folded(
     query: Tensor, prompt: Prompt, keys: Tensor, values: Tensor, own_bias: Tensor | None = None
 ) -> Tensor:
-    """Attend with folded queries [P * c, G * r * T, d]; see the head of this file.
+    """Attend with folded queries [P * c, G * r * T, d]; see the module's docstring.
 
     Args:
         query: folded.
-        prompt: what the prompts hold.
+        prompt: keys and values of the prompts.
         keys: [P * c * G, t, d], own.
         values: [P * c * G, t, d], own.
         own_bias: [r * T, t], added to the scores of own tokens, or None.
@@ -128,7 +128,7 @@ def attend_folded(
     to_own = torch.bmm(query.reshape(len(keys), -1, query.shape[-1]), keys.transpose(1, 2))
     if own_bias is not None:
         to_own = to_own + own_bias
-    # One softmax over the tokens of the prompt and those of the reply itself.
+    # A single softmax over the tokens of the prompt and of the reply itself.
     both = (
         torch.cat((to_prompt, to_own.reshape(*query.shape[:2], width)), dim=-1)
         .softmax(dim=-1)
@@ -141,7 +141,7 @@ def attend_folded(
 
 
 def fold_queries(query: Tensor, prompts: int, heads: int) -> Tensor:
-    """Return queries [P * G, h, T, d] folded: [P * c, G * r * T, d]."""
+    """Fold queries [P * G, h, T, d]: [P * c, G * r * T, d]."""
     _, _, width, size = query.shape
     return (
         query.view(prompts, -1, heads, query.shape[1] // heads, width, size)  # [P, G, c, r, T, d]
@@ -151,13 +151,13 @@ def fold_queries(query: Tensor, prompts: int, heads: int) -> Tensor:
 
 
 def fold_own(keys: Tensor, prompts: int) -> Tensor:
-    """Return own keys or values [P * G, c, t, d] folded: [P * c * G, t, d]."""
+    """Fold own keys or values [P * G, c, t, d]: [P * c * G, t, d]."""
     # [P, G, c, t, d] -> [P, c, G, t, d] -> [P * c * G, t, d].
     return keys.view(prompts, -1, *keys.shape[1:]).transpose(1, 2).flatten(0, 2)
 
 
 def unfold(folded: Tensor, group_size: int, rows: int, prompts: int) -> Tensor:
-    """Return folded results [P * c, G * r * T, d] as [P * G, T, h * d]."""
+    """Unfold results [P * c, G * r * T, d] to [P * G, T, h * d]."""
     # table: [P, c, G, r, T, d].
     table = folded.view(prompts, len(folded) // prompts, group_size, rows, -1, folded.shape[-1])
     # [P, G, T, c, r, d]: the h = c * r heads side by side again.

@@ -16,7 +16,7 @@ TARGETS = {"t5": ("q", "v"), "gpt2": ("c_attn",), "llama": ("q_proj", "v_proj")}
 
 
 def add_lora(language_model: LanguageModel, params: LoraParams) -> None:
-    """Freeze a language model, in place, and add trainable low-rank updates; A is drawn from the global random stream.
+    """Freeze a language model in place, and add trainable low-rank updates; A is drawn from the global random stream.
 
     What it writes is that of the plain language model until an update.
 
@@ -24,7 +24,7 @@ def add_lora(language_model: LanguageModel, params: LoraParams) -> None:
         language_model: one of those that ``build_language_model`` knows, without such updates.
         params: their size.
     """
-    # Here and not above: a machine that trains whole readers does not need the library.
+    # Imported here, because training whole language models does not need the library.
     from peft import LoraConfig, inject_adapter_in_model
 
     kind = language_model.model.config.model_type

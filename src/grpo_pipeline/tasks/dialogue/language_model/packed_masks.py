@@ -1,9 +1,7 @@
-"""Pack which tokens survived top-k and top-p into one bit per token.
+"""Pack the mask of the tokens that top-k and top-p keep, in a bit per token.
 
-The mask is stored with a reply, so that an update scores the same distribution.
-
-An update whose weights have moved would otherwise truncate anew and could drop a token that was sampled
-(``core.sampling.truncation``). One bit and not one byte: of 32 000 choices 4 kB per token are left.
+The mask is stored with a reply, so that an update scores the same distribution. Otherwise, moved weights would truncate anew and
+could drop a token that was sampled (``core.sampling.truncation``). With a bit per token, 32 000 choices take 4 kB.
 """
 
 import torch
@@ -13,7 +11,7 @@ BITS = 8
 
 
 def pack(is_kept: Tensor) -> Tensor:
-    """Return bool [..., V] as uint8 [..., ceil(V / 8)]; choice v is bit v % 8 of byte v // 8."""
+    """Pack bool [..., V] into uint8 [..., ceil(V / 8)]; choice v is bit v % 8 of byte v // 8."""
     spare = -is_kept.shape[-1] % BITS
     padded = torch.nn.functional.pad(is_kept.to(torch.uint8), (0, spare))  # [..., 8 * ceil(V / 8)]
     bits = padded.reshape(*is_kept.shape[:-1], -1, BITS)  # [..., ceil(V / 8), 8]
@@ -21,7 +19,7 @@ def pack(is_kept: Tensor) -> Tensor:
 
 
 def unpack(packed: Tensor, choices: int) -> Tensor:
-    """Return bool [..., V] of what ``pack`` made, V = choices."""
+    """Unpack the result of ``pack`` to bool [..., V], V = choices."""
     # [..., ceil(V / 8), 1] >> [8] -> [..., ceil(V / 8), 8] -> [..., V], without the spare bits.
     return ((packed[..., None] >> _shifts(packed)) & 1).bool().flatten(-2)[..., :choices]
 

@@ -1,4 +1,4 @@
-"""Parameters of the language model: where it comes from, and how replies are sampled from it."""
+"""Declare the parameters of the language model: its source, and the sampling of replies."""
 
 from typing import Annotated, Any, Literal, Self
 
@@ -25,12 +25,13 @@ class NewModelParams(BaseModel):
     """A small language model with fresh weights that reads bytes.
 
     Attributes:
-        source: tells it from ``folder``.
+        source: always ``new``.
         architecture: ``t5`` (seq2seq), ``gpt2`` or ``llama`` (causal).
         width: D, a multiple of heads.
-        layers: of the encoder and of the decoder each.
-        heads: of each attention.
-        max_positions: tokens of prompt and reply together in a causal language model; null for t5, which has no such limit.
+        layers: number of layers of the encoder and of the decoder each.
+        heads: number of heads of each attention.
+        max_positions: largest number of tokens of prompt and reply together in a causal language model; null for t5, which has no
+            such limit.
         lora: freeze the language model and train low-rank updates of its attention; null trains all of it.
     """
 
@@ -65,9 +66,10 @@ class FolderModelParams(BaseModel):
     """A language model from a Hugging Face folder on this machine.
 
     Attributes:
-        source: tells it from ``new``.
-        path: holds config.json and the weights as safetensors, as ``save_pretrained`` writes them.
-        tokenizer: ``folder``: the one in the folder; ``bytes``: the byte-level one, for models of this project and ByT5.
+        source: always ``folder``.
+        path: folder with config.json and the weights as safetensors, as ``save_pretrained`` writes them.
+        tokenizer: ``folder``: the tokenizer in the folder; ``bytes``: the byte-level tokenizer, for models of this project and
+            ByT5.
         lora: freeze the language model and train low-rank updates of its attention; null trains all of it.
     """
 
@@ -83,15 +85,15 @@ LanguageModelParams = Annotated[NewModelParams | FolderModelParams, Field(discri
 
 
 class LanguageModelSection(BaseModel):
-    """The section ``dialogue.language_model``; ``params`` is what it chooses.
+    """The section ``dialogue.language_model``; ``params`` is the chosen model.
 
-    Both kinds stand side by side, so that an environment can choose the other one without naming the keys of the first.
+    Both kinds stand side by side, so that an environment can switch the kind without naming the keys of the other.
 
     Attributes:
-        source: which of the two is built.
-        new: keys of ``NewModelParams`` but for source and lora.
-        folder: path and tokenizer of ``FolderModelParams``; null where there is no folder.
-        lora: of either.
+        source: the kind that is built.
+        new: keys of ``NewModelParams`` except source and lora.
+        folder: path and tokenizer of ``FolderModelParams``; null without a folder.
+        lora: low-rank updates of either kind; null for none.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -103,7 +105,7 @@ class LanguageModelSection(BaseModel):
 
     @property
     def params(self) -> NewModelParams | FolderModelParams:
-        """The language model that ``source`` names."""
+        """Build the parameters of the language model that ``source`` names."""
         if self.source == "folder":
             return FolderModelParams(source="folder", lora=self.lora, **(self.folder or {}))
         return NewModelParams(source="new", lora=self.lora, **self.new)
@@ -126,7 +128,7 @@ class ReplyParams(BaseModel):
         temperature: divides the logits.
         top_k: keep the k likeliest tokens; null keeps all.
         top_p: then keep the smallest set of likeliest tokens that holds this share of the mass; null keeps all.
-        tokens_per_batch: scored at a time, whole prompts only; null scores all at once.
+        tokens_per_batch: largest number of tokens scored at a time, whole prompts only; null scores all at once.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)

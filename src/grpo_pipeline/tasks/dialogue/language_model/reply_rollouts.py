@@ -1,4 +1,4 @@
-"""Hold replies as they were drawn: tokens, log-probabilities, and the tokens that could have been drawn."""
+"""Hold drawn replies: tokens, log-probabilities, and the tokens that could have been drawn."""
 
 from dataclasses import dataclass
 
@@ -9,13 +9,13 @@ from grpo_pipeline.core.types import Rollouts
 
 
 def is_end(tokens: Tensor, ends: tuple[int, ...]) -> Tensor:
-    """Return where a token ends a reply, bool of the shape of the tokens; ``ends`` are (*end_ids, pad_id)."""
+    """Mark the tokens that end a reply, bool of the shape of the tokens; ``ends`` are (*end_ids, pad_id)."""
     return torch.isin(tokens, torch.tensor(ends[:-1], device=tokens.device))
 
 
 @dataclass(frozen=True)
 class ReplyRollouts(Rollouts):
-    """Replies as they were drawn.
+    """The drawn replies.
 
     Actions are token ids, the end among them; after it they are ``pad_id``, and logprobs are 0. A reply without an end was cut
     at L tokens.
@@ -29,7 +29,7 @@ class ReplyRollouts(Rollouts):
 
 
 def nothing_written(start: Tensor, group_size: int) -> ReplyRollouts:
-    """Return G replies of no token to each of P prompts: the samples of an arm that learns from references alone.
+    """Build G empty replies to each of P prompts: the samples of an arm that learns from references alone.
 
     Args:
         start: [P], of the encoding; gives P and the device.

@@ -1,13 +1,13 @@
-"""Check a Hugging Face folder on this machine: what of it is read, and that nothing of it is run."""
+"""Check a Hugging Face folder on this machine: it must hold safe weights, and no code of it is run."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-# Of every ``from_pretrained``: nothing is downloaded, and code that a folder holds is not run, also where a terminal could say y.
+# For every ``from_pretrained``: nothing is downloaded, and a folder's code is never run, not even after a prompt.
 LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
-# Of models: weights are tensors and nothing else.
+# For models: the weights are tensors only.
 SAFE: dict[str, Any] = LOCAL | {"use_safetensors": True}
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
 PICKLES = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt")
@@ -44,7 +44,7 @@ def check_weights(folder: Path) -> None:
 
 @contextmanager
 def refusing_code(folder: Path) -> Iterator[None]:
-    """Turn the library's refusal of a folder that asks for code of its own into one sentence.
+    """Turn the library's refusal of a folder with code of its own into a single sentence.
 
     Raises:
         ValueError: that sentence.

@@ -1,8 +1,10 @@
 """Sample G replies per prompt, with the log-probability of every token under the distribution that it was drawn from.
 
-How this differs from public versions: the log-probabilities are kept from sampling and not computed again by a second model
-call; they are those of the truncated, renormalised distribution; the draw of a reply does not depend on which other replies
-have finished, since every reply has its own random number at every step.
+How this differs from public versions:
+
+- The log-probabilities of the draw are kept, not computed again by a second model call.
+- They are those of the truncated, renormalised distribution.
+- A reply does not depend on which other replies have finished: every reply has its own random number at every step.
 """
 
 import torch
@@ -30,10 +32,10 @@ def sample_replies(
 ) -> ReplyRollouts:
     """Draw G replies to each prompt (no grad).
 
-        token t ~ softmax(z / temperature) over what top-k, then top-p, keep
+        token t ~ softmax(z / temperature) over the tokens that top-k, then top-p, keep
 
-    One random number per reply and token (``draw_tokens``). The same generator gives the same replies whether or not finished
-    ones leave the batch, but for logits that differ in their last bits where the batch is smaller.
+    Each token of a reply takes a random number (``draw_tokens``). The same generator gives the same replies whether or not
+    finished ones leave the batch, up to rounding of the logits.
 
     Args:
         language_model: the policy.
@@ -55,7 +57,7 @@ def sample_replies(
         unfinished = int(table.is_open.sum())
         if not unfinished:
             break
-        # Nothing moves while every place that is left is still being written.
+        # No place moves while all remaining replies are in progress.
         stay = None if unfinished == tokens.numel() else compacted(table.is_open)
         if stay is not None:
             decoding.keep(*stay)
@@ -67,20 +69,20 @@ def sample_replies(
 def greedy_replies(
     language_model: LanguageModel, encoded: Encoded, *, max_tokens: int, ends: tuple[int, ...]
 ) -> ReplyRollouts:
-    """Write the one reply to each prompt that takes the likeliest token each time, actions [P, 1, L].
+    """Write a reply to each prompt from the likeliest token each time, actions [P, 1, L].
 
-    For evaluation: as a "sample" it would have no distribution. Equal logits: the lower id.
+    It serves evaluation only: as a "sample" it would have no distribution. Of equal logits the lower id wins.
     """
     params = ReplyParams(
         max_tokens=max_tokens, temperature=1.0, top_k=1, top_p=None, tokens_per_batch=None
     )
-    # Draws from one choice: any seed does.
+    # There is a single choice, so any seed will do.
     generator = torch.Generator(device=encoded.start.device).manual_seed(0)
     return sample_replies(language_model, encoded, 1, params=params, ends=ends, generator=generator)
 
 
 class _Table:
-    """The tokens written so far, and which of the samples are still being written.
+    """The tokens written so far, and the samples in progress.
 
     Rows n = p*G + g of the whole batch; ``rows`` [P', G'] are those of the places that are still in it. Columns are kept apart
     until the end: a step writes whole ones.
@@ -106,12 +108,12 @@ class _Table:
         }
 
     def draw(self, logits: Tensor, generator: torch.Generator) -> Tensor:
-        """Draw the next token of each place from logits [P', G', V], write it down and return it [P', G']."""
+        """Draw the next token of each place from logits [P', G', V], store it and return it [P', G']."""
         p = self._params
         log_probs = truncated_log_probs(
             logits, temperature=p.temperature, top_k=p.top_k, top_p=p.top_p
         )  # [P', G', V]
-        # One number for each row of the whole batch, so that no draw depends on who has left.
+        # A number for each row of the whole batch, so that no draw depends on the replies that have left.
         uniform = torch.rand(
             self._shape, dtype=torch.float64, device=logits.device, generator=generator
         )  # [P, G]
@@ -121,11 +123,11 @@ class _Table:
         return tokens
 
     def keep(self, stay: Places) -> None:
-        """Go on with a part of the places."""
+        """Keep a part of the places."""
         self.rows, self.is_open = stay.take(self.rows), stay.take(self.is_open)
 
     def rollouts(self) -> ReplyRollouts:
-        """Return everything that was written, L wide."""
+        """Join all written tokens, L wide."""
         actions, logprobs, is_valid = (
             self._stacked(name) for name in ("actions", "logprobs", "is_valid")
         )
@@ -134,7 +136,7 @@ class _Table:
         )
 
     def _write(self, tokens: Tensor, log_probs: Tensor) -> None:
-        """Write a column of each kind; finished replies that are still in the batch get padding."""
+        """Store a column of each kind; finished replies that are still in the batch get padding."""
         self._add("actions", tokens.masked_fill(~self.is_open, self._pad))
         self._add("logprobs", action_logprobs(log_probs, tokens).masked_fill(~self.is_open, 0.0))
         self._add("is_valid", self.is_open)
@@ -143,7 +145,7 @@ class _Table:
 
     def _add(self, name: str, column: Tensor) -> None:
         if self.rows.shape != self._shape:
-            # Back from the places that are left, [P', G', ...], to the whole batch, [P, G, ...]; who has left gets padding.
+            # From the remaining places, [P', G', ...], back to the whole batch, [P, G, ...]; replies that have left get padding.
             whole = column.new_full((*self._shape, *column.shape[2:]), self._empty(name))
             column = (
                 whole.flatten(0, 1)
@@ -153,7 +155,7 @@ class _Table:
         self._columns[name].append(column)
 
     def _stacked(self, name: str) -> Tensor:
-        """Return the columns as [P, G, L, ...]."""
+        """Stack the columns as [P, G, L, ...]."""
         written = torch.stack(self._columns[name], dim=2)  # [P, G, written, ...]
         missing = self._params.max_tokens - written.shape[2]
         if not missing:
@@ -166,6 +168,6 @@ class _Table:
 
 
 def _logits(hidden: Tensor, head: tuple[Tensor, Tensor | None]) -> Tensor:
-    """Return logits [..., V], in float32 at least: a sum over many choices in half precision is not a probability."""
+    """Compute logits [..., V], in float32 at least: sums over many choices in half precision are no probabilities."""
     logits = functional.linear(hidden, *head)
     return logits.to(torch.promote_types(logits.dtype, torch.float32))

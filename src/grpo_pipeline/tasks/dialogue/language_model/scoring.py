@@ -1,8 +1,7 @@
 """Compute log-probabilities of stored replies under the present weights, with gradient.
 
 The encoding of a prompt is shared by its replies: its keys and values enter the graph once. Replies are computed in batches of
-whole prompts under a limit of tokens, the prompts with the shortest replies first, so that little padding is computed; the
-order is restored.
+whole prompts with a limit of tokens, the shortest replies first, so that little padding is computed. The order is restored.
 """
 
 import torch
@@ -22,18 +21,18 @@ def score_replies(
     temperature: float,
     tokens_per_batch: int | None,
 ) -> Scores:
-    """Return log-probabilities of exactly the stored actions, and the mean entropy of each prompt's decisions.
+    """Compute log-probabilities of the stored actions, and the mean entropy of each prompt's decisions.
 
         entropy[p] = sum over valid (g, t) of H[p, g, t] / their number
 
-    At the first update they are the log-probabilities of sampling time but for rounding: the cache adds up in another order. In
-    float64 they agree to 1e-10, in float32 to 1e-4.
+    At the first update they equal the log-probabilities of sampling up to rounding: the cache sums in another order. In float64
+    they agree to 1e-10, in float32 to 1e-4.
 
     Args:
         language_model: the policy.
         encoded: its encoding of the P prompts.
-        rollouts: what was drawn; padding has log-probability 0 and no gradient.
-        temperature: of sampling time.
+        rollouts: the drawn replies; padding has log-probability 0 and no gradient.
+        temperature: temperature of sampling.
         tokens_per_batch: see ``batches_of_prompts``.
     """
     scored = score_decisions(
@@ -55,7 +54,7 @@ def score_decisions(
     temperature: float,
     tokens_per_batch: int | None,
 ) -> TokenScores:
-    """Return log-probability and entropy [P, G, L] of every stored action; both are 0 at padding. See ``score_replies``."""
+    """Compute log-probability and entropy [P, G, L] of every stored action; both are 0 at padding. See ``score_replies``."""
     lengths = rollouts.is_valid.sum(dim=-1).amax(dim=1)  # [P]
     batches = batches_of_prompts(lengths, rollouts.actions.shape[1], tokens_per_batch)
     parts = [
@@ -72,16 +71,16 @@ def batches_of_prompts(lengths: Tensor, group_size: int, limit: int | None) -> l
     """Cut P prompts into batches that hold at most ``limit`` tokens, padding included; a group is never cut.
 
     Args:
-        lengths: int64 [P], of each prompt's longest reply.
-        group_size: G, replies of a prompt.
-        limit: of prompts * G * longest reply in a batch; a prompt that exceeds it alone is a batch. None: one batch.
+        lengths: int64 [P], length of each prompt's longest reply.
+        group_size: G, number of replies of a prompt.
+        limit: limit of prompts * G * longest reply in a batch; a prompt that exceeds it alone is a batch. None: a single batch.
 
     Returns:
-        The numbers of the prompts of each batch, ascending in length from batch to batch; all in order if one batch holds them.
+        The numbers of the prompts of each batch, ascending in length from batch to batch. A single batch keeps the order.
     """
     if limit is None or len(lengths) * group_size * int(lengths.max()) <= limit:
         return [torch.arange(len(lengths), device=lengths.device)]
-    # Ascending lengths: the last prompt of a batch is its longest and decides what the batch costs.
+    # Ascending lengths: the last prompt of a batch is its longest and decides its cost.
     order = lengths.argsort(stable=True)
     starts = [0]
     for end, length in enumerate(lengths[order].tolist()):
@@ -97,7 +96,7 @@ def _score_batch(
     prompts: Tensor,
     temperature: float,
 ) -> TokenScores:
-    """Score the replies to some prompts, cut to the longest of them; decisions that were taken alone reach the head."""
+    """Score the replies to some prompts, cut to the longest of them; only valid decisions reach the head."""
     chosen = encoded if len(prompts) == len(encoded.start) else choose_prompts(encoded, prompts)
     is_valid = rollouts.is_valid[prompts]  # [R, G, L], R prompts
     width = max(1, int(is_valid.sum(dim=-1).max()))

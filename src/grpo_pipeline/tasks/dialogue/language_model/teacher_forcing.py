@@ -15,7 +15,7 @@ from grpo_pipeline.tasks.dialogue.params import LossMean
 
 
 class Perplexity(NamedTuple):
-    """Sums of each prompt, from which the perplexity of any set of prompts follows: exp(sum of nll / sum of tokens).
+    """Sums of each prompt that give the perplexity of any set of prompts: exp(sum of nll / sum of tokens).
 
     Both float64 [P]: the negative log-likelihood of the reference in nats, and its number of tokens, the end included.
     """
@@ -27,7 +27,7 @@ class Perplexity(NamedTuple):
 def reference_logprobs(
     language_model: LanguageModel, encoded: Encoded, reference: Tokens
 ) -> Tensor:
-    """Return the log-probability of each token of the reference, [P, T], in nats; 0 at padding. With gradient.
+    """Compute the log-probability of each token of the reference, [P, T], in nats; 0 at padding. With gradient.
 
     At temperature 1 and over all choices, whatever replies are drawn with.
 
@@ -39,7 +39,7 @@ def reference_logprobs(
     hidden = language_model.hidden(encoded, reference.ids[:, None])[:, 0]  # [P, T, D]
     taken = reference.is_token
     weight, bias = language_model.head
-    # The tokens alone, [M, D], and back to [P, T]: no logits of padding are computed.
+    # Only tokens, [M, D], then back to [P, T]: no logits of padding are computed.
     scored, _ = chunked_logprobs(
         hidden[taken], weight, reference.ids[taken], bias=bias, with_entropy=False
     )  # [M]
@@ -47,7 +47,7 @@ def reference_logprobs(
 
 
 def reference_loss(logprobs: Tensor, is_token: Tensor, *, mean: LossMean) -> Tensor:
-    """Return the cross-entropy of the references, a scalar, in nats.
+    """Compute the cross-entropy of the references, a scalar, in nats.
 
         per_token:      -sum of all log-probabilities / number of tokens
         per_sequence:   mean over prompts of (-sum of its log-probabilities / number of its tokens)
@@ -55,7 +55,7 @@ def reference_loss(logprobs: Tensor, is_token: Tensor, *, mean: LossMean) -> Ten
     Args:
         logprobs: [P, T] of ``reference_logprobs``.
         is_token: bool [P, T], at least one token in each row.
-        mean: which of the two; the first lets long replies count more.
+        mean: one of the two; ``per_token`` gives long replies more weight.
     """
     nll = -torch.where(is_token, logprobs, 0.0)
     if mean == "per_token":
@@ -67,7 +67,7 @@ def reference_loss(logprobs: Tensor, is_token: Tensor, *, mean: LossMean) -> Ten
 def reference_perplexity(
     language_model: LanguageModel, encoded: Encoded, reference: Tokens
 ) -> Perplexity:
-    """Return what the perplexity of the references is computed from (no grad). Arguments as ``reference_logprobs``."""
+    """Compute the sums behind the perplexity of the references (no grad). Arguments as ``reference_logprobs``."""
     logprobs = reference_logprobs(language_model, encoded, reference)
     return Perplexity(
         -logprobs.to(torch.float64).sum(dim=1), reference.is_token.sum(dim=1).to(torch.float64)

@@ -1,11 +1,11 @@
-"""Score decisions under the distribution that they were drawn from, without all logits at a time.
+"""Score decisions under the distribution that they were drawn from, without holding all logits at once.
 
 A score is a log-probability and an entropy:
 
     z = (hidden @ weight.T + bias) / temperature      logprob = z_a - logsumexp(z over kept)      H = -sum over kept p log p
 
-The kept set is that of sampling time (``core.sampling.truncation``). Without one ``core.sampling.linear_logprobs`` goes
-through blocks of choices; with one, blocks of whole rows are computed, and computed again in the backward pass.
+The kept set is that of sampling (``core.sampling.truncation``). Without a kept set, ``core.sampling.linear_logprobs`` computes
+blocks of choices. With one, blocks of whole rows are computed, and again in the backward pass.
 """
 
 from typing import NamedTuple
@@ -25,7 +25,7 @@ BLOCK_NUMBERS = 2**22
 
 
 class TokenScores(NamedTuple):
-    """Log-probability of each action and entropy of the distribution it was drawn from, nats, both of the actions' shape."""
+    """Log-probability of each action and entropy of its distribution, in nats, both of the actions' shape."""
 
     logprobs: Tensor
     entropy: Tensor
@@ -45,8 +45,8 @@ def score_tokens(
         hidden: [M, D].
         head: weight [V, D] and bias [V] or None.
         actions: int64 [M].
-        temperature: of sampling time.
-        kept: uint8 [M, ceil(V / 8)], of sampling time (``packed_masks.pack``), or None where every choice was kept.
+        temperature: temperature of sampling.
+        kept: uint8 [M, ceil(V / 8)], mask of sampling (``packed_masks.pack``), or None if every choice was kept.
     """
     weight, bias = head
     if kept is None:
@@ -55,7 +55,7 @@ def score_tokens(
         )
         assert entropy is not None  # it was asked for
         return TokenScores(logprobs, entropy)
-    # Blocks of whole rows, [rows, V] logits each, of which the backward pass keeps none.
+    # Blocks of whole rows, [rows, V] logits each; none is kept for the backward pass.
     rows = max(1, BLOCK_NUMBERS // len(weight))
     starts = tuple(range(rows, len(hidden), rows))
     blocks = zip(*(part.tensor_split(starts) for part in (hidden, actions, kept)), strict=True)

@@ -1,6 +1,6 @@
-"""Store many texts as token ids in one array.
+"""Store many texts as token ids in a single array.
 
-They are tokenised once per data set and padded per batch, without a loop over tokens.
+Texts are tokenised once per data set and padded per batch, without a loop over tokens.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ class TokenTable:
     """Rows of texts, each of its own length.
 
     Attributes:
-        ids: int32 [T], all tokens behind each other.
+        ids: int32 [T], the tokens of all texts in order.
         text_starts: int64 [K + 1], text k holds ids[text_starts[k] : text_starts[k + 1]].
         row_starts: int64 [R + 1], row r holds the texts row_starts[r], …, row_starts[r + 1] - 1.
     """
@@ -27,23 +27,23 @@ class TokenTable:
     row_starts: np.ndarray
 
     def lengths(self) -> np.ndarray:
-        """Return the number of tokens of each text, int64 [K]."""
+        """Compute the number of tokens of each text, int64 [K]."""
         return np.diff(self.text_starts)
 
     def texts_of(self, rows: np.ndarray) -> np.ndarray:
-        """Return the numbers of the texts of these rows, int64 [P, n]; the rows must hold n texts each."""
+        """Find the numbers of the texts of these rows, int64 [P, n]; the rows must hold n texts each."""
         first = self.row_starts[rows]  # [P]
         count = int(self.row_starts[rows[0] + 1] - first[0]) if len(rows) else 0
-        # The texts of a row stand behind each other: [P, 1] + [n] -> [P, n].
+        # The texts of a row are adjacent: [P, 1] + [n] -> [P, n].
         return np.asarray(first[:, None] + np.arange(count))
 
     def draw_texts(self, rows: np.ndarray, draws: np.ndarray) -> np.ndarray:
-        """Return one text of each row, int64 [P]; draws [P] in [0, 1) choose it, 0 the first one."""
+        """Choose a text of each row, int64 [P], by draws [P] in [0, 1); 0 gives the first text."""
         counts = self.row_starts[rows + 1] - self.row_starts[rows]
         return np.asarray(self.row_starts[rows] + (draws * counts).astype(np.int64))
 
     def padded(self, texts: np.ndarray, *, pad_id: int, padding: Side) -> Tokens:
-        """Return the texts [...] as ids and is_token [..., S], as wide as the longest of them."""
+        """Pad the texts [...] to ids and is_token [..., S], as wide as the longest of them."""
         starts, lengths = (
             self.text_starts[texts][..., None],  # [..., 1]
             (self.text_starts[texts + 1] - self.text_starts[texts])[..., None],
@@ -51,13 +51,13 @@ class TokenTable:
         width = int(lengths.max())
         place = np.arange(width) if padding == "right" else np.arange(width) - (width - lengths)
         is_token = (place >= 0) & (place < lengths)  # [..., S]
-        # Padding reads token 0 of the table, so that no index is outside, and is then replaced.
+        # Padding first reads token 0 of the table, so that every index is valid, and is then replaced.
         ids = np.where(is_token, self.ids[np.where(is_token, starts + place, 0)], pad_id)
         return Tokens(torch.from_numpy(ids.astype(np.int64)), torch.from_numpy(is_token))
 
 
 def stack_rows(rows: Sequence[Sequence[Sequence[int]]]) -> TokenTable:
-    """Put rows of texts of ids into one table."""
+    """Join rows of texts of ids into a single table."""
     texts = [text for row in rows for text in row]
     ids = np.fromiter((token for text in texts for token in text), dtype=np.int32)
     return TokenTable(

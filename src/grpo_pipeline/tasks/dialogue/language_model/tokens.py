@@ -1,4 +1,4 @@
-"""Turn texts into padded rows of token ids with a mask; too long texts are refused or cut as the parameters say."""
+"""Turn texts into padded rows of token ids with a mask; too long texts are refused or cut, by the parameters."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,9 +16,9 @@ class Tokenizer(Protocol):
 
     Attributes:
         size: number of ids; each id is below it.
-        pad_id: fills rows up; never looked at, the mask says where.
+        pad_id: id of padding; masked everywhere.
         eos_id: ends a text.
-        end_ids: all that end a reply, ``eos_id`` first: a model may have been trained to end with another one.
+        end_ids: all ids that end a reply, ``eos_id`` first; a model may have been trained with several.
     """
 
     size: int
@@ -27,11 +27,11 @@ class Tokenizer(Protocol):
     end_ids: tuple[int, ...]
 
     def encode(self, text: str) -> list[int]:
-        """Return the ids of a text, without an end."""
+        """Encode a text as ids, without an end."""
         ...
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Return the text of ids; special ids are left out, bytes that are no text become U+FFFD."""
+        """Decode ids to text; special ids are left out, bytes that are no text become U+FFFD."""
         ...
 
 
@@ -57,15 +57,15 @@ def encode_texts(
     with_end: bool = True,
     padding: Side = "right",
 ) -> Tokens:
-    """Turn texts into one padded batch on the CPU, as wide as its longest text.
+    """Encode texts as a padded batch on the CPU, as wide as its longest text.
 
     Args:
         tokenizer: gives ids.
-        texts: B of them; an empty text is its end alone.
-        max_tokens: of a row, its end included.
+        texts: B texts; an empty text is its end alone.
+        max_tokens: largest length of a row, its end included.
         too_long: ``refuse`` raises; ``keep_start`` drops the last tokens, ``keep_end`` the first ones. The end stays.
         with_end: put ``eos_id`` after each text.
-        padding: the side that is filled up.
+        padding: the padded side.
 
     Raises:
         ValueError: if max_tokens leaves no room for a token, or a text is too long and is to be refused (names its row).
@@ -83,7 +83,7 @@ def encode_texts(
 
 
 def pad_rows(rows: Sequence[Sequence[int]], *, pad_id: int, padding: Side = "right") -> Tokens:
-    """Put rows of different lengths into one batch, as wide as the longest."""
+    """Join rows of different lengths into a batch, as wide as the longest."""
     lengths = torch.tensor([len(row) for row in rows], dtype=torch.int64)
     width = int(lengths.max()) if len(rows) else 0
     place = torch.arange(width).expand(len(rows), width)  # [B, T]
@@ -94,7 +94,7 @@ def pad_rows(rows: Sequence[Sequence[int]], *, pad_id: int, padding: Side = "rig
 
 
 def decode_rows(tokenizer: Tokenizer, ids: Tensor, is_token: Tensor) -> list[str]:
-    """Return the text of each row: of the ids [B, T] where is_token [B, T]."""
+    """Decode each row to text: the ids [B, T] where is_token [B, T]."""
     pairs = zip(ids.tolist(), is_token.tolist(), strict=True)
     return [
         tokenizer.decode([token for token, keep in zip(*pair, strict=True) if keep])

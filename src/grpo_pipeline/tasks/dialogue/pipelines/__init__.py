@@ -1,4 +1,4 @@
-"""The Kedro side of the dialogue task: data, preparation, report, prediction."""
+"""Wire the dialogue task for Kedro: data, preparation, report, prediction."""
 
 from grpo_pipeline.tasks.dialogue.pipelines.pipeline import (
     adapt_preparation,

@@ -29,7 +29,7 @@ class DialogueFolderDataset(RawFolderDataset[DialogueFiles]):
         self._examples, self._stories = examples, stories
 
     def load(self) -> DialogueFiles:
-        """Return both files, to be read as streams; what is in them is judged by ``tasks.dialogue.data.checks``.
+        """Open both files as streams; ``tasks.dialogue.data.checks`` checks their content.
 
         Raises:
             DatasetError: if the root or the file of examples is missing.

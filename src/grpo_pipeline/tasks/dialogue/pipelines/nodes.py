@@ -1,4 +1,4 @@
-"""Nodes of the dialogue task's data, and of what runs before its arms: the task object and the tokens.
+"""Define the nodes of the dialogue task's data, of the task object and of the tokens.
 
 The checks and the arithmetic are in ``tasks.dialogue``.
 """
@@ -29,7 +29,7 @@ from grpo_pipeline.tasks.refusals import after_refusals
 def generate_dialogues(
     personas: PersonaParams, data: DialogueDataParams
 ) -> tuple[dict[str, bytes], dict[str, object]]:
-    """Return the generated files and what is in them; with another ``source`` no files."""
+    """Generate the files, with a report; another ``source`` gives no files."""
     if data.source != "generated":
         return {}, {"source": data.source, "examples": 0, "stories": 0}
     rows, stories = generate.generate_rows(personas), generate.generate_stories(personas)
@@ -76,7 +76,7 @@ def build_dialogue_examples(
     stories: pd.DataFrame,
     parts: splits.Splits,
 ) -> tuple[examples.DialogueExamples, dict[str, object]]:
-    """Return the model input, and how often the story that a reply needs is found."""
+    """Build the model input, with a report on how often the story that a reply needs is found."""
     built = examples.build_examples(index, checked, stories, parts, params)
     return built, retrieval.retrieval_report(built.table, stories=len(stories), params=params)
 
@@ -89,7 +89,7 @@ def build_task(
     supervised_loss: SupervisedParams,
     training: TrainingParams,
 ) -> DialogueTask:
-    """Put the task together, with fresh weights or those of the language model's folder; refuses what does not go together."""
+    """Build the task with fresh weights or those of the language model's folder; refuses settings that do not fit together."""
     return build.build_task(
         language_model.params, prompt, replies, rewards, supervised_loss, execution=training
     )
@@ -98,5 +98,5 @@ def build_task(
 def tokenise_examples(
     task: DialogueTask, examples: DialogueExamples
 ) -> tuple[DialogueData, dict[str, Any]]:
-    """Turn the examples into tokens once; report what was cut."""
+    """Tokenise the examples once, with a report on cut texts."""
     return build.tokenise(task, examples)

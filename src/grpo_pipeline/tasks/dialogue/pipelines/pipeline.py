@@ -1,4 +1,4 @@
-"""Wiring of the dialogue task's data: generated or real -> checked -> split -> stories retrieved -> model input -> tokens."""
+"""Wire the dialogue task's data: generated or real -> checked -> split -> stories retrieved -> model input -> tokens."""
 
 from dataclasses import replace
 
@@ -20,7 +20,7 @@ from grpo_pipeline.tasks.dialogue.pipelines.nodes import (
 
 
 def create_pipeline() -> Pipeline:
-    """Prepare the data; ``dialogue.raw`` is the only input from outside, by default the folder that is generated.
+    """Prepare the data; the only input from outside is ``dialogue.raw``, by default the generated folder.
 
     ``dialogue.generated`` tells ``check_dialogues`` what was written, and makes it wait until that is complete.
     The parameters come first: Kedro matches their types to the function's arguments by position.
@@ -111,7 +111,7 @@ def create_preparation() -> Pipeline:
 
 
 def adapt_preparation(preparation: TaskPreparation) -> TaskPreparation:
-    """Return the preparation whose digests need no tokens."""
+    """Change the preparation so that digests need no tokens."""
     nothing = stack_rows([])
     return replace(
         preparation, without_features=lambda examples: DialogueData(examples, nothing, nothing)

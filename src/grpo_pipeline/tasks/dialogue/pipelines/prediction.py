@@ -1,4 +1,4 @@
-"""Prediction of the dialogue task: a trained arm and a file of new prompts -> replies, row by row."""
+"""Predict with a trained arm of the dialogue task: a file of new prompts -> replies, row by row."""
 
 from typing import Any
 
@@ -16,11 +16,11 @@ LIKELIEST = "likeliest"
 def write_replies(
     params: PredictParams, prompts: pd.DataFrame, models: TrainedArms
 ) -> tuple[pd.DataFrame, dict[str, Any]]:
-    """Return a row for each reply, the likeliest of each prompt first, and a report on what wrote them.
+    """Write replies, a row each, the likeliest of each prompt first; returns them with a report on the model.
 
     Raises:
         FileNotFoundError: if the arm has no model.
-        ValueError: naming the first prompt that is not right.
+        ValueError: a prompt is invalid. The sentence names the first such prompt.
     """
     folder = models.find(params.arm, parameter="dialogue.predict.arm")
     answers = answer(read_exported(folder), prompts, samples=params.samples, seed=params.seed)

@@ -1,4 +1,4 @@
-"""Tabulate sampled replies with each reward component and advantage: one table per example, the best reply first."""
+"""Tabulate sampled replies with each reward component and advantage: a table per example, the best reply first."""
 
 from dataclasses import dataclass
 
@@ -14,8 +14,8 @@ class ReplyGroup:
     """The group of replies to one example.
 
     Attributes:
-        question: what the language model read, without the stories.
-        needs: what the right reply needs.
+        question: the text that the language model read, without the stories.
+        needs: source of the right reply: persona, story or none.
         replies: reply, reward components, reward and advantage.
     """
 
@@ -25,10 +25,10 @@ class ReplyGroup:
 
 
 def reply_groups(rollouts: pd.DataFrame, *, limit: int) -> list[ReplyGroup]:
-    """Return the first ``limit`` examples of a table of sampled replies.
+    """Build the groups of the first ``limit`` examples of a table of sampled replies.
 
     Args:
-        rollouts: rows of ``dialogue.<arm>.rollouts`` (docs/architecture.md); an empty cell is an empty reply.
+        rollouts: rows of ``dialogue.<arm>.rollouts`` (docs/dialogue/artefacts.md); an empty cell is an empty reply.
         limit: how many examples.
     """
     groups = [group for _, group in rollouts.groupby("example_id", sort=False)]
@@ -36,7 +36,7 @@ def reply_groups(rollouts: pd.DataFrame, *, limit: int) -> list[ReplyGroup]:
 
 
 def reply_group(group: pd.DataFrame) -> ReplyGroup:
-    """Return the replies to one example by falling reward; equal replies are shown once, with their number."""
+    """Sort the replies to an example by falling reward; equal replies are shown once, with their number."""
     parts = [name for name in group.columns if name.startswith(REWARD)]
     group = group.assign(reply=group["reply"].fillna("").astype(str))
     shown = group.groupby("reply", sort=False).agg(

@@ -38,7 +38,7 @@ PARTS = (
 
 
 def plot_scores_by_need(params: EvaluationParams, **predictions: pd.DataFrame) -> dict[str, Figure]:
-    """Draw reward and F1 by what the right reply needs; one keyword argument per arm, its prediction rows."""
+    """Draw reward and F1 by the need of the right reply; a keyword argument per arm, its prediction rows."""
     return scores_by_need(
         predictions, params, suite=build_suite(params.task, params.metric_options)
     )
@@ -60,7 +60,7 @@ def render_replies(
     examples: Any,
     parameters: Mapping[str, Any],
 ) -> str:
-    """Put everything on one self-contained HTML page."""
+    """Render all results as a self-contained HTML page."""
     suite = build_suite(params.task, params.metric_options)
     metrics = suite.for_names(comparison["arms"][comparison["control"]]["metrics"]).metrics
     words = find_task(params.task).words
@@ -86,7 +86,7 @@ def render_replies(
 
 
 def create_report(arms: Sequence[str], shown: str) -> list[Node]:
-    """Return the nodes of these arms' page; ``shown`` is the arm whose replies are shown."""
+    """Build the nodes of these arms' page; ``shown`` is the arm whose replies are shown."""
     params = {"params": "params:dialogue.evaluation"}
     samples = {"rollouts": f"dialogue.{shown}.rollouts", "parameters": "parameters"}
     return [

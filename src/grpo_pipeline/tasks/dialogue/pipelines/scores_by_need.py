@@ -1,4 +1,4 @@
-"""Draw reward and F1 of all arms by what the right reply needs, as bars with intervals."""
+"""Draw reward and F1 of all arms by the need of the right reply, as bars with intervals."""
 
 from collections.abc import Mapping
 
@@ -21,10 +21,10 @@ START_COLOUR = "#999999"
 def scores_by_need(
     arms: Mapping[str, pd.DataFrame], params: EvaluationParams, *, suite: MetricSuite
 ) -> dict[str, Figure]:
-    """Draw reward and F1 of the headline rule of each arm, and of the chance rule of the baseline arm, by ``needs``.
+    """Draw reward and F1 of each arm's headline rule and of the baseline arm's chance rule, by ``needs``.
 
-    Every bar is read on the same resamples of whole clusters as in the comparison; a metric without an interval (one
-    cluster alone needs it) has a bar without one. Returns file name -> panel.
+    Every bar uses the resamples of whole clusters of the comparison. A metric without an interval (a need in a single cluster)
+    has a bar without an interval. Returns file name -> panel.
     """
     tables = align_arms(arms, suite, headline=params.headline_rule, cluster=params.cluster)
     rows = {arm: rules[params.headline_rule] for arm, rules in tables.items()}
@@ -46,7 +46,7 @@ def draw_bars(
     weights: np.ndarray,
     colours: Mapping[str, str],
 ) -> Figure:
-    """Draw one metric: a group of bars for each need that occurs, a bar for each arm."""
+    """Draw a metric: a group of bars for each need that occurs, a bar for each arm."""
     needs = [
         name for name in NEEDS if any((rows["needs"] == name).any() for rows in shown.values())
     ]
@@ -72,7 +72,7 @@ def draw_bars(
 def measure(
     metric: Metric, rows: pd.DataFrame, weights: np.ndarray, is_in: np.ndarray
 ) -> tuple[float, float, float]:
-    """Return a metric of some of the rows with its 95% interval; the interval is the value where there is none."""
+    """Compute a metric of some of the rows with its 95% interval; without an interval, both ends are the value."""
     found = estimate(metric, rows[is_in], weights[:, is_in], cluster="persona_id")
     low, high = describe(found, max_undefined=1.0)["ci95"] or (found.value, found.value)
     return found.value, low, high

@@ -1,4 +1,4 @@
-"""Keep the index of stories as a Kedro dataset: vocabulary and ids as JSON, numbers as safetensors."""
+"""Store the index of stories as a Kedro dataset: vocabulary and ids as JSON, numbers as safetensors."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from grpo_pipeline.tasks.dialogue.data.story_index import StoryIndex
 
 
 class StoryIndexDataset(AbstractDataset[StoryIndex, StoryIndex]):
-    """Keep a ``StoryIndex`` as a folder: ``index.json`` and ``matrix.safetensors``; nothing is pickled.
+    """Stores a ``StoryIndex`` in a folder, as ``index.json`` and ``matrix.safetensors``, without pickles.
 
     A sparse matrix is kept as the three arrays of its compressed rows: ``data``, ``indices``, ``indptr``.
 

@@ -1,1 +1,1 @@
-"""Scores of single replies against their reference answers, and of how different replies are."""
+"""Score single replies against their reference answers, and measure how replies differ from each other."""

@@ -25,10 +25,10 @@ BLEU_COLUMNS = (
 
 
 def bleu_counts(replies: Replies, answers: Answers) -> NDArray[np.int64]:
-    """Count what BLEU is made of, per reply.
+    """Count the matches and lengths behind BLEU, per reply.
 
-    Source: Papineni et al., BLEU, ACL 2002, section 2, as sacrebleu counts: n-grams clipped by the answer that has most of
-    them, and the length of the answer closest to the reply's.
+    Source: Papineni et al., BLEU, ACL 2002, section 2, with the counts of sacrebleu. N-grams are clipped by the answer that has
+    most of them; the length is that of the answer closest to the reply's.
 
     Returns:
         int64 [N, 10], columns ``BLEU_COLUMNS``.
@@ -46,13 +46,13 @@ def bleu_counts(replies: Replies, answers: Answers) -> NDArray[np.int64]:
 
 
 def sentence_bleu(counts: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return the BLEU of each reply, over the orders that it is long enough for.
+    """Compute the BLEU of each reply, over the orders that it is long enough for.
 
         BLEU = min(1, exp(1 - r / c)) * (prod over n <= min(4, c) of p_n) ** (1 / min(4, c))
 
-    c words in the reply, r in the closest answer, p_n the share of its n-grams that match. An order without a match would
-    make the product 0; sacrebleu's ``exp`` halves once more at each such order (Chen and Cherry, WMT 2014, method 3). A reply
-    without one matching word scores 0.
+    c words in the reply, r in the closest answer, p_n the share of its n-grams that match. An order without a match would make
+    the product 0; sacrebleu's ``exp`` halves once more at each such order (Chen and Cherry, WMT 2014, method 3). A reply without
+    a matching word scores 0.
 
     Args:
         counts: [N, 10] of ``bleu_counts``.
@@ -64,7 +64,7 @@ def sentence_bleu(counts: NDArray[np.int64]) -> NDArray[np.float64]:
 
 
 def corpus_bleu(counts: NDArray[np.int64]) -> float:
-    """Return the BLEU of all replies together, from their summed counts.
+    """Compute the BLEU of all replies together, from their summed counts.
 
     All four orders count, smoothed by ``exp`` as sacrebleu does by default. Its signature is
     ``case:mixed|eff:no|tok:none|smooth:exp`` on text that was normalised before.
@@ -85,7 +85,7 @@ def _sacrebleu() -> Any:
 
 @prepared_by(_sacrebleu)
 def bleu(replies: Replies, answers: Answers) -> NDArray[np.float64]:
-    """Return the BLEU of each reply, [N] in [0, 1]: the reward component of that name (``sentence_bleu``)."""
+    """Compute the BLEU of each reply, [N] in [0, 1]: the reward component of that name (``sentence_bleu``)."""
     return sentence_bleu(bleu_counts(replies, answers))
 
 
@@ -99,5 +99,5 @@ def _bleu(counts: NDArray[np.int64], *, effective: bool) -> float:
         smooth_method="exp",
         effective_order=effective,
     )
-    # exp(log(...)) may pass 1 by one rounding.
+    # exp(log(...)) may exceed 1 by rounding.
     return min(1.0, float(score.score) / 100)

@@ -1,4 +1,4 @@
-"""Measure how different replies are from each other, and how long: what a policy that collapses loses first."""
+"""Measure how replies differ from each other, and their length, to detect a collapse of the policy."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from grpo_pipeline.tasks.dialogue.scores.normalisation import parted, words
 
 
 def distinct(replies: Sequence[str], *, n: int) -> float:
-    """Return the share of different n-grams among all n-grams of all replies.
+    """Compute the share of different n-grams among all n-grams of all replies.
 
     N-grams of normalised words, never across two replies. Falls with the number of replies: compare equal numbers only.
     Source: Li et al., arXiv 1510.03055, section 5.
@@ -29,11 +29,11 @@ def distinct(replies: Sequence[str], *, n: int) -> float:
 
 
 def self_bleu(groups: Sequence[Sequence[str]]) -> NDArray[np.float64]:
-    """Return how alike the replies of each group are: the mean BLEU of a reply with the others as its answers.
+    """Compute the similarity of the replies of each group: the mean BLEU of a reply with the others as its answers.
 
         self_bleu[p] = mean_g BLEU(reply[p, g]; {reply[p, h], h != g})
 
-    1: every reply is repeated in its group. Source: Zhu et al., Texygen, arXiv 1802.01886, section 3.1, per group.
+    The value is 1 if every reply is repeated in its group. Source: Zhu et al., Texygen, arXiv 1802.01886, section 3.1, per group.
 
     Args:
         groups: P groups of replies.
@@ -56,7 +56,7 @@ def self_bleu(groups: Sequence[Sequence[str]]) -> NDArray[np.float64]:
 
 
 def length(replies: Sequence[str]) -> NDArray[np.int64]:
-    """Return the number of words between blanks of each reply as it stands, [N]; of scripts without blanks, of characters.
+    """Count the words between blanks of each raw reply, [N]; characters in scripts without blanks.
 
     Not of the normalised text: a policy that repeats "the" writes long replies without one normalised word.
     """

@@ -14,9 +14,9 @@ def f1(replies: Replies, answers: Answers) -> NDArray[np.float64]:
 
         F1 = max over answers a of 2 c / (words in the reply + words in a),   c = number of words in common, with repeats
 
-    Words are those of ``normalise``. Where nothing is in common the score is 0, also between two texts without any word:
-    an empty reply earns nothing.
-    Source: ``f1_score`` of the SQuAD 1.1 evaluation, arXiv 1606.05250, section 4 (2 c / (m + n) is its 2 P R / (P + R)).
+    Words are those of ``normalise``. Without a common word the score is 0, also between two texts without words: an empty reply
+    gets no reward. Source: ``f1_score`` of the SQuAD 1.1 evaluation, arXiv 1606.05250, section 4 (2 c / (m + n) is its 2 P R / (P
+    + R)).
 
     Returns:
         [N], in [0, 1].

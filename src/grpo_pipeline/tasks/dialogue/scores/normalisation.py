@@ -1,4 +1,4 @@
-"""Normalise replies and answers before anything is counted, in reward and metric alike."""
+"""Normalise replies and answers before words are counted, in reward and metric alike."""
 
 import re
 import string
@@ -6,8 +6,8 @@ import string
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 
-# Scripts without blanks between words: a Han character, a kana or a letter of Thai, Lao, Khmer, Burmese or Tibetan counts as a
-# word, with the marks that stand on it. Korean has blanks.
+# In scripts without blanks between words, a Han character, a kana or a letter of Thai, Lao, Khmer, Burmese or Tibetan is a
+# word, together with its marks. Korean has blanks.
 _WITHOUT_BLANKS = (
     "\u0e00-\u0eff\u0f00-\u0fff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff"
     "\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff"
@@ -20,14 +20,14 @@ _THEIR_PUNCTUATION = str.maketrans(
 
 
 def is_without_blanks(text: str) -> bool:
-    """Return whether a text holds letters of a script that writes words without blanks between them."""
+    """Check whether a text holds letters of a script without blanks between words."""
     return _CHARACTER.search(text) is not None
 
 
 def parted(text: str) -> str:
-    """Return the text with every character of a script without blanks as a word of its own, without that script's punctuation.
+    """Separate every character of a script without blanks as a word, and remove that script's punctuation.
 
-    A text without such characters stays as it is.
+    A text without such characters stays unchanged.
     """
     if not is_without_blanks(text):
         return text
@@ -35,7 +35,7 @@ def parted(text: str) -> str:
 
 
 def normalise(text: str) -> str:
-    """Return the text in lower case, without ASCII punctuation and articles, its words parted by single blanks.
+    """Normalise a text: lower case, no ASCII punctuation or articles, single blanks between words.
 
     Of Chinese, Japanese, Thai and other scripts without blanks every character is a word (``parted``).
 
@@ -46,5 +46,5 @@ def normalise(text: str) -> str:
 
 
 def words(text: str) -> list[str]:
-    """Return the words of the normalised text; a text of punctuation and articles alone has none."""
+    """Split the normalised text into words; a text of punctuation and articles alone has none."""
     return normalise(text).split()

@@ -1,4 +1,4 @@
-"""Check the input of every score of replies: one reply and its reference answers per row."""
+"""Check the input of every score of replies: a reply and its reference answers per row."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ def check_pairs(replies: Replies, answers: Answers) -> None:
     """Raise unless every reply has at least one answer.
 
     Raises:
-        ValueError: for another number of rows, a text in place of a list of texts, or a row without answers.
+        ValueError: if the numbers of rows differ, a row holds a text in place of a list of texts, or a row has no answers.
     """
     if len(replies) != len(answers):
         raise ValueError(

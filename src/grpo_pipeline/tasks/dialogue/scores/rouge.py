@@ -16,10 +16,10 @@ ROUGE_NAMES = {"rouge_1": "rouge1", "rouge_2": "rouge2", "rouge_l": "rougeL"}
 
 
 class NormalisedWords:
-    """The tokenizer given to rouge-score: its own one drops every letter outside a-z and keeps articles."""
+    """Tokenizer for rouge-score, whose own tokenizer drops every letter outside a-z and keeps articles."""
 
     def tokenize(self, text: str) -> list[str]:
-        """Return the words of the normalised text."""
+        """Split the normalised text into words."""
         return words(text)
 
 
@@ -70,5 +70,5 @@ def _rouge_score() -> Any:
 
 @prepared_by(_rouge_score)
 def rouge_l(replies: Replies, answers: Answers) -> NDArray[np.float64]:
-    """Return ROUGE-L alone, [N] in [0, 1]: the reward component of that name."""
+    """Compute ROUGE-L alone, [N] in [0, 1]: the reward component of that name."""
     return rouge(replies, answers, names=("rouge_l",))["rouge_l"]

@@ -1,4 +1,4 @@
-"""Compute all scores of single replies as columns of one table, from which metrics and their intervals are computed."""
+"""Compute all scores of single replies as columns of a table, for the metrics and their intervals."""
 
 from typing import Any
 
@@ -12,10 +12,10 @@ from grpo_pipeline.tasks.dialogue.scores.rouge import rouge
 
 
 def score_replies(replies: Replies, answers: Answers) -> dict[str, NDArray[Any]]:
-    """Return one column per score, by the same functions as the rewards of those names.
+    """Compute a column per score, by the same functions as the rewards of those names.
 
     Columns: ``f1``, ``rouge_1``, ``rouge_2``, ``rouge_l``, ``bleu`` (sentence) in [0, 1], ``length`` in words, and
-    ``bleu_<count>`` for each of ``BLEU_COLUMNS``: stacked in that order they are what ``corpus_bleu`` reads.
+    ``bleu_<count>`` for each of ``BLEU_COLUMNS``, the input of ``corpus_bleu``.
 
     Raises:
         ValueError: as ``check_pairs``.

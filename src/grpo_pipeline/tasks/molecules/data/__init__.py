@@ -1,1 +1,1 @@
-"""Data of the molecule task: read molecules, check and split them, enumerate small ones."""
+"""Prepare the data of the molecule task: read molecules, check and split them, enumerate small ones."""

@@ -1,4 +1,4 @@
-"""Put checked molecules, properties and splits together into the model input; needs RDKit, which ``examples`` does not."""
+"""Join checked molecules, properties and splits into the model input; needs RDKit, which ``examples`` does not."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -30,10 +30,10 @@ def build_examples(
     properties: pd.DataFrame,
     splits: Mapping[str, Sequence[str]],
 ) -> MoleculeExamples:
-    """Put graphs, properties and splits together, by canonical SMILES; the order is that of ``checked``.
+    """Join graphs, properties and splits by canonical SMILES, in the order of ``checked``.
 
     Raises:
-        ValueError: if properties or splits are of other molecules, or one is in two splits.
+        ValueError: if properties or splits belong to other molecules, or a molecule is in two splits.
     """
     split_of = {smiles: split for split, members in splits.items() for smiles in members}
     if split_of.keys() != {*checked["smiles"]} or sum(map(len, splits.values())) != len(split_of):
@@ -53,12 +53,12 @@ def build_examples(
 
 
 def encode_compactly(smiles: Sequence[str], vocabulary: Vocabulary) -> dict[str, Tensor]:
-    """Return the graphs of canonical SMILES as uint8; only ``ROWS`` of them are wide integers at a time."""
+    """Encode canonical SMILES as graphs in uint8; only ``ROWS`` of them are wide integers at a time."""
     parts = []
     for start in range(0, len(smiles), ROWS):
         with rdBase.BlockLogs():
             molecules = [Chem.MolFromSmiles(text) for text in smiles[start : start + ROWS]]
-        # Nodes in the order of the text.
+        #
         parsed = [parse_molecule(molecule, vocabulary.form) for molecule in molecules]
         parts.append(compact(encode(parsed, vocabulary, nodes=vocabulary.max_atoms)))
     return {name: torch.cat([part[name] for part in parts]) for name in ARRAYS}

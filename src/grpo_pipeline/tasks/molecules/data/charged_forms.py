@@ -11,7 +11,7 @@ AMINE = Chem.MolFromSmarts("[NX3;$([H0,H1,H2]);!$(N-[#6]=,#,:*);!$(N~[!#6])]")
 
 
 def charge_some(level: Sequence[str], share: float, *, generator: np.random.Generator) -> list[str]:
-    """Return the same molecules, a drawn share of those that can be charged in their charged form; all different, sorted."""
+    """Charge a random share of the molecules that have a charged form; returns all molecules, different and sorted."""
     is_drawn = generator.random(len(level)) < share
     return sorted(
         {
@@ -22,7 +22,7 @@ def charge_some(level: Sequence[str], share: float, *, generator: np.random.Gene
 
 
 def charged_form(smiles: str) -> str:
-    """Return the molecule with its first acid as an anion and its first amine as a cation, where it has them."""
+    """Charge a molecule's first acid (anion) and its first amine (cation), where it has them."""
     molecule = Chem.MolFromSmiles(smiles)
     for pattern, charge in ((ACID, -1), (AMINE, 1)):
         match = molecule.GetSubstructMatch(pattern)

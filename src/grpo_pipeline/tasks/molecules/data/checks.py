@@ -1,4 +1,4 @@
-"""Check raw molecules: sound ones in canonical columns, the vocabulary they need, refused ones with reasons, and a report."""
+"""Check raw molecules: valid ones become canonical rows and a vocabulary, refused ones are listed with reasons."""
 
 import logging
 from collections import Counter
@@ -52,7 +52,7 @@ class Draft:
 def check_molecules(
     file: TextFile, generated: Mapping[str, object], params: MoleculeDataParams
 ) -> CheckedMolecules:
-    """Sort the molecules, and stop where bad ones do not allow to go on. Arguments and results as ``sort_molecules``.
+    """Sort the molecules, and stop if bad ones are not tolerated. Arguments and results as ``sort_molecules``.
 
     Raises:
         ValueError: also if a molecule is bad and ``on_bad_row`` is ``fail``, or no molecule is left.
@@ -65,23 +65,23 @@ def check_molecules(
 def sort_molecules(
     file: TextFile, generated: Mapping[str, object], params: MoleculeDataParams
 ) -> CheckedMolecules:
-    """Check every molecule of the file and bring it into one form; bad ones are listed and stop nothing here.
+    """Check every molecule of the file and standardise it; bad molecules are listed and do not stop the function.
 
-    Every molecule that passes is decoded from its graph again: graph and canonical SMILES come back exactly, or it is refused.
+    Every molecule is decoded from its graph again; it is refused unless graph and canonical SMILES come back exactly.
 
     Args:
-        file: the raw file as it is.
-        generated: what ``generate_molecules`` says that it wrote; it runs before this check.
+        file: the raw file.
+        generated: report of ``generate_molecules``, which runs before this check.
         params: the ``molecules.data`` parameters.
 
     Returns:
-        checked: ``COLUMNS``, one row per different canonical SMILES, in the order of the file.
-        quarantine: ``QUARANTINE_COLUMNS`` of what is refused, and of repetitions of a molecule, in the order of the file.
+        checked: ``COLUMNS``, a row per different canonical SMILES, in the order of the file.
+        quarantine: ``QUARANTINE_COLUMNS``, a row per refused or repeated molecule, in the order of the file.
         vocabulary: ``Vocabulary.to_json``.
-        data_report: counts, stereo marks that were lost, digest of the file.
+        data_report: counts, number of lost stereo marks, digest of the file.
 
     Raises:
-        ValueError: if the root is not the configured one, a column is missing, or the file holds no molecule.
+        ValueError: if the root differs from the parameters', a column is missing, or the file holds no molecule.
     """
     check_root(Path(file.path).parent, params.root, task="molecules")
     drafts, listed = _draft_all(read_records(file, params), params)
@@ -128,9 +128,9 @@ def sort_molecules(
 def find_vocabulary(
     parsed_molecules: Sequence[ParsedMolecule], params: MoleculeDataParams
 ) -> Vocabulary:
-    """Return the classes that are allowed: those that the parameters name, or else all in the data.
+    """Find the allowed classes: those that the parameters name, or else all in the data.
 
-    An element may stand for its aromatic form with a hydrogen, "[nH]", which is a class of its own if the data holds it.
+    An allowed element includes its aromatic form with a hydrogen, "[nH]", a class of its own if the data holds it.
     """
     found = {symbol for parsed in parsed_molecules for symbol in parsed.atoms}
     if params.atoms is not None:
@@ -155,10 +155,10 @@ def find_vocabulary(
 
 
 def round_trip(parsed: ParsedMolecule, smiles: str, params: MoleculeDataParams) -> None:
-    """Refuse a molecule whose graph is that of another one.
+    """Refuse a molecule whose graph decodes to another molecule.
 
     Raises:
-        RowError: if graph -> molecule -> SMILES or graph -> molecule -> graph does not come back.
+        RowError: if graph -> molecule -> SMILES or graph -> molecule -> graph changes it.
     """
     molecule = build_molecule(parsed)
     cause = sanitise(molecule)
@@ -176,11 +176,11 @@ def round_trip(parsed: ParsedMolecule, smiles: str, params: MoleculeDataParams) 
 def _draft_all(
     records: Iterator[Record], params: MoleculeDataParams
 ) -> tuple[list[Draft], list[Row]]:
-    """Draft all molecules; a file of more than a chunk is shared out to processes, which give the same in the same order."""
+    """Draft all molecules; processes share a file of more than a chunk, with the same result in the same order."""
     workers = params.workers or usable_cores()
     draft = partial(_draft_chunk, params=params)
     found = draft(list(islice(records, CHUNK)))
-    # Started only for what is left: a process takes as long to import RDKit as a chunk takes.
+    # Processes are started only for the remaining chunks: importing RDKit takes as long as a chunk.
     rest = iter(lambda: list(islice(records, CHUNK)), [])
     if second := next(rest, None):
         try:
@@ -217,7 +217,7 @@ def _draft_chunk(records: Sequence[Record], params: MoleculeDataParams) -> list[
 def _draft(entry: Entry, params: MoleculeDataParams) -> Draft:
     if entry.molecule is None:
         raise RowError(entry.reason)
-    # Before anything else is done with a molecule: that takes long for a large one.
+    # Checked first: the following steps take long for a large molecule.
     size = sum(atom.GetAtomicNum() != 1 for atom in entry.molecule.GetAtoms())
     if size > SIZE_LIMIT:
         raise RowError(
@@ -231,7 +231,7 @@ def _draft(entry: Entry, params: MoleculeDataParams) -> Draft:
         )
     parsed = parse_molecule(standard.molecule, params.bonds)
     round_trip(parsed, standard.smiles, params)
-    # Without the molecule: of a large file all drafts are in memory.
+    # Without the RDKit molecule: all drafts of a large file are in memory.
     return Draft(replace(entry, molecule=None), standard.smiles, parsed, standard.lost_stereo)
 
 
@@ -271,7 +271,7 @@ def _refusal(entry: Entry, reason: str, *, kind: str = REFUSED) -> Row:
 
 
 def describe_bad(quarantine: pd.DataFrame, *, n_left: int) -> str:
-    """Return how many molecules were refused and why the first was; repetitions are none of them."""
+    """Write how many molecules were refused and why the first was; repetitions do not count."""
     bad = quarantine[quarantine["kind"] == REFUSED]
     where = f"{bad['file'].iloc[0]} line {bad['row'].iloc[0]}" if len(bad) else ""
     return describe_refusals(bad, n_left=n_left, where=where)
@@ -280,7 +280,7 @@ def describe_bad(quarantine: pd.DataFrame, *, n_left: int) -> str:
 def refuse_molecules(
     checked: pd.DataFrame, quarantine: pd.DataFrame, params: MoleculeDataParams
 ) -> None:
-    """Stop where bad molecules do not allow to go on, once they are listed.
+    """Stop if bad molecules are not tolerated, once they are listed.
 
     Raises:
         ValueError: if a molecule is bad and ``on_bad_row`` is ``fail``, or none is left; names the first one.

@@ -1,4 +1,4 @@
-"""Hold the model input of the molecule task: graphs as compact classes, and what is known about each molecule."""
+"""Hold the model input of the molecule task: graphs as compact classes, and the table of the molecules."""
 
 import hashlib
 import json
@@ -26,8 +26,8 @@ class MoleculeExamples:
         table: ``smiles`` (canonical, unique), ``name``, ``atoms`` (heavy), ``lost_stereo``, ``row`` (line of the file),
             ``split``, ``qed``, ``logp``, ``sa``.
         arrays: the fields of ``MoleculeGraphs`` as uint8, padded to the vocabulary's ``max_atoms``.
-        vocabulary: what the classes mean.
-        digest: of all of it.
+        vocabulary: meaning of the classes.
+        digest: digest of all fields.
     """
 
     table: pd.DataFrame
@@ -36,7 +36,7 @@ class MoleculeExamples:
     digest: str
 
     def stored(self) -> Stored:
-        """Return what a dataset keeps."""
+        """Split the examples into the parts that a dataset stores."""
         meta = {"digest": self.digest, "vocabulary": self.vocabulary.to_json()}
         return Stored(
             {"table": self.table},
@@ -46,7 +46,7 @@ class MoleculeExamples:
 
     @classmethod
     def restored(cls, stored: Stored) -> "MoleculeExamples":
-        """Return the examples that were kept, in memory; raises ValueError where they are others."""
+        """Rebuild the examples from their stored parts, in memory; raises ValueError if the digest differs."""
         arrays = {name: torch.from_numpy(np.array(array)) for name, array in stored.arrays.items()}
         examples = put_together(
             stored.tables["table"], arrays, read_vocabulary(stored.meta["vocabulary"])
@@ -56,7 +56,7 @@ class MoleculeExamples:
         return examples
 
     def graphs(self, rows: NDArray[np.int64] | Sequence[int]) -> MoleculeGraphs:
-        """Return the graphs of these rows of the table, all padded alike."""
+        """Select the graphs of these rows of the table, all with the same padding."""
         index = torch.as_tensor(np.asarray(rows, dtype=np.int64))
         return MoleculeGraphs(*(self.arrays[name][index].long() for name in ARRAYS))
 
@@ -65,24 +65,24 @@ class MoleculeExamples:
         return np.flatnonzero(self.table["split"].to_numpy() == split)
 
     def known(self, split: str = "train") -> frozenset[str]:
-        """Return the canonical SMILES of a split: what a new molecule must not be."""
+        """List the canonical SMILES of a split, which a novel molecule must not repeat."""
         return frozenset(self.table.loc[self.table["split"] == split, "smiles"])
 
 
 def put_together(
     table: pd.DataFrame, arrays: Mapping[str, Tensor], vocabulary: Vocabulary
 ) -> MoleculeExamples:
-    """Return the examples with their digest."""
+    """Build the examples with their digest."""
     return MoleculeExamples(table, arrays, vocabulary, content_digest(table, arrays, vocabulary))
 
 
 def with_table(examples: MoleculeExamples, table: pd.DataFrame) -> MoleculeExamples:
-    """Return the examples with another table, such as another split of them."""
+    """Replace the table of the examples, for another split."""
     return put_together(table, examples.arrays, examples.vocabulary)
 
 
 def compact(graphs: MoleculeGraphs) -> dict[str, Tensor]:
-    """Return the fields as uint8.
+    """Convert the fields to uint8.
 
     Raises:
         ValueError: if a class or size is above 255.
@@ -98,7 +98,7 @@ def compact(graphs: MoleculeGraphs) -> dict[str, Tensor]:
 def content_digest(
     table: pd.DataFrame, arrays: Mapping[str, Tensor], vocabulary: Vocabulary
 ) -> str:
-    """Return a digest of cells, classes and vocabulary."""
+    """Compute a digest of cells, classes and vocabulary."""
     text = json.dumps(
         [table.to_dict(orient="records"), vocabulary.to_json()],
         ensure_ascii=False,

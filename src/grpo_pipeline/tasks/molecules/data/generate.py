@@ -1,8 +1,7 @@
 """Enumerate small molecules by growing them atom by atom.
 
-Taking an atom that does not hold a connected graph together away leaves a smaller connected graph. So every connected graph
-is reached by bonding one new atom to atoms that are there, and levels are complete where ``LINKS`` has 1 to 4, nothing is
-forbidden and ``per_size`` is never reached.
+Every connected graph has an atom whose removal leaves a connected graph. So every connected graph is reached by bonding a new
+atom to existing atoms. A level is complete if ``LINKS`` has 1 to 4, no pattern is forbidden and ``per_size`` is never reached.
 """
 
 from collections import Counter
@@ -40,7 +39,7 @@ ORDERS = {1: Chem.BondType.SINGLE, 2: Chem.BondType.DOUBLE, 3: Chem.BondType.TRI
 
 @dataclass(frozen=True)
 class Move:
-    """A new atom and its bonds: (atom of the parent, order), at least one."""
+    """A move: a new atom and its bonds, at least one, each (atom of the parent, order)."""
 
     parent: int
     symbol: str
@@ -48,7 +47,7 @@ class Move:
 
 
 def enumerate_molecules(params: GeneratorParams) -> list[str]:
-    """Return canonical SMILES of ``min_atoms`` to ``max_atoms`` heavy atoms, all different, by size and then by text.
+    """Enumerate canonical SMILES of ``min_atoms`` to ``max_atoms`` heavy atoms, all different, by size and then by text.
 
     A level that would hold more than ``per_size`` molecules holds as many drawn ones, and the next level grows from those.
 
@@ -82,10 +81,10 @@ def grow_level(
     *,
     generator: np.random.Generator,
 ) -> list[str]:
-    """Return the molecules that are one atom larger, sorted: all of them, or ``per_size`` drawn ones.
+    """Grow molecules by one atom; returns all of them or ``per_size`` drawn ones, sorted.
 
-    Moves are tried in an order by the shares of elements and numbers of links: else the pairs of atoms, which are many, and the
-    elements with many valences would drown the others.
+    Moves are tried in an order that follows the shares of elements and numbers of links. Otherwise pairs of atoms and elements
+    with many valences would dominate, because they have the most moves.
     """
     molecules = [_kekulised(smiles) for smiles in parents]
     moves = [
@@ -106,7 +105,7 @@ def grow_level(
 
 
 def moves_of(molecule: Chem.Mol, parent: int, params: GeneratorParams) -> Iterator[Move]:
-    """Yield every way to bond a new atom to a number of atoms in ``LINKS`` that have hydrogens to give."""
+    """Yield every way to bond a new atom to atoms that have hydrogens left; ``LINKS`` holds the allowed numbers of bonds."""
     room = {
         atom.GetIdx(): min(atom.GetTotalNumHs(), 3)
         for atom in molecule.GetAtoms()
@@ -122,7 +121,7 @@ def moves_of(molecule: Chem.Mol, parent: int, params: GeneratorParams) -> Iterat
 
 
 def apply_move(molecule: Chem.Mol, move: Move) -> Chem.Mol | None:
-    """Return the molecule with the new atom, sanitised, or None if that is not possible."""
+    """Add the new atom to the molecule and sanitise it; None if that is impossible."""
     grown = Chem.RWMol(molecule)
     new = grown.AddAtom(Chem.Atom(move.symbol))
     for atom, order in move.links:
@@ -138,10 +137,10 @@ def apply_move(molecule: Chem.Mol, move: Move) -> Chem.Mol | None:
 def draw_order(
     kinds: Sequence[Kind], weights: Mapping[Kind, float], generator: np.random.Generator
 ) -> list[int]:
-    """Return a random order of things; the first is of a kind with a probability proportional to the weight of that kind.
+    """Draw a random order of items; the kind of the first is drawn in proportion to the weights of the kinds.
 
-    Ascending in E / w with E from the unit exponential and w = weight of the kind / number of that kind, a draw without
-    replacement; Efraimidis and Spirakis, Information Processing Letters 97, 2006.
+    The items are sorted by E / w, with E from the unit exponential and w = weight of the kind / number of its items. That is a
+    draw without replacement (Efraimidis and Spirakis, Information Processing Letters 97, 2006).
     """
     number = Counter(kinds)
     scales = np.asarray([number[kind] / weights[kind] for kind in kinds], dtype=np.float64)
@@ -152,7 +151,7 @@ def draw_order(
 
 
 def valence_of(symbol: str) -> int:
-    """Return the usual valence of a neutral atom, at most 4.
+    """Look up the usual valence of a neutral atom, at most 4.
 
     Raises:
         ValueError: if there is no such element, or none that bonds.
@@ -173,7 +172,7 @@ def _kekulised(smiles: str) -> Chem.Mol:
     molecule = Chem.MolFromSmiles(smiles)
     Chem.Kekulize(molecule, clearAromaticFlags=True)
     for atom in molecule.GetAtoms():
-        # Of [nH] and of the single atoms at the start: hydrogens give way to new bonds.
+        # New bonds replace hydrogens of [nH] and of the single atoms at the start.
         atom.SetNoImplicit(False)
         atom.SetNumExplicitHs(0)
     molecule.UpdatePropertyCache(strict=False)

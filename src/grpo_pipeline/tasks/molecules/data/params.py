@@ -1,4 +1,4 @@
-"""Parameters of the molecule task's data: where it comes from, what is allowed, how it is divided."""
+"""Declare the parameters of the molecule task's data: source, allowed classes, splits."""
 
 from typing import Annotated, Literal, Self
 
@@ -20,11 +20,11 @@ class GeneratorParams(BaseModel):
     """How molecules are enumerated (docs/molecules/data.md); a pure function of these values.
 
     Attributes:
-        seed: which molecules are kept where there are more than ``per_size``.
-        atoms: element -> how often a new atom is of it, relative to the others; each has its usual valence.
+        seed: draws the molecules that are kept where there are more than ``per_size``.
+        atoms: element -> relative frequency among new atoms; each element has its usual valence.
         min_atoms: heavy atoms of the smallest molecules that are kept; smaller ones are grown on the way.
         max_atoms: heavy atoms of the largest ones.
-        per_size: molecules of each size at most.
+        per_size: largest number of molecules of each size.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -63,15 +63,15 @@ class MoleculeDataParams(BaseModel):
 
     Attributes:
         source: ``generated`` enumerates the data first; ``smiles``, ``csv`` and ``sdf`` read a file.
-        root: the data root as configured; it is set through ``molecules_root`` in globals.yml or on the command line.
-        columns: of a CSV file; null with every other source.
+        root: the data root; it is set through ``molecules_root`` in globals.yml or on the command line.
+        columns: columns of a CSV file; null with every other source.
         bonds: rings with alternating bonds are ``kekulised`` to single and double ones, or keep a class ``aromatic``.
         atoms: the element symbols that are allowed; null allows every one in the data.
         charges: the formal charges that are allowed; null allows every one in the data.
         min_atoms: a smaller molecule, in heavy atoms, is refused.
         max_atoms: a larger one is refused; null takes the largest of the data, at most 128.
-        workers: processes that check a file of more than 2,000 molecules; null = one per core of the machine, at most 8. No
-            result depends on it.
+        workers: number of processes that check a file of more than 2,000 molecules; null = number of cores, at most 8. No result
+            depends on it.
         on_bad_row: ``fail`` stops at the end of the checks; ``quarantine`` goes on without the bad rows and lists them.
     """
 
@@ -111,8 +111,8 @@ class MoleculeSplitParams(BaseModel):
     """How the molecules are divided.
 
     Attributes:
-        seed: fixes which molecule goes where.
-        by: what is never divided: one molecule (``smiles``), or all molecules with one ring system (``scaffold``).
+        seed: decides the split of each molecule.
+        by: the unit that is never divided: a molecule (``smiles``), or all molecules with the same ring system (``scaffold``).
         fractions: shares of the molecules.
     """
 

@@ -1,4 +1,4 @@
-"""Read molecules from SMILES lines, a CSV column or SDF records; what cannot be read is listed with line and reason."""
+"""Read molecules from SMILES lines, a CSV column or SDF records; unreadable ones are listed with line and reason."""
 
 import io
 import re
@@ -29,11 +29,11 @@ READING.sanitize, READING.removeHs, READING.strictCXSMILES = False, False, True
 
 @dataclass(frozen=True)
 class Entry:
-    """One molecule of a file, as it stands there.
+    """A molecule as the file holds it.
 
     Attributes:
         row: line where it begins, from 1.
-        name: as the file says, or "".
+        name: its name in the file, or "".
         text: its SMILES, or "" in an SDF file.
         molecule: not yet sanitised; None where it cannot be read.
         reason: why it cannot be read, or "".
@@ -48,11 +48,11 @@ class Entry:
 
 @dataclass(frozen=True)
 class Record:
-    """One molecule of a file as text, not yet read.
+    """The text of a molecule in a file, not yet parsed.
 
     Attributes:
         row: line where it begins, from 1.
-        name: as the file says beside a SMILES, or "".
+        name: its name beside a SMILES in the file, or "".
         text: its SMILES, or the lines of its SDF record.
         is_block: whether it is an SDF record.
         reason: why it cannot be read, or "".
@@ -66,7 +66,7 @@ class Record:
 
 
 def read_entry(record: Record) -> Entry:
-    """Let RDKit read one molecule."""
+    """Parse a record with RDKit."""
     if record.reason:
         return Entry(record.row, record.name, record.text, None, record.reason)
     if record.is_block:
@@ -130,7 +130,7 @@ def _read_sdf(file: TextFile) -> Iterator[Record]:
 def _from_smiles(row: int, text: str, *, name: str) -> Entry:
     try:
         _check_text(text, name)
-        # RDKit reads up to a blank and would leave the rest of a cell out.
+        # RDKit reads up to a blank and would ignore the rest of a cell.
         smiles, extension = (*text.split(maxsplit=1), "", "")[:2]
         is_one = not extension or EXTENSION.fullmatch(extension) is not None
         molecule = Chem.MolFromSmiles(text, READING) if is_one and smiles else None
@@ -146,7 +146,7 @@ def _from_smiles(row: int, text: str, *, name: str) -> Entry:
 
 
 def _check_extension(molecule: Chem.Mol, extension: str) -> None:
-    """Refuse what a CXSMILES extension says that no single molecule is: places of attachment, repeats, queries."""
+    """Refuse a CXSMILES extension that describes no single molecule: places of attachment, repeats, queries."""
     labels = [
         atom.GetProp("atomLabel") for atom in molecule.GetAtoms() if atom.HasProp("atomLabel")
     ]
@@ -165,7 +165,7 @@ def _check_extension(molecule: Chem.Mol, extension: str) -> None:
 
 
 def _without_blank_lines(block: str) -> str:
-    """Return a record without blank lines before its name: its counts stand in the fourth line, an empty name in the first."""
+    """Remove blank lines before the name of a record; the counts must be in line 4, so an empty name in line 1 stays."""
     lines = block.split("\n")
     counts = next((i for i, line in enumerate(lines) if COUNTS.search(line)), 3)
     blank = max(0, counts - 3)

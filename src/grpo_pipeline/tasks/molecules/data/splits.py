@@ -14,12 +14,12 @@ Splits = dict[str, list[str]]
 
 
 def split_molecules(checked: pd.DataFrame, params: MoleculeSplitParams) -> Splits:
-    """Return the canonical SMILES of each split, sorted. One molecule, or one scaffold, is in one split.
+    """Divide the canonical SMILES into splits, each sorted. A molecule, or a scaffold, is in a single split.
 
-    The scaffold is that of Bemis and Murcko (rings and what joins them); molecules without a ring share the scaffold "".
+    The scaffold is that of Bemis and Murcko (rings and the chains between them); molecules without a ring share the scaffold "".
 
     Raises:
-        ValueError: if a split holds nothing.
+        ValueError: if a split is empty.
     """
     names = list(checked["smiles"])
     groups = names if params.by == "smiles" else [scaffold_of(smiles) for smiles in names]
@@ -39,19 +39,19 @@ def split_molecules(checked: pd.DataFrame, params: MoleculeSplitParams) -> Split
 
 
 def scaffold_of(smiles: str) -> str:
-    """Return the Bemis-Murcko scaffold of a molecule, "" for one without a ring. Source: J. Med. Chem. 1996, 39, 2887."""
+    """Compute the Bemis-Murcko scaffold of a molecule, "" without rings. Source: J. Med. Chem. 1996, 39, 2887."""
     from rdkit.Chem.Scaffolds import MurckoScaffold
 
     return str(MurckoScaffold.MurckoScaffoldSmiles(smiles=smiles))
 
 
 def deal(sizes: Mapping[str, int], fractions: Mapping[str, float], *, seed: int) -> dict[str, str]:
-    """Return group -> split: the largest groups first, equal ones in random order, each to the split that lacks most.
+    """Deal groups to splits, the largest first, equal ones in random order, each to the split that lacks most.
 
         split of the next group = argmax_s fractions[s] * n - (molecules in s so far),   ties: the first of ``SPLITS``
 
-    Groups of one size, as single molecules, are cut at the shares instead: a random permutation, split s holding the places
-    up to round(n * sum_{t <= s} f[t]).
+    If all groups have the same size, such as single molecules, a random permutation is cut at the shares instead. Split s then
+    holds the places up to round(n * sum_{t <= s} f[t]).
     """
     names = sorted(sizes)
     shuffled = [

@@ -1,4 +1,4 @@
-"""Give every molecule one form: hydrogens implicit, no stereo marks, canonical order; and a reason where that cannot be."""
+"""Standardise molecules: implicit hydrogens, no stereo marks, canonical order; or the reason why that is impossible."""
 
 from dataclasses import dataclass
 
@@ -11,12 +11,12 @@ REMEDY = "correct it or leave it out"
 
 @dataclass(frozen=True)
 class Standard:
-    """A molecule in the one form.
+    """A molecule in its standard form.
 
     Attributes:
         smiles: canonical SMILES without stereo marks.
-        molecule: parsed from it, so that its atoms have the order of the text.
-        lost_stereo: whether the original told a configuration that the graph cannot hold.
+        molecule: parsed from ``smiles``, so that its atoms have the order of the text.
+        lost_stereo: whether the original had a configuration that the graph cannot hold.
     """
 
     smiles: str
@@ -25,13 +25,13 @@ class Standard:
 
 
 def standardise(molecule: Chem.Mol) -> Standard:
-    """Return the one form of a molecule as it was read, not yet sanitised.
+    """Bring a molecule into its standard form; the input is not yet sanitised.
 
     Numbers of atom maps are labels, not chemistry, and are dropped.
 
     Raises:
-        RowError: for an impossible valence or ring, a dummy atom, an isotope, a radical, a hydrogen of its own, and for more or
-            less than one part.
+        RowError: for an impossible valence or ring, a dummy atom, an isotope, a radical, an explicit hydrogen, or a number of
+            parts other than 1.
     """
     _sanitise(molecule)
     molecule = Chem.RemoveHs(molecule)
@@ -44,7 +44,7 @@ def standardise(molecule: Chem.Mol) -> Standard:
     lost_stereo = has_stereo(molecule)
     Chem.RemoveStereochemistry(molecule)
     smiles, settled = _settle(molecule)
-    # Those that RDKit cannot make implicit, once no configuration needs them: H2, hydrides, bridges.
+    # Hydrogens that RDKit cannot make implicit and no configuration needs: H2, hydrides, bridges.
     if any(atom.GetAtomicNum() == 1 for atom in settled.GetAtoms()):
         raise RowError(
             f"every hydrogen must belong to one heavy atom, got one that does not in {smiles!r}; leave the molecule out"
@@ -53,7 +53,7 @@ def standardise(molecule: Chem.Mol) -> Standard:
 
 
 def has_stereo(molecule: Chem.Mol) -> bool:
-    """Return whether an atom or a bond has a configuration."""
+    """Check whether an atom or a bond of the molecule has a configuration."""
     centres = any(
         atom.GetChiralTag() != Chem.ChiralType.CHI_UNSPECIFIED for atom in molecule.GetAtoms()
     )
@@ -94,7 +94,7 @@ def _check_atom(atom: Chem.Atom) -> None:
 
 
 def _settle(molecule: Chem.Mol) -> tuple[str, Chem.Mol]:
-    """Return text and molecule that stand for each other: writing is repeated until reading changes nothing."""
+    """Write and read a molecule until text and atoms no longer change; returns both."""
     smiles = Chem.MolToSmiles(molecule)
     for _ in range(5):
         found = Chem.MolFromSmiles(smiles)

@@ -1,1 +1,1 @@
-"""The graph transformer that predicts a molecule from a noisy graph."""
+"""Predict a molecule from a noisy graph by a graph transformer."""

@@ -36,7 +36,7 @@ class Denoiser(nn.Module):
         self.pair_embedding = nn.Embedding(classes.bonds, p.pair_width)
         if self.with_cycles:
             self.node_features = nn.Linear(classes.bonds - 1 + len(CYCLES), p.width, bias=False)
-        # Numbers that the whole graph is told: time, size, conditions, cycles.
+        # Inputs of the whole graph: time, size, conditions, cycles.
         told = TIME_AND_SIZE + conditions + (len(CYCLES) if self.with_cycles else 0)
         hidden = p.global_width * EXPANSION
         self.whole = nn.Sequential(
@@ -56,7 +56,7 @@ class Denoiser(nn.Module):
     def forward(
         self, noisy: Components[Tensor], prompts: GraphPrompts, time: Tensor
     ) -> Components[Tensor]:
-        """Return logits of x0.
+        """Predict logits of x0.
 
         Args:
             noisy: z_t, integers: atoms [B, n], charges [B, n], bonds [B, M]; padding 0.
@@ -64,7 +64,7 @@ class Denoiser(nn.Module):
             time: t / T of each row, [B], in (0, 1].
 
         Returns:
-            [B, n, K], [B, n, K], [B, M, K]; those of padding mean nothing.
+            [B, n, K], [B, n, K], [B, M, K]; logits of padding are arbitrary.
         """
         layout = layout_of(prompts, self.atom_embedding.weight.dtype)
         state = self._embed(noisy, prompts, time)
@@ -76,7 +76,7 @@ class Denoiser(nn.Module):
 
     def _embed(self, noisy: Components[Tensor], prompts: GraphPrompts, time: Tensor) -> GraphState:
         dtype = self.atom_embedding.weight.dtype
-        # Nodes [B, n, D], pairs [B, M, E]; what holds for the whole graph (time, size, conditions, cycles) goes into [B, Y].
+        # Nodes [B, n, D], pairs [B, M, E]; values of the whole graph (time, size, conditions, cycles) are [B, Y].
         nodes = self.atom_embedding(noisy.atoms.long()) + self.charge_embedding(
             noisy.charges.long()
         )
@@ -92,7 +92,7 @@ class Denoiser(nn.Module):
 
 
 class Head(nn.Module):
-    """From rows to logits."""
+    """A head from rows to logits."""
 
     def __init__(self, width: int, global_width: int, classes: int) -> None:
         super().__init__()
@@ -100,6 +100,6 @@ class Head(nn.Module):
         self.logits = nn.Linear(width, classes)
 
     def forward(self, rows: Tensor, whole: Tensor) -> Tensor:
-        """Return [B, N, K] of rows [B, N, D]."""
+        """Compute [B, N, K] from rows [B, N, D]."""
         logits: Tensor = self.logits(self.forward_part(rows, whole))
         return logits

@@ -1,9 +1,9 @@
-"""Compute one layer of the graph transformer.
+"""Compute a layer of the graph transformer.
 
-Nodes attend to nodes under their pairs, pairs read their nodes, the whole reads both.
+Nodes attend to nodes with scores that their pairs modulate, pairs read their nodes, the whole graph reads both.
 
-How this differs from public versions: a pair of nodes is one row and not two, so that what comes out of the layer is symmetric
-by construction and half as much is computed. No dropout: sampling and scoring must be of one distribution.
+How this differs from public versions: a pair of nodes is one row and not two. The layer's output is symmetric by construction, at
+half the cost. There is no dropout: sampling and scoring must have the same distribution.
 
 Axes: B graphs, n nodes, M pairs; D, E, Y the widths of a node, a pair, the whole; H heads.
 """
@@ -20,7 +20,7 @@ EXPANSION = 2
 
 
 class GraphLayer(nn.Module):
-    """Attention, pair update, and update of the whole, each added to what came in."""
+    """Attention, pair update, and update of the whole graph, each added to its input."""
 
     def __init__(self, width: int, pair_width: int, global_width: int, heads: int) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class GraphLayer(nn.Module):
 
 
 class PairUpdate(nn.Module):
-    """Tell every pair of its two nodes, in no order: the product of their projections, (b + u_i) * (b + u_j)."""
+    """Update of every pair by its two nodes, in no order: the product of their projections, (b + u_i) * (b + u_j)."""
 
     def __init__(self, width: int, pair_width: int, global_width: int) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class PairUpdate(nn.Module):
         self.output = nn.Linear(pair_width, pair_width)
 
     def forward(self, pairs: Tensor, nodes: Tensor, whole: Tensor, layout: GraphLayout) -> Tensor:
-        """Return the pairs with what they read, [B, M, E]."""
+        """Update the pairs by their nodes, [B, M, E]."""
         projected = self.input(self.norm(nodes, whole))  # [B, n, E]
         first, second = (projected.index_select(1, end) for end in layout.ends)  # [B, M, E]
         return added(pairs, self.output, first * second)
@@ -73,11 +73,11 @@ class FeedForward(nn.Module):
         self.output = nn.Linear(width * EXPANSION, width)
 
     def forward(self, rows: Tensor, whole: Tensor) -> Tensor:
-        """Return [B, N, D] of rows [B, N, D]."""
+        """Compute [B, N, D] from rows [B, N, D]."""
         flat = self.input(self.norm(rows, whole).flatten(0, 1)).relu_()  # [B * N, C]
         return added(rows, self.output, flat.view(*rows.shape[:2], flat.shape[-1]))
 
 
 def _mean(share: Tensor, rows: Tensor) -> Tensor:
-    """Return the weighted mean [B, D] of rows [B, N, D]."""
+    """Compute the weighted mean [B, D] of rows [B, N, D]."""
     return torch.bmm(share.to(rows.dtype), rows).squeeze(1)  # [B, 1, N] @ [B, N, D] -> [B, D]

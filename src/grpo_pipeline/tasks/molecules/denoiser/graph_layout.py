@@ -1,4 +1,4 @@
-"""Lay out graphs in a batch: the tensors that a layer reads and returns, and which of their rows belong together.
+"""Lay out graphs in a batch: inputs and outputs of a layer, and the rows that belong together.
 
 Axes: B graphs, n nodes, M pairs; D, E, Y the widths of a node, a pair, the whole.
 """
@@ -23,7 +23,7 @@ class GraphState:
 
 @dataclass(frozen=True)
 class GraphLayout:
-    """Which rows belong together.
+    """Index of the rows that belong together.
 
     Attributes:
         is_node: bool [B, n].
@@ -41,7 +41,7 @@ class GraphLayout:
 
 
 def layout_of(prompts: GraphPrompts, dtype: torch.dtype) -> GraphLayout:
-    """Return the layout of graphs of these sizes; weights of means in the dtype of the network."""
+    """Build the layout of graphs of these sizes; weights of means have the dtype of the network."""
     masks, device = prompts.masks, prompts.sizes.device
     node_share, pair_share = (_share(mask).to(dtype) for mask in (masks.atoms, masks.bonds))
     lookup = pair_lookup(prompts.nodes, device).flatten()

@@ -1,4 +1,4 @@
-"""Join a denoiser with the noise that it was made for; one decision of this policy is the step from z_t to z_{t-1}."""
+"""Join a denoiser with its noise; a decision of this policy is the step from z_t to z_{t-1}."""
 
 from torch import Tensor, nn
 
@@ -28,7 +28,7 @@ class GraphPolicy(nn.Module):
         *,
         temperature: float = 1.0,
     ) -> Components[Tensor]:
-        """Return logits of x0 / temperature, in float32 at least.
+        """Compute logits of x0 / temperature, in float32 at least.
 
         Args:
             noisy: z_t, integers: atoms [B, n], charges [B, n], bonds [B, M].
@@ -48,7 +48,7 @@ class GraphPolicy(nn.Module):
         *,
         temperature: float = 1.0,
     ) -> Components[Tensor]:
-        """Return log p(z_{t-1} | z_t) of every entry, [B, N, K] each; arguments as for ``x0_logits``."""
+        """Compute log p(z_{t-1} | z_t) of every entry, [B, N, K] each; arguments as for ``x0_logits``."""
         return self.noise.reverse(
             self.x0_logits(noisy, prompts, t, temperature=temperature), noisy, t
         )
@@ -62,14 +62,14 @@ def build_policy(
     conditions: int = 0,
     seed: int,
 ) -> GraphPolicy:
-    """Return a policy with fresh weights, float32 on the CPU; the global random state stays as it was.
+    """Build a policy with fresh weights, float32 on the CPU; the global random state stays unchanged.
 
     Args:
-        limits: of the noise, see ``noise.limits_of``; their lengths are the sizes of the vocabularies.
+        limits: limit distributions of the noise, see ``noise.limits_of``; their lengths are the sizes of the vocabularies.
         noise: parameters of the noise.
         denoiser: parameters of the network.
-        conditions: F, numbers that a prompt holds beside the size.
-        seed: of the weights.
+        conditions: F, the number of values that a prompt holds beside the size.
+        seed: seed of the weights.
     """
     with drawn_on_the_cpu(seed):
         return GraphPolicy(

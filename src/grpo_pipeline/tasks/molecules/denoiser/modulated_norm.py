@@ -1,8 +1,8 @@
-"""Normalise rows by layer norm, with what is added to them: exact, in few passes over memory.
+"""Normalise rows by layer norm, and add linear maps to them: exact, in few passes over memory.
 
-How this differs from ``torch.nn``: torch's layer norm on the CPU takes several times as long as its arithmetic for rows of 64
-or 128 numbers; here the forward pass is a few vectorised passes in the order of the formula (mean, then deviations), and the
-backward pass torch's own. What is done in place is done to flat rows: done to a view, it costs copies of the gradient.
+How this differs from ``torch.nn``: torch's layer norm on the CPU takes several times as long as its arithmetic for rows of 64 or
+128 numbers. Here the forward pass is a few vectorised passes in the order of the formula (mean, then deviations). The backward
+pass is torch's own. In-place operations act on flat rows: on a view they would copy the gradient.
 """
 
 from typing import Any
@@ -29,7 +29,7 @@ class ModulatedNorm(nn.Module):
 
 
 def normalised(rows: Tensor) -> Tensor:
-    """Return (x - mean) / sqrt(var + eps) of every row of [..., D], population variance, eps 1e-5; differentiable once."""
+    """Compute (x - mean) / sqrt(var + eps) of every row of [..., D], population variance, eps 1e-5; differentiable once."""
     if rows.device.type != "cpu" or rows.dtype not in (torch.float32, torch.float64):
         return functional.layer_norm(rows, rows.shape[-1:], eps=EPS)
     if not (torch.is_grad_enabled() and rows.requires_grad):
@@ -39,7 +39,7 @@ def normalised(rows: Tensor) -> Tensor:
 
 
 def added(to: Tensor, linear: nn.Linear, rows: Tensor) -> Tensor:
-    """Return to + linear(rows), [B, N, D] of [B, N, D] and [B, N, C]."""
+    """Compute to + linear(rows), [B, N, D] from [B, N, D] and [B, N, C]."""
     flat: Tensor = linear(rows.flatten(0, 1))  # [B * N, D]
     base = to.flatten(0, 1)
     total = flat.add_(base) if flat.dtype == base.dtype else flat + base
@@ -47,7 +47,7 @@ def added(to: Tensor, linear: nn.Linear, rows: Tensor) -> Tensor:
 
 
 def _statistics(rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the normalised rows [..., D], their means and 1 / sqrt(var + eps), [..., 1] each."""
+    """Compute the normalised rows [..., D], their means and 1 / sqrt(var + eps), [..., 1] each."""
     mean = rows.mean(dim=-1, keepdim=True)
     out = rows - mean
     # The variance is the squared norm of the deviations over D: sqrt(var + eps) without another pass over the rows.

@@ -1,7 +1,7 @@
-"""Compute features that attention over nodes cannot count: the bonds of each class at a node, and the short cycles through it.
+"""Count the bonds of each class at a node and the short cycles through it, which attention over nodes cannot count.
 
-Source: the structural features of DiGress, arXiv 2209.14734. How this differs: counts enter as
-log(1 + count), which stays moderate for the dense graphs of the first denoising steps, in place of a tenth cut off at 1.
+Source: the structural features of DiGress, arXiv 2209.14734. How this differs: counts enter as log(1 + count), not as a tenth cut
+off at 1. That stays moderate for the dense graphs of the first denoising steps.
 """
 
 import torch
@@ -17,7 +17,7 @@ CYCLES = (3, 4, 5)
 def structure_features(
     bonds: Tensor, nodes: int, classes: int, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor]:
-    """Return what every node and every graph is told of the bonds, as log(1 + count).
+    """Compute the features of every node and every graph from the bonds, as log(1 + count).
 
     Args:
         bonds: classes of the pairs, integers [B, M], 0 = none and for padding.
@@ -47,10 +47,10 @@ def bond_counts(bonds: Tensor, nodes: int, classes: int, dtype: torch.dtype) -> 
 
 
 def cycle_counts(bonds: Tensor, nodes: int, dtype: torch.dtype) -> Tensor:
-    """Count the cycles of 3, 4 and 5 different nodes through every node, whatever the bonds' classes; [B, n, 3].
+    """Count the cycles of 3, 4 and 5 different nodes through every node, for bonds of any class; [B, n, 3].
 
-    Of the closed walks of k steps, w_k = diag(A^k) with the adjacency A, those are taken off that visit a node twice; both
-    directions of a cycle are one. With the degree d:
+    The number of closed walks of k steps is w_k = diag(A^k), with the adjacency A. Walks that visit a node twice are subtracted.
+    The two directions of a cycle count once. With the degree d:
 
         c3 = w3 / 2
         c4 = (w4 - d (d - 1) - A d) / 2

@@ -1,1 +1,1 @@
-"""Discrete graph diffusion: noise, trajectories of denoising, and their log-probabilities."""
+"""Draw and score graphs by discrete diffusion: noise, denoising trajectories, and their log-probabilities."""

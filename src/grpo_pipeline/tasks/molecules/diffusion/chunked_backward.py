@@ -1,4 +1,4 @@
-"""Back-propagate a loss over the steps of trajectories chunk by chunk: the memory of one chunk, and no second forward pass."""
+"""Back-propagate a loss over the steps of trajectories by chunks, with the memory of one chunk and one forward pass."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,20 +23,20 @@ def backward_by_chunks(
     temperature: float,
     reference: GraphPolicy | None = None,
 ) -> Tensor:
-    """Add the gradient of the loss to ``.grad`` of the policy, with one backward for each chunk of steps.
+    """Add the gradient of the loss to the policy's ``.grad``, with a backward pass for each chunk of steps.
 
         sum over chunks of loss(scores of the chunk, trajectories with the chunk's decisions)
 
-    The gradient is that of the loss of all steps if that is a sum over decisions: its denominators must be those of all steps
+    The gradient is exact for a loss that is a sum over decisions. Its denominators must be those of all steps
     (``core.policy_gradient.policy_loss.policy_loss`` with ``denominator``), and its ratios those of single decisions.
 
     Args:
         policy: the policy.
-        rollouts: what was drawn.
-        loss: returns the chunk's share of the loss, a scalar with graph.
+        rollouts: the drawn trajectories.
+        loss: computes the chunk's share of the loss, a scalar with graph.
         params: estimator, reduction and steps of a chunk.
-        temperature: of sampling time.
-        reference: for the KL, or None.
+        temperature: temperature of sampling.
+        reference: reference of the KL, or None.
 
     Returns:
         The loss of all steps, detached.
@@ -55,7 +55,7 @@ def backward_by_chunks(
 
 
 def take_decisions(rollouts: Trajectories, decisions: slice) -> Trajectories:
-    """Return the trajectories with these decisions alone; the graphs stay, as views."""
+    """Select these decisions of the trajectories; the graphs stay, as views."""
     return replace(
         rollouts,
         **{

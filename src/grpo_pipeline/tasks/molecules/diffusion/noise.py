@@ -39,7 +39,7 @@ class GraphNoise(nn.Module):
 
     @property
     def transitions(self) -> Components[Transition]:
-        """The three transitions."""
+        """The transitions of the three components."""
         return Components(self.atoms, self.charges, self.bonds)
 
     @property
@@ -60,7 +60,7 @@ class GraphNoise(nn.Module):
         *,
         generator: torch.Generator,
     ) -> Components[Tensor]:
-        """Draw z_t ~ q(z_t | x0), int64: every entry by itself, padding 0.
+        """Draw z_t ~ q(z_t | x0), int64, independently for every entry; padding is 0.
 
         Args:
             clean: x0, int64 [B, n], [B, n], [B, M].
@@ -76,7 +76,7 @@ class GraphNoise(nn.Module):
     def draw_start(
         self, prompts: GraphPrompts, *, generator: torch.Generator
     ) -> Components[Tensor]:
-        """Draw z_T from the limit distributions, int64, one graph for each row of the prompts; padding 0."""
+        """Draw z_T from the limit distributions, int64, a graph for each row of the prompts; padding is 0."""
         masks = prompts.masks
         drawn = self.transitions.each(
             lambda transition, mask: transition.draw_limit(mask.shape, generator=generator), masks
@@ -86,7 +86,7 @@ class GraphNoise(nn.Module):
     def reverse(
         self, logits: Components[Tensor], noisy: Components[Tensor], t: Tensor
     ) -> Components[Tensor]:
-        """Return log p(z_{t-1} | z_t) of every entry, [B, N, K] each; see ``Transition.reverse``."""
+        """Compute log p(z_{t-1} | z_t) of every entry, [B, N, K] each; see ``Transition.reverse``."""
         return self.transitions.each(
             lambda transition, z, noise: transition.reverse(z, noise, t), logits, noisy
         )
@@ -94,7 +94,7 @@ class GraphNoise(nn.Module):
     def posterior(
         self, noisy: Components[Tensor], clean: Components[Tensor], t: Tensor
     ) -> Components[Tensor]:
-        """Return log q(z_{t-1} | z_t, x0) of every entry, [B, N, K] each; see ``Transition.posterior``."""
+        """Compute log q(z_{t-1} | z_t, x0) of every entry, [B, N, K] each; see ``Transition.posterior``."""
         return self.transitions.each(
             lambda transition, noise, x0: transition.posterior(noise, x0, t), noisy, clean
         )
@@ -103,7 +103,7 @@ class GraphNoise(nn.Module):
 def limits_of(
     params: NoiseParams, graphs: MoleculeGraphs, classes: Components[int]
 ) -> Components[Tensor]:
-    """Return the limit distributions: uniform, or how often each class occurs in the graphs.
+    """Compute the limit distributions: uniform, or the frequency of each class in the graphs.
 
     Args:
         params: says which.
@@ -143,7 +143,7 @@ def count_classes(graphs: MoleculeGraphs, classes: Components[int]) -> Component
 def draw_entries(
     log_probs: Components[Tensor], masks: Components[Tensor], *, generator: torch.Generator
 ) -> Components[Tensor]:
-    """Draw every entry by itself from its categorical, int64 [B, N] each; padding 0.
+    """Draw every entry independently from its categorical, int64 [B, N] each; padding is 0.
 
     By ``truncation.sample_categorical``, with noise of its own for every row, entry and class. A bond is one entry: it is
     drawn once, not once per direction.

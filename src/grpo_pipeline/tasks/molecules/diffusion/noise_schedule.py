@@ -1,8 +1,8 @@
-"""Compute how much of a component is left after t of T steps of noise.
+"""Compute the share of a component that is kept after t of T steps of noise.
 
-How this differs from public versions: changes are computed by a product of sines and not as 1 minus something near 1, so that
-nothing is lost in the first steps of many; and the last step keeps exactly nothing, so that the graphs that sampling starts
-from are distributed as the noised data are. No step is clipped: a discrete step that changes all is no singularity.
+How this differs from public versions: changes are computed by a product of sines. Computed as 1 minus a number near 1, they would
+lose digits in the first of many steps. The last step keeps exactly nothing, so that sampling starts from the distribution of
+noised data. No step is clipped: a discrete step that changes every entry is no singularity.
 """
 
 import math
@@ -33,7 +33,7 @@ class NoiseSchedule:
 
 
 def cosine_schedule(steps: int, exponent: float) -> NoiseSchedule:
-    """Return the cosine schedule with an exponent on time.
+    """Compute the cosine schedule with an exponent on time.
 
         alpha-bar_t = cos^2(a_t) / cos^2(a_0),   a_t = pi/2 * ((t / T)^exponent + s) / (1 + s),   s = 0.008
 
@@ -67,12 +67,12 @@ def cosine_schedule(steps: int, exponent: float) -> NoiseSchedule:
 
 
 def _ratio(start: Tensor, end: Tensor) -> tuple[Tensor, Tensor]:
-    """Return cos^2(end) / cos^2(start), and 1 minus it as a product: sin(end - start) sin(end + start) / cos^2(start)."""
+    """Compute cos^2(end) / cos^2(start), and 1 minus it as a product: sin(end - start) sin(end + start) / cos^2(start)."""
     scale = start.cos().square()
     return end.cos().square() / scale, (end - start).sin() * (end + start).sin() / scale
 
 
 def _ended(values: Tensor, last: float) -> Tensor:
-    """Set the last entry to what it is without rounding: cos(pi / 2) is not 0 in floating point."""
+    """Set the last entry to its exact value: cos(pi / 2) is not 0 in floating point."""
     values[-1] = last
     return values

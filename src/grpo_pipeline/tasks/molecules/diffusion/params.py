@@ -18,7 +18,7 @@ class _Section(BaseModel):
 
 
 class ExponentParams(_Section):
-    """How long each component keeps its classes: exponent on time of the cosine schedule; larger = longer.
+    """Exponents on time of the cosine schedule; a component with a larger exponent keeps its classes longer.
 
     Attributes:
         atoms: of the classes of atoms.
@@ -36,9 +36,9 @@ class NoiseParams(_Section):
 
     Attributes:
         steps: T.
-        limit: distribution of the classes after T steps: ``uniform``, or ``marginal``, as often as in the training data.
-        exponents: of the cosine schedule, one per component.
-        smoothing: added to every class's count for ``marginal``; above 0 where a class of the vocabulary may not occur.
+        limit: distribution of the classes after T steps: ``uniform``, or ``marginal``, that of the training data.
+        exponents: exponents of the cosine schedule, one per component.
+        smoothing: added to every class's count for ``marginal``; above 0 if a class of the vocabulary may not occur.
     """
 
     steps: int = Field(ge=1)
@@ -55,13 +55,13 @@ class DenoiserParams(_Section):
     """Size of the graph transformer that predicts x0.
 
     Attributes:
-        layers: number of them.
-        width: of a node, a multiple of heads.
-        pair_width: of a pair of nodes.
-        global_width: of the graph.
-        heads: of the attention.
-        features: what the network is told beside the classes: ``none``, or ``cycles``: bonds of each class and cycles of 3, 4
-            and 5 through each node, and their number in the graph, which attention cannot count.
+        layers: number of layers.
+        width: width of a node, a multiple of heads.
+        pair_width: width of a pair of nodes.
+        global_width: width of the whole graph.
+        heads: number of attention heads.
+        features: inputs of the network beside the classes: ``none`` or ``cycles``. ``cycles`` counts the bonds of each class and
+            the cycles of 3, 4 and 5 at each node, and the cycles in the graph.
     """
 
     layers: int = Field(ge=1)
@@ -106,12 +106,12 @@ class TrajectoryParams(_Section):
     """How trajectories are drawn and scored.
 
     Attributes:
-        start: noise that the G samples of a prompt start from: ``independent``, or one graph ``per_group``.
-        entry_reduction: the log-probability of a step is the ``sum`` over its entries (exact), or their ``mean`` (its ratio is
-            the geometric mean of the entries' ratios, near 1 however large the graph; clip ranges must fit the choice).
+        start: noise that the G samples of a prompt start from: ``independent``, or the same graph ``per_group``.
+        entry_reduction: the log-probability of a step is the ``sum`` over its entries (exact), or their ``mean``. The ratio of a
+            mean is the geometric mean of the entries' ratios, near 1 for a graph of any size. Clip ranges must fit the choice.
         estimator: ``step``: log p(z_{t-1} | z_t); ``eager``: log p(x0 = the final graph | z_t).
-        steps_per_update: decisions of each trajectory that an update scores, drawn anew each time; null scores all T.
-        steps_per_chunk: decisions whose graph of computation exists at a time; null computes all at once.
+        steps_per_update: number of decisions of each trajectory that an update scores, drawn anew each time; null scores all T.
+        steps_per_chunk: number of decisions whose graph of computation exists at a time; null computes all at once.
     """
 
     start: Start
@@ -136,7 +136,7 @@ def check_steps(noise: NoiseParams, trajectory: TrajectoryParams) -> None:
 
 @dataclass(frozen=True)
 class Diffusion:
-    """One diffusion model: the noise, the network that undoes it, how trajectories are drawn, and the loss of x0."""
+    """The parameters of a diffusion model: noise, denoising network, trajectories and loss of x0."""
 
     noise: NoiseParams
     denoiser: DenoiserParams

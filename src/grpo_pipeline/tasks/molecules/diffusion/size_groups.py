@@ -1,7 +1,7 @@
 """Work on prompts in groups of similar size, so that a small graph is not computed as wide as the largest of the data.
 
-How this differs from public versions: those pad every graph of a batch, or of the data set, to one width. The work grows with
-the square of the width, and among drug-like molecules one of mean size has about a third of the pairs of the largest.
+How this differs from public versions: those pad every graph of a batch, or of the data set, to the same width. The cost grows
+with the square of the width. A drug-like molecule of mean size has about a third of the pairs of the largest.
 """
 
 from collections import Counter
@@ -16,19 +16,19 @@ from grpo_pipeline.tasks.molecules.graphs.components import NAMES, Components
 from grpo_pipeline.tasks.molecules.graphs.graph_entries import pair_index, pair_lookup
 from grpo_pipeline.tasks.molecules.graphs.graph_prompts import GraphPrompts
 
-# What a group costs, in entries that could be computed instead: its calls, and the copies of cutting and joining. A device that
-# is not named here is taken for an accelerator, whose calls cost more beside its arithmetic.
+# Cost of a group's calls and copies, as the number of entries that take as long to compute. An unlisted device
+# counts as an accelerator, whose calls cost more in proportion to its arithmetic.
 CUT_COSTS = {"cpu": 5_000, "cuda": 250_000}
 
 
 @dataclass(frozen=True)
 class SizeGroup:
-    """Prompts that are worked on together.
+    """Prompts that are computed together.
 
     Attributes:
         rows: int64 [R], their numbers, ascending.
         nodes: width to which their graphs are cut; none is larger.
-        is_whole: whether these are all prompts at their own width, so that there is nothing to cut.
+        is_whole: whether these are all prompts at their own width, so that no cut is needed.
     """
 
     rows: Tensor
@@ -37,12 +37,11 @@ class SizeGroup:
 
 
 def size_groups(prompts: GraphPrompts, copies: int = 1) -> list[SizeGroup]:
-    """Return the cheapest groups of prompts, by ascending size; one whole group where cutting does not pay.
+    """Find the cheapest groups of prompts, by ascending size; a single group of all where cutting costs more.
 
         cost = sum over groups of (cut cost + prompts * copies * n (n + 1) / 2),   n = the largest size of the group
 
-    n (n + 1) / 2 is the number of nodes and pairs of a graph of n nodes. The groups follow from the sizes alone: the same
-    prompts are cut alike in the draw and in the update, but for ``copies``.
+    n (n + 1) / 2 is the number of nodes and pairs of a graph of n nodes. The groups follow from the sizes and ``copies`` alone.
 
     Args:
         prompts: P rows.
@@ -51,7 +50,7 @@ def size_groups(prompts: GraphPrompts, copies: int = 1) -> list[SizeGroup]:
     counts = sorted(Counter(prompts.sizes.tolist()).items())
     cut_cost = CUT_COSTS.get(prompts.sizes.device.type, CUT_COSTS["cuda"])
     cost, widths = _cheapest(counts, copies, cut_cost)
-    # One group of all prompts has no cut to pay for.
+    # A single group of all prompts needs no cut.
     if cost >= len(prompts.sizes) * copies * _entries(prompts.nodes):
         return [
             SizeGroup(
@@ -71,14 +70,14 @@ def size_groups(prompts: GraphPrompts, copies: int = 1) -> list[SizeGroup]:
 
 
 def cut_prompts(prompts: GraphPrompts, group: SizeGroup) -> GraphPrompts:
-    """Return the prompts of a group at its width."""
+    """Cut the prompts of a group to its width."""
     if group.is_whole:
         return prompts
     return GraphPrompts(prompts.sizes[group.rows], prompts.conditions[group.rows], group.nodes)
 
 
 def cut_entries(entries: Components[Tensor], group: SizeGroup) -> Components[Tensor]:
-    """Return the entries of a group's graphs at its width.
+    """Cut the entries of a group's graphs to its width.
 
     Args:
         entries: atoms [P, ..., n], charges [P, ..., n], bonds [P, ..., M].
@@ -96,7 +95,7 @@ def cut_entries(entries: Components[Tensor], group: SizeGroup) -> Components[Ten
 
 
 def cut_trajectories(rollouts: Trajectories, group: SizeGroup) -> Trajectories:
-    """Return the trajectories of a group's prompts at its width."""
+    """Cut the trajectories of a group's prompts to its width."""
     if group.is_whole:
         return rollouts
     graphs = dict(zip(NAMES, cut_entries(rollouts.entries, group), strict=True))
@@ -109,7 +108,7 @@ def cut_trajectories(rollouts: Trajectories, group: SizeGroup) -> Trajectories:
 def join_trajectories(
     parts: Sequence[Trajectories], groups: Sequence[SizeGroup], nodes: int
 ) -> Trajectories:
-    """Return the trajectories of all prompts at the width ``nodes``, in the order of the prompts; padding 0."""
+    """Join the trajectories of all groups at the width ``nodes``, in the order of the prompts; padding is 0."""
     if groups[0].is_whole:
         return parts[0]
     wide = [replace(part, **_widened(part, nodes)) for part in parts]
@@ -121,7 +120,7 @@ def join_trajectories(
 
 
 def join_rows(parts: Sequence[Tensor], groups: Sequence[SizeGroup]) -> Tensor:
-    """Return rows [P, ...] in the order of the prompts, of parts [R, ...]; with the gradient of the parts."""
+    """Join parts [R, ...] into rows [P, ...] in the order of the prompts, with the gradient of the parts."""
     if groups[0].is_whole:
         return parts[0]
     # The argsort of the rows' numbers puts each prompt back into its place, [P, ...].
@@ -131,8 +130,8 @@ def join_rows(parts: Sequence[Tensor], groups: Sequence[SizeGroup]) -> Tensor:
 def _cheapest(
     counts: Sequence[tuple[int, int]], copies: int, cut_cost: int
 ) -> tuple[int, list[int]]:
-    """Return the least cost of groups of consecutive sizes, and their widths; counts are (size, prompts), ascending."""
-    # Dynamic programming: best[i] is the cheapest cut of the i smallest sizes, by where its last group starts.
+    """Compute the least cost of groups of consecutive sizes, and their widths; counts are (size, prompts), ascending."""
+    # Dynamic programming: best[i] is the cheapest cut of the i smallest sizes, with the start of its last group.
     best: list[tuple[int, list[int]]] = [(0, [])]
     for end, (width, _) in enumerate(counts, start=1):
         inside, options = 0, []
@@ -149,7 +148,7 @@ def _entries(nodes: int) -> int:
 
 
 def _kept_entries(wide: int, nodes: int, device: torch.device) -> Components[Tensor]:
-    """Return where the atoms, charges and pairs of the first ``nodes`` nodes stand among those of ``wide`` nodes."""
+    """Find the places of the entries of the first ``nodes`` nodes among those of ``wide`` nodes."""
     first, second = pair_index(nodes, device)
     places = torch.arange(nodes, device=device)
     return Components(places, places, pair_lookup(wide, device)[first, second])

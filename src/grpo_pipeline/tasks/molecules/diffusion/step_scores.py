@@ -1,9 +1,11 @@
 """Compute log-probability, entropy and exact KL of every step of stored trajectories under the present weights.
 
-How this differs from public versions: the graphs of the draw are replayed, none is drawn anew; the log-probability is that of the
-step that was taken, the sum over its atoms, charges and bonds, each bond once and padding never, and not a divergence of noise
-levels; the ratio of an update is taken to the policy that drew, and the reference enters by its KL alone; steps are computed in
-chunks that the backward pass computes again, so that any loss over all steps needs the memory of one chunk.
+How this differs from public versions:
+
+- The drawn graphs are replayed; no graph is drawn anew.
+- The log-probability is that of the step: the sum over atoms, charges and bonds, each bond once and padding never.
+- The ratio of an update is relative to the policy that drew. The reference enters by its KL alone.
+- Steps are computed in chunks that the backward pass computes again. Any loss over all steps needs the memory of one chunk.
 """
 
 from collections.abc import Iterator
@@ -35,8 +37,8 @@ class StepScores:
     """Scores of the decisions of trajectories under a policy, in nats and reduced over entries.
 
     Attributes:
-        logprobs: [P, G, L], of what was drawn.
-        entropy: [P, G, L], analytic, of the distribution it was drawn from.
+        logprobs: [P, G, L], of the drawn steps.
+        entropy: [P, G, L], analytic, of the distribution of the step.
         kl: [P, G, L], KL(policy || reference) of the two distributions given the same z_t, exact; None without a reference.
     """
 
@@ -53,25 +55,24 @@ def score_steps(
     temperature: float,
     reference: GraphPolicy | None = None,
 ) -> StepScores:
-    """Return log-probabilities of exactly the stored steps, their entropies, and the KL to a reference.
+    """Compute log-probabilities of the stored steps, their entropies, and the KL to a reference.
 
         step     l[t] = log p(z_{t-1} | z_t) = sum over entries of log p(entry of z_{t-1} | z_t)
         eager    l[t] = sum over entries of log p(x0 = entry of z_0 | z_t)
 
-    With ``entry_reduction: mean`` each sum is divided by the number of entries (``reduce_entries``). At the first update ``step``
-    gives the numbers of the draw but for rounding. The eager estimator is that of Graph Diffusion Policy Optimization, arXiv
-    2402.16302; steps as decisions: DDPO, arXiv 2305.13301.
+    With ``entry_reduction: mean`` each sum is divided by the number of entries (``reduce_entries``). At the first update,
+    ``step`` equals the log-probabilities of the draw up to rounding. Sources: Graph Diffusion Policy Optimization, arXiv
+    2402.16302 (eager); DDPO, arXiv 2305.13301 (steps as decisions).
 
-    With gradient and more than one chunk the forward pass keeps nothing but the results, and the backward pass computes chunk
-    by chunk again: one backward each, at the price of a second forward. ``backward_by_chunks`` saves that for
-    losses that are sums over steps.
+    With gradient and more than one chunk, the forward pass keeps only the results. The backward pass computes each chunk again,
+    which costs a second forward pass. ``backward_by_chunks`` saves that for losses that are sums over steps.
 
     Args:
-        policy: the policy, of the noise that drew.
-        rollouts: what was drawn; ``choose_decisions`` leaves out steps.
+        policy: the policy, with the noise of the draw.
+        rollouts: the drawn trajectories; ``choose_decisions`` leaves out steps.
         params: estimator, reduction, and how many steps are computed at a time.
-        temperature: of sampling time; the reference is scored at the same.
-        reference: gets no gradient; None for no KL.
+        temperature: temperature of sampling, also for the reference.
+        reference: reference of the KL, without gradient; None for no KL.
 
     Raises:
         ValueError: if the policy's noise has another number of steps than the trajectories.
@@ -90,7 +91,7 @@ def score_steps(
         _score(policy, cut_trajectories(rollouts, group), params, temperature, reference)
         for group in groups
     ]
-    # [P, G, L, 2 or 3] -> one tensor [P, G, L] for each kind of score.
+    # [P, G, L, 2 or 3] -> a tensor [P, G, L] for each kind of score.
     return StepScores(*join_rows(parts, groups).unbind(dim=-1))
 
 
@@ -111,7 +112,7 @@ def _score(
         )
 
     chunks = list(chunks_of(rollouts.actions.shape[-1], params.steps_per_chunk))
-    # A single chunk keeps its graph; several are computed again in the backward pass, so that only one of them is in memory.
+    # A single chunk keeps its graph. Several are computed again in the backward pass, so that only one is in memory.
     weights = list(policy.parameters())
     parts = [
         recomputed(partial(score, chunk), weights) if len(chunks) > 1 else score(chunk)
@@ -123,10 +124,10 @@ def _score(
 def rescored(
     policy: GraphPolicy, rollouts: Trajectories, *, params: TrajectoryParams, temperature: float
 ) -> Trajectories:
-    """Return the trajectories with the log-probabilities that the estimator gives them now, without gradient.
+    """Replace the log-probabilities of the trajectories by the estimator's present ones, without gradient.
 
-    For ``eager``, whose log-probabilities are known only when the last graph is: called right after the draw, it makes them
-    those of the policy that drew, and the ratio of the first update is 1.
+    It is for ``eager``, whose log-probabilities need the final graph. Called right after the draw, it stores those of the policy
+    that drew, so that the ratio of the first update is 1.
     """
     with torch.no_grad():
         return replace(
@@ -141,7 +142,7 @@ def reduce_entries(
     is_open: Components[bool],
     reduction: EntryReduction,
 ) -> Tensor:
-    """Reduce values of entries to one number for each row.
+    """Reduce the values of entries to a number for each row.
 
         sum     sum over atoms, charges and bonds of the row
         mean    the same / number of the row's entries whose component has more than one class
@@ -149,7 +150,7 @@ def reduce_entries(
     Args:
         values: [R, N] each, 0 for padding.
         masks: bool [R, N] each.
-        is_open: whether a component has a choice at all; the others have value 0 and are not counted.
+        is_open: whether a component has more than one class; the others have value 0 and are not counted.
         reduction: by name.
 
     Returns:
@@ -159,7 +160,7 @@ def reduce_entries(
 
 
 def chunks_of(length: int, size: int | None) -> Iterator[slice]:
-    """Yield slices that cover 0..length - 1 in order, ``size`` long at most; one slice for None."""
+    """Yield slices that cover 0..length - 1 in order, at most ``size`` long; a single slice for None."""
     width = length if size is None else size
     yield from (slice(start, min(start + width, length)) for start in range(0, length, width))
 
@@ -172,7 +173,7 @@ def _score_chunk(
     temperature: float,
     reference: GraphPolicy | None,
 ) -> StepScores:
-    """Score some decisions of all trajectories in one call of the network."""
+    """Score some decisions of all trajectories in a single call of the network."""
     # Every decision is a row of its own: R = P * G * S, S decisions of the chunk.
     before, after, t = transitions_of(rollouts, decisions)
     shape = rollouts.actions[:, :, decisions].shape  # [P, G, S]

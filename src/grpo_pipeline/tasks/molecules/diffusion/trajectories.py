@@ -1,4 +1,4 @@
-"""Hold trajectories as they were drawn: the graphs of every denoising step, from pure noise to the molecule."""
+"""Hold drawn trajectories: the graphs of every denoising step, from pure noise to the molecule."""
 
 from dataclasses import dataclass, replace
 
@@ -16,8 +16,8 @@ from grpo_pipeline.tasks.molecules.graphs.graphs import MoleculeGraphs
 class Trajectories(Rollouts):
     """P x G trajectories of T steps; a decision is the step from z_t to z_{t-1}.
 
-    ``actions`` holds t, the time of each decision that is kept: [P, G, L], T..1 with all of them, fewer after
-    ``choose_decisions``. What was drawn is in the graphs; the index of the time axis is s, from 0 (the molecule) to T (noise).
+    ``actions`` holds t, the time of each kept decision: [P, G, L], T..1 for all, fewer after ``choose_decisions``. The graphs
+    hold the drawn classes. The index of the time axis is s, from 0 (the molecule) to T (noise).
 
     Attributes:
         atoms: uint8 [P, G, T + 1, n], class of the element in z_s.
@@ -50,7 +50,7 @@ class Trajectories(Rollouts):
 
 
 def graphs_at(rollouts: Trajectories, s: int) -> MoleculeGraphs:
-    """Return z_s of every trajectory, N = P * G graphs, row n = p * G + g; s = 0 are the molecules."""
+    """Select z_s of every trajectory, N = P * G graphs, row n = p * G + g; s = 0 gives the molecules."""
     group_size = rollouts.atoms.shape[1]
     entries = rollouts.entries.each(lambda part: part[:, :, s].flatten(0, 1))  # [P * G, N] each
     return graphs_of(entries, rollouts.sizes.repeat_interleave(group_size))
@@ -59,7 +59,7 @@ def graphs_at(rollouts: Trajectories, s: int) -> MoleculeGraphs:
 def transitions_of(
     rollouts: Trajectories, decisions: slice
 ) -> tuple[Components[Tensor], Components[Tensor], Tensor]:
-    """Return z_t, z_{t-1} and t of these decisions, one row for each: R = P * G * S rows, uint8 entries, t int64 [R]."""
+    """Select z_t, z_{t-1} and t of these decisions, a row for each: R = P * G * S rows, uint8 entries, t int64 [R]."""
     t = rollouts.actions[:, :, decisions]  # [P, G, S]
     before, after = (rollouts.entries.each(lambda part, s=s: _at(part, s)) for s in (t, t - 1))
     return before, after, t.flatten()
@@ -71,8 +71,8 @@ def choose_decisions(
     """Keep ``count`` decisions of each trajectory, drawn uniformly without replacement; the graphs stay.
 
     The G trajectories of a prompt keep the same times, so that they are compared at the same noise. A mean over the kept
-    decisions estimates the mean over all of them without bias; a sum must be multiplied by T / count, and a ratio of whole
-    trajectories becomes one of the kept part.
+    decisions is an unbiased estimate of the mean over all. A sum must be multiplied by T / count. A ratio of whole trajectories
+    becomes a ratio of their kept parts.
 
     Args:
         rollouts: P x G trajectories with L decisions.
@@ -101,6 +101,6 @@ def choose_decisions(
 
 
 def _at(states: Tensor, s: Tensor) -> Tensor:
-    """Return states [P, G, T + 1, k] at the times s [P, G, S] as rows, [P * G * S, k]."""
+    """Select states [P, G, T + 1, k] at the times s [P, G, S] as rows, [P * G * S, k]."""
     index = s.unsqueeze(-1).expand(*s.shape, states.shape[-1])  # [P, G, S, k]
     return states.gather(2, index).flatten(0, 2)  # [P * G * S, k]

@@ -1,8 +1,11 @@
 """Draw trajectories: from noise to molecules in T steps, keeping every graph and the log-probability of every step.
 
-How this differs from public versions: the log-probabilities are kept from the draw, so that an update can take its ratio to the
-policy that drew; every graph between is kept in one byte per entry; every row has its own noise at every step, and groups may
-start from one graph; graphs are as wide as those of their own size and not as the largest (``size_groups``).
+How this differs from public versions:
+
+- The log-probabilities of the draw are kept, as denominators of an update's ratios.
+- Every graph between is kept, in a byte per entry.
+- Every row has its own noise at every step, and groups may start from the same graph.
+- Graphs are as wide as those of similar size, not as the largest (``size_groups``).
 """
 
 import torch
@@ -39,14 +42,14 @@ def sample_trajectories(
 
         z_T ~ the limit distributions,   z_{t-1} ~ p(. | z_t) = product over entries of ``Transition.reverse``,   t = T..1
 
-    The start does not depend on the policy, so it is no decision. The log-probabilities are those of the steps, also where
-    updates use the eager estimator; ``step_scores.rescored`` replaces them then.
+    The start does not depend on the policy, so it is no decision. The log-probabilities are those of the steps. For the eager
+    estimator, ``step_scores.rescored`` replaces them.
 
     Args:
         policy: network and noise.
         prompts: P rows.
         group_size: G.
-        params: how a group starts, and how entries add up.
+        params: start of a group, and reduction of entries.
         temperature: divides the logits of x0, above 0; the same number in sampler and scorer.
         generator: the only source of randomness, on the device of the policy.
 
@@ -82,7 +85,7 @@ def _sample(
     for t in range(policy.noise.steps, 0, -1):
         time = torch.full_like(rows.sizes, t)  # [N]
         log_probs = policy.step_log_probs(entries, rows, time, temperature=temperature)
-        # The log-probability of exactly what was drawn, from the same distributions: the old policy of the update.
+        # The log-probability of the draw, from the same distributions: the old policy of the update.
         entries = draw_entries(log_probs, masks, generator=generator)
         taken = entry_logprobs(log_probs, entries, masks)
         logprobs.append(reduce_entries(taken, masks, is_open, params.entry_reduction))  # [N]
@@ -98,7 +101,7 @@ def _start(
     params: TrajectoryParams,
     generator: torch.Generator,
 ) -> Components[Tensor]:
-    """Draw z_T, N rows: independent, or one graph for each group."""
+    """Draw z_T, N rows: independent, or the same graph for a group."""
     if params.start == "independent":
         return policy.noise.draw_start(prompts.repeated(group_size), generator=generator)
     shared = policy.noise.draw_start(prompts, generator=generator)
@@ -108,7 +111,7 @@ def _start(
 def _assemble(
     prompts: GraphPrompts, group_size: int, states: list[Components[Tensor]], logprobs: Tensor
 ) -> Trajectories:
-    """Put the graphs of all steps, drawn from T to 0, in the order of their times."""
+    """Order the graphs of all steps, drawn from T to 0, by their times."""
     shape = (len(prompts.sizes), group_size)
     atoms, charges, bonds = (
         # [N, T + 1, ...] -> [P, G, T + 1, ...], reversed, so that index s holds z_s.

@@ -1,13 +1,12 @@
-"""Noise one component from class to class: forwards, backwards, and backwards under a predicted x0.
+"""Compute the noise of a component between classes: forwards, backwards, and backwards under a predicted x0.
 
     Q_t = alpha_t I + (1 - alpha_t) 1 m'        Q-bar_t = Q_1 ... Q_t = alpha-bar_t I + (1 - alpha-bar_t) 1 m'
 
-An entry keeps its class or is drawn anew from the limit distribution m: uniform, or the marginal of the training data
-(DiGress, arXiv 2209.14734; the discrete chain: D3PM, arXiv 2107.03006).
+An entry keeps its class or is drawn anew from the limit distribution m, which is uniform, or the marginal of the training data.
+Sources: DiGress, arXiv 2209.14734; D3PM, arXiv 2107.03006 (the discrete chain).
 
-How this differs from public versions: everything is computed in logarithms and in O(K) per entry, without K x K matrices,
-without a floor under denominators and without a renormalisation; a class with m = 0 is refused, because a graph that holds it
-would have probability 0 under the noise it is trained on.
+How this differs from public versions: all is computed in logarithms and in O(K) per entry, without K x K matrices, floors under
+denominators or renormalisation. A class with m = 0 is refused: a graph with that class would have probability 0 under the noise.
 """
 
 import torch
@@ -51,16 +50,16 @@ class Transition(nn.Module):
         return len(self.log_step_keep) - 1
 
     def step_matrix(self, t: int) -> Tensor:
-        """Return Q_t [K, K]: row = class before step t, column = class after it; float64."""
+        """Compute Q_t [K, K]: row = class before step t, column = class after it; float64."""
         return self._matrix(self.log_step_keep[t], self.log_step_change[t])
 
     def total_matrix(self, t: int) -> Tensor:
-        """Return Q-bar_t [K, K]: row = class of x0, column = class of z_t; float64."""
+        """Compute Q-bar_t [K, K]: row = class of x0, column = class of z_t; float64."""
         return self._matrix(self.log_total_keep[t], self.log_total_change[t])
 
     @torch.no_grad()
     def corrupt(self, classes: Tensor, t: Tensor, *, generator: torch.Generator) -> Tensor:
-        """Draw z_t given x0 = ``classes`` int64 [B, N]: each entry by itself, from its row of Q-bar_t; the input stays."""
+        """Draw z_t given x0 = ``classes`` int64 [B, N], independently for each entry, from its row of Q-bar_t."""
         is_kept = torch.rand(
             classes.shape, generator=generator, dtype=torch.float64, device=classes.device
         )
@@ -77,7 +76,7 @@ class Transition(nn.Module):
         ).argmax(dim=-1)
 
     def posterior(self, noisy: Tensor, clean: Tensor, t: Tensor) -> Tensor:
-        """Return log q(z_{t-1} | z_t, x0), float64 [B, N, K].
+        """Compute log q(z_{t-1} | z_t, x0), float64 [B, N, K].
 
             q(z | z_t, x0) = Q_t[z, z_t] Q-bar_{t-1}[x0, z] / Q-bar_t[x0, z_t]
 
@@ -96,7 +95,7 @@ class Transition(nn.Module):
         return self._mix(known.scatter(-1, clean.long().unsqueeze(-1), 0.0), noisy, t)
 
     def reverse(self, logits: Tensor, noisy: Tensor, t: Tensor) -> Tensor:
-        """Return log p(z_{t-1} | z_t), [B, N, K]: the posterior, averaged over the predicted x0.
+        """Compute log p(z_{t-1} | z_t), [B, N, K]: the posterior, averaged over the predicted x0.
 
             p(z | z_t) = sum over x0 of softmax(logits)[x0] * q(z | z_t, x0)
 
@@ -137,7 +136,7 @@ class Transition(nn.Module):
     def _towards(
         self, end: Tensor, log_keep: Tensor, log_change: Tensor, dtype: torch.dtype
     ) -> Tensor:
-        """Return log (keep I + change 1 m')[x, end] for every class x, [B, N, K]; log_keep and log_change [B]."""
+        """Compute log (keep I + change 1 m')[x, end] for every class x, [B, N, K]; log_keep and log_change [B]."""
         index = end.long()
         log_limit = self._log_limit(torch.float64)
         other = log_change[:, None] + log_limit[index]  # [B, N]
@@ -162,16 +161,16 @@ def uniform_limit(classes: int) -> Tensor:
 
 
 def marginal_limit(counts: Tensor, smoothing: float) -> Tensor:
-    """Return how often each class occurs in the training data, float64 [K].
+    """Compute the frequency of each class in the training data, float64 [K].
 
         m_k = (count_k + smoothing) / sum over j of (count_j + smoothing)
 
     Args:
-        counts: [K], entries of each class: atoms of each element, pairs of each bond ("none" among them).
+        counts: [K], number of entries of each class: atoms of each element, pairs of each bond (including "none").
         smoothing: added to every count, at least 0; above 0 where a class of the vocabulary does not occur.
 
     Raises:
-        ValueError: if a class is left without mass.
+        ValueError: if a class has no mass.
     """
     if smoothing < 0:
         raise ValueError(

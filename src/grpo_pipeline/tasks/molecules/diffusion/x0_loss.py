@@ -10,7 +10,7 @@ from grpo_pipeline.tasks.molecules.graphs.graph_prompts import GraphPrompts
 
 
 def x0_counts(prompts: GraphPrompts) -> Tensor:
-    """Return what each part of the loss is a mean over, float64 [3]: nodes, nodes, pairs of nodes, without padding."""
+    """Count the entries that each part of the loss averages, float64 [3]: nodes, nodes, pairs of nodes, without padding."""
     return torch.stack([mask.sum() for mask in prompts.masks]).double()
 
 
@@ -22,7 +22,7 @@ def x0_loss(
     *,
     counts: Tensor,
 ) -> Tensor:
-    """Return the weighted cross-entropy of x0, in nats.
+    """Compute the weighted cross-entropy of x0, in nats.
 
         sum over components of weight * (sum over entries of -log softmax(logits)[x0] / count)
 
@@ -33,8 +33,8 @@ def x0_loss(
         logits: [B, N, K] each.
         clean: x0, integers [B, N] each.
         masks: which entries belong to the graph, bool [B, N] each.
-        weights: of the components.
-        counts: denominators [3], ``x0_counts`` of all that the loss is a mean over. A part without entries is 0.
+        weights: weights of the components.
+        counts: denominators [3], the ``x0_counts`` of the whole batch. A part without entries is 0.
 
     Returns:
         A scalar with gradient.

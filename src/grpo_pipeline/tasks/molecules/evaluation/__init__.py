@@ -1,1 +1,1 @@
-"""Evaluation of the molecule task: graphs drawn for held-out prompts, their metrics, and the sentences about them."""
+"""Evaluate the molecule task: graphs drawn for held-out prompts, their metrics, and the sentences about them."""

@@ -1,4 +1,4 @@
-"""Graphs of the reward audit: those of the initial policy, of policies without a model, and held-out molecules."""
+"""Draw and score the graphs of the reward audit: of the initial policy, of policies without a model, and held-out molecules."""
 
 import numpy as np
 import pandas as pd
@@ -45,11 +45,11 @@ METRICS: dict[str, Direction] = {
 
 
 def audit_plan(rewards: MoleculeRewardParams) -> AuditPlan:
-    """Return the policies, the weights of the reward and what single molecules are read by.
+    """Plan the audit: its policies, the weights of the reward, and the metrics of single molecules.
 
-    ``noise`` is what a trajectory starts from; ``carbon_chain`` the same unbranched chain in the whole group; ``random_tree`` a
-    tree of single bonds by chance; ``training_copy`` a training molecule of the size; ``held_out`` the molecule of the prompt,
-    alone in its group.
+    ``noise`` is the start of a trajectory. ``carbon_chain`` is the same unbranched chain for the whole group. ``random_tree`` is
+    a random tree of single bonds. ``training_copy`` is a training molecule of the same size. ``held_out`` is the molecule of the
+    prompt, alone in its group.
     """
     return AuditPlan(
         "prompt_id", "prompt_id", policies=ROLES, weights=rewards.all_weights, metrics=METRICS
@@ -66,14 +66,14 @@ def audit(
     seed: int,
     n_samples: int,
 ) -> pd.DataFrame:
-    """Return one row per prompt, policy and graph; ``AuditPlan`` has the columns, and ``smiles`` is the molecule.
+    """Score the policies of the plan: a row per prompt, policy and graph, with the columns of ``AuditPlan`` and ``smiles``.
 
     Args:
         task: the task.
         policy: the policy that training starts from.
         data: the data set.
         rows: row numbers whose sizes are the prompts, int64 [n].
-        seed: of the samples.
+        seed: seed of the samples.
         n_samples: graphs of each policy in a group; the held-out molecule is alone.
     """
     frames = []
@@ -98,7 +98,7 @@ def _trivial(
     n_samples: int,
     generator: np.random.Generator,
 ) -> dict[str, MoleculeGraphs]:
-    """Return the graphs of every policy without a model, ``n_samples`` for each prompt, and the held-out molecules."""
+    """Draw the graphs of every policy without a model, ``n_samples`` for each prompt, and add the held-out molecules."""
     sizes = batch.prompts.sizes.cpu().repeat_interleave(n_samples)
     numbers, nodes = sizes.numpy(), task.nodes
     noise = torch.Generator().manual_seed(int(generator.integers(2**31)))
@@ -126,7 +126,7 @@ def _score(task: GraphTask, batch: MoleculeBatch, graphs: MoleculeGraphs) -> Rew
 def _rows(
     task: GraphTask, batch: MoleculeBatch, graphs: MoleculeGraphs, rewards: Rewards
 ) -> pd.DataFrame:
-    """Return the rows of P groups of E graphs; row p*E + e."""
+    """Build the rows of P groups of E graphs; row p*E + e."""
     table = tabulate_molecules(graphs, decode(graphs, task.vocabulary), task.vocabulary, task.known)
     n_samples = len(table) // len(batch.rows)
     earned = {"reward": rewards.total} | {

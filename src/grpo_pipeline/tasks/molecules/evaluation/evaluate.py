@@ -1,6 +1,6 @@
-"""Score sampled graphs: those of the trained and of the initial policy, with the training molecules beside them.
+"""Score sampled graphs of the trained and of the initial policy, beside the training molecules.
 
-Policy and start draw with the same noise, so that what training changed is compared draw by draw.
+Policy and start draw with the same noise, so that the effect of training is compared draw by draw.
 """
 
 from functools import partial
@@ -37,17 +37,17 @@ def evaluate(
     seed: int,
     n_samples: int,
 ) -> pd.DataFrame:
-    """Return one row per graph and rule (columns: docs/molecules/rewards.md).
+    """Draw and score graphs for held-out prompts: a row per graph and rule (columns: docs/molecules/rewards.md).
 
-    Rules: ``policy`` and ``start``, ``n_samples`` graphs for each of at most ``molecules.sampling.prompts`` prompts, a group as
-    in training; ``training``, the molecules of the training split, without a prompt and a reward.
+    The rules ``policy`` and ``start`` have ``n_samples`` graphs for each of at most ``molecules.sampling.prompts`` prompts, in
+    groups as in training. The rule ``training`` holds the molecules of the training split, without prompt and reward.
 
     Args:
-        task: the task; its start is the policy that it builds, and draws once for all arms.
+        task: the task; its initial policy is drawn once for all arms.
         policy: the trained policy.
         data: the data set.
         rows: row numbers of the held-out molecules whose sizes are the prompts, int64 [n].
-        seed: of the choice of prompts and of the noise.
+        seed: seed of the choice of prompts and of the noise.
         n_samples: G.
     """
     chosen = choose_prompts(rows, task.sampling.prompts, seed=seed)
@@ -75,7 +75,7 @@ def evaluate(
 
 
 def sample_rows(task: GraphTask, batch: MoleculeBatch, sampled: SampledGraphs) -> pd.DataFrame:
-    """Return the rows of drawn graphs, n = p*G + g."""
+    """Build the rows of drawn graphs, n = p*G + g."""
     group_size = len(sampled.molecules[0])
     names = np.repeat(prompt_names(batch.rows.cpu().numpy()), group_size)
     decoded = [molecule for group in sampled.molecules for molecule in group]
@@ -97,7 +97,7 @@ def sample_rows(task: GraphTask, batch: MoleculeBatch, sampled: SampledGraphs) -
 
 
 def training_rows(data: MoleculeData) -> pd.DataFrame:
-    """Return one row per training molecule; what it would earn depends on a group that it has not."""
+    """Build a row per training molecule, without a reward, because rewards depend on a group."""
     rows = data.training_rows
     names = [f"t{number:06d}" for number in range(len(rows))]
     return rows.assign(sample_id=names, prompt_id="", rule=TRAINING, reward=np.nan)

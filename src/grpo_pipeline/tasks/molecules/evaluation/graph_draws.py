@@ -1,4 +1,4 @@
-"""Draw graphs for held-out prompts, batch by batch: what validation, audit, evaluation and showcase share."""
+"""Draw graphs for held-out prompts by batches, for validation, audit, evaluation and showcase."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,12 +20,12 @@ from grpo_pipeline.tasks.molecules.molecule_data import MoleculeData
 
 @dataclass(frozen=True)
 class SampledGraphs:
-    """P x G graphs, row n = p * G + g, and what they earned.
+    """P x G graphs, row n = p * G + g, and their rewards.
 
     Attributes:
-        graphs: N of them.
+        graphs: the N graphs.
         molecules: P groups of G decoded graphs.
-        rewards: named parts and their weighted sum, [P, G].
+        rewards: named components and their weighted sum, [P, G].
     """
 
     graphs: MoleculeGraphs
@@ -34,14 +34,14 @@ class SampledGraphs:
 
 
 def choose_prompts(rows: np.ndarray, count: int, *, seed: int) -> np.ndarray:
-    """Return ``count`` of the rows, or all where there are fewer, drawn by the seed and sorted."""
+    """Draw ``count`` of the rows by the seed, sorted; all rows if there are fewer."""
     return np.sort(numpy_generator(seed, Stream.EVALUATION_ROWS).permutation(rows)[:count])
 
 
 def prompt_batches(
     task: GraphTask, data: MoleculeData, rows: np.ndarray, group_size: int
 ) -> Iterator[MoleculeBatch]:
-    """Yield the rows in batches of at most ``sampling.graphs_at_once`` graphs, of one prompt at least."""
+    """Yield the rows in batches of at most ``sampling.graphs_at_once`` graphs, but at least one prompt."""
     size = max(1, task.sampling.graphs_at_once // group_size)
     for start in range(0, len(rows), size):
         yield task.make_batch(data, rows[start : start + size])
@@ -57,7 +57,7 @@ def draw_graphs(
     number: int,
     stream: Stream,
 ) -> SampledGraphs:
-    """Draw G graphs for each prompt of a batch and score them as in training; the same numbers give the same noise."""
+    """Draw G graphs for each prompt of a batch, and score them as in training; ``seed`` and ``number`` fix the noise."""
     generator = step_generator(seed, number, stream=stream, device=task.device)
     context, temperature = task.encode(policy, batch), task.sampling.temperature
     rollouts = task.sample(

@@ -1,4 +1,4 @@
-"""Tabulate sampled graphs for a reader."""
+"""Tabulate sampled graphs for people."""
 
 import numpy as np
 import pandas as pd
@@ -10,18 +10,18 @@ from grpo_pipeline.tasks.molecules.molecule_data import MoleculeData
 
 
 def prompt_names(rows: np.ndarray) -> list[str]:
-    """Return the names of prompts: that of row 12 is p00012."""
+    """Name the prompts: row 12 is p00012."""
     return [f"p{row:05d}" for row in rows]
 
 
 def tabulate(
     task: GraphTask, data: MoleculeData, batch: MoleculeBatch, rollouts: Rollouts
 ) -> pd.DataFrame:
-    """Return one row per graph, n = p*G + g.
+    """Tabulate the graphs, row n = p*G + g.
 
-    Columns: ``prompt_id``, ``size`` and ``molecule`` (whose size it is), the properties that the prompt names, ``group`` (row
-    number in the data), ``sample`` (g), ``smiles`` ("" if not valid), ``is_valid``, ``cause`` (why not) and ``decisions`` (steps
-    that an update scores); without a step there is no molecule, and ``is_valid`` is NaN.
+    Columns: ``prompt_id``, ``size``, ``molecule`` (the data's molecule of that size), the properties that the prompt names,
+    ``group`` (row number in the data), ``sample`` (g), ``smiles`` ("" if not valid), ``is_valid``, ``cause`` (reason if not
+    valid) and ``decisions`` (steps that an update scores). Without a step there is no molecule, and ``is_valid`` is NaN.
     """
     prompts, group_size, decisions = rollouts.actions.shape
     rows = batch.rows.reshape(prompts, -1)[:, 0].cpu().numpy()

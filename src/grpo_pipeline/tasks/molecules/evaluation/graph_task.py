@@ -1,4 +1,4 @@
-"""State what scoring graphs asks of a task beside the protocol of every task."""
+"""Define the attributes and methods of a task that the scoring of its graphs needs, beside the protocol of every task."""
 
 from typing import Protocol
 
@@ -19,36 +19,36 @@ from grpo_pipeline.tasks.molecules.reward_params import MoleculeRewardParams
 
 
 class GraphTask(Task, Protocol):
-    """A task whose samples are graphs: what scoring them asks for beside the protocol of every task."""
+    """A task whose samples are graphs, with the attributes that scoring them needs."""
 
     @property
     def prompt(self) -> GraphPromptParams:
-        """Properties that a prompt names."""
+        """The properties that a prompt names."""
         ...
 
     @property
     def rewards(self) -> MoleculeRewardParams:
-        """Parts of the reward and their weights."""
+        """The components of the reward and their weights."""
         ...
 
     @property
     def sampling(self) -> SamplingParams:
-        """How many graphs are drawn, and how."""
+        """The number of graphs that are drawn, and how."""
         ...
 
     @property
     def vocabulary(self) -> Vocabulary:
-        """Meaning of the classes of atoms and bonds."""
+        """The meaning of the classes of atoms and bonds."""
         ...
 
     @property
     def nodes(self) -> int:
-        """Width to which every graph is padded."""
+        """The width to which every graph is padded."""
         ...
 
     @property
     def known(self) -> frozenset[str]:
-        """Canonical SMILES of the training split."""
+        """The canonical SMILES of the training split."""
         ...
 
     @property
@@ -58,7 +58,7 @@ class GraphTask(Task, Protocol):
 
     @property
     def pool(self) -> RewardPool:
-        """Measures the rewards."""
+        """The processes that measure the rewards."""
         ...
 
     @property
@@ -67,7 +67,7 @@ class GraphTask(Task, Protocol):
         ...
 
     def build_policy(self, seed: int) -> GraphPolicy:
-        """Return a policy with the weights that training begins with."""
+        """Build a policy with the initial weights."""
         ...
 
     def draw(
@@ -79,9 +79,9 @@ class GraphTask(Task, Protocol):
         temperature: float,
         generator: torch.Generator,
     ) -> Trajectories:
-        """Return G whole trajectories for each prompt."""
+        """Draw G whole trajectories for each prompt."""
         ...
 
     def molecules(self, rollouts: Rollouts) -> PerPrompt:
-        """Return the decoded molecules: of each prompt a tuple of G."""
+        """Decode the molecules: for each prompt a tuple of G."""
         ...

@@ -1,6 +1,6 @@
-"""The metrics of the molecule task, each computed from the rows of one arm and one rule (docs/molecules/rewards.md).
+"""Compute the metrics of the molecule task, each from the rows of an arm and a rule (docs/molecules/rewards.md).
 
-This module needs no RDKit: what is read here was written into the rows by ``molecule_table``.
+The module needs no RDKit: it reads columns that ``molecule_table`` has written.
 """
 
 from collections import Counter
@@ -72,30 +72,30 @@ class MetricOptions(BaseModel):
 
 
 def all_rows(rows: pd.DataFrame) -> np.ndarray:
-    """Return True for every row, [n]."""
+    """Select every row: True, [n]."""
     return np.ones(len(rows), bool)
 
 
 def is_valid(rows: pd.DataFrame) -> np.ndarray:
-    """Return where a molecule is valid, [n]."""
+    """Select the rows with a valid molecule, bool [n]."""
     return np.asarray(column(rows, "is_valid") == 1)
 
 
 def share_of_different(
     rows: pd.DataFrame, weights: np.ndarray, *, must_be_new: bool, of_different: bool
 ) -> np.ndarray:
-    """Return a share that counts different molecules once, made to vary as the jackknife over rows says, [B].
+    """Compute a share that counts equal molecules once, in resamples of rows linearised by the jackknife, [B].
 
         |{different valid molecules (that are not known)}| / |{rows}|, or / |{different valid molecules}|
 
     Args:
-        rows: [n] of one rule.
+        rows: [n] of a rule.
         weights: [B, n].
-        must_be_new: count those alone that are not in the training split.
-        of_different: divide by the number of different molecules, not by that of rows.
+        must_be_new: count only molecules that are not in the training split.
+        of_different: divide by the number of different molecules, not by the number of rows.
     """
     times = Counter(rows.loc[is_valid(rows), "smiles"])
-    # How many rows hold the molecule of each row, [n]; 0 for a row without a valid one.
+    # Number of rows with the same molecule as each row, [n]; 0 for a row without a valid molecule.
     held = np.asarray(
         [
             times[smiles] if valid else 0
@@ -103,7 +103,7 @@ def share_of_different(
         ]
     )
     counts = is_valid(rows) & (column(rows, "is_known") == 0) if must_be_new else is_valid(rows)
-    # A molecule is different from the others as long as one of its copies is left.
+    # A molecule counts as long as one of its copies is left.
     part, own_part = (counts / np.maximum(held, 1)).sum(), counts & (held == 1)
     whole, own_whole = float(len(rows)), np.ones(len(rows))
     if of_different:
@@ -127,7 +127,7 @@ def atoms(rows: pd.DataFrame, weights: np.ndarray) -> np.ndarray:
 
 
 def distance(rows: pd.DataFrame, weights: np.ndarray, *, columns: str) -> np.ndarray:
-    """Return the Wasserstein-1 distance to the training molecules, the mean over the columns that are meant, [B].
+    """Compute the Wasserstein-1 distance to the training molecules, averaged over the columns, [B].
 
     It varies as the jackknife over rows says: a resample is further from the training molecules than the sample is.
     """
@@ -145,7 +145,7 @@ def _distance_of(values: np.ndarray, reference: np.ndarray, weights: np.ndarray)
 
 
 def has_training(rows: pd.DataFrame, *, columns: str) -> np.ndarray:
-    """Return the rows that can be compared with the training molecules in these columns, [n]."""
+    """Select the rows that have values in the columns compared with the training molecules, bool [n]."""
     found = compared(rows, columns)
     if not found:
         return np.zeros(len(rows), bool)
@@ -153,7 +153,7 @@ def has_training(rows: pd.DataFrame, *, columns: str) -> np.ndarray:
 
 
 def compared(rows: pd.DataFrame, columns: str) -> dict[str, np.ndarray]:
-    """Return column -> its values over the training molecules: the one of this name, or those that begin with it and "_"."""
+    """Find the columns of the training molecules to compare with: those named, or prefixed with the name and "_"."""
     reference: Mapping[str, np.ndarray] = (
         rows["training"].iloc[0] if "training" in rows and len(rows) else None
     ) or {}
@@ -165,10 +165,10 @@ def compared(rows: pd.DataFrame, columns: str) -> dict[str, np.ndarray]:
 
 
 def add_training(rows: pd.DataFrame) -> pd.DataFrame:
-    """Hand every row the training molecules it is compared with, and take those, which are no sample, out of the rows.
+    """Attach the training molecules to every row for comparison, and drop their own rows, which are no samples.
 
-    The column ``training`` holds the same mapping in each row, name of a column -> its values over the rows of the rule
-    ``training``; None without such rows. Empty cells of ``smiles`` in a table from a file become "".
+    The column ``training`` holds the same mapping in each row: column -> its values over the rows of the rule ``training``. It is
+    None without such rows. Empty cells of ``smiles`` in a table from a file become "".
     """
     rows = rows.assign(smiles=rows["smiles"].fillna("").astype(str))
     is_training = rows["rule"] == TRAINING
@@ -188,7 +188,7 @@ def add_training(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def build_metrics() -> dict[str, Metric]:
-    """Return every metric of the task by name, in the order of the report."""
+    """Build every metric of the task by name, in the order of the report."""
     return (
         _validity_metrics()
         | _variety_metrics()
@@ -298,7 +298,7 @@ def _reward(name: str, title: str, better: Direction = "higher") -> Metric:
 
 
 def reward_components(names: Iterable[str]) -> dict[str, Metric]:
-    """Return a metric for each part ``reward_<name>``, in the order of the names."""
+    """Build a metric for each component ``reward_<name>``, in the order of the names."""
     return {
         name: _reward(name, f"Reward, {name.removeprefix(REWARD)} component")
         for name in names
@@ -310,7 +310,7 @@ METRICS: dict[str, Metric] = build_metrics()
 
 
 def build_suite(options: Mapping[str, float]) -> MetricSuite:
-    """Return what the evaluation needs of this task; ``options`` are the fields of ``MetricOptions``.
+    """Build the metrics of this task with their words and columns; ``options`` are the fields of ``MetricOptions``.
 
     Raises:
         pydantic.ValidationError: if an option is unknown or out of range.

@@ -1,4 +1,4 @@
-"""Show how a few molecules come out of noise, as arrays for the report and as frames of the training."""
+"""Record how a few molecules are drawn from noise, as arrays for the report and as frames of the training."""
 
 import numpy as np
 import torch
@@ -17,10 +17,10 @@ SHOWN_SAMPLES, FRAMES = 4, 6
 def showcase(
     task: GraphTask, policy: GraphPolicy, data: MoleculeData, rows: np.ndarray, *, seed: int
 ) -> dict[str, np.ndarray]:
-    """Return the molecules drawn for these prompts, and the graphs that the first of each went through.
+    """Draw molecules for these prompts, and keep the intermediate graphs of each prompt's first molecule.
 
-    ``prompt_id`` and ``size`` [n]; ``smiles`` [n, 4], "" if not valid; ``times`` [F], from T to 0; the classes at these times:
-    ``atoms`` and ``charges`` [n, F, nodes], ``bonds`` [n, F, pairs], pairs in the order of ``entries.pair_index``.
+    Arrays: ``prompt_id`` and ``size`` [n]; ``smiles`` [n, 4], "" if not valid; ``times`` [F], from T to 0. The classes at these
+    times: ``atoms`` and ``charges`` [n, F, nodes], ``bonds`` [n, F, pairs], in the order of ``graph_entries.pair_index``.
     """
     batch = task.make_batch(data, rows)
     generator = step_generator(seed, stream=Stream.SHOWCASE, device=task.device)
@@ -51,9 +51,9 @@ def showcase(
 def training_frame(
     task: GraphTask, policy: GraphPolicy, data: MoleculeData, rows: np.ndarray, *, seed: int
 ) -> dict[str, torch.Tensor]:
-    """Return one molecule for each of these prompts, drawn from the same noise in every frame.
+    """Draw a molecule for each of these prompts, from the same noise in every frame.
 
-    ``smiles`` and ``cause`` (why it is not valid) are texts (``tasks.frames.text_tensor``), ``reward`` is float64 [m].
+    ``smiles`` and ``cause`` (reason if not valid) are texts (``tasks.frames.text_tensor``), ``reward`` is float64 [m].
     """
     batch = task.make_batch(data, rows)
     generator = step_generator(seed, stream=Stream.FRAMES, device=task.device)

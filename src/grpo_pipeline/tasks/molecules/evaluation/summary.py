@@ -1,7 +1,4 @@
-"""State in plain sentences what a comparison shows.
-
-Did the reward rise, are the molecules valid, are they still different?
-"""
+"""Write the findings of a comparison: did the reward rise, are the molecules valid, are they still different?"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,7 +13,7 @@ COMPARED = {
 
 
 def summary(comparison: Mapping[str, Any], *, min_uniqueness: float) -> list[str]:
-    """Say for every arm what rose against the control and the start, and whether it still draws different molecules.
+    """Write for each arm the metrics that rose against the control and the start, and whether its molecules still differ.
 
     Args:
         comparison: the document of docs/metrics.md, without its summary.
@@ -45,7 +42,7 @@ def summary(comparison: Mapping[str, Any], *, min_uniqueness: float) -> list[str
 
 
 def difference_sentence(arm: str, difference: Entry, *, what: str, than: str) -> str:
-    """Say whether something differs from the control's or the start's."""
+    """Write whether a metric differs from the control's or the start's."""
     if difference["ci95"] is None:
         return f"{arm}: {what} against {than}: no statement ({difference['reason']})."
     ending = judge(difference, above=f"higher than {than}", below=f"lower than {than}")
@@ -56,7 +53,7 @@ def difference_sentence(arm: str, difference: Entry, *, what: str, than: str) ->
 def variety_sentences(
     arm: str, metrics: Mapping[str, Entry], *, min_uniqueness: float
 ) -> list[str]:
-    """Say how many of the valid molecules are different and new, and warn where a reward is earned by few of them."""
+    """Write the shares of different and new molecules, and warn if few of them earn the reward."""
     uniqueness, novelty = metrics["uniqueness"], metrics["novelty"]
     if uniqueness["value"] is None or novelty["value"] is None:
         return [

@@ -1,4 +1,4 @@
-"""Draw graphs that need no learning, for the reward audit: chains of carbon, random trees and copies of training molecules."""
+"""Draw graphs without learning for the reward audit: chains of carbon, random trees and copies of training molecules."""
 
 from collections.abc import Mapping
 
@@ -10,7 +10,7 @@ from grpo_pipeline.tasks.molecules.data.examples import MoleculeExamples
 from grpo_pipeline.tasks.molecules.graphs.graphs import MoleculeGraphs
 from grpo_pipeline.tasks.molecules.graphs.vocabulary import Vocabulary
 
-# Bonds that a neutral atom of a chain or tree may have.
+# Largest number of bonds of a neutral atom in a chain or tree.
 VALENCES = {
     "B": 3,
     "C": 4,
@@ -27,7 +27,7 @@ VALENCES = {
 
 
 def chains(sizes: NDArray[np.int64], vocabulary: Vocabulary, nodes: int) -> MoleculeGraphs:
-    """Return an unbranched chain of carbons of each size, or of the element with the most bonds where there is no carbon."""
+    """Build an unbranched chain of carbons of each size; without carbon, of the element with the most bonds."""
     element = (
         "C"
         if "C" in vocabulary.atoms
@@ -42,9 +42,9 @@ def chains(sizes: NDArray[np.int64], vocabulary: Vocabulary, nodes: int) -> Mole
 def random_trees(
     sizes: NDArray[np.int64], vocabulary: Vocabulary, nodes: int, *, generator: np.random.Generator
 ) -> MoleculeGraphs:
-    """Return a tree of single bonds of each size: elements by chance, each new atom on one that still has room for a bond.
+    """Draw a tree of single bonds of each size: random elements, each new atom bonded to an atom with a free valence.
 
-    An atom with one bond alone ends a branch, so the first ones are of elements with two or more; all of them are valid.
+    An atom with a single bond ends a branch, so the first atoms are of elements with two or more. All graphs are valid.
     """
     open_ended = [i for i, symbol in enumerate(vocabulary.atoms) if VALENCES.get(symbol, 0) >= 2]
     any_atom = [i for i, symbol in enumerate(vocabulary.atoms) if VALENCES.get(symbol, 0) >= 1]
@@ -61,7 +61,7 @@ def training_copies(
     *,
     generator: np.random.Generator,
 ) -> MoleculeGraphs:
-    """Return a training molecule of each size by chance, of the nearest size where there is none."""
+    """Draw a training molecule of each size, or of the nearest size if there is none."""
     train = examples.rows("train")
     held = examples.arrays["sizes"].numpy()[train].astype(np.int64)
     known = np.unique(held)
@@ -80,15 +80,15 @@ def _grow(
     any_atom: list[int],
     generator: np.random.Generator,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the classes of the atoms, and for each atom but the first the one that it is bonded to."""
+    """Draw the classes of the atoms of a tree, and the parent of each atom but the first."""
     atoms, parents, room = [int(generator.choice(open_ended))], [], []
     room.append(VALENCES[vocabulary.atoms[atoms[0]]])
     for place in range(1, size):
-        # Without an element of two bonds there is no tree: what is left then is a graph that is not valid.
+        # Without an element of two bonds there is no tree, and the graph is not valid.
         parent = int(
             generator.choice([i for i, left in enumerate(room) if left > 0] or range(place))
         )
-        # The last place that is open must not be closed before the last atom.
+        # The last free valence may only be used by the last atom.
         left = sum(room) - 1
         classes = any_atom if left > 0 or place == size - 1 else open_ended
         atoms.append(int(generator.choice(classes)))
@@ -101,7 +101,7 @@ def _grow(
 def _trees(
     atoms: list[NDArray[np.int64]], parents: list[NDArray[np.int64]], nodes: int
 ) -> MoleculeGraphs:
-    """Return neutral graphs with a single bond from every atom but the first to its parent."""
+    """Build neutral graphs with a single bond from every atom but the first to its parent."""
     count = len(atoms)
     classes = torch.zeros(count, nodes, dtype=torch.int64)
     bonds = torch.zeros(count, nodes, nodes, dtype=torch.int64)

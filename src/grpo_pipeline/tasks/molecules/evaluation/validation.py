@@ -1,4 +1,4 @@
-"""Measure a few cheap numbers on held-out prompts to watch while training."""
+"""Measure a few cheap numbers on held-out prompts, to watch training."""
 
 import numpy as np
 import torch
@@ -24,12 +24,12 @@ def validate(
     seed: int,
     n_samples: int,
 ) -> dict[str, float]:
-    """Return means over graphs drawn for held-out prompts, and how well x0 is predicted of held-out molecules.
+    """Measure means over graphs drawn for held-out prompts, and the loss of x0 on held-out molecules.
 
-    Keys: ``reward/mean``, ``reward/<component>/mean`` (NaN where nothing could be measured), ``molecule/validity``,
-    ``molecule/uniqueness`` (different among valid ones), ``molecule/novelty`` (not in the training split, among different ones;
-    both NaN without a valid one), ``molecule/vun`` (valid, different and novel, among all) and ``x0/loss`` (nats). Drawn at
-    ``molecules.sampling.temperature``, with the same noise whenever it is called.
+    Keys: ``reward/mean`` and ``reward/<component>/mean`` (NaN without any measurement). ``molecule/validity``;
+    ``molecule/uniqueness`` (different among valid ones); ``molecule/novelty`` (not in the training split, among different ones).
+    Both are NaN without a valid molecule. ``molecule/vun`` (valid, different and novel, among all); ``x0/loss`` (nats). Graphs
+    are drawn at ``molecules.sampling.temperature``, always with the same noise.
     """
     rows = choose_prompts(rows, task.sampling.prompts, seed=seed)
     found: dict[str, list[torch.Tensor]] = {}

@@ -1,1 +1,1 @@
-"""Molecules as graphs of tensors: encoding, vocabulary, properties and drawings."""
+"""Represent molecules as graphs of tensors: encoding, vocabulary, properties and drawings."""

@@ -1,4 +1,4 @@
-"""Score synthetic accessibility by RDKit's own scorer, which its wheel carries among the contributions."""
+"""Score synthetic accessibility by the scorer that RDKit's wheel contains."""
 
 import importlib.util
 from functools import cache
@@ -11,11 +11,11 @@ EASIEST, HARDEST = 1.0, 10.0
 
 
 def accessibility_score(molecule: Chem.Mol) -> float:
-    """Return how hard a molecule is to make, from 1 (easy) to 10 (hard).
+    """Score how hard a molecule is to synthesise, from 1 (easy) to 10 (hard).
 
-    Frequencies of its fragments in PubChem, minus penalties for size, stereo centres, spiro and bridgehead atoms and large rings.
-    Source: Ertl and Schuffenhauer, J. Cheminformatics 1:8, 2009, as in RDKit's Contrib/SA_Score, whose table of fragments is
-    read with the first molecule.
+    The score joins frequencies of its fragments in PubChem with penalties for size, stereo centres, spiro and bridgehead atoms
+    and large rings. Source: Ertl and Schuffenhauer, J. Cheminformatics 1:8, 2009, in RDKit's Contrib/SA_Score. The first molecule
+    reads the table of fragments.
 
     Raises:
         ValueError: for a molecule without atoms.

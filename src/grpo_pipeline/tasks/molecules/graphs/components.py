@@ -1,4 +1,4 @@
-"""Hold one value for each of the three components of a molecule: atoms, charges, bonds."""
+"""Hold a value for each of the three components of a molecule: atoms, charges, bonds."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ NAMES = ("atoms", "charges", "bonds")
 
 @dataclass(frozen=True)
 class Components(Generic[T]):
-    """A value for the atoms, one for the charges, one for the bonds, in this order: classes, distributions, weights, names."""
+    """Values of atoms, charges and bonds, in this order, such as classes, distributions, weights or names."""
 
     atoms: T
     charges: T
@@ -22,5 +22,5 @@ class Components(Generic[T]):
         return iter((self.atoms, self.charges, self.bonds))
 
     def each(self, function: Callable[..., R], *others: "Components[Any]") -> "Components[R]":
-        """Return function(value, value of each other) for every component."""
+        """Apply a function to the values of every component."""
         return Components(*(function(*values) for values in zip(self, *others, strict=True)))

@@ -1,4 +1,4 @@
-"""Turn graphs into molecules: what RDKit makes of each, once, and why it is none where it is none."""
+"""Decode graphs into molecules by RDKit, with the reason where a graph is no valid molecule."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,8 +19,8 @@ class Decoded:
     """A molecule as text; canonical SMILES without stereo marks, by which molecules are compared.
 
     Attributes:
-        smiles: of the whole molecule if it is valid, else "".
-        fragment: of the largest connected part if that part sanitises, else "".
+        smiles: SMILES of the whole molecule if it is valid, else "".
+        fragment: SMILES of the largest connected part if that part sanitises, else "".
         sanitises: whether RDKit sanitises the whole graph: every valence is possible, aromatic rings can be kekulised.
         is_connected: whether every atom is reached from every other one.
         cause: why the molecule is not valid, "" if it is.
@@ -34,29 +34,29 @@ class Decoded:
 
     @property
     def is_valid(self) -> bool:
-        """Valid means: it sanitises and is connected."""
+        """Check that the molecule is valid: it sanitises and is connected."""
         return self.sanitises and self.is_connected
 
 
 def decode(graphs: MoleculeGraphs, vocabulary: Vocabulary) -> list[Decoded]:
-    """Return what every graph is; graphs may be anything, nothing raises because of them.
+    """Decode every graph; any graph is accepted, and none raises an error.
 
-    Missing bonds are filled with implicit hydrogens, as far as RDKit's valences (with their charge) have room. RDKit's clean-up
-    writes some neutral groups of five bonds on nitrogen, such as nitro, with their charges: these graphs are valid.
+    Missing bonds are filled with implicit hydrogens, as far as RDKit's valences (with their charge) allow. RDKit's clean-up gives
+    some neutral groups with five bonds on nitrogen, such as nitro, their charges: these graphs are valid.
     """
     with rdBase.BlockLogs():
         return [decode_parsed(parsed) for parsed in read_parsed_molecules(graphs, vocabulary)]
 
 
 def decode_parsed(parsed: ParsedMolecule) -> Decoded:
-    """Return what one graph is; see ``decode``."""
+    """Decode a graph; see ``decode``."""
     molecule = build_molecule(parsed)
     parts = Chem.GetMolFrags(molecule)
     cause = sanitise(molecule)
     if not cause and len(parts) == 1:
         smiles = Chem.MolToSmiles(molecule)
         return Decoded(smiles, smiles, sanitises=True, is_connected=True, cause="")
-    # Of a graph that is not one valid molecule the largest connected part is read by itself.
+    # If a graph is no valid molecule, its largest connected part is decoded by itself.
     fragment = build_molecule(_part(parsed, max(parts, key=len)))
     smiles = "" if sanitise(fragment) else Chem.MolToSmiles(fragment)
     return Decoded(
@@ -69,7 +69,7 @@ def decode_parsed(parsed: ParsedMolecule) -> Decoded:
 
 
 def build_molecule(parsed: ParsedMolecule) -> Chem.RWMol:
-    """Return the graph as a molecule that is not yet sanitised."""
+    """Build a molecule from the graph, not yet sanitised."""
     molecule = Chem.RWMol()
     for symbol, charge in zip(parsed.atoms, parsed.charges, strict=True):
         molecule.AddAtom(_atom(symbol, charge))
@@ -83,7 +83,7 @@ def build_molecule(parsed: ParsedMolecule) -> Chem.RWMol:
 
 
 def sanitise(molecule: Chem.Mol) -> str:
-    """Sanitise a molecule in place; return what is wrong with it, or ""."""
+    """Sanitise a molecule in place; returns the error sentence, or ""."""
     try:
         Chem.SanitizeMol(molecule)
     except Chem.MolSanitizeException as error:
@@ -92,7 +92,7 @@ def sanitise(molecule: Chem.Mol) -> str:
 
 
 def _atom(symbol: str, charge: int) -> Chem.Atom:
-    """Return an atom; "[nH]" is a nitrogen with one hydrogen of its own and no others."""
+    """Build an atom; "[nH]" is a nitrogen with exactly one explicit hydrogen."""
     is_marked = symbol.startswith("[")
     atom = Chem.Atom(symbol[1:-2].capitalize() if is_marked else symbol)
     atom.SetFormalCharge(charge)
@@ -102,7 +102,7 @@ def _atom(symbol: str, charge: int) -> Chem.Atom:
 
 
 def _part(parsed: ParsedMolecule, members: Sequence[int]) -> ParsedMolecule:
-    """Return the graph of some atoms of another, in ascending order; of parts of one size the first is the largest."""
+    """Select the graph of some atoms of another, in ascending order."""
     order = sorted(members)
     place = {old: new for new, old in enumerate(order)}
     return ParsedMolecule(

@@ -1,4 +1,4 @@
-"""Draw generated molecules as a grid in one SVG text, and those of a training's frames as pictures."""
+"""Draw generated molecules as a grid in SVG, and those of a training's frames as pictures."""
 
 import io
 import math
@@ -45,19 +45,19 @@ def best_molecules(rows: pd.DataFrame, count: int) -> pd.DataFrame:
 
 
 def random_molecules(rows: pd.DataFrame, count: int, *, generator: torch.Generator) -> pd.DataFrame:
-    """Return rows by chance, without repetition, in the order of the draw; molecules that are not valid are among them."""
+    """Draw rows by chance, without repetition, in the order of the draw; invalid molecules may be among them."""
     return rows.iloc[torch.randperm(len(rows), generator=generator)[:count].numpy()]
 
 
 def draw_grid(rows: pd.DataFrame, *, columns: int, panel: tuple[int, int] = PANEL) -> str:
-    """Return one SVG drawing with a molecule per row of the table, from left to right, then down.
+    """Draw a molecule per row of the table in a single SVG, from left to right, then down.
 
-    Below each one stand its reward and properties, as far as the columns are there. A molecule that is not valid has an empty
-    panel that says so, and why, if there is a column ``cause``. The same table gives the same text.
+    Below each molecule stand its reward and properties, as far as the columns exist. An invalid molecule has an empty panel with
+    that word, and the reason if there is a column ``cause``. The same table gives the same text.
 
     Args:
-        rows: with ``smiles``; may be empty.
-        columns: panels beside each other.
+        rows: table with ``smiles``; may be empty.
+        columns: number of panels side by side.
         panel: width and height of a panel, in pixels.
 
     Raises:
@@ -79,7 +79,7 @@ def draw_grid(rows: pd.DataFrame, *, columns: int, panel: tuple[int, int] = PANE
 
 
 def draw_examples(examples: MoleculeExamples, rows: np.ndarray) -> bytes:
-    """Draw these molecules of the data as SVG, a few in a line so that a phone can show them; below each its properties."""
+    """Draw these molecules of the data as SVG, in short lines for phones; below each its properties."""
     return draw_grid(examples.table.iloc[rows], columns=min(FRAME_COLUMNS, len(rows))).encode()
 
 
@@ -119,7 +119,7 @@ def _draw_frame(rows: pd.DataFrame) -> np.ndarray:
 def _panel(
     record: Mapping[Hashable, object], *, corner: tuple[int, int], panel: tuple[int, int]
 ) -> str:
-    """Return the drawing of one molecule at its place, its legend below."""
+    """Draw a molecule at its place, its legend below."""
     (left, top), (width, height) = corner, panel
     with rdBase.BlockLogs():
         molecule = Chem.MolFromSmiles(str(record["smiles"] or ""))
@@ -131,7 +131,7 @@ def _panel(
             for place, line in enumerate(words)
             if line
         )
-    # Letters as text: RDKit's own glyphs would be paths that nobody can search or copy.
+    # Letters as text: RDKit's own glyphs would be paths, which cannot be searched or copied.
     canvas = rdMolDraw2D.MolDraw2DSVG(width, height - LINE, noFreetype=True)
     canvas.drawOptions().clearBackground = False
     canvas.drawOptions().updateAtomPalette(LEGIBLE)

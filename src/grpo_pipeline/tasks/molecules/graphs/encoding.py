@@ -12,7 +12,7 @@ from grpo_pipeline.tasks.molecules.graphs.vocabulary import Vocabulary
 def encode(
     parsed_molecules: Sequence[ParsedMolecule], vocabulary: Vocabulary, *, nodes: int | None = None
 ) -> MoleculeGraphs:
-    """Return graphs of classes, padded to ``nodes``, or else to the largest of them.
+    """Encode molecules as graphs of classes, padded to ``nodes``, or else to the largest of them.
 
     Raises:
         RowError: as ``check_covered``.
@@ -45,7 +45,7 @@ def encode(
         for first, second, kind in parsed.bonds
     ]
     if entries:
-        # One row for each bond: [bonds, 4] -> four tensors [bonds]; both directions are written.
+        # A row for each bond: [bonds, 4] -> four tensors [bonds]; both directions are written.
         row, first, second, kind = torch.tensor(entries).unbind(dim=1)
         bonds[row, first, second] = kind
         bonds[row, second, first] = kind

@@ -1,8 +1,8 @@
-"""List a graph as the entries that are drawn once each: n atoms, n charges, and the n (n - 1) / 2 pairs of nodes.
+"""List the entries of a graph, each of which is drawn once: n atoms, n charges, and n (n - 1) / 2 pairs of nodes.
 
-How this differs from public versions: bonds are kept, drawn, scored and computed with as one entry per pair of nodes, in place
-of a symmetric matrix: no bond is drawn or counted twice, and the network's edges take half the room. M is the number of pairs
-in this file's order: (0, 1), (0, 2), ..., (0, n - 1), (1, 2), ..., (n - 2, n - 1).
+How this differs from public versions: bonds are one entry per pair of nodes everywhere, in place of a symmetric matrix. No bond
+is drawn or counted twice, and the network's edges take half the memory. M is the number of pairs in this file's order: (0, 1),
+(0, 2), ..., (0, n - 1), (1, 2), ..., (n - 2, n - 1).
 """
 
 import torch
@@ -18,7 +18,7 @@ def pair_index(nodes: int, device: torch.device | str = "cpu") -> Tensor:
 
 
 def pair_lookup(nodes: int, device: torch.device | str = "cpu") -> Tensor:
-    """Return where the pair (i, j) stands among the pairs, int64 [n, n], symmetric; M on the diagonal."""
+    """Find the number of the pair (i, j), int64 [n, n], symmetric; M on the diagonal."""
     first, second = pair_index(nodes, device)
     numbers = torch.arange(len(first), device=device)
     lookup = torch.full((nodes, nodes), len(first), dtype=torch.int64, device=device)  # [n, n]
@@ -28,13 +28,13 @@ def pair_lookup(nodes: int, device: torch.device | str = "cpu") -> Tensor:
 
 
 def entries_of(graphs: MoleculeGraphs) -> Components[Tensor]:
-    """Return the classes of all entries, int64: atoms [B, n], charges [B, n], bonds [B, M]."""
+    """List the classes of all entries, int64: atoms [B, n], charges [B, n], bonds [B, M]."""
     first, second = pair_index(graphs.atoms.shape[1], graphs.atoms.device)
     return Components(graphs.atoms, graphs.charges, graphs.bonds[:, first, second])
 
 
 def graphs_of(entries: Components[Tensor], sizes: Tensor) -> MoleculeGraphs:
-    """Return the graphs that these entries (any integer type) describe; the inverse of ``entries_of``.
+    """Build the graphs of these entries (any integer type); the inverse of ``entries_of``.
 
     Raises:
         ValueError: if an entry outside a graph is not 0.
@@ -44,7 +44,7 @@ def graphs_of(entries: Components[Tensor], sizes: Tensor) -> MoleculeGraphs:
 
 
 def dense_pairs(pairs: Tensor, nodes: int) -> Tensor:
-    """Return [B, n, n, ...] of pairs [B, M, ...]: symmetric, 0 on the diagonal."""
+    """Expand pairs [B, M, ...] to [B, n, n, ...]: symmetric, 0 on the diagonal."""
     loop = pairs.new_zeros(len(pairs), 1, *pairs.shape[2:])  # [B, 1, ...]
     # Entry M, a row of zeros, is where the lookup sends the diagonal: [B, M + 1, ...] -> [B, n * n, ...].
     dense = torch.cat([pairs, loop], dim=1).index_select(
@@ -56,7 +56,7 @@ def dense_pairs(pairs: Tensor, nodes: int) -> Tensor:
 def entry_logprobs(
     log_probs: Components[Tensor], entries: Components[Tensor], masks: Components[Tensor]
 ) -> Components[Tensor]:
-    """Return the log-probability of every entry's class, [B, N] each, exactly 0 for padding.
+    """Select the log-probability of every entry's class, [B, N] each, exactly 0 for padding.
 
     Args:
         log_probs: [B, N, K] each.

@@ -15,9 +15,9 @@ class GraphPrompts:
     """Prompts of the graphs to be drawn: size and conditions; P rows.
 
     Attributes:
-        sizes: int64 [P], number of nodes of the graph that is wanted, 1..nodes.
-        conditions: [P, F], numbers that the network is told beside the size, such as a target; F may be 0.
-        nodes: n, the width to which every graph is padded; one number, so that micro-batches fit together again.
+        sizes: int64 [P], number of nodes of the wanted graph, 1..nodes.
+        conditions: [P, F], inputs of the network beside the size, such as a target; F may be 0.
+        nodes: n, the width to which every graph is padded; the same for all, so that micro-batches can be joined again.
     """
 
     sizes: Tensor
@@ -36,7 +36,7 @@ class GraphPrompts:
             )
 
     def repeated(self, times: int) -> "GraphPrompts":
-        """Return every row ``times`` times, the same rows adjacent: row n = p * times + g."""
+        """Repeat every row ``times`` times, the same rows adjacent: row n = p * times + g."""
         return GraphPrompts(
             self.sizes.repeat_interleave(times),
             self.conditions.repeat_interleave(times, dim=0),
@@ -44,19 +44,19 @@ class GraphPrompts:
         )
 
     def to(self, device: torch.device | str) -> "GraphPrompts":
-        """Return the same prompts on another device."""
+        """Move the prompts to another device."""
         return GraphPrompts(self.sizes.to(device), self.conditions.to(device), self.nodes)
 
     @property
     def masks(self) -> Components[Tensor]:
-        """Which entries belong to the graph, bool: atoms [P, n], charges [P, n], bonds [P, M]."""
+        """Mark the entries that belong to the graph, bool: atoms [P, n], charges [P, n], bonds [P, M]."""
         nodes = node_mask(self.sizes, self.nodes)
         first, second = pair_index(self.nodes, self.sizes.device)
         return Components(nodes, nodes, nodes[:, first] & nodes[:, second])
 
 
 def make_prompts(sizes: Tensor, nodes: int, conditions: Tensor | None = None) -> GraphPrompts:
-    """Return prompts for graphs of these sizes, without conditions where there are none.
+    """Build prompts for graphs of these sizes, with or without conditions.
 
     Raises:
         ValueError: if a size is not between 1 and ``nodes``.

@@ -1,7 +1,7 @@
-"""Molecules as tensors, in the form that data, model, rewards and metrics share.
+"""Hold molecules as tensors, in the form that data, model, rewards and metrics share.
 
-Axes: B graphs, n nodes (the largest graph's, smaller ones are padded with 0). A class is an index into a vocabulary that the
-caller keeps: of elements, of formal charges, of bonds (class 0 of the bonds is "none").
+Axes: B graphs, n nodes (those of the largest graph; smaller graphs are padded with 0). A class is an index into the caller's
+vocabulary of elements, formal charges or bonds (class 0 of the bonds is "none").
 """
 
 from collections.abc import Sequence
@@ -20,10 +20,10 @@ class MoleculeGraphs:
         atoms: int64 [B, n], class of the element.
         charges: int64 [B, n], class of the formal charge.
         bonds: int64 [B, n, n], class of the bond, 0 = none; symmetric, 0 on the diagonal.
-        sizes: int64 [B], number of nodes, 1..n; nodes and pairs behind it hold 0 everywhere.
+        sizes: int64 [B], number of nodes, 1..n; all nodes and pairs behind it hold 0.
 
     Raises:
-        ValueError: if shapes, dtypes, symmetry or padding are otherwise (names the graph).
+        ValueError: if shapes, dtypes, symmetry or padding are wrong (names the graph).
     """
 
     atoms: Tensor
@@ -40,23 +40,23 @@ class MoleculeGraphs:
 
     @property
     def node_mask(self) -> Tensor:
-        """Bool [B, n], True for nodes of the graph."""
+        """Mark the nodes of the graph, bool [B, n]."""
         return node_mask(self.sizes, self.atoms.shape[1])
 
     @property
     def pair_mask(self) -> Tensor:
-        """Bool [B, n, n], True for pairs of two different nodes of the graph."""
+        """Mark the pairs of two different nodes of the graph, bool [B, n, n]."""
         nodes = self.node_mask
         loops = torch.eye(nodes.shape[1], dtype=torch.bool, device=nodes.device)
         # [B, n, 1] & [B, 1, n] & [n, n] -> [B, n, n].
         return nodes[:, :, None] & nodes[:, None, :] & ~loops
 
     def to(self, device: torch.device | str) -> "MoleculeGraphs":
-        """Return the same graphs on another device."""
+        """Move the graphs to another device."""
         return MoleculeGraphs(*(getattr(self, field.name).to(device) for field in fields(self)))
 
     def select(self, rows: Tensor | Sequence[int]) -> "MoleculeGraphs":
-        """Return the graphs of these rows: int64 [R], in this order, or bool [B]; the padding stays as it is."""
+        """Select the graphs of these rows: int64 [R], in this order, or bool [B]; the padding stays."""
         index = torch.as_tensor(rows, device=self.sizes.device)
         index = index if index.dtype == torch.bool else index.long()
         return MoleculeGraphs(
@@ -64,7 +64,7 @@ class MoleculeGraphs:
         )
 
     def padded_to(self, nodes: int) -> "MoleculeGraphs":
-        """Return the same graphs padded, or cut, to ``nodes`` nodes.
+        """Pad, or cut, the graphs to ``nodes`` nodes.
 
         Raises:
             ValueError: if a graph is larger than that.
@@ -84,7 +84,7 @@ class MoleculeGraphs:
 
 
 def concatenate(parts: Sequence[MoleculeGraphs]) -> MoleculeGraphs:
-    """Return all graphs of the parts in their order, padded to the widest part.
+    """Join all graphs of the parts in their order, padded to the widest part.
 
     Raises:
         ValueError: if there is no part.
@@ -104,7 +104,7 @@ def concatenate(parts: Sequence[MoleculeGraphs]) -> MoleculeGraphs:
 
 
 def node_mask(sizes: Tensor, nodes: int) -> Tensor:
-    """Return which of ``nodes`` nodes belong to graphs of these sizes, int64 [B] -> bool [B, n]."""
+    """Mark the nodes that belong to graphs of these sizes, int64 [B] -> bool [B, n]."""
     return torch.arange(nodes, device=sizes.device) < sizes[:, None]
 
 
@@ -127,7 +127,7 @@ def _check_shapes(graphs: MoleculeGraphs) -> None:
                 f"{name} must have shape {shape} beside atoms of {shapes['atoms']}, got {shapes[name]}; pad alike"
             )
         if (dtype := getattr(graphs, name).dtype) != torch.int64:
-            # An aromatic bond is a class of its own: 1.5 would be cut to 1 by an integer tensor.
+            # An aromatic bond is a class of its own: an integer tensor would cut 1.5 to 1.
             raise ValueError(
                 f"{name} must be int64 classes, got {dtype}; look the values up in the vocabulary"
             )
@@ -154,7 +154,7 @@ def _check_values(graphs: MoleculeGraphs) -> None:
 
 
 def _refuse(is_wrong: Tensor, rule: str) -> None:
-    """Raise if any graph is wrong, is_wrong bool [B]; the first one is named."""
+    """Raise if any graph is wrong, is_wrong bool [B]; the sentence names the first such graph."""
     if bool(is_wrong.any()):
         row = int(is_wrong.nonzero()[0])
         raise ValueError(f"{rule}, got otherwise in graph {row}; correct what made it")

@@ -1,4 +1,4 @@
-"""Describe generated molecules as rows of a table, from which metrics, drawings and reports are made."""
+"""Describe generated molecules as rows of a table, for metrics, drawings and reports."""
 
 from collections.abc import Collection, Sequence
 
@@ -21,18 +21,21 @@ def tabulate_molecules(
     vocabulary: Vocabulary,
     known: Collection[str],
 ) -> pd.DataFrame:
-    """Return one row per graph, in order.
+    """Tabulate the molecules, a row per graph in order.
 
-    Columns: ``smiles`` (canonical, "" if not valid), ``fragment`` (of the largest part, "" if it does not sanitise), ``cause``
-    (why it is not valid), ``is_valid``, ``sanitises``, ``is_connected``, ``fragment_is_valid`` (0 or 1), ``is_known`` (0 or 1,
-    NaN if not valid), ``n_atoms``, ``stable_atoms`` (their number), ``is_stable`` (all of them), ``qed``, ``logp``, ``sa`` (NaN
-    if not valid), and how often each class occurs: ``atoms_<symbol>``, ``bonds_<kind>``, ``valency_<sum of bond orders>`` (the
-    last one counts that sum and above).
+    Columns:
+
+    - ``smiles`` (canonical, "" if not valid), ``fragment`` (of the largest part, "" if it does not sanitise), ``cause`` (reason
+      if not valid)
+    - ``is_valid``, ``sanitises``, ``is_connected``, ``fragment_is_valid`` (0 or 1), ``is_known`` (0 or 1, NaN if not valid)
+    - ``n_atoms``, ``stable_atoms`` (their number), ``is_stable`` (all of them), ``qed``, ``logp``, ``sa`` (NaN if not valid)
+    - the number of each class: ``atoms_<symbol>``, ``bonds_<kind>``, ``valency_<sum of bond orders>`` (the last includes larger
+      sums)
 
     Args:
         graphs: B graphs.
-        decoded: what they are, from ``decode``.
-        vocabulary: of the graphs.
+        decoded: the same graphs, decoded by ``decode``.
+        vocabulary: vocabulary of the graphs.
         known: canonical SMILES of the training split.
 
     Raises:

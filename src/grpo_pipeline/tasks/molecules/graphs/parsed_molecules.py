@@ -18,7 +18,7 @@ KINDS = {
 
 @dataclass(frozen=True)
 class ParsedMolecule:
-    """The graph of one molecule; node i is its atom i.
+    """The graph of a molecule; node i is its atom i.
 
     Attributes:
         atoms: symbol of every atom, as in ``Vocabulary.atoms``.
@@ -32,7 +32,7 @@ class ParsedMolecule:
 
 
 def parse_molecule(molecule: Chem.Mol, form: BondForm) -> ParsedMolecule:
-    """Return the graph of a sanitised molecule, hydrogens implicit.
+    """Build the graph of a sanitised molecule, hydrogens implicit.
 
     In the kekulised form double bonds stand where RDKit's ``Kekulize`` puts them, which follows from the order of the atoms.
 
@@ -51,7 +51,7 @@ def parse_molecule(molecule: Chem.Mol, form: BondForm) -> ParsedMolecule:
 
 
 def _symbol(atom: Chem.Atom) -> str:
-    """Write an aromatic atom with a hydrogen that its valence does not tell as a class of its own; carbon always tells."""
+    """Write an aromatic atom as a class of its own if its hydrogen does not follow from its valence; carbon's always does."""
     symbol = str(atom.GetSymbol())
     is_marked = (
         atom.GetIsAromatic()
@@ -74,7 +74,7 @@ def _bonds(molecule: Chem.Mol) -> Iterable[tuple[int, int, str]]:
 
 
 def check_covered(parsed: ParsedMolecule, vocabulary: Vocabulary) -> None:
-    """Refuse a molecule that the vocabulary cannot write.
+    """Refuse a molecule whose classes the vocabulary lacks.
 
     Raises:
         RowError: for an element, charge or kind of bond without a class, or too many atoms.

@@ -16,17 +16,17 @@ MEASURED_AT_ONCE = 2000  # molecules that one process measures at a time: about 
 
 
 def drug_likeness(molecule: Chem.Mol) -> float:
-    """Return the quantitative estimate of drug-likeness in [0, 1]. Source: Bickerton et al., Nature Chemistry 4, 2012 (RDKit)."""
+    """Compute the estimate of drug-likeness (QED) in [0, 1]. Source: Bickerton et al., Nature Chemistry 4, 2012 (RDKit)."""
     return float(QED.qed(molecule))
 
 
 def partition_coefficient(molecule: Chem.Mol) -> float:
-    """Return the octanol-water partition coefficient, log10. Source: Wildman and Crippen, JCICS 39, 1999 (RDKit)."""
+    """Compute the octanol-water partition coefficient, log10. Source: Wildman and Crippen, JCICS 39, 1999 (RDKit)."""
     return float(Crippen.MolLogP(molecule))
 
 
 def tabulate_properties(smiles: Sequence[str]) -> pd.DataFrame:
-    """Return ``smiles, qed, logp, sa`` (synthetic accessibility, 1 to 10) of valid molecules, one row each, in order."""
+    """Tabulate ``smiles, qed, logp, sa`` (synthetic accessibility, 1 to 10) of valid molecules, a row each, in order."""
     with rdBase.BlockLogs():
         # One molecule in memory at a time.
         rows = [
@@ -43,7 +43,7 @@ def tabulate_properties(smiles: Sequence[str]) -> pd.DataFrame:
 
 
 def measure_all(smiles: Sequence[str]) -> pd.DataFrame:
-    """Return ``tabulate_properties`` of many molecules, shared out to processes where there are more than a few thousand."""
+    """Tabulate the properties of many molecules; processes share more than a few thousand."""
     size = MEASURED_AT_ONCE
     chunks = [list(smiles[start : start + size]) for start in range(0, len(smiles), size)]
     if len(chunks) < 2:

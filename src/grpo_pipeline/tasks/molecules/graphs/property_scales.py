@@ -1,4 +1,4 @@
-"""Scale properties to the units in which the network is told those of a prompt.
+"""Scale properties of a prompt to the units of the network's inputs.
 
 c = (property - mean) / spread          over the training split; 0 where the spread is 0
 """
@@ -18,9 +18,9 @@ class PropertyScales:
     """Mean and standard deviation of each property over the training split.
 
     Attributes:
-        names: of the properties, in the order of the prompt.
-        mean: one for each, in the property's own unit.
-        spread: one for each; 0 where all training molecules have the same value.
+        names: names of the properties, in the order of the prompt.
+        mean: mean of each property, in its own unit.
+        spread: standard deviation of each property; 0 where all training molecules have the same value.
     """
 
     names: tuple[str, ...] = ()
@@ -29,14 +29,14 @@ class PropertyScales:
 
     @classmethod
     def fit(cls, names: Sequence[str], values: NDArray[np.float64]) -> Self:
-        """Return the scales of the training molecules' properties, [n, F]."""
+        """Fit the scales to the training molecules' properties, [n, F]."""
         return cls(
             tuple(names), tuple(values.mean(axis=0).tolist()), tuple(values.std(axis=0).tolist())
         )
 
     @classmethod
     def from_json(cls, values: Mapping[str, Mapping[str, float]]) -> Self:
-        """Return what ``to_json`` wrote."""
+        """Read the scales that ``to_json`` wrote."""
         return cls(
             tuple(values),
             *(tuple(float(v[key]) for v in values.values()) for key in ("mean", "spread")),
@@ -55,7 +55,7 @@ class PropertyScales:
         )
 
     def apply(self, targets: Mapping[str, Sequence[float]], *, rows: int) -> Tensor:
-        """Return named targets as the network is told them, float32 [rows, F].
+        """Scale named targets for the network, float32 [rows, F].
 
         Raises:
             ValueError: if other properties are named, or their numbers of values differ from ``rows``.

@@ -1,4 +1,4 @@
-"""Find the atoms of a graph that have no more bonds than they can."""
+"""Find the atoms of a graph that have no more bonds than their valence allows."""
 
 from functools import cache
 
@@ -14,12 +14,12 @@ CHECK = Chem.SanitizeFlags.SANITIZE_PROPERTIES
 
 
 def stable_atoms(graphs: MoleculeGraphs, vocabulary: Vocabulary) -> Tensor:
-    """Return which nodes are stable, bool [B, n]; False behind the last node.
+    """Find the stable nodes, bool [B, n]; False behind the last node.
 
     Hydrogens are implicit, so an atom may always have too few bonds. It is stable if the sum of its bond orders is at most the
-    largest valence of its element with its charge. An aromatic bond counts 1 here: where its double bonds go is decided by
-    kekulisation, which validity checks. Named after the atom stability of molecules with explicit hydrogens (Hoogeboom et al.,
-    arXiv 2203.17003, section 5.1), which also refuses too few bonds: the two are not comparable.
+    largest valence of its element with its charge. An aromatic bond counts 1 here; kekulisation places its double bonds, and
+    validity checks that. The name follows the atom stability of molecules with explicit hydrogens (Hoogeboom et al., arXiv
+    2203.17003, section 5.1), which also refuses too few bonds. The two are not comparable.
     """
     orders = torch.tensor(
         [
@@ -33,13 +33,13 @@ def stable_atoms(graphs: MoleculeGraphs, vocabulary: Vocabulary) -> Tensor:
 
 
 def valencies(graphs: MoleculeGraphs, vocabulary: Vocabulary) -> Tensor:
-    """Return the sum of bond orders of every node, int64 [B, n]; an aromatic bond counts 1.5, and the sum is rounded down."""
+    """Sum the bond orders of every node, int64 [B, n]; an aromatic bond counts 1.5, and the sum is rounded down."""
     orders = torch.tensor(BOND_ORDERS[: len(vocabulary.bonds)], device=graphs.bonds.device)
     return orders[graphs.bonds].sum(dim=-1).floor().long()
 
 
 def largest_valences(vocabulary: Vocabulary) -> Tensor:
-    """Return the largest sum of bond orders of every class of atoms with every charge, float32 [A, C].
+    """Compute the largest sum of bond orders of every class of atoms with every charge, float32 [A, C].
 
     The hydrogen of "[nH]" takes one.
     """
@@ -56,9 +56,10 @@ def largest_valences(vocabulary: Vocabulary) -> Tensor:
 
 @cache
 def largest_valence(element: str, charge: int) -> int:
-    """Return how many single bonds RDKit lets an atom have, at most 8.
+    """Count the single bonds that RDKit allows an atom, at most 8.
 
-    Asked by trial: its table is by number of electrons (N+ bonds like C), with exceptions such as anions of sulfur.
+    The number is found by trial: RDKit's table is by number of electrons (N+ bonds like C), with exceptions such as anions of
+    sulfur.
     """
     with rdBase.BlockLogs():
         return max(

@@ -1,4 +1,4 @@
-"""The classes of atoms, formal charges and bonds that a set of molecule graphs is written in."""
+"""Define the classes of atoms, formal charges and bonds of a set of molecule graphs."""
 
 import re
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 BondForm = Literal["kekulised", "aromatic"]
 BONDS = ("none", "single", "double", "triple")
-# The order of a bond of each class; an aromatic one is half-way, which no integer tensor may hold.
+# The bond order of each class. An aromatic bond lies between 1 and 2, which no integer tensor may hold.
 BOND_ORDERS = (0.0, 1.0, 2.0, 3.0, 1.5)
 
 
@@ -16,14 +16,14 @@ class Vocabulary:
     """Meaning of each class index; class 0 of the charges is always neutral, class 0 of the bonds is always "none".
 
     Attributes:
-        atoms: element symbols by atomic number, as "C"; "[nH]" is an aromatic atom that carries a hydrogen, which the
-            aromatic form cannot know otherwise.
+        atoms: element symbols by atomic number, such as "C". "[nH]" is an aromatic atom with a hydrogen, which the aromatic form
+            cannot infer.
         charges: formal charges, 0 first, then ascending.
         bonds: ``BONDS``, and "aromatic" in the aromatic form.
         max_atoms: heavy atoms of the largest molecule.
 
     Raises:
-        ValueError: if a class is there twice, or the first charge or bond is another one.
+        ValueError: if a class is repeated, or the first charge or bond differs from the above.
     """
 
     atoms: tuple[str, ...]
@@ -62,7 +62,7 @@ class Vocabulary:
 
     @property
     def form(self) -> BondForm:
-        """How rings with alternating bonds are written."""
+        """Find the form of rings with alternating bonds: aromatic or kekulised."""
         return "aromatic" if "aromatic" in self.bonds else "kekulised"
 
     def to_json(self) -> dict[str, Any]:
@@ -72,7 +72,7 @@ class Vocabulary:
 
 
 def read_vocabulary(values: Mapping[str, Any]) -> Vocabulary:
-    """Return what ``to_json`` wrote."""
+    """Read the vocabulary that ``to_json`` wrote."""
     return Vocabulary(
         tuple(values["atoms"]),
         tuple(values["charges"]),
@@ -82,5 +82,5 @@ def read_vocabulary(values: Mapping[str, Any]) -> Vocabulary:
 
 
 def bonds_of(form: BondForm) -> tuple[str, ...]:
-    """Return the classes of bonds of a form."""
+    """List the classes of bonds of a form."""
     return (*BONDS, "aromatic") if form == "aromatic" else BONDS

@@ -1,4 +1,4 @@
-"""The Kedro side of the molecule task: data, preparation, report, prediction."""
+"""Wire the molecule task for Kedro: data, preparation, report, prediction."""
 
 from grpo_pipeline.tasks.molecules.pipelines.pipeline import create_pipeline, create_preparation
 from grpo_pipeline.tasks.molecules.pipelines.prediction import create_prediction

@@ -12,10 +12,10 @@ TEXTS = ("smiles", "cause")
 
 
 def draw_arms(arms: Mapping[str, pd.DataFrame], params: EvaluationParams) -> dict[str, str]:
-    """Return ``<arm>_<best or random>_<before or after>`` -> one SVG text with SHOWN molecules.
+    """Draw SHOWN molecules per SVG: ``<arm>_<best or random>_<before or after>`` -> text.
 
-    Before is the chance rule, the model that training began with; after is the headline rule. The random ones are the same
-    samples everywhere: same prompt and same noise, so that a place of one grid can be compared with that place of another.
+    "Before" is the chance rule, the initial model; "after" is the headline rule. The random molecules have the same prompts and
+    noise in every grid, so that equal places can be compared.
 
     Args:
         arms: arm -> prediction rows; empty cells of a table from a file are "".
@@ -34,7 +34,7 @@ def draw_arms(arms: Mapping[str, pd.DataFrame], params: EvaluationParams) -> dic
 
 
 def rows_of(table: pd.DataFrame, rule: str) -> pd.DataFrame:
-    """Return a rule's rows by ``sample_id``, with texts where cells are empty."""
+    """Select a rule's rows by ``sample_id``, with "" in empty cells."""
     texts = {
         name: table[name].astype(object).fillna("").astype(str) for name in TEXTS if name in table
     }

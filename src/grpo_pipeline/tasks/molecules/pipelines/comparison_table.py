@@ -1,4 +1,4 @@
-"""Tabulate the policy of one arm, the rules that it is compared with, and the training molecules, side by side."""
+"""Tabulate the policy of an arm, the rules that it is compared with, and the training molecules, side by side."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,20 +10,19 @@ from grpo_pipeline.pipelines.reporting.tables import Cell, Table, metric_cell, v
 from grpo_pipeline.statistics.metric import Metric
 from grpo_pipeline.tasks.molecules.evaluation.metrics import TRAINING
 
-# Known before they are computed: a training molecule is itself.
+# Metrics with a trivial value on the training molecules.
 TRIVIAL = ("novelty", "vun")
 
 
 def beside_table(
     comparison: Mapping[str, Any], metrics: Mapping[str, Metric], predictions: pd.DataFrame
 ) -> Table:
-    """Return metrics x (policy of the baseline arm, its other rules, the training molecules).
+    """Tabulate metrics x (policy of the baseline arm, its other rules, the training molecules).
 
     Args:
         comparison: the comparison document.
-        metrics: the task's, with those of the reward's components.
-        predictions: rows of any arm; those of the rule ``training`` fill the last column, which has no interval: they are all
-            there is.
+        metrics: metrics of the task and of the reward's components.
+        predictions: rows of any arm. The rule ``training`` fills the last column, which has no interval, because it is no sample.
     """
     columns = {"policy": comparison["arms"][comparison["baseline_arm"]], **comparison["baselines"]}
     training = predictions[predictions["rule"] == TRAINING]
@@ -44,7 +43,7 @@ def beside_table(
 
 
 def training_cell(training: pd.DataFrame, name: str, metric: Metric) -> Cell:
-    """Return a metric of the training molecules; empty where they say nothing, as about the distance to themselves."""
+    """Write a metric of the training molecules; empty where it means nothing, such as the distance to themselves."""
     if training.empty or name in TRIVIAL:
         return Cell("")
     rows = training.assign(smiles=training["smiles"].fillna("").astype(str))

@@ -1,4 +1,4 @@
-"""Draw what sampled molecules are made of and how their properties are distributed, beside the training molecules."""
+"""Draw the atoms, bonds and properties of sampled molecules, beside those of the training molecules."""
 
 from typing import Any
 
@@ -56,13 +56,13 @@ def molecule_distributions(molecules: SampledMolecules, *, window: WindowParams 
 
 
 def colours_of(molecules: SampledMolecules) -> dict[str, str]:
-    """Return the colour of everyone who is drawn, the training molecules first, where there are any."""
+    """Choose the colour of each group that is drawn, the training molecules first, if there are any."""
     training = {TRAINING: TRAINING_COLOUR} if molecules.training else {}
     return training | {who: molecules.colours[who] for who in molecules.rows}
 
 
 def draw_counts(axes: Axes, molecules: SampledMolecules, prefix: str) -> None:
-    """Draw one group of bars per class that occurs anywhere; the training molecules have no interval, they are all there is."""
+    """Draw a group of bars per class; the training molecules have no interval, because they are no sample."""
     first = next(iter(molecules.rows.values()))
     names = [str(name) for name in first.columns if str(name).startswith(prefix)]
     heights = {
@@ -90,7 +90,7 @@ def draw_counts(axes: Axes, molecules: SampledMolecules, prefix: str) -> None:
 
 
 def interval(molecules: SampledMolecules, who: str, name: str) -> tuple[float, float, float]:
-    """Return the mean of a column with its interval; 0 where the training molecules have no such class."""
+    """Compute the mean of a column with its interval; 0 if the training molecules lack the class."""
     if who == TRAINING:
         value = float(molecules.training[name].mean()) if name in molecules.training else 0.0
         return value, value, value
@@ -99,7 +99,7 @@ def interval(molecules: SampledMolecules, who: str, name: str) -> tuple[float, f
 
 
 def draw_property(axes: Axes, molecules: SampledMolecules, name: str) -> None:
-    """Draw the density of a property as steps, all on the same bins; who has no value has no line."""
+    """Draw the density of a property as steps, all on the same bins; groups without a value have no line."""
     found = {who: property_values(molecules, who, name) for who in colours_of(molecules)}
     everything = np.concatenate(list(found.values()))
     edges = np.histogram_bin_edges(everything if len(everything) else np.zeros(1), bins=BINS)
@@ -122,7 +122,7 @@ def property_values(molecules: SampledMolecules, who: str, name: str) -> np.ndar
 
 
 def draw_window(axes: Axes, window: WindowParams) -> None:
-    """Shade where the reward of logP is whole; the dotted lines are where it has fallen to 0."""
+    """Shade the window in which the reward of logP is 1; the dotted lines mark where it reaches 0."""
     axes.axvspan(window.low, window.high, color=YELLOW, alpha=0.35, linewidth=0, zorder=0)
     for end in (window.low - window.width, window.high + window.width):
         axes.axvline(end, color="#8a6d00", linestyle=":", linewidth=1)

@@ -1,6 +1,6 @@
-"""Nodes of the molecule task's data, and of what runs before its arms: the data with conditions, and the task object.
+"""Define the nodes of the molecule task's data, of its conditions, and of the task object.
 
-RDKit is an extra: what needs it is imported when a node runs, so that the registry opens without it. The chemistry is in
+RDKit is an extra: a module that needs it is imported when a node runs, so that the registry opens without it. The chemistry is in
 ``tasks.molecules``.
 """
 
@@ -32,7 +32,7 @@ from grpo_pipeline.tasks.text_lines import TextFile
 def generate_molecules(
     generator: GeneratorParams, data: MoleculeDataParams
 ) -> tuple[dict[str, bytes], dict[str, Any]]:
-    """Return the generated file and what is in it; with another ``source`` no file.
+    """Generate the molecules' file, with a report; another ``source`` gives no file.
 
     Raises:
         ModuleNotFoundError: if RDKit is not installed; this node runs first.
@@ -79,7 +79,7 @@ def split_molecules(
 
 
 def measure_molecules(checked: pd.DataFrame) -> pd.DataFrame:
-    """Return QED, logP and synthetic accessibility of every molecule."""
+    """Compute QED, logP and synthetic accessibility of every molecule."""
     from grpo_pipeline.tasks.molecules.graphs.properties import measure_all
 
     return measure_all(list(checked["smiles"]))
@@ -91,14 +91,14 @@ def build_molecule_examples(
     properties: pd.DataFrame,
     parts: dict[str, list[str]],
 ) -> MoleculeExamples:
-    """Return the model input; see ``tasks.molecules.data.build_examples``."""
+    """Build the model input; see ``tasks.molecules.data.build_examples``."""
     from grpo_pipeline.tasks.molecules.data.build_examples import build_examples
 
     return build_examples(vocabulary, checked, properties, parts)
 
 
 def attach_conditions(prompt: GraphPromptParams, examples: MoleculeExamples) -> Any:
-    """Put the properties that prompts name beside the molecules; refuses molecules that there is no room for.
+    """Add the properties that prompts name to the molecules; refuses molecules larger than the graphs.
 
     Raises:
         ModuleNotFoundError: if RDKit is not installed.
@@ -115,7 +115,7 @@ def join_diffusion(
     trajectory: TrajectoryParams,
     supervised_loss: X0LossParams,
 ) -> Diffusion:
-    """Bundle what belongs together."""
+    """Bundle the parameters of the diffusion."""
     return Diffusion(noise, denoiser, trajectory, supervised_loss)
 
 
@@ -127,7 +127,7 @@ def build_task(
     diffusion: Diffusion,
     data: Any,
 ) -> Any:
-    """Put the task together, with fresh weights; refuses what does not go together."""
+    """Build the task with fresh weights; refuses settings that do not fit together."""
     from grpo_pipeline.tasks.molecules import build
 
     return build.build_task(diffusion, prompt, rewards, sampling, data, execution=training)

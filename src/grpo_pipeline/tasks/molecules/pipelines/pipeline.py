@@ -1,4 +1,4 @@
-"""Wiring of the molecule task's data: generated or real -> checked -> split, measured -> model input -> task."""
+"""Wire the molecule task's data: generated or real -> checked -> split, measured -> model input -> task."""
 
 from kedro.pipeline import Node, Pipeline
 
@@ -16,7 +16,7 @@ from grpo_pipeline.tasks.molecules.pipelines.nodes import (
 
 
 def create_pipeline() -> Pipeline:
-    """Prepare the data; ``molecules.raw`` is the only input from outside, by default the file that is generated.
+    """Prepare the data; the only input from outside is ``molecules.raw``, by default the generated file.
 
     ``molecules.generated`` tells ``check_molecules`` what was written, and makes it wait until that is complete.
     The parameters come first: Kedro matches their types to the function's arguments by position.

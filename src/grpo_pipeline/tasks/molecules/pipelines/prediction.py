@@ -1,4 +1,4 @@
-"""Prediction of the molecule task: a trained arm, sizes and a count -> molecules."""
+"""Predict with a trained arm of the molecule task: sizes and a count -> molecules."""
 
 from typing import Any
 
@@ -10,11 +10,11 @@ from grpo_pipeline.tasks.trained_arms import TrainedArms, version_of
 
 
 def draw_sizes(params: PredictParams, models: TrainedArms) -> tuple[pd.DataFrame, dict[str, Any]]:
-    """Return a row for each molecule of each size, and a report on what drew them.
+    """Draw molecules of each size; returns a row per molecule, and a report on the model.
 
     Raises:
         FileNotFoundError: if the arm has no model.
-        ValueError: if a size is larger than every training molecule, or a wanted property is not that of the prompts.
+        ValueError: if a size is larger than every training molecule, or a wanted property is not among those of the prompts.
     """
     # Needs RDKit, which the registry opens without.
     from grpo_pipeline.tasks.molecules.exported_model import read_exported

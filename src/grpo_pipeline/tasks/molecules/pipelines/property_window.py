@@ -1,4 +1,4 @@
-"""Compare how often a property of a sampled molecule lies in the window that the reward pays for.
+"""Compare the shares of sampled molecules whose property lies in the window of the reward.
 
 The ratio is to the start, before training.
 """
@@ -26,16 +26,16 @@ TAILS = (0.025, 0.975)
 def window_document(
     molecules: SampledMolecules, *, name: str, window: WindowParams | None, start: str
 ) -> dict[str, Any]:
-    """Return for everyone the share of graphs that are valid and in the window, and the ratio to the start's, for JSON.
+    """Compute for each group the share of graphs that are valid and in the window, and its ratio to the start's, for JSON.
 
-    The ratio is paired: both shares are taken in the same resample. One in which the start never hits the window counts as
-    infinite; an end of the interval that is infinite is null.
+    The ratio is paired: both shares are taken in the same resample. If the start never hits the window in a resample, the ratio
+    is infinite; an infinite end of the interval is null.
 
     Args:
-        molecules: of all arms.
+        molecules: molecules of all arms.
         name: column of the property.
-        window: its ends count as inside; None where the reward has none.
-        start: who the others are compared with.
+        window: the window, ends included; None without a window in the reward.
+        start: the group that the others are compared with.
     """
     document: dict[str, Any] = {
         "property": name,
@@ -72,7 +72,7 @@ def window_document(
 
 
 def is_inside(rows: pd.DataFrame, name: str, window: WindowParams) -> np.ndarray:
-    """Return 1.0 where a molecule is valid and its property in the window, else 0.0, [n]."""
+    """Mark the molecules that are valid with their property in the window: 1.0, else 0.0, [n]."""
     values = column(rows, name)
     return np.asarray((values >= window.low) & (values <= window.high), dtype=np.float64)
 
@@ -84,7 +84,7 @@ def ratio_entry(
     resamples: tuple[np.ndarray, np.ndarray],
     clusters: int,
 ) -> dict[str, Any]:
-    """Return mean(hits) / mean(before) with the interval of the same ratio of the resamples, ours and the start's, both [B]."""
+    """Compute mean(hits) / mean(before), with the interval of the ratio of the resamples of both, [B]."""
     if not before.any():
         return {"value": None, "ci95": None, "reason": NEVER}
     value = float(hits.mean() / before.mean())
@@ -100,7 +100,7 @@ def ratio_entry(
 
 
 def window_table(document: Mapping[str, Any], *, title: str) -> Table | None:
-    """Return who drew x (share in the window, times the start's); None where the reward has no window."""
+    """Tabulate each group x (share in the window, times the start's); None without a window."""
     if document["window"] is None:
         return None
     ratios, start = document["ratios"], document["start"]
@@ -122,7 +122,7 @@ def window_table(document: Mapping[str, Any], *, title: str) -> Table | None:
 
 
 def ratio_cell(entry: Entry | None) -> Cell:
-    """Return a ratio above its interval, marked where that leaves out 1; empty for the start itself."""
+    """Write a ratio above its interval, marked if the interval leaves out 1; empty for the start itself."""
     if entry is None:
         return Cell("")
     if entry["value"] is None:

@@ -51,26 +51,26 @@ DRAWINGS = [f"{choice}_{when}" for choice in ("best", "random") for when in ("be
 
 
 def draw_molecules(params: EvaluationParams, **predictions: pd.DataFrame) -> dict[str, str]:
-    """Draw the best and some random molecules of each arm, before and after training; one keyword argument per arm."""
+    """Draw the best and some random molecules of each arm, before and after training; a keyword argument per arm."""
     return draw_arms(predictions, params)
 
 
 def draw_distributions(
     params: EvaluationParams, rewards: MoleculeRewardParams, **predictions: pd.DataFrame
 ) -> Figure:
-    """Draw what molecules are made of and how their properties are distributed; one keyword argument per arm."""
+    """Draw the atoms, bonds and properties of the molecules; a keyword argument per arm."""
     return molecule_distributions(_gather(params, predictions), window=rewards.logp)
 
 
 def draw_validity(params: EvaluationParams, **predictions: pd.DataFrame) -> Figure:
-    """Draw the share of valid graphs by size; one keyword argument per arm, its prediction rows."""
+    """Draw the share of valid graphs by size; a keyword argument per arm, its prediction rows."""
     return validity_by_size(_gather(params, predictions))
 
 
 def measure_window(
     params: EvaluationParams, rewards: MoleculeRewardParams, **predictions: pd.DataFrame
 ) -> dict[str, Any]:
-    """Measure how often logP lies in the reward's window, against the start; one keyword argument per arm."""
+    """Measure how often logP lies in the reward's window, compared with the start; a keyword argument per arm."""
     return window_document(
         _gather(params, predictions), name="logp", window=rewards.logp, start=params.chance_rule
     )
@@ -93,7 +93,7 @@ def render_molecules(
     parameters: Mapping[str, Any],
     **drawings: str,
 ) -> str:
-    """Put everything on one self-contained HTML page that runs no script; ``drawings`` are those of ``draw_molecules``."""
+    """Render all results as a self-contained HTML page; ``drawings`` are those of ``draw_molecules``."""
     suite = build_suite(params.task, params.metric_options)
     metrics = suite.for_names(comparison["arms"][comparison["control"]]["metrics"]).metrics
     words = find_task(params.task).words
@@ -126,7 +126,7 @@ def _gather(params: EvaluationParams, predictions: Mapping[str, pd.DataFrame]) -
 
 
 def create_report(arms: Sequence[str], shown: str) -> list[Node]:
-    """Return the nodes of these arms' page; ``shown`` is the arm whose rows stand beside the training molecules."""
+    """Build the nodes of these arms' page; ``shown`` is the arm whose rows stand beside the training molecules."""
     params, rewards = (
         {"params": "params:molecules.evaluation"},
         {"rewards": "params:molecules.rewards"},

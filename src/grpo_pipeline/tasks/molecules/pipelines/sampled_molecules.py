@@ -1,4 +1,4 @@
-"""Gather from prediction rows what the figures read: the start, the arms, the training molecules."""
+"""Gather the molecules of the figures from prediction rows: the start, the arms, the training molecules."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,12 +23,12 @@ START_COLOUR, TRAINING_COLOUR = "#999999", "#222222"
 
 @dataclass(frozen=True)
 class SampledMolecules:
-    """Sampled graphs, whose rows are aligned, and what they are compared with.
+    """Sampled graphs with aligned rows, and the training molecules.
 
     Attributes:
-        rows: who drew them -> one row per graph: the chance rule of the baseline arm first (where there is one), then the arms.
-        colours: of each of these.
-        training: column -> its values over the training molecules; empty where the predictions hold none.
+        rows: group -> a row per graph: the chance rule of the baseline arm first (if there is one), then the arms.
+        colours: group -> its colour.
+        training: column -> its values over the training molecules; empty if the predictions hold none.
         weights: how often each resample holds each row, [B, n]; the same resamples as in the comparison.
         cluster: column of the clusters that are resampled.
     """
@@ -42,7 +42,7 @@ class SampledMolecules:
     def mean(
         self, who: str, values: np.ndarray, *, is_in: np.ndarray
     ) -> tuple[float, float, float]:
-        """Return the mean of some of the rows with its 95% interval; the interval is the mean where there is none.
+        """Compute the mean of some of the rows with its 95% interval; without an interval, both ends are the mean.
 
         Args:
             who: whose rows.
@@ -61,7 +61,7 @@ class SampledMolecules:
     def describe(
         self, who: str, values: np.ndarray, *, is_in: np.ndarray, bounds: Bounds = UNBOUNDED
     ) -> dict[str, Any]:
-        """Return the mean of some of the rows as an entry of a document; arguments as ``mean``, and the range of the mean."""
+        """Describe the mean of some of the rows as an entry of a document; arguments as ``mean``, and the range of the mean."""
         weights, part = self.weights[:, is_in], values[is_in]
         resamples = weighted.mean(part, weights)
         found = Estimate(

@@ -11,7 +11,7 @@ MOST_SIZES = 12
 
 
 def validity_by_size(molecules: SampledMolecules) -> Figure:
-    """Draw one line per arm, and one for the start: the share of valid graphs among those of a size, with 95% intervals."""
+    """Draw a line per arm and for the start: the share of valid graphs of each size, with 95% intervals."""
     groups = size_groups(
         np.concatenate([column(rows, "n_atoms") for rows in molecules.rows.values()])
     )
@@ -44,7 +44,7 @@ def validity_by_size(molecules: SampledMolecules) -> Figure:
 
 
 def size_groups(sizes: np.ndarray) -> list[tuple[int, int]]:
-    """Return groups of sizes, (smallest, largest): one of each, or at most MOST_SIZES of about equally many graphs."""
+    """Group the sizes, (smallest, largest): each size by itself, or at most MOST_SIZES groups of about equally many graphs."""
     different = np.unique(sizes).astype(int)
     if len(different) <= MOST_SIZES:
         return [(int(size), int(size)) for size in different]
@@ -56,6 +56,6 @@ def size_groups(sizes: np.ndarray) -> list[tuple[int, int]]:
 
 
 def group_label(group: tuple[int, int]) -> str:
-    """Return ``9``, or ``9 to 12``."""
+    """Write the label of a group: ``9``, or ``9 to 12``."""
     low, high = group
     return str(low) if low == high else f"{low} to {high}"

@@ -12,11 +12,11 @@ from transformers import SamConfig, SamModel
 from grpo_pipeline.tasks.attention.model.encoder.checkpoint_files import digest_of, read_config, read_weights
 from grpo_pipeline.tasks.attention.model.encoder.inferred_config import Shapes, infer_config
 from grpo_pipeline.tasks.attention.model.encoder.weight_names import BASIS, TIED_BASIS, listed, rename_original
-from grpo_pipeline.tasks.attention.model_params import CheckpointParams
+from grpo_pipeline.tasks.attention.model_params import SamEncoder
 
 
-def checkpoint(path: Path, kind: str = "segment_anything") -> CheckpointParams:
-    return CheckpointParams(path=str(path), kind=kind, normalisation="none")
+def checkpoint(path: Path, form: str = "segment_anything") -> SamEncoder:
+    return SamEncoder(kind="sam", path=str(path), format=form, normalisation="none")
 
 
 def tiny_config(tmp_path: Path) -> SamConfig:
@@ -115,9 +115,9 @@ REFUSED = [
     (read_weights, "folder", lambda d, f: (f / "model.safetensors").rename(f / "pytorch_model.bin").parent,
      r"hold config.json and model.safetensors, got \['config.json', 'pytorch_model.bin'\]"),
     (read_config, "folder", lambda d, f: write_tiny(d),
-     r"folder under the kind 'huggingface', got the file .*kind to segment_anything for a \.pth"),
+     r"folder under the format 'huggingface', got the file .*format to segment_anything for a \.pth"),
     (read_config, "pth", lambda d, f: f,
-     r"\.pth file under the kind 'segment_anything', got the folder .*kind to huggingface"),
+     r"\.pth file under the format 'segment_anything', got the folder .*format to huggingface"),
     (read_config, "folder", lambda d, f: changed(f / "config.json", {"model_type": "sam2"}),
      "must have the model_type 'sam', got 'sam2'; give the folder of a SamModel"),
     (read_config, "folder", lambda d, f: changed(f / "config.json", "[1]"), r"must have the model_type 'sam', got \[1\]"),

@@ -3,7 +3,7 @@ import torch
 from tiny_attention import make_batch, make_task
 
 from grpo_pipeline.tasks.attention.model.encoder.encoder_input import GreyBatch, check_channels, encoder_input
-from grpo_pipeline.tasks.attention.model_params import CheckpointParams
+from grpo_pipeline.tasks.attention.model_params import SamEncoder
 
 
 def test_each_normalisation_golden():
@@ -24,7 +24,8 @@ def test_what_the_encoder_cannot_read_is_refused():
     with pytest.raises(ValueError, match="must hold grey levels for the normalisation 'medsam', got AttentionBatch; make it"):
         encoder_input("medsam", make_batch(make_task()), channels=3)
     none, sam, medsam = (
-        CheckpointParams(path="sam.pth", kind="segment_anything", normalisation=name) for name in ("none", "sam", "medsam")
+        SamEncoder(kind="sam", path="sam.pth", format="segment_anything", normalisation=name)
+        for name in ("none", "sam", "medsam")
     )
     with pytest.raises(ValueError, match=r"sam\.pth must read images of 1 or 3 channels, got 4; choose"):
         check_channels(none, 4)

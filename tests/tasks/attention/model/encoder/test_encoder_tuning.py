@@ -32,11 +32,12 @@ from grpo_pipeline.tasks.attention.model.encoder.encoder_tuning import tune_enco
 from grpo_pipeline.tasks.attention.model.encoder.low_rank_updates import add_lora, merge_lora
 from grpo_pipeline.tasks.attention.model.model import AttentionModel
 from grpo_pipeline.tasks.attention.model.sam import Sam
+from grpo_pipeline.tasks.attention.model_params import AdapterTuning
 
 TUNED: dict[str, dict[str, Any]] = {
-    "adapter": {"encoder": "adapter", "encoder_tuning": {"rank": 3}},
-    "lora": {"encoder": "lora", "encoder_tuning": {"rank": 3, "alpha": 6.0, "targets": ["qkv"]}},
-    "lora_proj": {"encoder": "lora", "encoder_tuning": {"rank": 2, "alpha": 2.0, "targets": ["qkv", "proj"]}},
+    "adapter": {"kind": "adapter", "rank": 3},
+    "lora": {"kind": "lora", "rank": 3, "alpha": 6.0, "targets": ["qkv"]},
+    "lora_proj": {"kind": "lora", "rank": 2, "alpha": 2.0, "targets": ["qkv", "proj"]},
 }
 FROM_SCRATCH = [("scratch", name) for name in TUNED]
 FROM_FILES = [("segment_anything", "adapter"), ("segment_anything", "lora"), ("huggingface", "lora_proj")]
@@ -50,16 +51,16 @@ def tuned(request: pytest.FixtureRequest) -> dict[str, Any]:
 
 @pytest.fixture
 def start(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
-    """Changes of the model's parameters: from scratch, or from a checkpoint of each kind."""
+    """The encoder's parameters: from scratch, or from a checkpoint of each format."""
     if request.param == "scratch":
         return {}
     path = oracle.write_tiny(tmp_path)
-    section = {"path": str(path), "kind": "segment_anything", "normalisation": "medsam"}
+    section = {"kind": "sam", "path": str(path), "format": "segment_anything", "normalisation": "medsam"}
     if request.param == "huggingface":
-        net: SamModel = make_task(checkpoint=section).build_policy(0).sam.net
+        net: SamModel = make_task(encoder=section).build_policy(0).sam.net
         net.save_pretrained(tmp_path / "folder")
-        section |= {"path": str(tmp_path / "folder"), "kind": "huggingface"}
-    return {"checkpoint": section}
+        section |= {"path": str(tmp_path / "folder"), "format": "huggingface"}
+    return section
 
 
 def features(task: Any, policy: AttentionModel, n: int = 3) -> Tensor:
@@ -70,7 +71,7 @@ def features(task: Any, policy: AttentionModel, n: int = 3) -> Tensor:
 def test_starts_as_the_plain_encoder_and_an_update_moves_the_addition_alone_which_is_saved(
     start: dict[str, Any], tuned: dict[str, Any], tmp_path: Path
 ):
-    plain, task, data = make_task(**start), make_task(**start, **tuned), make_data()
+    plain, task, data = make_task(encoder=start), make_task(encoder=start | {"tuning": tuned}), make_data()
     policies = [each.build_policy(0) for each in (plain, task)]
     a, b = (weights(policy) for policy in policies)
     shared = {name: tensor for name, tensor in a.items() if not name.startswith("sam.net.vision_encoder")}
@@ -104,7 +105,7 @@ def test_starts_as_the_plain_encoder_and_an_update_moves_the_addition_alone_whic
 
 @pytest.mark.parametrize("tuned", TUNED, indirect=True)
 def test_the_seed_decides_and_the_global_stream_stays(tuned: dict[str, Any]):
-    task = make_task(**tuned)
+    task = make_task(encoder={"tuning": tuned})
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
@@ -115,33 +116,30 @@ def test_the_seed_decides_and_the_global_stream_stays(tuned: dict[str, Any]):
 
 
 def test_what_cannot_be_combined_is_refused():
-    for changes, message in (
-        ({"encoder": "lora"}, "encoder_tuning must be given with encoder: lora, got None"),
-        ({"encoder": "adapter"}, "encoder_tuning must be given with encoder: adapter, got None"),
-        ({"encoder": "frozen", "encoder_tuning": {"rank": 8}}, "encoder_tuning must be null with encoder: frozen"),
-        ({"encoder": "lora", "encoder_tuning": {"rank": 8}}, "encoder_tuning.alpha must be given with encoder: lora, got None"),
-        (
-            {"encoder": "lora", "encoder_tuning": {"rank": 8, "alpha": 16}},
-            "encoder_tuning.targets must be given with encoder: lora, got None",
-        ),
-        (
-            {"encoder": "adapter", "encoder_tuning": {"rank": 8, "alpha": 16}},
-            "encoder_tuning.alpha must be null with encoder: adapter, got 16.0",
-        ),
-        ({"encoder": "adapter", "encoder_tuning": {"rank": 0}}, "greater than or equal to 1"),
-        ({"encoder": "lora", "encoder_tuning": {"rank": 1, "alpha": 1, "targets": ["mlp"]}}, "Input should be 'qkv' or 'proj'"),
+    extra, missing = "Extra inputs are not permitted", "Field required"
+    for tuning, message in (
+        ({"kind": "lora"}, rf"lora\.rank\n  {missing}"),
+        ({"kind": "adapter"}, rf"adapter\.rank\n  {missing}"),
+        ({"kind": "frozen", "rank": 8}, rf"frozen\.rank\n  {extra}"),
+        ({"kind": "lora", "rank": 8, "targets": ["qkv"]}, rf"lora\.alpha\n  {missing}"),
+        ({"kind": "lora", "rank": 8, "alpha": 16}, rf"lora\.targets\n  {missing}"),
+        ({"kind": "adapter", "rank": 8, "alpha": 16}, rf"adapter\.alpha\n  {extra}"),
+        ({"kind": "lora", "rank": 8, "alpha": 16, "targets": ["qkv"], "stored": "float16"}, rf"lora\.stored\n  {extra}"),
+        ({"kind": "adapter", "rank": 0}, "greater than or equal to 1"),
+        ({"kind": "lora", "rank": 1, "alpha": 1, "targets": ["mlp"]}, "Input should be 'qkv' or 'proj'"),
+        ({"kind": "train"}, "expected tags: 'frozen', 'adapter', 'lora'"),
     ):
         with pytest.raises(ValidationError, match=message):
-            model_params(**changes)
+            model_params(encoder={"tuning": tuning})
 
 
 @torch.no_grad()
 def test_each_block_is_attention_adapter_mlp_adapter():
     """One block of the encoder against the sum written out; window attention, so that padding would show."""
     torch.manual_seed(0)
-    encoder = Sam(model_params(encoder_layers=1), 32).net.vision_encoder
+    encoder = Sam(model_params(encoder={"layers": 1}), 32).net.vision_encoder
     shake(encoder)
-    tune_encoder(encoder, model_params(**TUNED["adapter"]))
+    tune_encoder(encoder, AdapterTuning(**TUNED["adapter"]))
     shake(encoder, scale=0.1)
     block = encoder.layers[0]
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import sam_oracle as oracle
 import torch
+from pydantic import ValidationError
 from tiny_attention import (
     algorithm_params,
     differing,
@@ -33,7 +34,6 @@ from grpo_pipeline.tasks.attention.model.encoder.position_embeddings import fit_
 from grpo_pipeline.tasks.attention.model.encoder.pretrained import adopt_checkpoint, load_net
 from grpo_pipeline.tasks.attention.model.model import AttentionModel
 from grpo_pipeline.tasks.attention.model.sam import Sam
-from grpo_pipeline.tasks.attention.model_params import ModelParams
 
 ENCODER = "vision_encoder"
 
@@ -43,12 +43,12 @@ def pth(tmp_path: Path) -> Path:
     return oracle.write_tiny(tmp_path)
 
 
-def section(path: Path, kind: str = "segment_anything", normalisation: str = "sam") -> dict[str, str]:
-    return {"path": str(path), "kind": kind, "normalisation": normalisation}
+def section(path: Path, form: str = "segment_anything", normalisation: str = "sam") -> dict[str, Any]:
+    return {"kind": "sam", "path": str(path), "format": form, "normalisation": normalisation}
 
 
-def load_sam(path: Path, size: int, kind: str = "segment_anything") -> Sam:
-    params = adopt_checkpoint(model_params(checkpoint=section(path, kind)), size)
+def load_sam(path: Path, size: int, form: str = "segment_anything") -> Sam:
+    params = adopt_checkpoint(model_params(encoder=section(path, form)), size)
     return Sam(params, size, load_net(params, size)).eval()
 
 
@@ -128,17 +128,21 @@ def test_sizes_come_from_the_file_and_those_that_disagree_are_refused(pth: Path)
     with pytest.raises(
         ValueError, match="image_size must be a multiple of the checkpoint's patch of 8 pixels, got 36; change it"
     ):
-        adopt_checkpoint(model_params(checkpoint=section(pth)), 36)
-    params = model_params(checkpoint=section(pth), encoder_layers=7)
-    with pytest.raises(ValueError, match=r"attention.model.encoder_layers must be 3 as in the checkpoint, got 7; put"):
-        AttentionModel(adopt_checkpoint(params, 32).model_copy(update={"encoder_layers": 7}), 32)
+        adopt_checkpoint(model_params(encoder=section(pth)), 36)
+    params = adopt_checkpoint(model_params(encoder=section(pth)), 32)
+    layers = params.mask_decoder.model_copy(update={"layers": 7})
+    with pytest.raises(ValueError, match=r"attention.model.mask_decoder must be {.*'layers': 2.*} as in the .*, got {.*7.*; put"):
+        AttentionModel(params.model_copy(update={"mask_decoder": layers}), 32)
+    with pytest.raises(ValueError, match=r"attention.model.patch_size must be 8 as in the checkpoint, got 16; put"):
+        AttentionModel(params.model_copy(update={"patch_size": 16}), 32)
     assert adopt_checkpoint(model_params(), 36) == model_params()
-    task = make_task(checkpoint=section(pth), patch_size=16, encoder_layers=9, decoder_heads=2, points=2)
-    expected = {
-        "patch_size": 8, "encoder_width": 16, "encoder_layers": 3, "encoder_heads": 2, "encoder_window": 3,
-        "feature_channels": 16, "decoder_layers": 2, "decoder_heads": 8, "points": 2,
-    }  # fmt: skip
+    with pytest.raises(ValidationError, match=r"encoder\.sam\.layers\n  Extra inputs are not permitted"):
+        model_params(encoder=section(pth) | {"layers": 9})
+    task = make_task(encoder=section(pth), patch_size=16, mask_decoder={"heads": 2}, points=2)
+    expected = {"patch_size": 8, "mask_decoder": {"channels": 16, "layers": 2, "heads": 8}, "points": 2}
     assert task.model.model_dump().items() >= expected.items()
+    vision = task.build_policy(0).sam.net.config.vision_config
+    assert (vision.hidden_size, vision.num_hidden_layers, vision.num_attention_heads, vision.window_size) == (16, 3, 2, 3)
     assert task.grid == 4
 
 
@@ -162,7 +166,7 @@ def test_the_policy_sees_what_the_encoder_was_trained_on(pth: Path, monkeypatch:
     grey = torch.as_tensor(make_examples().images[rows])
     for normalisation in ("sam", "medsam", "none"):
         monkeypatch.undo()
-        task = make_task(checkpoint=section(pth, normalisation=normalisation))
+        task = make_task(encoder=section(pth, normalisation=normalisation))
         policy, batch = task.build_policy(0), task.make_batch(make_data(), rows)
         assert torch.equal(batch.grey, grey)
         expected = sam.encode(encoder_input(normalisation, batch, channels=3))
@@ -176,9 +180,9 @@ def test_the_policy_sees_what_the_encoder_was_trained_on(pth: Path, monkeypatch:
     assert {name.split(".")[0] for name in other} == {"texture", "policy", "class_decoder"}
 
 
-@pytest.mark.parametrize("encoder", ["train", "frozen"])
-def test_an_update_starts_from_the_file_and_moves_what_is_trainable(pth: Path, encoder: str):
-    task = make_task(checkpoint=section(pth, normalisation="medsam"), encoder=encoder)
+@pytest.mark.parametrize("tuning", [None, {"kind": "frozen"}], ids=["train", "frozen"])
+def test_an_update_starts_from_the_file_and_moves_what_is_trainable(pth: Path, tuning: dict[str, str] | None):
+    task = make_task(encoder=section(pth, normalisation="medsam") | {"tuning": tuning})
     state = make_state(task, make_data(), algorithm_params(), training_params())
     start = weights(state.policy)
     loaded = fit_positions(read_weights(task.model.checkpoint), grid=4, global_layers=(1,))
@@ -190,13 +194,13 @@ def test_an_update_starts_from_the_file_and_moves_what_is_trainable(pth: Path, e
     state.optimizer.step()
     moved = differing(start, weights(state.policy))
     assert any(name.startswith("sam.net.mask_decoder.transformer") for name in moved)
-    assert any(ENCODER in name for name in moved) == (encoder == "train")
+    assert any(ENCODER in name for name in moved) == (tuning is None)
     assert not any("positional_embedding" in name for name in moved)
 
 
 def test_the_fingerprint_follows_the_content_and_not_the_place(tmp_path: Path, pth: Path):
     def fingerprint(path: Path, normalisation: str = "sam") -> str:
-        task = make_task(checkpoint=section(path, normalisation=normalisation))
+        task = make_task(encoder=section(path, normalisation=normalisation))
         return json.dumps(task.fingerprint(make_data()), sort_keys=True)
 
     moved = tmp_path / "elsewhere.pth"
@@ -208,21 +212,13 @@ def test_the_fingerprint_follows_the_content_and_not_the_place(tmp_path: Path, p
     task = make_task()  # without a checkpoint it is what it was
     found = task.fingerprint(make_data())
     assert found.keys() == {"model", "reward", "supervised_loss", "examples", "split", "heatmap_level"}
-    off = {
-        "field_cells",
-        "field_mm",
-        "policy_encoder",
-        "heatmap",
-        "reads_mask",
-        "blob_widths",
-    }  # left out where they are off, as before there were any
-    assert found["model"].keys() == ModelParams.model_fields.keys() - {"checkpoint"} - off
-    assert make_task(policy_encoder="own").fingerprint(make_data())["model"]["policy_encoder"] == "own"
+    assert found["model"] == task.model.model_dump(mode="json")
+    assert not {"path", "format"} & json.loads(first)["model"]["encoder"].keys()
     assert "sam_config" not in task.describe(task.build_policy(0))
 
 
 def test_a_description_builds_the_model_when_the_file_is_gone(pth: Path):
-    task = make_task(checkpoint=section(pth))
+    task = make_task(encoder=section(pth))
     policy = task.build_policy(0)
     described = json.loads(json.dumps(task.describe(policy)))
     pth.unlink()
@@ -241,7 +237,7 @@ def test_stored_features_follow_the_normalisation(pth: Path):
     examples, empty = make_examples(), FeatureSet(key="", values=None)
     made = {}
     for normalisation in ("sam", "medsam"):
-        task = make_task(checkpoint=section(pth, normalisation=normalisation), encoder="frozen")
+        task = make_task(encoder=section(pth, normalisation=normalisation) | {"tuning": {"kind": "frozen"}})
         made[normalisation] = encode_examples(task, task.build_policy(0), examples, made.get("sam", empty))
     assert made["sam"].key != made["medsam"].key
     batch = task.make_batch(make_data(), np.arange(len(examples.images)))

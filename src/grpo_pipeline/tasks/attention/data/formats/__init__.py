@@ -1,1 +1,1 @@
-"""Readers of single file formats of medical images, and what they share."""
+"""Read single file formats of medical images, and share their checks."""

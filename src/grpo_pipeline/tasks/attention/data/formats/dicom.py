@@ -1,4 +1,4 @@
-"""Read DICOM files as slices, as they are stored.
+"""Read DICOM files as slices, in their stored orientation.
 
 Source: DICOM PS3.3, C.7.6.3 (image pixel), C.11.1 (modality LUT), C.8.5.5 (ultrasound regions).
 """
@@ -63,7 +63,7 @@ def read_dicom(path: Path, relpath: str, *, as_mask: bool) -> Stack:
 
 
 def dicom_values(dataset: Any, relpath: str, *, as_mask: bool) -> np.ndarray:
-    """Return the grey levels of all frames, [F, H, W], or [H, W] where there is one."""
+    """Read the grey levels of all frames, [F, H, W], or [H, W] of a single frame."""
     values, kind = dataset.pixel_array, str(dataset.PhotometricInterpretation)
     padding = None if as_mask else dicom_padding(dataset, values)
     if kind.startswith(("RGB", "YBR")):
@@ -74,7 +74,7 @@ def dicom_values(dataset: Any, relpath: str, *, as_mask: bool) -> np.ndarray:
             f"{relpath!r} must hold grey levels, RGB or YBR, got {kind}; convert it"
         )
     if kind == "MONOCHROME1" and not as_mask:
-        # low + high - value, the ends of what the stored bits hold: low + high = 2^bits - 1, signed -1.
+        # low + high - value, with the ends of the range of the stored bits: low + high = 2^bits - 1, or -1 if signed.
         ends = -1 if values.dtype.kind == "i" else 2 ** int(dataset.BitsStored) - 1
         values = (ends - values.astype(np.int64)).astype(values.dtype)
     values = rescaled(dataset, values)
@@ -84,7 +84,7 @@ def dicom_values(dataset: Any, relpath: str, *, as_mask: bool) -> np.ndarray:
 
 
 def rescaled(dataset: Any, values: np.ndarray) -> np.ndarray:
-    """Return slope * value + intercept as float64, of the file or of each frame; values that are not rescaled keep their type."""
+    """Compute slope * value + intercept as float64, of the file or of each frame; values without rescaling keep their type."""
     if dataset.get("ModalityLUTSequence"):
         return np.asarray(
             importlib.import_module("pydicom.pixels").apply_modality_lut(values, dataset)
@@ -105,30 +105,30 @@ def rescaled(dataset: Any, values: np.ndarray) -> np.ndarray:
 
 
 def frame_groups(dataset: Any, frames: int) -> list[tuple[Any, ...]]:
-    """Return of each frame the groups that speak of it, its own before that of all frames."""
+    """List, for each frame, the groups that apply to it, its own before that of all frames."""
     shared = tuple(dataset.get("SharedFunctionalGroupsSequence") or ())[:1]
     own = list(dataset.get("PerFrameFunctionalGroupsSequence") or ())[:frames]
     return [(*((own[i],) if i < len(own) else ()), *shared) for i in range(frames)]
 
 
 def in_group(groups: tuple[Any, ...], name: str) -> Any:
-    """Return the first item of this name in the groups, None without."""
+    """Find the first item of this name in the groups; None without."""
     return next((group[name][0] for group in groups if group.get(name)), None)
 
 
 def dicom_padding(dataset: Any, values: np.ndarray) -> np.ndarray | None:
-    """Return where the stored values are padding, bool; None where the file names no such value."""
+    """Mark stored values that are padding, bool; None if the file names no such value."""
     ends = [dataset.get("PixelPaddingValue"), dataset.get("PixelPaddingRangeLimit")]
     if ends[0] is None or values.dtype.kind not in "iu":
         return None
-    # A writer may have taken the two bytes of a negative value for a positive one.
+    # A writer may have read the two bytes of a negative value as a positive one.
     top, bits = np.iinfo(values.dtype).max, 8 * values.itemsize
     named = [int(end) - 2**bits * (int(end) > top) for end in ends if end is not None]
     return np.asarray((values >= min(named)) & (values <= max(named)))
 
 
 def dicom_statements(dataset: Any, values: np.ndarray) -> tuple[str, ...]:
-    """Return whether the file asks for a narrow window, or contradicts its photometric interpretation."""
+    """List two statements of the file: a narrow window, or a contradiction of its photometric interpretation."""
     found, inverse = [], {"MONOCHROME1": "IDENTITY", "MONOCHROME2": "INVERSE"}
     item = in_group(frame_groups(dataset, 1)[0], "FrameVOILUTSequence") or dataset
     centre, width = (item.get(name) for name in ("WindowCenter", "WindowWidth"))
@@ -148,7 +148,7 @@ def dicom_statements(dataset: Any, values: np.ndarray) -> tuple[str, ...]:
 def dicom_place(
     dataset: Any, shape: tuple[int, ...], spacing: tuple[float | None, ...]
 ) -> Place | None:
-    """Return where the frames lie, None where the file does not say its orientation."""
+    """Read the place of the frames; None if the file has no orientation."""
     groups = frame_groups(dataset, 1)[0]
     turned = (in_group(groups, "PlaneOrientationSequence") or dataset).get(
         "ImageOrientationPatient"
@@ -171,7 +171,7 @@ def dicom_place(
 
 
 def dicom_spacing(dataset: Any) -> tuple[float | None, float | None, float | None]:
-    """Return frame, row and column spacing: the file's own, that shared by its frames, or that of its ultrasound regions."""
+    """Read frame, row and column spacing: the file's own, that shared by its frames, or that of its ultrasound regions."""
     shared: Any = dataset.get("SharedFunctionalGroupsSequence")
     measures = shared[0].get("PixelMeasuresSequence") if shared else None
     source = measures[0] if measures else dataset
@@ -184,7 +184,7 @@ def dicom_spacing(dataset: Any) -> tuple[float | None, float | None, float | Non
 
 
 def region_spacing(regions: Any) -> tuple[float | None, float | None]:
-    """Return row and column spacing of ultrasound regions; unknown where they differ or are not lengths (a Doppler trace)."""
+    """Read row and column spacing of ultrasound regions; unknown if they differ or are not lengths (a Doppler trace)."""
     found = {
         (float(region.PhysicalDeltaY), float(region.PhysicalDeltaX))
         for region in regions

@@ -1,4 +1,4 @@
-"""Check whether compressed DICOM pixels can be decoded: pydicom knows run lengths, plug-ins that it finds know the rest."""
+"""Check whether compressed DICOM pixels can be decoded: pydicom decodes run lengths, its plug-ins the rest."""
 
 from typing import Any
 
@@ -15,11 +15,11 @@ EXTENDED_JPEG = "1.2.840.10008.1.2.4.51"
 
 
 def check_decoder(pydicom: Any, dataset: Any, relpath: str) -> None:
-    """Refuse a compression that nothing here decodes.
+    """Refuse a compression that no installed package decodes.
 
     Raises:
-        ModuleNotFoundError: if a package could be installed for it: the row is not bad because of that.
-        UnreadableFileError: if pydicom knows no decoder at all, a film for instance.
+        ModuleNotFoundError: if a package for it could be installed, which is no fault of the row.
+        UnreadableFileError: if pydicom knows no decoder at all, such as for a film.
     """
     syntax = dataset.file_meta.get("TransferSyntaxUID")
     if syntax is None or not syntax.is_compressed or syntax.is_deflated:
@@ -30,7 +30,7 @@ def check_decoder(pydicom: Any, dataset: Any, relpath: str) -> None:
         raise UnreadableFileError(
             f"{relpath!r} must hold still images, got {syntax.name}; export frames"
         ) from error
-    # Pillow counts as a decoder of extended JPEG, but knows 8 bits alone.
+    # pydicom lists Pillow as a decoder of extended JPEG, but Pillow decodes 8 bits only.
     pillow_fails = (
         syntax == EXTENDED_JPEG
         and int(dataset.BitsStored) > 8

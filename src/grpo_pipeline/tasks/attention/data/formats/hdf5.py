@@ -1,4 +1,4 @@
-"""Read one dataset of an HDF5 file, ``data.h5::bmode/0001``, as slices; nothing outside that file is ever opened."""
+"""Read a dataset of an HDF5 file, ``data.h5::bmode/0001``, as slices; no other file is ever opened."""
 
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,7 @@ def read_hdf5(h5py: Any, path: Path, key: str, *, relpath: str) -> Stack:
 
 
 def find_dataset(h5py: Any, file: Any, key: str, *, relpath: str) -> Any:
-    """Return the dataset of a key; links, which may lead to other files, are not followed."""
+    """Find the dataset of a key; links, which may lead to other files, are not followed."""
     found = file
     for name in key.strip("/").split("/"):
         link = found.get(name, getlink=True) if isinstance(found, h5py.Group) and name else None

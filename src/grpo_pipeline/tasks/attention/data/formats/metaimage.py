@@ -37,7 +37,7 @@ def read_metaimage(path: Path, relpath: str) -> Stack:
         )
         image = sitk.DICOMOrient(image, "LPS") if stored else image
     except RuntimeError as error:
-        # ITK puts its own source file and the folder before what it has to say.
+        # ITK puts its own source file and the folder in front of its message.
         raise damaged(
             relpath, "MetaImage", describe(error).rsplit("): ", 1)[-1].rstrip(".")
         ) from error
@@ -54,7 +54,7 @@ def read_metaimage(path: Path, relpath: str) -> Stack:
 
 
 def metaimage_place(image: Any, shape: tuple[int, ...], stored: str) -> Place:
-    """Return the place of a turned volume, stored in the directions of these letters; "" is a file of two axes."""
+    """Find the place of a turned volume, stored in the directions of these letters; "" is a file of two axes."""
     if not stored:
         spacing = np.array([np.nan, *reversed(image.GetSpacing())])
         return Place(None, None, spacing, ("", "", ""), (shape[0], shape[1], shape[2]))
@@ -65,7 +65,7 @@ def metaimage_place(image: Any, shape: tuple[int, ...], stored: str) -> Place:
 
 
 def metaimage_data(path: Path, relpath: str) -> Path:
-    """Return the file that holds the voxels: the file itself, or one that its header names, which must lie beside it."""
+    """Find the file with the voxels: the file itself, or the one that its header names, which must lie beside it."""
     with path.open("rb") as file:
         header = file.read(65_536)
     _, found, rest = header.partition(b"ElementDataFile")

@@ -33,7 +33,7 @@ def read_nifti(path: Path, relpath: str) -> Stack:
     """Read a NIfTI-1 or -2 file, scaled by its slope and intercept; a length without unit is taken as millimetres."""
     nibabel = library("nibabel", relpath)
     try:
-        # Read a compressed file to its end: only there stands its checksum, and nibabel stops before it.
+        # Read a compressed file to its end: its checksum stands there, and nibabel stops before it.
         if path.suffix.lower() == ".gz":
             with gzip.open(path) as file:
                 while file.read(1_048_576):
@@ -66,7 +66,7 @@ def read_nifti(path: Path, relpath: str) -> Stack:
 
 
 def nifti_statements(image: Any, values: np.ndarray) -> tuple[str, ...]:
-    """Return what a header says twice and differently, and whether it asks for a narrow window."""
+    """List statements of a header: contradictions in it, and a narrow window."""
     header, found = image.header, []
     sizes = np.linalg.norm(image.affine[:3, :3], axis=0)
     zooms = np.array([*header.get_zooms()[:3], *sizes][: min(len(image.shape), 3)], float)
@@ -84,7 +84,7 @@ def nifti_statements(image: Any, values: np.ndarray) -> tuple[str, ...]:
 
 
 def nifti_errors(nibabel: Any) -> tuple[type[Exception], ...]:
-    """Return what nibabel raises for damaged files; some of its errors derive from ``Exception`` alone."""
+    """List the errors that nibabel raises for damaged files; some derive from ``Exception`` alone."""
     return (
         *DAMAGE,
         nibabel.filebasedimages.ImageFileError,
@@ -94,6 +94,6 @@ def nifti_errors(nibabel: Any) -> tuple[type[Exception], ...]:
 
 
 def trimmed(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return a shape of three axes where the others have length 1, else the shape as it is."""
+    """Trim a shape to three axes if the others have length 1; else it stays unchanged."""
     three = (*shape, 1)[:3] if len(shape) < 3 else shape[:3]
     return three if math.prod(three) == math.prod(shape) else shape

@@ -1,4 +1,4 @@
-"""Put a map over one plane of a NIfTI file back into the file's own voxels."""
+"""Put a map of a plane of a NIfTI file back into the file's own voxels."""
 
 from typing import Any
 
@@ -13,12 +13,12 @@ LPS = ("L", "P", "S")
 
 
 def is_nifti(relpath: str) -> bool:
-    """Return whether a path, with or without the plane that is meant, names a NIfTI file."""
+    """Check whether a path, with or without a plane, names a NIfTI file."""
     return split_address(relpath)[0].lower().endswith((".nii", ".nii.gz"))
 
 
 def heatmap_volume(raw: ImageFolder, relpath: str, heatmap: np.ndarray) -> Any:
-    """Return a nibabel image of the input's shape and affine that holds the map where its plane was taken, and 0 elsewhere.
+    """Build a nibabel image of the input's shape and affine that holds the map in its plane, and 0 elsewhere.
 
     A plane that was projected from all slices fills all slices.
 
@@ -42,7 +42,7 @@ def heatmap_volume(raw: ImageFolder, relpath: str, heatmap: np.ndarray) -> Any:
     back = nibabel.orientations.apply_orientation(
         canonical.transpose(2, 1, 0), nibabel.orientations.ornt_transform(lps, own)
     )
-    # An image of these values with the geometry and the units of another, and none of its scaling and notes.
+    # An image of these values with the geometry and the units of the input, without its scaling and notes.
     header = image.header.copy()
     header.set_data_dtype(np.float32)
     header["cal_min"], header["cal_max"], header["descrip"] = 0.0, 1.0, b"P(cancer)"

@@ -1,4 +1,4 @@
-"""Check what files of all formats share: the library, the shape, spacings and windows."""
+"""Check the common properties of files of all formats: library, shape, spacings and windows."""
 
 import importlib
 import math
@@ -40,7 +40,7 @@ def library(name: str, relpath: str) -> Any:
 
 
 def damaged(relpath: str, kind: str, error: BaseException | str) -> UnreadableFileError:
-    """Return the error of a file that its library does not read."""
+    """Build the error of a file that its library cannot read."""
     got = error if isinstance(error, str) else describe(error)
     return UnreadableFileError(
         f"{relpath!r} must be a complete {kind} file, got {got}; copy it again"
@@ -48,7 +48,7 @@ def damaged(relpath: str, kind: str, error: BaseException | str) -> UnreadableFi
 
 
 def check_shape(shape: tuple[int, ...], relpath: str) -> None:
-    """Refuse what is not a plane or a stack of planes, and more voxels than memory is likely to hold."""
+    """Refuse arrays that are neither a plane nor a stack of planes, or have too many voxels for memory."""
     if len(shape) not in (2, 3) or min(shape) < 1:
         raise UnreadableFileError(
             f"{relpath!r} must be one plane or one volume, got shape {shape}; save one volume per file"
@@ -60,11 +60,11 @@ def check_shape(shape: tuple[int, ...], relpath: str) -> None:
 
 
 def millimetres(value: Any) -> float | None:
-    """Return a spacing in millimetres, None for one that cannot be true."""
+    """Read a spacing in millimetres; None for an impossible value."""
     spacing = abs(float(value))
     return spacing if math.isfinite(spacing) and spacing > 0 else None
 
 
 def is_narrow(low: float, high: float, values: np.ndarray) -> bool:
-    """Return whether a window is less than half of the range of the values; one of no width asks for nothing."""
+    """Check whether a window covers less than half of the range of the values; a window without width counts as none."""
     return 0 < high - low < (float(np.max(values)) - float(np.min(values))) / 2

@@ -1,1 +1,1 @@
-"""Generated ultrasound-like images with known lesions (docs/attention/phantom.md)."""
+"""Generate ultrasound-like images with known lesions (docs/attention/phantom.md)."""

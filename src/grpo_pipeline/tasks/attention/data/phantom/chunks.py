@@ -1,4 +1,4 @@
-"""Turn generated cores into chunks of an image folder, so that generated and real data take one path."""
+"""Convert generated cores to chunks of an image folder, so that generated and real data are read alike."""
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -11,7 +11,7 @@ from grpo_pipeline.tasks.attention.data.phantom.generate import COLUMNS, Phantom
 
 
 def phantom_chunks(cores: Iterable[PhantomCore], *, chunk_size: int) -> Iterator[ImageChunk]:
-    """Yield chunks of at most ``chunk_size`` cores; the last one is marked, which takes one chunk of look-ahead."""
+    """Yield chunks of at most ``chunk_size`` cores; marking the last chunk takes a chunk of look-ahead."""
     remaining = iter(cores)
     chunk, is_first = list(islice(remaining, chunk_size)), True
     while chunk:
@@ -23,7 +23,7 @@ def phantom_chunks(cores: Iterable[PhantomCore], *, chunk_size: int) -> Iterator
 
 
 def core_files(core: PhantomCore) -> dict[str, np.ndarray]:
-    """Return path -> array of one core; a benign core has no lesion file."""
+    """Map path -> array of a core; a benign core has no lesion file."""
     arrays = {
         "image": core.image,
         "region_mask": core.region,
@@ -34,7 +34,7 @@ def core_files(core: PhantomCore) -> dict[str, np.ndarray]:
 
 
 def empty_chunk() -> ImageChunk:
-    """Return the chunk that writes nothing: the data are a user's own."""
+    """Build a chunk that writes nothing, for a user's own data."""
     return ImageChunk(
         {}, pd.DataFrame(columns=list(COLUMNS)), is_first=True, is_last=True, source="manifest"
     )

@@ -1,4 +1,4 @@
-"""Generate micro-ultrasound-like cores with known truth; what is assumed, and why, is in docs/attention/phantom.md.
+"""Generate micro-ultrasound-like cores with known lesions; docs/attention/phantom.md gives the assumptions and reasons.
 
 How this differs from a simulator: scatterers are not tracked in three dimensions and beams are not formed. A core is a compound
 speckle field whose density and grain change inside the lesion, multiplied by slow gains and log-compressed.
@@ -45,7 +45,7 @@ NOISE_FLOOR = -27.0
 
 @dataclass(frozen=True)
 class PhantomCore:
-    """One generated core: image uint8 [S, S], masks bool [S, S], its manifest row, and the hidden conspicuity (0 if benign)."""
+    """A generated core: image uint8 [S, S], masks bool [S, S], its manifest row, and the hidden conspicuity (0 if benign)."""
 
     image: np.ndarray
     region: np.ndarray
@@ -78,7 +78,7 @@ def generate_cores(params: PhantomParams) -> Iterator[PhantomCore]:
 
 
 def count_cores(params: PhantomParams) -> int:
-    """Return how many cores ``generate_cores`` yields, without drawing an image."""
+    """Count the cores of ``generate_cores``, without drawing an image."""
     return sum(
         len(draw_patient(patient_streams(params, n)[0], n, params=params).grades)
         for n in range(params.patients)
@@ -86,13 +86,13 @@ def count_cores(params: PhantomParams) -> int:
 
 
 def patient_streams(params: PhantomParams, number: int) -> list[Generator]:
-    """Return the independent generators of one patient: the first for the patient, then one for each possible core."""
+    """Build the independent generators of a patient: the first for the patient, then one for each possible core."""
     sequence = SeedSequence([params.seed, 1, number])
     return [default_rng(child) for child in sequence.spawn(1 + params.cores_per_patient[1])]
 
 
 def draw_scanner(params: PhantomParams, center: int) -> Scanner:
-    """Draw the display settings of one center."""
+    """Draw the display settings of a center."""
     rng = default_rng(SeedSequence([params.seed, 2, center]))
     return Scanner(
         gain=rng.uniform(-27, -20),
@@ -111,7 +111,7 @@ def draw_core(
     scanner: Scanner,
     params: PhantomParams,
 ) -> PhantomCore:
-    """Draw one core of a patient: shapes, then speckle, then the manifest row."""
+    """Draw a core of a patient: shapes, then speckle, then the manifest row."""
     grid = shapes.pixel_grid(params.image_size)
     gland = shapes.draw_gland(rng, grid)
     region = gland < 1

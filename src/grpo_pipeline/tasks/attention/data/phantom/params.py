@@ -1,4 +1,4 @@
-"""Hold the parameters of the phantom; what its assumptions rest on stands where they are drawn (docs/attention/phantom.md)."""
+"""Declare the parameters of the phantom; the code that draws states the sources (docs/attention/phantom.md)."""
 
 from typing import Annotated
 
@@ -8,7 +8,7 @@ Share = Annotated[float, Field(ge=0.0, le=1.0)]
 
 
 class PhantomParams(BaseModel):
-    """How many cores are generated, for whom, and how hard they are to read.
+    """The number of generated cores, their patients, and how hard they are to read.
 
     Attributes:
         seed: the only source of randomness; core c of patient p depends on (seed, p, c) alone.

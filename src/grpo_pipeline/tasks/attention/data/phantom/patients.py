@@ -1,4 +1,4 @@
-"""Patients of the phantom: who has cancer, of which grade, and their clinical values (docs/attention/phantom.md)."""
+"""Draw the patients of the phantom: cancer, grades and clinical values (docs/attention/phantom.md)."""
 
 from dataclasses import dataclass
 
@@ -32,7 +32,7 @@ MISSING_SHARE = 0.03
 
 @dataclass(frozen=True)
 class Patient:
-    """One patient; unknown values are NaN. Grades hold one grade group per core, 0 for a benign core."""
+    """A patient; unknown values are NaN. Grades hold a grade group per core, 0 for a benign core."""
 
     patient_id: str
     center: str
@@ -44,7 +44,7 @@ class Patient:
 
 
 def draw_patient(rng: Generator, number: int, *, params: PhantomParams) -> Patient:
-    """Draw one patient: age and family history first, cancer given those, grade, PSA and volume given cancer.
+    """Draw a patient: age and family history first, cancer given those, grade, PSA and volume given cancer.
 
         logit P(cancer) = logit(prevalence) + 0.05 (age - 65) + log(2) family_history
 
@@ -72,7 +72,7 @@ def draw_patient(rng: Generator, number: int, *, params: PhantomParams) -> Patie
 
 
 def draw_grades(rng: Generator, *, has_cancer: bool, params: PhantomParams) -> tuple[int, ...]:
-    """Draw the grade group of each core: the worst grade in at least one core, 40% of the others one grade lower."""
+    """Draw the grade group of each core: the worst grade in at least one core, 40% of the others a grade lower."""
     low, high = params.cores_per_patient
     cores = int(rng.integers(low, high + 1))
     if not has_cancer:

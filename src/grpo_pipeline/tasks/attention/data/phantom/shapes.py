@@ -1,4 +1,4 @@
-"""Shapes of a phantom core: gland outline, needle trace, lesion, look-alikes, shadow. Unit: image sides; x right, y down."""
+"""Draw shapes of a phantom core: gland, needle, lesion, look-alikes, shadow. Unit: image sides; x right, y down."""
 
 from dataclasses import dataclass
 
@@ -21,7 +21,7 @@ class Needle:
 
 
 def pixel_grid(size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return x and y of the pixel centres in image sides, float32 [size, size] each."""
+    """Compute x and y of the pixel centres in image sides, float32 [size, size] each."""
     centres = (np.arange(size, dtype=np.float32) + 0.5) / size
     return np.meshgrid(centres, centres)
 
@@ -34,7 +34,7 @@ def blob(
     *,
     wobble: np.ndarray,
 ) -> np.ndarray:
-    """Return the level of an irregular ellipse at every pixel, float32 [H, W]: below 1 inside, 1 on the outline.
+    """Compute the level of an irregular ellipse at every pixel, float32 [H, W]: below 1 inside, 1 on the outline.
 
         level = |R(-angle) (p - centre) / axes| / (1 + sum_k a_k cos(k t + phi_k)),   k = 2, 3, ...
 
@@ -88,14 +88,14 @@ def draw_needle(rng: Generator, gland: np.ndarray, grid: tuple[np.ndarray, np.nd
 def needle_frame(
     needle: Needle, grid: tuple[np.ndarray, np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the position along and across the needle at every pixel, in image sides, [H, W] each."""
+    """Compute the position along and across the needle at every pixel, in image sides, [H, W] each."""
     dx, dy = grid[0] - needle.x, grid[1] - needle.y
     cos, sin = np.cos(needle.angle), np.sin(needle.angle)
     return dx * cos + dy * sin, -dx * sin + dy * cos
 
 
 def needle_mask(needle: Needle, grid: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
-    """Return True on the needle trace, bool [H, W]."""
+    """Mark the needle trace, bool [H, W]."""
     along, across = needle_frame(needle, grid)
     return np.asarray((np.abs(along) <= needle.length / 2) & (np.abs(across) <= needle.width / 2))
 
@@ -110,8 +110,8 @@ def draw_lesion(
 ) -> np.ndarray:
     """Draw a lesion that crosses the needle inside the region and covers ``share`` of it, bool [H, W].
 
-    The centre is a pixel of the trace inside the region; the outline is the level of an irregular ellipse at which exactly
-    the wanted number of region pixels lies inside, so a lesion at the capsule bulges inwards instead of losing area.
+    The centre is a pixel of the trace inside the region. The outline is the level of an irregular ellipse that encloses exactly
+    the wanted number of region pixels. So a lesion at the capsule bulges inwards instead of losing area.
     """
     trace = np.flatnonzero(region & needle_mask(needle, grid))
     pixel = rng.choice(trace)
@@ -132,7 +132,7 @@ def draw_lesion(
 def draw_patch(
     rng: Generator, region: np.ndarray, grid: tuple[np.ndarray, np.ndarray]
 ) -> np.ndarray:
-    """Draw the level of one benign hypoechoic area centred in the region, float32 [H, W]; its size is that of a lesion."""
+    """Draw the level of a benign hypoechoic area centred in the region, float32 [H, W]; its size is that of a lesion."""
     pixel = rng.choice(np.flatnonzero(region))
     centre = (float(grid[0].flat[pixel]), float(grid[1].flat[pixel]))
     axes = tuple(rng.uniform(0.08, 0.19, 2))

@@ -16,8 +16,8 @@ def smooth(field: np.ndarray, psf: tuple[float, float]) -> np.ndarray:
 def scatterer_power(rng: Generator, size: int, *, density: float, grain: float) -> np.ndarray:
     """Draw the local scattering power, mean 1, float32 [size, size].
 
-    A gamma variable of shape ``density`` (effective scatterers per resolution cell): its square root times Gaussian noise
-    is K-distributed; large densities give fully developed (Rayleigh) speckle, small ones a grainy, heavy-tailed image.
+    The power is a gamma variable of shape ``density`` (effective scatterers per resolution cell). Its square root times Gaussian
+    noise is K-distributed. Large densities give fully developed (Rayleigh) speckle, small ones a grainy, heavy-tailed image.
     Source: Jakeman and Pusey 1976; Dutt and Greenleaf 1994 for ultrasound.
 
     Args:
@@ -26,7 +26,7 @@ def scatterer_power(rng: Generator, size: int, *, density: float, grain: float) 
         density: shape of the gamma variable.
         grain: correlation length of the power in pixels (sigma); 0 for none.
     """
-    # Smoothing averages about 4 pi grain^2 pixels and would hide the density: the shape is divided by that number first.
+    # Smoothing averages about 4 pi grain^2 pixels and would hide the density, so the shape is divided by that number.
     averaged = max(1.0, 4 * np.pi * grain**2)
     power = rng.standard_gamma(density / averaged, (size, size), dtype=np.float32)
     power = gaussian_filter(power, grain, mode="wrap") if grain > 0 else power
@@ -36,7 +36,7 @@ def scatterer_power(rng: Generator, size: int, *, density: float, grain: float) 
 def tissue(
     rng: Generator, size: int, *, psf: tuple[float, float], density: float, grain: float
 ) -> np.ndarray:
-    """Draw the complex echo of one tissue, unit power, complex64 [size, size]."""
+    """Draw the complex echo of a tissue, unit power, complex64 [size, size]."""
     power = scatterer_power(rng, size, density=density, grain=grain)
     # Circular complex Gaussian noise of unit power.
     parts = rng.standard_normal((2, size, size), dtype=np.float32)

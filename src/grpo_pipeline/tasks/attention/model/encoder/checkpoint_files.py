@@ -19,21 +19,21 @@ from grpo_pipeline.tasks.attention.model.encoder.weight_names import (
     TIED_BASIS,
     rename_original,
 )
-from grpo_pipeline.tasks.attention.model_params import CheckpointParams
+from grpo_pipeline.tasks.attention.model_params import SamEncoder
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 
-PATH, KIND = "attention.model.checkpoint.path", "attention.model.checkpoint.kind"
+PATH, FORMAT = "attention.model.encoder.path", "attention.model.encoder.format"
 
 
-def read_config(checkpoint: CheckpointParams) -> SamConfig:
+def read_config(checkpoint: SamEncoder) -> SamConfig:
     """Read the architecture: from the folder's ``config.json``, or from the shapes in the ``.pth``.
 
     Raises:
         FileNotFoundError: if the checkpoint or a file of the folder is missing.
         ValueError: if it is of another kind, damaged, or no SAM.
     """
-    if checkpoint.kind == "segment_anything":
+    if checkpoint.format == "segment_anything":
         weights = _read_original(checkpoint, device="meta")
         shapes = {name: tuple(tensor.shape) for name, tensor in weights.items()}
         return infer_config(shapes, file=checkpoint.path)
@@ -50,14 +50,14 @@ def read_config(checkpoint: CheckpointParams) -> SamConfig:
     return SamConfig.from_dict(values)
 
 
-def read_weights(checkpoint: CheckpointParams) -> dict[str, Tensor]:
+def read_weights(checkpoint: SamEncoder) -> dict[str, Tensor]:
     """Read the weights under the names of ``SamModel``, float32 on the CPU.
 
     Raises:
         FileNotFoundError: if the checkpoint or a file of the folder is missing.
         ValueError: if it is of another kind, damaged, or no SAM.
     """
-    original = checkpoint.kind == "segment_anything"
+    original = checkpoint.format == "segment_anything"
     weights = (
         _read_original(checkpoint, device="cpu")
         if original
@@ -69,13 +69,13 @@ def read_weights(checkpoint: CheckpointParams) -> dict[str, Tensor]:
     return {name: tensor.to(torch.float32) for name, tensor in weights.items()}
 
 
-def digest_of(checkpoint: CheckpointParams) -> str:
+def digest_of(checkpoint: SamEncoder) -> str:
     """Return the SHA-256 of the content, hexadecimal, wherever it lies.
 
     Raises:
         FileNotFoundError: if the checkpoint or a file of the folder is missing.
     """
-    original = checkpoint.kind == "segment_anything"
+    original = checkpoint.format == "segment_anything"
     paths = (
         [_original_file(checkpoint)]
         if original
@@ -88,12 +88,12 @@ def digest_of(checkpoint: CheckpointParams) -> str:
     return digest.hexdigest()
 
 
-def _folder_file(checkpoint: CheckpointParams, name: str) -> Path:
+def _folder_file(checkpoint: SamEncoder, name: str) -> Path:
     folder = Path(checkpoint.path)
     if folder.is_file():
         raise ValueError(
-            f"{PATH} must be a folder under the kind 'huggingface', got the file {folder}; "
-            f"give the folder around it, or set {KIND} to segment_anything for a .pth"
+            f"{PATH} must be a folder under the format 'huggingface', got the file {folder}; "
+            f"give the folder around it, or set {FORMAT} to segment_anything for a .pth"
         )
     if not folder.is_dir():
         raise FileNotFoundError(
@@ -107,12 +107,12 @@ def _folder_file(checkpoint: CheckpointParams, name: str) -> Path:
     return folder / name
 
 
-def _original_file(checkpoint: CheckpointParams) -> Path:
+def _original_file(checkpoint: SamEncoder) -> Path:
     path = Path(checkpoint.path)
     if path.is_dir():
         raise ValueError(
-            f"{PATH} must be a .pth file under the kind 'segment_anything', got the folder {path}; "
-            f"give the file, or set {KIND} to huggingface"
+            f"{PATH} must be a .pth file under the format 'segment_anything', got the folder {path}; "
+            f"give the file, or set {FORMAT} to huggingface"
         )
     if not path.is_file():
         raise FileNotFoundError(f"{PATH} must be a file that exists, got {path}; correct the path")
@@ -128,7 +128,7 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
         ) from error
 
 
-def _read_original(checkpoint: CheckpointParams, *, device: str) -> dict[str, Tensor]:
+def _read_original(checkpoint: SamEncoder, *, device: str) -> dict[str, Tensor]:
     """Read a ``.pth``; on the device ``meta`` the tensors have shapes and no values, and the file is hardly read."""
     path = _original_file(checkpoint)
     content = _load_restricted(path, device)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from grpo_pipeline.tasks.attention.batch import AttentionBatch
-from grpo_pipeline.tasks.attention.model_params import CheckpointParams
+from grpo_pipeline.tasks.attention.model_params import SamEncoder
 
 # Of the red, green and blue channel of the 0 to 255 images SAM was trained on (segment_anything/build_sam.py).
 SAM_MEAN = (123.675, 116.28, 103.53)
@@ -21,7 +21,7 @@ class GreyBatch(AttentionBatch):
     grey: Tensor
 
 
-def check_channels(checkpoint: CheckpointParams, channels: int) -> None:
+def check_channels(checkpoint: SamEncoder, channels: int) -> None:
     """Refuse an encoder that cannot read these images.
 
     Raises:
@@ -34,7 +34,7 @@ def check_channels(checkpoint: CheckpointParams, channels: int) -> None:
         )
     if checkpoint.normalisation == "sam" and channels != 3:
         raise ValueError(
-            f"attention.model.checkpoint.normalisation must be 'medsam' or 'none' for {checkpoint.path}, which reads 1 channel, "
+            f"attention.model.encoder.normalisation must be 'medsam' or 'none' for {checkpoint.path}, which reads 1 channel, "
             "got 'sam', whose statistics are those of RGB images; change it"
         )
 

@@ -4,20 +4,24 @@ from typing import Any
 
 from grpo_pipeline.tasks.attention.model.encoder.adapters import Adapted
 from grpo_pipeline.tasks.attention.model.encoder.low_rank_updates import add_lora
-from grpo_pipeline.tasks.attention.model_params import ModelParams
+from grpo_pipeline.tasks.attention.model_params import (
+    AdapterTuning,
+    FrozenEncoder,
+    LoraTuning,
+    Tuning,
+)
 
 
-def tune_encoder(encoder: Any, params: ModelParams) -> None:
-    """Freeze an encoder as ``params.encoder`` says, in place, and add what is to be trained instead.
+def tune_encoder(encoder: Any, tuning: Tuning | None) -> None:
+    """Freeze an encoder, in place, and add what is to be trained instead.
 
     Args:
         encoder: a ``SamVisionEncoder``, with the weights it starts from.
-        params: of the model; they hold an ``encoder_tuning`` where one is needed.
+        tuning: what is trained; None leaves all weights as they are, to be trained.
     """
-    tuning = params.encoder_tuning
-    if params.encoder == "frozen":
+    if isinstance(tuning, FrozenEncoder):
         encoder.requires_grad_(False)
-    elif params.encoder == "adapter" and tuning is not None:
+    elif isinstance(tuning, AdapterTuning):
         # One behind attention and MLP of each block; 2 * layers * (2 * width * rank + rank + width) trainable numbers. The
         # outputs are those of the plain encoder until an update.
         encoder.requires_grad_(False)
@@ -25,10 +29,5 @@ def tune_encoder(encoder: Any, params: ModelParams) -> None:
         for layer in encoder.layers:
             layer.attn = Adapted(layer.attn, width, rank)
             layer.mlp = Adapted(layer.mlp, width, rank)
-    elif (
-        params.encoder == "lora"
-        and tuning is not None
-        and tuning.alpha is not None
-        and tuning.targets is not None
-    ):
+    elif isinstance(tuning, LoraTuning):
         add_lora(encoder, rank=tuning.rank, alpha=tuning.alpha, targets=tuning.targets)

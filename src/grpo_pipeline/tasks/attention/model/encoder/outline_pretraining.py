@@ -17,12 +17,9 @@ from grpo_pipeline.core.storage.weights import ModelWeights
 from grpo_pipeline.core.training.precision import at_least_float32, exact_region
 from grpo_pipeline.core.types import Rollouts, Scores
 from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionData, shown_outlines
-from grpo_pipeline.tasks.attention.losses import (
-    has_outline,
-    location_loss,
-    mean_over_bags,
-    outline_loss,
-)
+from grpo_pipeline.tasks.attention.losses.bags import has_outline, mean_over_bags
+from grpo_pipeline.tasks.attention.losses.location import location_loss
+from grpo_pipeline.tasks.attention.losses.outline import outline_loss
 from grpo_pipeline.tasks.attention.model.model import AttentionModel
 from grpo_pipeline.tasks.attention.model.point_sets import empty_sets
 from grpo_pipeline.tasks.attention.model.sam import cell_centres
@@ -78,9 +75,9 @@ class OutlineTask(BaseTask):
 
     def __post_init__(self) -> None:
         """Refuse a model that draws nothing, and outlines that are not shown."""
-        if not self.task.model.detail_channels or self.task.supervised.mask_share is None:
+        if self.task.model.detail is None or self.task.supervised.mask_share is None:
             raise ValueError(
-                "attention.pretraining must be null without attention.model.detail_channels and "
+                "attention.pretraining must be null without attention.model.detail and "
                 "attention.supervised_loss.mask_share, got a stage that draws shown outlines; give both, or no pretraining"
             )
 
@@ -160,8 +157,7 @@ class OutlineTask(BaseTask):
 
     def describe(self, policy: PixelNetwork) -> dict[str, Any]:
         """Return what was trained and how."""
-        model = self.task.model
-        sizes = {name: getattr(model, name) for name in ("patch_size", "detail_channels")}
+        sizes = self.task.model.model_dump(include={"patch_size", "detail"})
         return {
             "task": self.name,
             "stage": "pretraining",
@@ -173,7 +169,7 @@ class OutlineTask(BaseTask):
         """Return what decides the weights: the model, which outlines are shown, and the images and outlines of these rows."""
         rows, supervised = self.rows(data, "train"), self.task.supervised
         found: dict[str, Any] = {
-            "model": decisive(self.task.model, without=["checkpoint"]),
+            "model": self.task.model.decisive(),
             "target": {"of": "outlines", "in_lesion": IN_LESION},
             "mask_share": supervised.mask_share,
             "images": digest_of_images(data, rows),

@@ -19,7 +19,7 @@ from grpo_pipeline.tasks.attention.model.encoder.checkpoint_files import (
 from grpo_pipeline.tasks.attention.model.encoder.encoder_input import check_channels
 from grpo_pipeline.tasks.attention.model.encoder.position_embeddings import fit_positions
 from grpo_pipeline.tasks.attention.model.encoder.weight_names import listed
-from grpo_pipeline.tasks.attention.model_params import CheckpointParams, ModelParams
+from grpo_pipeline.tasks.attention.model_params import MaskDecoderParams, ModelParams, SamEncoder
 
 
 def adopt_checkpoint(params: ModelParams, image_size: int) -> ModelParams:
@@ -43,7 +43,12 @@ def adopt_checkpoint(params: ModelParams, image_size: int) -> ModelParams:
             f"attention.data.image_size must be a multiple of the checkpoint's patch of {sizes['patch_size']} pixels, "
             f"got {image_size}; change it"
         )
-    return ModelParams.model_validate(params.model_dump() | sizes)
+    return params.model_copy(
+        update={
+            "patch_size": sizes["patch_size"],
+            "mask_decoder": MaskDecoderParams(**sizes["mask_decoder"]),
+        }
+    )
 
 
 def load_net(params: ModelParams, image_size: int) -> SamModel:
@@ -61,7 +66,7 @@ def load_net(params: ModelParams, image_size: int) -> SamModel:
     """
     if params.checkpoint is None:
         raise ValueError(
-            "attention.model.checkpoint must be given to load weights, got null; give path, kind and normalisation"
+            "attention.model.encoder.kind must be sam to load weights, got new; give path, format and normalisation, too"
         )
     checkpoint = params.checkpoint
     values = read_config(checkpoint).to_dict()
@@ -89,7 +94,7 @@ def build_net(config: Mapping[str, Any]) -> SamModel:
     return freeze_basis(SamModel(SamConfig.from_dict(dict(config))))
 
 
-def fingerprint_of(checkpoint: CheckpointParams) -> dict[str, str]:
+def fingerprint_of(checkpoint: SamEncoder) -> dict[str, str]:
     """Return what decides which numbers a checkpoint gives: its content, not where it lies, and the normalisation."""
     return {"sha256": digest_of(checkpoint), "normalisation": checkpoint.normalisation}
 
@@ -111,9 +116,11 @@ def check_sizes(params: ModelParams, config: SamConfig) -> None:
         ValueError: naming the first such parameter.
     """
     for name, size in _sizes(config).items():
-        if getattr(params, name) != size:
+        given = getattr(params, name)
+        given = given.model_dump() if isinstance(given, MaskDecoderParams) else given
+        if given != size:
             raise ValueError(
-                f"attention.model.{name} must be {size} as in the checkpoint, got {getattr(params, name)}; "
+                f"attention.model.{name} must be {size} as in the checkpoint, got {given}; "
                 "put the parameters through adopt_checkpoint first, as build_task does"
             )
 
@@ -151,15 +158,13 @@ def freeze_basis(net: SamModel) -> SamModel:
     return net
 
 
-def _sizes(config: Any) -> dict[str, int]:
+def _sizes(config: Any) -> dict[str, Any]:
     vision, decoder = config.vision_config, config.mask_decoder_config
     return {
         "patch_size": vision.patch_size,
-        "encoder_width": vision.hidden_size,
-        "encoder_layers": vision.num_hidden_layers,
-        "encoder_heads": vision.num_attention_heads,
-        "encoder_window": vision.window_size,
-        "feature_channels": vision.output_channels,
-        "decoder_layers": decoder.num_hidden_layers,
-        "decoder_heads": decoder.num_attention_heads,
+        "mask_decoder": {
+            "channels": vision.output_channels,
+            "layers": decoder.num_hidden_layers,
+            "heads": decoder.num_attention_heads,
+        },
     }

@@ -108,7 +108,7 @@ def rename_original(weights: Mapping[str, Value], *, file: str) -> dict[str, Val
     if unknown:
         raise ValueError(
             f"the names in {file} must be those of segment-anything's SAM, got {listed(unknown)}; "
-            "give a .pth of SAM or MedSAM, or set attention.model.checkpoint.kind to huggingface for a folder"
+            "give a .pth of SAM or MedSAM, or set attention.model.encoder.format to huggingface for a folder"
         )
     return {new: weights[name] for name, new in renamed.items() if new is not None}
 

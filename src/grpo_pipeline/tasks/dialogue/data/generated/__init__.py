@@ -1,1 +1,1 @@
-"""Generated dialogues: personas, their stories and exchanges, written in the format that real ones are read from."""
+"""Generate dialogues: personas, their stories and exchanges, written in the format of real data."""

@@ -1,4 +1,4 @@
-"""Draw exchanges: some turns of context that end in a question, and the replies that are right."""
+"""Draw exchanges: turns of context that end in a question, and the right replies."""
 
 from dataclasses import dataclass
 
@@ -27,12 +27,12 @@ TWO_ANSWERS = 0.5
 
 @dataclass(frozen=True)
 class Exchange:
-    """One example before it is written down.
+    """An example before it is written to a file.
 
     Attributes:
-        turns: oldest first; the last one is answered.
+        turns: turns of context, oldest first; the last turn is the question.
         answers: one or two right replies; the first has the phrasing that goes with the question.
-        needs: what the reply needs.
+        needs: source of the right reply: persona, story or none.
     """
 
     turns: tuple[str, ...]
@@ -41,10 +41,10 @@ class Exchange:
 
 
 def draw_exchange(persona: Persona, story: Story, number: int, params: PersonaParams) -> Exchange:
-    """Draw the exchange ``number`` of a persona: a pure function of (seed, persona, number).
+    """Draw the exchange ``number`` of a persona, a pure function of (seed, persona, number).
 
-    The remarks before the question state facts of the other speaker; the first of them is, every second time, about what is
-    asked, with another value than the persona's.
+    The remarks before the question state facts of the other speaker. In half of the exchanges, the first remark is about the
+    attribute in question, with another value than the persona's.
     """
     rng = np.random.default_rng([params.seed, 3, persona.number, number])
     shares = [getattr(params.needs, kind) for kind in KINDS]
@@ -59,7 +59,7 @@ def draw_exchange(persona: Persona, story: Story, number: int, params: PersonaPa
 def ask(
     needs: str, persona: Persona, story: Story, rng: np.random.Generator
 ) -> tuple[str, str, tuple[str, ...]]:
-    """Return the attribute that is asked for, the question, and its replies, the one with the question's phrasing first."""
+    """Draw the attribute in question, the question, and its replies, first the reply with the question's phrasing."""
     if needs == "none":
         greeting, replies = GREETINGS[int(rng.integers(len(GREETINGS)))]
         return pick(tuple(VALUES), rng), greeting, replies
@@ -73,7 +73,7 @@ def ask(
 
 
 def remarks(persona: Persona, asked: str, most: int, rng: np.random.Generator) -> list[str]:
-    """Return remarks of the other speaker, each with its acknowledgement; none states a fact of the persona."""
+    """Draw remarks of the other speaker, each with its acknowledgement; none states a fact of the persona."""
     turns: list[str] = []
     for _ in range(int(rng.integers(most + 1))):
         about = asked if not turns and rng.random() < 0.5 else pick(tuple(STATEMENTS), rng)

@@ -1,4 +1,4 @@
-"""Generate examples and stories, written in the format that real ones are read from."""
+"""Generate examples and stories, written in the format of real data."""
 
 from grpo_pipeline.tasks.dialogue.data.generated.exchanges import draw_exchange
 from grpo_pipeline.tasks.dialogue.data.generated.params import PersonaParams
@@ -10,7 +10,7 @@ Row = dict[str, object]
 
 
 def generate_rows(params: PersonaParams) -> list[Row]:
-    """Return the examples, persona by persona; adding personas changes none before.
+    """Generate the examples, persona by persona; more personas do not change the earlier ones.
 
     Each row has ``example_id, persona_id, question, answers, needs, story_id``.
     """
@@ -23,7 +23,7 @@ def generate_rows(params: PersonaParams) -> list[Row]:
 
 
 def persona_rows(character: tuple[str, str], number: int, params: PersonaParams) -> list[Row]:
-    """Return the examples of one persona."""
+    """Generate the examples of a persona."""
     persona = draw_persona(character, number=number, seed=params.seed, sentences=params.sentences)
     story = draw_story(character, seed=params.seed)
     rows: list[Row] = []
@@ -43,7 +43,7 @@ def persona_rows(character: tuple[str, str], number: int, params: PersonaParams)
 
 
 def generate_stories(params: PersonaParams) -> list[Row]:
-    """Return the corpus, ``id, title, text``: one story per persona and the extra ones, by id."""
+    """Generate the corpus, ``id, title, text``: a story per persona and the extra stories, by id."""
     cast = characters(params.seed)
     chosen = cast[: params.personas] + cast[len(cast) - params.extra_stories :]
     stories: list[Story] = sorted(

@@ -38,12 +38,12 @@ class PersonaParams(BaseModel):
     """Parameters of the generated dialogues (docs/dialogue/data.md).
 
     Attributes:
-        seed: fixes every persona, story and reply.
-        personas: how many; each has a job and a town that no other one has together.
-        dialogues_per_persona: examples of each persona.
-        sentences: facts that a persona states, its job and its town among them.
-        extra_stories: stories that belong to no persona.
-        exchanges: at most so many remarks, each with its acknowledgement, stand before the question.
+        seed: decides every persona, story and reply.
+        personas: number of personas; each has a unique pair of job and town.
+        dialogues_per_persona: number of examples of each persona.
+        sentences: number of facts that a persona states, including job and town.
+        extra_stories: number of stories that belong to no persona.
+        exchanges: largest number of remarks, each with its acknowledgement, before the question.
         needs: shares of the kinds of replies.
     """
 

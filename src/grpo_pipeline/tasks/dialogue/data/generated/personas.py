@@ -1,4 +1,4 @@
-"""Draw personas: who somebody is, as a pure function of (seed, number)."""
+"""Draw personas, as a pure function of (seed, number)."""
 
 from dataclasses import dataclass
 
@@ -17,7 +17,7 @@ OPTIONAL = ("pet", "food", "hobby", "kin")
 
 @dataclass(frozen=True)
 class Persona:
-    """Somebody with a job and a town.
+    """A speaker with a job, a town and other facts.
 
     Attributes:
         number: from 0.
@@ -36,7 +36,7 @@ class Persona:
 
 
 def characters(seed: int) -> list[tuple[str, str]]:
-    """Return every (job, town) in the order of the seed; persona i is character i, extra stories count from the end."""
+    """List every (job, town) in the order of the seed; persona i is character i, extra stories count from the end."""
     order = np.random.default_rng([seed, 0]).permutation(len(JOBS) * len(TOWNS))
     return [(JOBS[cell // len(TOWNS)], TOWNS[cell % len(TOWNS)]) for cell in order]
 
@@ -60,5 +60,5 @@ def draw_persona(character: tuple[str, str], *, number: int, seed: int, sentence
 
 
 def state(attribute: str, value: str, rng: np.random.Generator) -> str:
-    """Return a sentence that states a fact."""
+    """Write a sentence that states a fact."""
     return pick(STATEMENTS[attribute], rng).format(value)

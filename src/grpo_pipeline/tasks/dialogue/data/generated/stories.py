@@ -1,4 +1,4 @@
-"""Draw stories: what happened to the character with a job in a town, as a pure function of (seed, job, town)."""
+"""Draw the story of the character with a job in a town, as a pure function of (seed, job, town)."""
 
 from dataclasses import dataclass
 
@@ -19,12 +19,12 @@ from grpo_pipeline.tasks.dialogue.data.generated.vocabulary import (
 
 @dataclass(frozen=True)
 class Story:
-    """A story and what happened in it.
+    """A story and its event.
 
     Attributes:
         story_id: ``s`` and the number of the character.
         title: names job and town.
-        text: one sentence.
+        text: a single sentence.
         event: job, town, verb, colour, object and place.
     """
 
@@ -35,7 +35,7 @@ class Story:
 
 
 def draw_story(character: tuple[str, str], *, seed: int) -> Story:
-    """Draw what happened to a character; job and town say nothing about it."""
+    """Draw a character's event, which is independent of job and town."""
     job, town = character
     cell = JOBS.index(job) * len(TOWNS) + TOWNS.index(town)
     rng = np.random.default_rng([seed, 2, cell])

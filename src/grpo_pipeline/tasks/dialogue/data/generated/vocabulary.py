@@ -87,8 +87,8 @@ QUESTIONS = {
     "hobby": ("what do you do for fun?", "what fills your evenings?"),
     "kin": ("how big is your family?", "do you have siblings?"),
 }
-# The phrasings of one reply share their value: either answers either question. They say little else, so that a reply that has
-# the right words around a wrong value is no good one.
+# All phrasings of a reply contain its value, so that each answers each question. They contain few other words: a
+# reply with the right words around a wrong value must score low.
 REPLIES = {
     "job": ("a {}", "i am a {}"),
     "town": ("{}", "home is {}"),
@@ -114,5 +114,5 @@ ACKNOWLEDGEMENTS = ("i see.", "nice.", "oh.", "great.")
 
 
 def pick(options: tuple[str, ...], rng: np.random.Generator) -> str:
-    """Return one of the options, each with the same probability."""
+    """Draw one of the options with equal probabilities."""
     return options[int(rng.integers(len(options)))]

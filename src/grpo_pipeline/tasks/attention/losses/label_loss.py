@@ -4,13 +4,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from grpo_pipeline.tasks.attention.supervised_params import LabelLoss
+from grpo_pipeline.tasks.attention.losses.params import LabelForm
 
 LOG_ZERO = -4.0
 """What stands for log 0 in the reverse cross-entropy."""
 
 
-def label_loss(logits: Tensor, label: Tensor, form: LabelLoss) -> Tensor:
+def label_loss(logits: Tensor, label: Tensor, form: LabelForm) -> Tensor:
     """Return the loss of each logit against its label, in nats.
 
     Args:

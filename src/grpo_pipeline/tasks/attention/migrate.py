@@ -1,0 +1,22 @@
+"""Sections of older versions in today's form, by name (``grpo_pipeline.migrate``)."""
+
+from grpo_pipeline.tasks.attention.migrate_model import MODEL, migrate_model
+from grpo_pipeline.tasks.attention.migrate_objectives import (
+    REWARD,
+    SUPERVISED_LOSS,
+    migrate_reward,
+    migrate_supervised_loss,
+)
+
+SECTIONS = {
+    "model": migrate_model,
+    "reward": migrate_reward,
+    "supervised_loss": migrate_supervised_loss,
+}
+"""Section -> what returns it in today's form."""
+OLD = {
+    "model": MODEL,
+    "reward": {*REWARD},
+    "supervised_loss": {*SUPERVISED_LOSS},
+}
+"""Section -> names that it has not today, or not with such a value."""
