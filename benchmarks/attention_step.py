@@ -470,9 +470,9 @@ def make_blocks(
             rows.append({"step": next(numbers), "epoch": 0, "split": "train", **metrics})
             bar.update(reward=metrics["reward/mean"])
         catalog.save("metric_rows", rows)
-        runs.log_rows(runs.children["attention.grpo"], rows)
+        runs.log_rows("attention.grpo", rows)
         # In a run this happens in another thread every two seconds; here it has to fall into the block that it belongs to.
-        runs._writer.call(runs._flush, timeout=60)
+        runs._writer.post(runs._flush).result(timeout=60)
 
     return {"plain": plain, "fold": folded, "tracked": tracked}
 

@@ -83,7 +83,7 @@ def test_a_stopped_grid_keeps_its_cells_and_goes_on(stopped) -> None:
     assert 1 <= len(kept) < len(KEYS)
     said = again.stderr.splitlines()
     assert f"{len(kept)} of 4 trials are finished and kept: {', '.join(kept)}" in said
-    assert [line for line in said if line.startswith(f"attention: {len(KEYS) - len(kept)} trials: 100%")]
+    assert [line for line in said if line.startswith("compare: 100%") and line.endswith(", done")]
     assert sorted(path.name for path in trials(project).iterdir()) == sorted(KEYS)
 
 
@@ -133,7 +133,8 @@ def test_the_result_is_that_of_an_uninterrupted_run(stopped) -> None:
         shutil.rmtree(trials(project) / key)
     unbroken = compare(project)
     assert unbroken.returncode == 0, unbroken.stderr
-    assert [line for line in unbroken.stderr.splitlines() if line.startswith(f"attention: {len(again)} trials: 100%")]
+    left = KEYS[len(again) :]
+    assert f"{len(left)} of 4 trials are finished and kept: {', '.join(left)}" in unbroken.stderr.splitlines()
     assert {key: (trials(project) / key / "predictions.csv").read_bytes() for key in KEYS} == predicted
     now = result(project)
     assert now.pop("run") != before.pop("run")

@@ -6,6 +6,7 @@ import pytest
 import torch
 from benchmark_scripts import load_benchmark
 from loss_terms import mixed_losses
+from mlflow import MlflowClient
 from tiny_attention import judge
 
 from grpo_pipeline.pipelines.step import sampling
@@ -75,3 +76,13 @@ def test_passes_through_the_encoder(setting) -> None:
         "floor + policy passes": 2,
         "floor, SAM alone": 1,
     }
+
+
+def test_the_tracked_block_writes_its_rows_into_the_store_before_it_ends(setting, tmp_path) -> None:
+    with bench.open_runs(tmp_path) as runs:
+        blocks = bench.make_blocks(setting, runs, tmp_path, length=2)
+        blocks["tracked"]()
+        store = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
+        (child,) = (run for run in store.search_runs(["1"]) if "mlflow.parentRunId" in run.data.tags)
+        assert [point.step for point in store.get_metric_history(child.info.run_id, "reward/mean")] == [0, 1]
+    assert len((tmp_path / "metric_rows.jsonl").read_text().splitlines()) == 2

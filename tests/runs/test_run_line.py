@@ -46,7 +46,6 @@ def test_what_is_left_is_what_the_last_run_took(opened, clock):
     assert line.left() == 6 + 50 + 30 + 20
     clock[0] += 20  # longer than the last time
     assert line.left() == 50 + 30 + 20
-    line.end()
     line.begin("t-train_a.train", "train", "a")
     assert line.left() == 50 + 30 + 20
     assert line.seconds() == {"t-data.read": 24.0}
@@ -61,7 +60,6 @@ def test_a_loop_of_the_node_says_that_more_is_left_than_the_last_time(opened, cl
             assert line.left() == 90 + 50 + 30 + 20
         clock[0] += 30
     assert capsys.readouterr().err.splitlines()[1] == "attention: 14%, 30 s, 3 min left, data: read images 1/4"
-    line.end()
     line.begin("t-evaluation.compare", "evaluation")
     assert line.left() == 50 + 30 + 20  # the loop is done
 
@@ -91,14 +89,29 @@ def test_a_first_run_shows_no_time_until_its_trainings_have_begun(opened, clock,
     assert line.left() is None
     assert capsys.readouterr().err == "attention: 0 s, data: read\n"
     clock[0] += 8
-    line.end()
     line.begin("t-train_a.train", "train", "a")
     assert line.left() is None
     several = Several("train t", {"a": 10}, at_once=1)
     several.tell("a", module.Moment("train t.a", 0, 10, {}))
+    assert line.left() is None  # nothing is done yet
     clock[0] += 5
     several.tell("a", module.Moment("train t.a", 5, 10, {}))
     assert line.left() == 5 + 8  # the evaluation is as long as what came before, trainings left out
+
+
+def test_trainings_go_on_while_what_follows_one_of_them_is_done(opened, clock):
+    """In processes of their own: the time that the node takes passes for the other training, too."""
+    line = opened(NODES | {"t-train_a.export": 4.0})
+    line.begin("t-train_a.train", "train", "a")
+    several = Several("train t", {"a": 10, "b": 10}, at_once=2)
+    several.tell("b", module.Moment("train t.b", 0, 10, {}))
+    clock[0] += 10
+    several.tell("b", module.Moment("train t.b", 2, 10, {}))  # 40 s left of b, and none of a told
+    several.end("a")
+    assert line.left() == 40 + 10 + 20 + 4
+    line.begin("t-train_a.export", "train", "a")
+    clock[0] += 3
+    assert line.left() == 37 + 10 + 20 + 1
 
 
 @pytest.mark.parametrize(
@@ -136,9 +149,8 @@ def test_a_run_keeps_the_seconds_of_its_nodes_and_one_that_fails_keeps_none(cloc
     for error, kept in ((RuntimeError("disk full"), {}), (None, {"t-train_a.train": 7.0, "t-data.read": 7.0})):
         hooks.before_pipeline_run({"pipeline_names": ["t"]}, SimpleNamespace(nodes=nodes))
         for node in nodes:
-            hooks.before_node_run(node)
+            hooks.before_node_run(node)  # a node that streams has returned long before it is done
             clock[0] += 7
-            hooks.after_node_run()
         if error is None:
             hooks.after_pipeline_run()
         hooks.end(error)
@@ -159,6 +171,5 @@ def test_a_muted_run_shows_nothing(clock, monkeypatch, tmp_path, capsys):
     node = Node(name="n", namespace=None)
     hooks.before_pipeline_run({"pipeline_names": None}, SimpleNamespace(nodes=[node]))
     hooks.before_node_run(node)
-    hooks.after_node_run()
     hooks.after_pipeline_run()
     assert capsys.readouterr().err == ""

@@ -43,12 +43,6 @@ class RunLineHooks:
             stage, _, arm = box.partition("_")
             self._line.begin(node.name, stage or "run", arm)
 
-    @hook_impl
-    def after_node_run(self) -> None:
-        """Take note that the node is done."""
-        if self._line:
-            self._line.end()
-
     @hook_impl(tryfirst=True)
     def after_pipeline_run(self) -> None:
         """Keep how long the nodes took; the line ends before the answer is printed."""

@@ -11,9 +11,18 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from logging import getLogger
 from pathlib import Path
 from statistics import mean
+from typing import NamedTuple
 
 from grpo_pipeline.core.storage.replacement import replace_file
 from grpo_pipeline.runs.progress import Line, Moment, Pace, show_in, words
+
+
+class Trainings(NamedTuple):
+    """How much was left of the trainings of a run, and when that was said."""
+
+    kind: str
+    left: float
+    at: float
 
 
 class RunLine:
@@ -32,22 +41,17 @@ class RunLine:
         self._took: dict[str, float] = {}
         self._node, self._stage, self._arm, self._begun = "", "", "", 0.0
         self._loop: Pace | None = None
-        self._left: float | None = None  # of the trainings under way
-        self._trained = set[str]()  # the nodes in which trainings were waited for
+        self._trainings: Trainings | None = None
         self._line = Line(description)
         self._close = show_in(self)
         self._logging = _log_above(self._line)
         self._logging.__enter__()
 
     def begin(self, node: str, stage: str, arm: str = "") -> None:
-        """Record the beginning of a node, with its stage and its arm, if it has one."""
+        """Record the beginning of a node, with its stage and its arm, if it has one. The node before it is done."""
+        self._end()
         self._node, self._stage, self._arm, self._begun = node, stage, arm, time.monotonic()
         self._show([])
-
-    def end(self) -> None:
-        """Record the end of the node."""
-        self._took[self._node] = time.monotonic() - self._begun
-        self._loop = self._left = None
 
     def tell(self, moment: Moment) -> None:
         """Show the progress of the node's loop."""
@@ -57,13 +61,14 @@ class RunLine:
         self._show([words(moment).removeprefix(f"{self._stage} ")])
 
     def show(self, left: float | None, texts: list[str]) -> None:
-        """Show trainings that run at once, of which so much is left."""
-        self._trained.add(self._node)
-        self._left = left
+        """Show trainings that run at once; each is a node of the present node's kind."""
+        if left is not None:
+            self._trainings = Trainings(_kind(self._node), left, time.monotonic())
         self._show(texts)
 
     def finish(self) -> None:
         """Show that the run is done."""
+        self._end()
         self._line.show(0.0, ["done"])
 
     def seconds(self) -> dict[str, float]:
@@ -72,19 +77,26 @@ class RunLine:
 
     def left(self) -> float | None:
         """Estimate the seconds left; None if unknown."""
+        now, trainings, kind = time.monotonic(), self._trainings, _kind(self._node)
         waiting = [name for name in self._expected if name not in {*self._took, self._node}]
-        if (
-            self._trained and self._node in self._trained
-        ):  # what is left of the trainings is left of all of them
-            waiting = [name for name in waiting if _last(name) != _last(self._node)]
+        rest = 0.0
+        if trainings:  # what is left of them is left of all of them
+            others = [name for name in waiting if _kind(name) != trainings.kind]
+            if kind == trainings.kind or others != waiting:
+                rest += max(trainings.left - (now - trainings.at), 0.0)
+            waiting = others
+        if not (trainings and kind == trainings.kind):
+            of_loop = self._loop.left() if self._loop else None
+            expected = self._expected.get(self._node) or 0.0
+            rest += max(expected - (now - self._begun), of_loop or 0.0)
         unknown = sum(self._expected[name] is None for name in waiting)
-        if unknown and not self._trained:
+        if not unknown:
+            return rest + sum(self._expected[name] or 0.0 for name in waiting)
+        if not trainings:
             return None
-        others = [seconds for name, seconds in self._took.items() if name not in self._trained]
-        rest = sum(self._expected[name] or 0.0 for name in waiting) + unknown * mean(
-            others or [0.0]
-        )
-        return rest + self._left_of_node()
+        took = [seconds for name, seconds in self._took.items() if _kind(name) != trainings.kind]
+        known = sum(self._expected[name] or 0.0 for name in waiting)
+        return rest + known + unknown * mean(took or [0.0])
 
     def close(self) -> None:
         """End the line."""
@@ -92,16 +104,14 @@ class RunLine:
         self._close()
         self._line.close()
 
-    def _left_of_node(self) -> float:
-        if self._left is not None:
-            return self._left
-        expected = self._expected.get(self._node) or 0.0
-        of_loop = self._loop.left() if self._loop else None
-        return max(expected - (time.monotonic() - self._begun), of_loop or 0.0)
+    def _end(self) -> None:
+        if self._node:
+            self._took[self._node] = time.monotonic() - self._begun
+        self._loop = None
 
     def _show(self, texts: list[str]) -> None:
         place = self._stage if texts else f"{self._stage} {self._arm}".rstrip()
-        told = f"{place}: {', '.join(texts or [_last(self._node)])}"
+        told = f"{place}: {', '.join(texts or [_kind(self._node)])}"
         self._line.show(self.left(), [told])
 
 
@@ -124,7 +134,8 @@ def keep_seconds(file: Path, seconds: Mapping[str, float]) -> None:
         replace_file(file, json.dumps(kept, indent=0, sort_keys=True).encode())
 
 
-def _last(node: str) -> str:
+def _kind(node: str) -> str:
+    """Return a node's name without its box and its arm."""
     return node.rpartition(".")[2]
 
 
