@@ -85,7 +85,7 @@ from grpo_pipeline.tasks.attention.losses.params import SupervisedParams
 from grpo_pipeline.tasks.attention.model_params import ModelParams
 from grpo_pipeline.tasks.attention.rewards.params import RewardParams
 from grpo_pipeline.tasks.attention.task import AttentionTask
-from grpo_pipeline.tracking.runs import Runs
+from grpo_pipeline.tracking.runs import PARENT, Runs
 
 ROOT = Path(__file__).resolve().parents[1]
 OVERRIDES = ("batch_size", "micro_batch_size", "device", "precision", "compile")
@@ -441,7 +441,7 @@ def open_runs(folder: Path) -> Iterator[Runs]:
     try:
         yield runs
     finally:
-        runs.end({runs.parent: "FINISHED"})
+        runs.end({PARENT: "FINISHED"})
 
 
 def make_blocks(

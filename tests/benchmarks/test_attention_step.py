@@ -85,4 +85,6 @@ def test_the_tracked_block_writes_its_rows_into_the_store_before_it_ends(setting
         store = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
         (child,) = (run for run in store.search_runs(["1"]) if "mlflow.parentRunId" in run.data.tags)
         assert [point.step for point in store.get_metric_history(child.info.run_id, "reward/mean")] == [0, 1]
+    (parent,) = (run for run in store.search_runs(["1"]) if "mlflow.parentRunId" not in run.data.tags)
+    assert parent.info.status == "FINISHED"
     assert len((tmp_path / "metric_rows.jsonl").read_text().splitlines()) == 2
