@@ -26,7 +26,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "src"))
 
-from grpo_pipeline.pipeline_registry import register_pipelines  # noqa: E402
+from grpo_pipeline.pipeline_registry import register_pipelines, use_arms  # noqa: E402
 from grpo_pipeline.pipelines.evaluation.suite import build_suite  # noqa: E402
 from grpo_pipeline.runs.run_config_loader import RunConfigLoader  # noqa: E402
 from grpo_pipeline.settings import CONFIG_LOADER_ARGS  # noqa: E402
@@ -123,6 +123,7 @@ def decisive_parameters(task: str, *, env: str) -> dict[str, Any]:
         str(ROOT / "conf"), env=env, runtime_params=seeds, **CONFIG_LOADER_ARGS
     )
     parameters = loader["parameters"]
+    use_arms(parameters)  # not those of whatever ran before in this process
     inputs = register_pipelines()[task].to_outputs(f"{task}.comparison").inputs()
     names = sorted(
         name.removeprefix("params:")
