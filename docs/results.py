@@ -141,6 +141,11 @@ def decisive_parameters(task: str, *, env: str) -> dict[str, Any]:
     return found
 
 
+def with_short_lists(text: str) -> str:
+    """Put every list of single values on one line of a JSON text: an interval is read as a pair."""
+    return re.sub(r"\[\s+([^\[\]{}]*?)\s+\]", lambda found: f"[{' '.join(found[1].split())}]", text)
+
+
 def leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:
     """Yield path and value of each leaf that is no execution key."""
     if path.rpartition(".")[2] in EXECUTION:
@@ -421,7 +426,7 @@ def write(document: Document, *, out: Path) -> None:
     """Write the numbers of a task as JSON."""
     out.mkdir(parents=True, exist_ok=True)
     (out / f"{document['task']}.json").write_text(
-        json.dumps(document, indent=1, allow_nan=False) + "\n", encoding="utf-8"
+        with_short_lists(json.dumps(document, indent=1, allow_nan=False)) + "\n", encoding="utf-8"
     )
 
 

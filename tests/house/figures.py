@@ -1,9 +1,8 @@
 """Print how the code is built, in figures, each beside its target.
 
-    python tests/house/figures.py [--json] [--verbose] [--no-steps]      (or: make house)
+    python tests/house/figures.py [--json] [--verbose]      (or: make house)
 
-Most come from the files that git tracks, in seconds. The files that a training step executes come from the smoke run of each
-task (about a CPU minute in all); --no-steps leaves them out. Exit status: 0, also where a target is missed.
+They come from the files that git tracks, and from one step of a toy task. Exit status: 0, also where a target is missed.
 """
 
 import argparse
@@ -13,19 +12,16 @@ import json
 import re
 import subprocess
 import sys
-import tempfile
 import tokenize
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from statistics import median
 
 import networkx
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = "grpo_pipeline"
-STEP_FILES = {"attention": 25, "dialogue": 30, "molecules": 35}  # task -> at most so many in one training step
+TASKS = ("attention", "dialogue", "molecules")
 OUTSIDE = ("src", f":!src/{PACKAGE}/tasks")  # where no task should be named
 
 
@@ -57,13 +53,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--json", action="store_true", help="print one document with every place")
     parser.add_argument("--verbose", action="store_true", help="print the places of what is over its target")
-    parser.add_argument(
-        "--no-steps", action="store_true", help="leave out the files of a training step, which take a run per task"
-    )
     options = parser.parse_args(arguments)
     figures = measure(ROOT)
-    if not options.no_steps:
-        figures += [step_figure(task, bound) for task, bound in STEP_FILES.items()]
+    figures += step_figures()
     if options.json:
         print(json.dumps([asdict(figure) | {"is_ok": figure.is_ok} for figure in figures], indent=1))
         return 0
@@ -79,28 +71,21 @@ def measure(root: Path) -> list[Figure]:
     tracked = tracked_files(root)
     sources = [name for name in tracked if name.startswith("src/") and name.endswith(".py")]
     tests = [name for name in tracked if name.startswith("tests/") and name.endswith(".py")]
-    graph = import_graph(root)
-    folders = Counter(
-        {folder: len(names) for folder, names in entries(name for name in tracked if name.startswith("src/")).items()}
-    )
-    largest = tuple(f"{count} {folder}" for folder, count in folders.most_common() if count > 15)
     texts = [(root / name).read_text(encoding="utf-8") for name in sources]
-    lengths = sorted(length for text in texts for length in body_lengths(text))
-    named = lines_with(root, "|".join(STEP_FILES), OUTSIDE)
-    circles, single = import_circles(graph), single_importers(graph)
+    named = lines_with(root, "|".join(TASKS), OUTSIDE)
+    circles = import_circles(import_graph(root))
+    rows = re.findall(r"(?m)^\| `", (root / "docs/parameters.md").read_text(encoding="utf-8"))
+    checks = [name for text in texts for name in re.findall(r"def (_?(?:check|refuse)\w*)", text)]
     readme = (root / "README.md").read_bytes()
     what = [place for name in tracked if name.endswith(".py") for place in what_docstrings(root, name)]
     return [
         Figure("lines outside tasks/ and data/ that name a task", len(named), 10, places=tuple(named)),
-        Figure("entries of the largest folder of src", max(folders.values()), 15, places=largest),
-        Figure("source files", len(sources), 300),
-        Figure("modules whose only importer is a sibling", len(single), 40, places=tuple(single)),
         Figure("import circles, type checking included", len(circles), 0, places=tuple(" <-> ".join(one) for one in circles)),
-        Figure("body lines of a function, median", median(lengths), at_least=6),
-        Figure("body lines of a function, 90th percentile", lengths[int(0.9 * len(lengths))]),
-        Figure("functions", len(lengths)),
-        Figure("functions of one or two lines", sum(length <= 2 for length in lengths)),
-        Figure("lines of src", line_count(root, sources)),
+        Figure("source files", len(sources)),
+        Figure("lines of src", line_count(root, sources), 52_000),
+        Figure("tokens of src", sum(map(token_count, texts)), 290_000),
+        Figure("rows of docs/parameters.md", len(rows), 250),
+        Figure("functions named check or refuse", len(checks), 60),
         Figure("lines of src that are a comment", sum(map(comment_lines, texts))),
         Figure("lines of tests", line_count(root, tests), 25_000),
         Figure("bytes of README.md", len(readme), 9 * 1024),
@@ -124,16 +109,6 @@ def lines_with(root: Path, words: str, paths: Sequence[str]) -> list[str]:
     return done.stdout.splitlines()
 
 
-def entries(files: Iterable[str]) -> dict[str, set[str]]:
-    """Return folder -> its files and folders, for the folders above these files."""
-    found: dict[str, set[str]] = {}
-    for name in files:
-        path = Path(name)
-        for entry, folder in zip((path, *path.parents), path.parents, strict=False):
-            found.setdefault(folder.as_posix(), set()).add(entry.name)
-    return {folder: names for folder, names in found.items() if folder != "."}
-
-
 def import_graph(root: Path, package: str = PACKAGE) -> networkx.DiGraph:
     """Return importer -> imported over the modules of the package: every import, wherever in the file it stands.
 
@@ -150,34 +125,21 @@ def import_graph(root: Path, package: str = PACKAGE) -> networkx.DiGraph:
     return networkx.DiGraph(json.loads(done.stdout))
 
 
-def single_importers(graph: networkx.DiGraph) -> list[str]:
-    """Return the modules that exactly one module imports, which lies in the same folder."""
-    importers = {name: list(graph.predecessors(name)) for name in graph}
-    return sorted(name for name, by in importers.items() if len(by) == 1 and folder_of(by[0]) == folder_of(name))
-
-
-def folder_of(module: str) -> str:
-    """Return the package that holds a module."""
-    return module.rpartition(".")[0]
-
-
 def import_circles(graph: networkx.DiGraph) -> list[list[str]]:
     """Return the groups of modules of which each imports each other, through the others of the group."""
     return sorted(sorted(group) for group in networkx.strongly_connected_components(graph) if len(group) > 1)
-
-
-def body_lengths(text: str) -> Iterator[int]:
-    """Yield for each function the lines from its first statement after the docstring to its last line."""
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            body = node.body[1:] if ast.get_docstring(node) is not None else node.body
-            yield body[-1].end_lineno - body[0].lineno + 1 if body else 0
 
 
 def comment_lines(text: str) -> int:
     """Count the lines that hold nothing but a comment."""
     tokens = tokenize.generate_tokens(io.StringIO(text).readline)
     return sum(token.type == tokenize.COMMENT and token.line.lstrip().startswith("#") for token in tokens)
+
+
+def token_count(text: str) -> int:
+    """Count names, operators, numbers and strings."""
+    kinds = (tokenize.NAME, tokenize.OP, tokenize.NUMBER, tokenize.STRING)
+    return sum(token.type in kinds for token in tokenize.generate_tokens(io.StringIO(text).readline))
 
 
 def line_count(root: Path, files: Iterable[str]) -> int:
@@ -193,20 +155,18 @@ def what_docstrings(root: Path, name: str) -> Iterator[str]:
             yield f"{name}:{node.body[0].lineno}"
 
 
-def step_figure(task: str, bound: int) -> Figure:
-    """Run a task's smoke pipeline in an empty project and return the files that its widest training step executes."""
-    sys.path.append(str(ROOT / "tests" / "frozen"))
-    from same_numbers import copy_project, run_kedro
+def step_figures() -> list[Figure]:
+    """Take two steps of a toy task, and count what the second one runs of this package, a report of gradients included."""
+    sys.path[:0] = [str(ROOT / "tests" / "support"), str(ROOT / "src")]
+    from toy_step import functions_of_a_step
 
-    with tempfile.TemporaryDirectory(prefix="house-") as folder:
-        project, found = Path(folder) / "project", Path(folder) / "files.json"
-        copy_project(None, project)
-        script = str(Path(__file__).with_name("step_files.py"))
-        done = run_kedro(project, "run", "--env", "smoke", "--pipelines", task, "--params", "seed=0", before=[script, str(found)])
-        if done.returncode:
-            raise RuntimeError(f"kedro run --pipelines {task} failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
-        files = json.loads(found.read_text(encoding="utf-8"))
-    return Figure(f"files that a training step executes, {task}", len(files), bound, places=tuple(files))
+    found = []
+    for arm, at_most in (("supervised", None), ("grpo", 50)):
+        ran = functions_of_a_step(arm)
+        places = tuple(f"{lines} {name}" for name, lines in sorted(ran.items(), key=lambda one: -one[1]))
+        found.append(Figure(f"functions that a toy step of {arm} runs", len(ran), at_most, places=places))
+        found.append(Figure(f"lines of their bodies, {arm}", sum(ran.values()), at_most and 400, places=places))
+    return found
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import figures
 import pytest
-from step_files import Recorder, steps
+from toy_step import functions_of_a_step
 
 # Add a figure when its target is reached.
 REACHED = ("bytes of README.md", "numbers in README.md", 'docstrings that begin with "What"')
@@ -23,7 +23,7 @@ TOY = {
 
 @pytest.fixture
 def toy(tmp_path: Path) -> Path:
-    """A repository with the package toy: one circle over three modules, two modules with a single importer beside them."""
+    """A repository with the package toy: one circle over three modules."""
     for name, text in TOY.items():
         file = tmp_path / "src" / "toy" / name
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -39,51 +39,22 @@ def test_circles_hold_imports_of_functions_and_for_types(toy: Path) -> None:
     assert figures.import_circles(graph) == [["toy.first", "toy.rooms.second", "toy.third"]]
 
 
-def test_a_single_importer_counts_when_it_is_a_sibling(toy: Path) -> None:
-    """third imports first for types alone; rooms.second has one importer, in another folder; rooms.shared has two."""
-    assert figures.single_importers(figures.import_graph(toy, "toy")) == ["toy.first", "toy.rooms.helper"]
-
-
-def test_entries_are_the_tracked_files_and_folders_of_a_folder(toy: Path) -> None:
-    counted = {folder: len(names) for folder, names in figures.entries(figures.tracked_files(toy)).items()}
-    assert counted == {"src": 1, "src/toy": 4, "src/toy/rooms": 5}
-
-
 def test_lines_with_a_word_are_found_outside_the_left_out_folder(toy: Path) -> None:
     assert figures.lines_with(toy, "second|nowhere", ("src",)) == ["src/toy/first.py:1:from toy.rooms.second import b"]
     assert figures.lines_with(toy, "second", ("src", ":!src/toy/first.py")) == []
     assert figures.lines_with(toy, "secon", ("src",)) == []
 
 
-def test_a_body_begins_after_the_docstring() -> None:
-    function = 'def f():\n    """Say.\n\n    More.\n    """\n    a = 1\n\n    # why\n    return a\n'
-    text = function + 'class C:\n    def g(self): return 1\n    def h(self):\n        "Only words."\n'
-    assert list(figures.body_lengths(text)) == [4, 1, 0]
+def test_tokens_are_names_operators_numbers_and_strings() -> None:
+    assert figures.token_count('def f(a):\n    """Say."""\n    # why\n    return a + 1\n') == 11
 
 
-def test_the_files_of_the_widest_step_are_kept() -> None:
-    def code(name: str, text: str) -> dict[str, object]:
-        names: dict[str, object] = {"called": called}
-        exec(compile(text, f"/anywhere/src/grpo_pipeline/{name}", "exec"), names)
-        return names
-
-    called: list[object] = []
-    called.append(code("core/inner.py", "def inner(): pass")["inner"])
-    called.append(code("core/loaded.py", ""))  # its module level runs, no function of it
-    loop = code("pipelines/loop.py", "class Loop:\n def run(self, state, batch):\n  if batch: called[0]()\n  return state")[
-        "Loop"
-    ]
-    recorder = Recorder()
-    loop.run = recorder.wrap(loop.run)  # type: ignore[attr-defined]
-    assert loop().run("state", False) == "state"  # type: ignore[operator]
-    assert recorder.widest == {"pipelines/loop.py"}
-    loop().run("state", True)  # type: ignore[operator]
-    loop().run("state", False)  # type: ignore[operator]
-    assert recorder.widest == {"pipelines/loop.py", "core/inner.py"}
-
-
-def test_the_training_step_is_found() -> None:
-    assert {name for _, name in steps()}
+def test_a_step_runs_what_its_arm_has() -> None:
+    control, learner = functions_of_a_step("supervised"), functions_of_a_step("grpo")
+    policy = "pipelines/step/parts/policy.py:policy_term"
+    assert policy in learner
+    assert policy not in control
+    assert learner["pipelines/step/parts/entropy.py:entropy_term"] == 1  # one return
 
 
 def test_a_figure_that_was_reached_stays_so(root: Path) -> None:
