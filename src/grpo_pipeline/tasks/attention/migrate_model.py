@@ -35,6 +35,8 @@ MOVED = {
 ENCODER = ("encoder_tuning", "feature_dtype", "checkpoint")
 DELETED = {"looks": 1, "looks_at": None, "mask_prompt": False, "point_labels": "foreground"}
 """Keys that no version has any more, with the value that did without them."""
+MODEL = {*MOVED, *ENCODER, *DELETED, "encoder", "class_decoder"}
+"""Names that the section has not today, or not with such a value."""
 WHOLE = {
     *{name for name, path in MOVED.items() if path[0] in ("encoder", "mask_decoder", "value")},
     *("patch_size", "points", "encoder", "class_decoder", "policy_channels", "texture_channels"),
@@ -118,7 +120,3 @@ def _without_unused(found: dict[str, Any]) -> dict[str, Any]:
     if found.get("detail") == {"channels": 0}:
         found["detail"] = None
     return found
-
-
-MODEL = {*MOVED, *ENCODER, *DELETED, "encoder", "class_decoder"}
-"""Names that the section has not today, or not with such a value."""
