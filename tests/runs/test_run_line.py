@@ -159,7 +159,7 @@ def test_a_run_keeps_the_seconds_of_its_nodes_and_one_that_fails_keeps_none(cloc
     said = capsys.readouterr().err.splitlines()
     assert (said[0], said[-1]) == ("t: 0 s, train a: train", "t: 100%, 14 s, done")
     assert json.loads(file.read_text()) == kept
-    hooks.before_pipeline_run({"pipeline_names": ["t"]}, SimpleNamespace(nodes=nodes))
+    hooks.before_pipeline_run({"pipeline_names": None}, SimpleNamespace(nodes=nodes))  # the default one: its task
     hooks.before_node_run(nodes[0])
     assert capsys.readouterr().err == "t: 0%, 0 s, 14 s left, train a: train\n"
     hooks.end(None)

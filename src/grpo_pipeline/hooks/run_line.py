@@ -30,7 +30,10 @@ class RunLineHooks:
         known = expected_seconds(self._file) if self._file else {}
         if not is_off():
             names = run_params.get("pipeline_names") or [run_params.get("pipeline_name")]
-            title = ", ".join(filter(None, names)) or "run"
+            tasks = dict.fromkeys(
+                (node.namespace or "").partition("-")[0] for node in pipeline.nodes
+            )
+            title = ", ".join(filter(None, names)) or ", ".join(filter(None, tasks)) or "run"
             self._line = RunLine(
                 title, {node.name: known.get(node.name) for node in pipeline.nodes}
             )
