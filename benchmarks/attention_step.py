@@ -50,11 +50,11 @@ from measuring.spread import Spread, ratio
 from transformers import SamConfig, SamModel
 
 from grpo_pipeline.core.objective.algorithm import AlgorithmParams
-from grpo_pipeline.core.objective.policy import Clipped
+from grpo_pipeline.core.objective.policy import policy_loss
+from grpo_pipeline.core.objective.surrogates.clipped import Clipped
 from grpo_pipeline.core.params import TrainingParams
 from grpo_pipeline.core.policy_gradient.hybrid_loss import hybrid_loss
 from grpo_pipeline.core.policy_gradient.kl import categorical_kl
-from grpo_pipeline.core.policy_gradient.policy_loss import policy_loss
 from grpo_pipeline.core.policy_gradient.value_loss import value_loss
 from grpo_pipeline.core.rewards import combine_rewards
 from grpo_pipeline.core.rng import step_generator
@@ -242,8 +242,7 @@ def naive_epoch(setting: Setting, state: TrainState, rollouts: Rollouts, rewards
             "supervised": task.supervised_loss(policy, context, batch, outcomes),
             "policy": policy_loss(
                 scores.logprobs, one.logprobs, compared[:, g : g + 1], one.is_valid,
-                algorithm="grpo", clip_low=params.clip_low, clip_high=params.clip_high,
-                ratio_level=params.ratio_level, reduction=params.reduction,
+                params,
             ),
             "entropy": -scores.entropy.mean(),
             "value": value_loss(scores.values, returns),

@@ -6,7 +6,8 @@ import pytest
 import torch
 from benchmark_scripts import load_benchmark
 
-from grpo_pipeline.core.policy_gradient.policy_loss import policy_loss
+from grpo_pipeline.core.objective.policy import policy_loss
+from grpo_pipeline.core.objective.surrogates.clipped import Dapo
 from grpo_pipeline.core.policy_gradient.returns import generalized_advantages
 from grpo_pipeline.core.sampling.plackett_luce import plackett_luce_logprobs
 
@@ -29,7 +30,7 @@ def test_the_loop_over_rows_is_the_dapo_loss() -> None:
     is_valid = torch.rand(2, 3, 4, generator=generator) < 0.7
     expected = policy_loss(
         logprobs, logprobs + noise, advantages, is_valid,
-        algorithm="dapo", reduction="per_decision", clip_low=bench.CLIP_LOW, clip_high=bench.CLIP_HIGH,
+        Dapo(clip_low=bench.CLIP_LOW, clip_high=bench.CLIP_HIGH),
     )  # fmt: skip
     found = bench.loop_loss(logprobs, logprobs + noise, advantages, is_valid)
     torch.testing.assert_close(found, expected.to(found.dtype), rtol=1e-6, atol=1e-6)

@@ -6,13 +6,14 @@ import constants
 import torch
 from cases import GaeCase, LogitsCase, LossCase, RewardCase
 from outcomes import Outcome, with_gradient
+from surrogates import surrogate
 from torch import Tensor
 
+from grpo_pipeline.core.objective.policy import policy_loss as our_policy_loss
 from grpo_pipeline.core.policy_gradient.advantages import Method, compute_advantages, per_reward_advantages
-from grpo_pipeline.core.policy_gradient.algorithms import Algorithm, LossOptions, RatioLevel, Reduction
 from grpo_pipeline.core.policy_gradient.kl import LossEstimator, kl_loss
-from grpo_pipeline.core.policy_gradient.policy_loss import policy_loss as our_policy_loss
-from grpo_pipeline.core.policy_gradient.ratios import importance_ratio
+from grpo_pipeline.core.policy_gradient.ratios import RatioLevel, importance_ratio
+from grpo_pipeline.core.policy_gradient.reductions import Reduction
 from grpo_pipeline.core.policy_gradient.returns import discounted_returns, generalized_advantages
 from grpo_pipeline.core.policy_gradient.value_loss import explained_variance as variance_explained
 from grpo_pipeline.core.sampling import linear_logprobs as chunked_module
@@ -24,7 +25,7 @@ from grpo_pipeline.core.sampling.truncation import truncated_log_probs
 def policy_loss(
     case: LossCase,
     *,
-    algorithm: Algorithm,
+    algorithm: str,
     reduction: Reduction,
     level: RatioLevel = "decision",
     estimator: LossEstimator | None = None,
@@ -32,13 +33,12 @@ def policy_loss(
     denominator: float | None = None,
 ) -> Outcome:
     """Return ``policy_loss``, plus the weighted ``kl_loss`` where an estimator is named."""
-    options = LossOptions(
-        delta=delta,
-        ratio_cap=constants.RATIO_CAP,
-        tau_positive=constants.TAU_POSITIVE,
-        tau_negative=constants.TAU_NEGATIVE,
-        max_decisions=case.logprobs.shape[2] + constants.EXTRA_LENGTH if reduction == "constant" else None,
-    )
+    options = {
+        "cispo": {"ratio_cap": constants.RATIO_CAP},
+        "sapo": {"tau_positive": constants.TAU_POSITIVE, "tau_negative": constants.TAU_NEGATIVE},
+    }.get(algorithm, {"clip_low": constants.CLIP_LOW, "clip_high": constants.CLIP_HIGH, "delta": delta})
+    longest = case.logprobs.shape[2] + constants.EXTRA_LENGTH if reduction == "constant" else None
+    kind = surrogate(algorithm, ratio_level=level, reduction=reduction, max_decisions=longest, **options)
 
     def compute(logprobs: Tensor) -> Tensor:
         loss = our_policy_loss(
@@ -46,13 +46,8 @@ def policy_loss(
             case.old_logprobs,
             case.advantages,
             case.is_valid,
-            algorithm=algorithm,
-            clip_low=constants.CLIP_LOW,
-            clip_high=constants.CLIP_HIGH,
-            ratio_level=level,
-            reduction=reduction,
+            kind,
             denominator=denominator,
-            options=options,
         )
         return loss if estimator is None else loss + constants.KL_WEIGHT * _kl(case, logprobs, estimator, level, reduction)
 
@@ -142,10 +137,7 @@ def head_ppo(case: LogitsCase) -> Outcome:
             old,
             case.cotangent[0],
             is_valid,
-            algorithm="ppo",
-            clip_low=constants.CLIP_LOW,
-            clip_high=constants.CLIP_HIGH,
-            reduction="per_decision",
+            surrogate("ppo", clip_low=constants.CLIP_LOW, clip_high=constants.CLIP_HIGH, reduction="per_decision"),
         )
 
     return with_gradient(compute, case.hidden)
@@ -157,9 +149,7 @@ def fused_head(case: LogitsCase) -> Outcome:
     def compute(hidden: Tensor, weight: Tensor) -> Tensor:
         logprobs = chunked_logprobs(hidden, weight, case.actions, temperature=case.temperature)[0][None]
         is_valid = torch.ones_like(logprobs, dtype=torch.bool)
-        return our_policy_loss(
-            logprobs, logprobs.detach(), case.cotangent[0, None, :, 0], is_valid, algorithm="dapo", reduction="per_decision"
-        )
+        return our_policy_loss(logprobs, logprobs.detach(), case.cotangent[0, None, :, 0], is_valid, surrogate("dapo"))
 
     return with_gradient(compute, case.hidden, case.weight)
 

@@ -9,10 +9,11 @@ from itertools import permutations
 
 import pytest
 import torch
+from surrogates import surrogate
 from torch import Tensor, nn
 
+from grpo_pipeline.core.objective.policy import policy_loss
 from grpo_pipeline.core.policy_gradient.advantages import compute_advantages
-from grpo_pipeline.core.policy_gradient.policy_loss import policy_loss
 from grpo_pipeline.core.sampling.plackett_luce import categorical_entropy, gumbel_top_k, plackett_luce_logprobs
 from grpo_pipeline.core.training.optim import apply_update, build_optimizer
 from grpo_pipeline.core.training.state import TrainState
@@ -62,7 +63,7 @@ def loss_of(policy: Table, algorithm: str, generator: torch.Generator, *, copies
 
     def loss() -> Tensor:
         logprobs = plackett_luce_logprobs(policy.logits[prompts], actions, is_allowed=allowed)
-        return policy_loss(logprobs, old, advantages, is_valid, algorithm=algorithm)
+        return policy_loss(logprobs, old, advantages, is_valid, surrogate(algorithm))
 
     return loss
 

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 import torch
 
+from grpo_pipeline.core.objective.surrogates.cispo import Cispo
+from grpo_pipeline.core.objective.surrogates.clipped import Grpo
 from grpo_pipeline.core.policy_gradient.advantages import apply_prompt_weights, compute_advantages, keep_top, whiten
-from grpo_pipeline.core.policy_gradient.algorithms import LossOptions, check_combination
 from grpo_pipeline.core.policy_gradient.denominators import all_reduce_counts, count
 from grpo_pipeline.core.policy_gradient.entropy import AdaptiveEntropy
 from grpo_pipeline.core.policy_gradient.hybrid_loss import hybrid_loss
@@ -46,15 +47,9 @@ LIMITS: dict[str, tuple[Callable[[], Any], Any]] = {
     "all are kept": (lambda: keep_top(Advantages(R, ONE[:, 0]), R, ratio=1.0).values, [[1.0, 3.0]]),
     "a prompt without weight": (lambda: apply_prompt_weights(Advantages(R, ONE[:, 0]), torch.zeros(1)).values, [[0.0, 0.0]]),
     "whitened without eps": (lambda: whiten(R, ONE, scope="batch", eps=0.0), [[-(0.5**0.5), 0.5**0.5]]),
-    "nothing is clipped from below": (lambda: LossOptions(clip_low=0.0, clip_high=0.0).clip_low, 0.0),
-    "a cap of 1": (lambda: LossOptions(ratio_cap=1.0).ratio_cap, 1.0),
-    "one decision at most": (lambda: LossOptions(max_decisions=1).max_decisions, 1),
-    "reinforce with one update": (
-        lambda: check_combination(
-            algorithm="reinforce", ratio_level="decision", reduction="per_sequence", delta=None, dual_clip=None, update_epochs=1
-        ),
-        None,
-    ),
+    "no clip from below": (lambda: Grpo(clip_low=1.0).clip_low, 1.0),
+    "a cap of 1": (lambda: Cispo(ratio_cap=1.0).ratio_cap, 1.0),
+    "one decision at most": (lambda: Grpo(reduction="constant", max_decisions=1).max_decisions, 1),
     "no example is supervised": (
         lambda: count(ONE[..., None], ratio_level="decision", reduction="per_sequence", examples=0).supervised,
         0.0,

@@ -4,12 +4,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from surrogates import surrogate
 
 from grpo_pipeline.core.diagnostics.ratio_statistics import ratio_statistics
+from grpo_pipeline.core.objective.policy import policy_loss
 from grpo_pipeline.core.policy_gradient.advantages import apply_prompt_weights, compute_advantages
 from grpo_pipeline.core.policy_gradient.denominators import all_reduce_counts, count
 from grpo_pipeline.core.policy_gradient.kl import rollout_kl_loss
-from grpo_pipeline.core.policy_gradient.policy_loss import policy_loss
 from grpo_pipeline.core.policy_gradient.ratios import importance_ratio
 from grpo_pipeline.core.policy_gradient.value_loss import value_loss
 from grpo_pipeline.core.rewards import apply_failure_rule, credit_decisions, subtract_kl
@@ -45,7 +46,9 @@ def test_the_ratio_is_exactly_one_at_the_first_update(level, seed, size):
     new = new * size
     ratio = importance_ratio(new, new.detach(), is_valid, level=level)
     assert torch.equal(ratio, torch.ones_like(ratio))
-    statistics = ratio_statistics(new, new.detach(), advantages, is_valid, ratio_level=level)
+    statistics = ratio_statistics(
+        new, new.detach(), advantages, is_valid, surrogate("gspo" if level == "sequence" else "grpo", ratio_level=level)
+    )
     assert [statistics[f"policy/{name}"] for name in ("ratio_mean", "ratio_max", "ess")] == [1.0, 1.0, 1.0]
     assert [statistics[name] for name in ("policy/clip_low", "policy/clip_high", "kl/rollout")] == [0.0, 0.0, 0.0]
 
@@ -57,7 +60,7 @@ def test_no_gradient_reaches_what_was_drawn(seed):
     drawn = [x.clone().requires_grad_() for x in (old, advantages, new.detach()[..., 0], old[..., 0])]
     old, advantages, returns, old_values = drawn
     losses = {
-        "policy": policy_loss(new, old, advantages, is_valid, algorithm="grpo"),
+        "policy": policy_loss(new, old, advantages, is_valid),
         "kl/rollout": rollout_kl_loss(new, old, is_valid),
         "value": value_loss(new[..., 0] + 0.5, returns, old_values, 0.2),
     }

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 import torch
 from refusals import refuses
+from surrogates import surrogate
 from torch.nn.functional import one_hot
 
+from grpo_pipeline.core.objective.policy import policy_loss
 from grpo_pipeline.core.policy_gradient.advantages import apply_prompt_weights, compute_advantages, decision_advantages, keep_top
-from grpo_pipeline.core.policy_gradient.policy_loss import policy_loss
 from grpo_pipeline.core.rewards import Credit, apply_failure_rule, combine_rewards, credit_decisions, kept_decisions, subtract_kl
 from grpo_pipeline.core.types import Advantages, Rewards, Rollouts
 
@@ -147,8 +148,8 @@ def test_credit_is_unbiased_where_it_is_said_to_be(credit, draw, method, share):
         credits = credit_decisions(Rewards({}, total), of_subsets, is_valid, credit=credit).credits
         advantages = decision_advantages(credits, method=method, eps=0.0, tie_tolerance=0.0)
     advantages = apply_prompt_weights(advantages, chance.detach()[pairs].prod(1))
-    names = {"algorithm": "grpo", "reduction": "per_decision", "denominator": 2.0}  # two samples a group
-    loss = policy_loss(logprobs, logprobs.detach(), advantages.values, is_valid, **names)
+    given = logprobs, logprobs.detach(), advantages.values, is_valid, surrogate(reduction="per_decision")
+    loss = policy_loss(*given, denominator=2.0)  # two samples a group
     (got,) = torch.autograd.grad(-loss, z)
     error = float((got - share * want).abs().max())
     is_unbiased = credit == "set" or (credit, draw) in UNBIASED

@@ -4,22 +4,23 @@ from functools import partial
 import pytest
 import torch
 from refusals import refuses
+from surrogates import surrogate
 from torch import nn
 
 from grpo_pipeline.core.diagnostics.gradient_flow import agrees, gradient_norms, reward_norms
 from grpo_pipeline.core.diagnostics.gradient_report import gradient_report
 from grpo_pipeline.core.diagnostics.ratio_statistics import ratio_statistics
-from grpo_pipeline.core.policy_gradient.algorithms import LossOptions
-from grpo_pipeline.core.policy_gradient.policy_loss import policy_loss
+from grpo_pipeline.core.objective.policy import policy_loss
 
 F64 = torch.float64
 
 
-def statistics(ratios, advantages, level="decision", is_valid=None, **options):
+def statistics(ratios, advantages, level="decision", is_valid=None, kind="grpo", **options):
     logprobs, advantages = torch.tensor(ratios, dtype=F64).log(), torch.tensor(advantages, dtype=F64)
     is_valid = torch.ones_like(logprobs, dtype=torch.bool) if is_valid is None else torch.tensor(is_valid)
-    options = {"clip_low": 0.2, "clip_high": 0.3, "ratio_level": level} | options
-    return ratio_statistics(logprobs, torch.zeros_like(logprobs), advantages, is_valid, **options)
+    clips = {} if kind in ("reinforce", "cispo", "sapo") else {"clip_low": 0.2, "clip_high": 0.3}
+    given = surrogate(kind, ratio_level=level, **clips, **options)
+    return ratio_statistics(logprobs, torch.zeros_like(logprobs), advantages, is_valid, given)
 
 
 NO, YES = False, True
@@ -41,14 +42,14 @@ NO, YES = False, True
     ],
 )  # fmt: skip
 def test_golden_ratios(given, want):
-    got = statistics(*given, algorithm="gspo" if "sequence" in given else "grpo")
+    got = statistics(*given, kind="gspo" if "sequence" in given else "grpo")
     names = ("policy/ratio_mean", "policy/ratio_max", "policy/clip_low", "policy/clip_high", "policy/ess", "kl/rollout")
     assert [got[name] for name in names] == pytest.approx(want)
 
 
 def test_a_ratio_that_underflows_leaves_the_others_finite():
     far, is_valid = torch.full((1, 1, 2), -500.0), torch.ones(1, 1, 2, dtype=torch.bool)
-    got = ratio_statistics(far, torch.zeros(1, 1, 2), torch.ones(1, 1), is_valid, ratio_level="joint")
+    got = ratio_statistics(far, torch.zeros(1, 1, 2), torch.ones(1, 1), is_valid, surrogate(ratio_level="joint"))
     # r = exp(-1000) = 0 in float64: r - 1 - log r = 999
     assert (got["kl/rollout"], got["policy/ess"]) == (pytest.approx(999.0), 1.0)
 
@@ -69,15 +70,14 @@ FAR = ([[[0.1, 9.0]], [[0.1, 9.0]], [[0.1, 9.0]]], [[1.0], [-1.0], [0.0]])
     ],
 )  # fmt: skip
 def test_the_clip_is_reported_for_algorithms_that_have_one(algorithm, options, low, high, dual):
-    got = statistics(*FAR, algorithm=algorithm, options=LossOptions(**options))
+    fixed = {"dr_grpo": "constant", "dapo": "per_decision", "bnpo": "per_decision_local"}.get(algorithm, "per_sequence")
+    got = statistics(*FAR, kind=algorithm, reduction=fixed, **options)
     found = [got.get(f"policy/{name}") for name in ("clip_low", "clip_high", "clip_dual", "ratio_max")]
     assert found == pytest.approx([low / 6, high / 6, dual if dual is None else dual / 6, 9.0])
 
 
 test_refuses = refuses(
     ({"is_valid": [[[False]]]}, "at least one decision must be valid"),
-    ({"algorithm": "ppo2"}, "algorithm must be one of .* got 'ppo2'"),
-    ({"level": "row"}, "ratio_level must be one of .* got 'row'"),
     by=partial(statistics, [[[1.0]]], [[1.0]]),
 )
 
@@ -90,11 +90,10 @@ def test_the_shares_count_exactly_the_units_without_gradient(algorithm, options)
     shape, of_units = ((4, 5, 1), (4, 5)) if algorithm == "gspo" else ((4, 5, 3), (4, 5, 3))  # of samples, or of decisions
     new, old = torch.randn(shape, dtype=F64, generator=generator, requires_grad=True), torch.zeros(shape, dtype=F64)
     data = old, torch.randn(of_units, dtype=F64, generator=generator), torch.rand(shape, generator=generator) < 0.8
-    names = {"algorithm": algorithm, "ratio_level": "sequence" if algorithm == "gspo" else "decision"}
-    names |= {"options": LossOptions(**(options if has_clip else {})), "clip_low": 0.2, "clip_high": 0.3}
-    policy_loss(new, *data, **names).backward()
+    kind = surrogate(algorithm, **({"clip_low": 0.2, "clip_high": 0.3} | options if has_clip else {}))
+    policy_loss(new, *data, kind).backward()
     silent = float((new.grad[data[-1]] == 0).double().mean())
-    got = ratio_statistics(new.detach(), *data, **names)
+    got = ratio_statistics(new.detach(), *data, kind)
     assert sum(share for name, share in got.items() if "clip" in name) == pytest.approx(silent)
     assert silent > 0 or not has_clip
 

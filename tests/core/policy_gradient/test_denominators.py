@@ -12,14 +12,14 @@ import torch
 import torch.distributed as dist
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from surrogates import surrogate
 from torch import nn
 
-from grpo_pipeline.core.policy_gradient.algorithms import REDUCTIONS
+from grpo_pipeline.core.objective.policy import policy_loss
 from grpo_pipeline.core.policy_gradient.denominators import add, all_reduce_counts, count
 from grpo_pipeline.core.policy_gradient.hybrid_loss import hybrid_loss
 from grpo_pipeline.core.policy_gradient.kl import kl_loss
-from grpo_pipeline.core.policy_gradient.policy_loss import policy_loss
-from grpo_pipeline.core.policy_gradient.reductions import count_units, loss_denominator, mean_over, reduce_units
+from grpo_pipeline.core.policy_gradient.reductions import REDUCTIONS, count_units, loss_denominator, mean_over, reduce_units
 from grpo_pipeline.core.policy_gradient.value_loss import value_loss
 
 F64 = torch.float64
@@ -66,6 +66,10 @@ class Policy(nn.Module):
         return (features @ self.logits).reshape(-1, L, V).log_softmax(-1), features @ self.value
 
 
+def kind_of(names):
+    return surrogate(names["algorithm"], ratio_level=names["ratio_level"], reduction=names["reduction"])
+
+
 def step_loss(policy, part, total, names):
     """Every term of the hybrid loss of one micro-batch, each with the denominator of the step (None = its own)."""
     log_probs, values = policy(part["features"])
@@ -73,7 +77,7 @@ def step_loss(policy, part, total, names):
     over = {term: {"denominator": None if total is None else getattr(total, term)} for term in WEIGHTS}
     rows, kl = [part[name] for name in ("old", "advantages", "is_valid")], {"estimator": "k3", "reduction": names["reduction"]}
     terms = {
-        "policy": policy_loss(logprobs, *rows, **names, **over["policy"]),
+        "policy": policy_loss(logprobs, *rows, kind_of(names), **over["policy"]),
         "kl": kl_loss(logprobs, part["ref"], part["is_valid"], **kl, **over["kl"]),
         "entropy": mean_over(-(log_probs.exp() * log_probs).sum(-1).mean(-1), **over["entropy"]),
         "value": value_loss(values, part["returns"], **over["value"]),
@@ -116,7 +120,7 @@ def test_the_local_reduction_is_the_mean_over_micro_batches_and_depends_on_the_s
     for part in parts:
         logprobs = torch.zeros(part["is_valid"].shape, dtype=F64, requires_grad=True)
         data = logprobs, logprobs.detach(), torch.ones_like(part["advantages"]), part["is_valid"]
-        loss = policy_loss(*data, denominator=total.policy, **names)
+        loss = policy_loss(*data, kind_of(names), denominator=total.policy)
         # -A * r = -1 for each valid decision: each local mean is -1, and so is the mean of the three.
         assert float(loss.detach()) == pytest.approx(-1 / 3, abs=1e-14)
         loss.backward()

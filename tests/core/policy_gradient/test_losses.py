@@ -5,16 +5,17 @@ from itertools import product
 import pytest
 import torch
 from refusals import refuses
+from surrogates import surrogate
 
-from grpo_pipeline.core.policy_gradient.algorithms import REQUIRED_REDUCTION, LossOptions
+from grpo_pipeline.core.objective.policy import policy_loss
 from grpo_pipeline.core.policy_gradient.hybrid_loss import NonFiniteLossError, check_finite, hybrid_loss
-from grpo_pipeline.core.policy_gradient.policy_loss import policy_loss
 from grpo_pipeline.core.policy_gradient.ratios import bounded_ratio, importance_ratio
 from grpo_pipeline.core.policy_gradient.value_loss import explained_variance, value_loss
 
 F64 = torch.float64
 FREE = ("reinforce", "ppo", "grpo", "cispo", "sapo")
 ALL_REDUCTIONS = ("per_sequence", "per_decision", "constant", "per_decision_local")
+REQUIRED_REDUCTION = {"dr_grpo": "constant", "dapo": "per_decision", "bnpo": "per_decision_local"}
 COMBINATIONS = [
     *product(FREE, ("decision", "joint"), ALL_REDUCTIONS),
     *((name, level, reduction) for name, reduction in REQUIRED_REDUCTION.items() for level in ("decision", "joint")),
@@ -22,10 +23,12 @@ COMBINATIONS = [
 ]
 RATIO_BASED = [combination for combination in COMBINATIONS if combination[0] != "reinforce"]
 # The bounds are tight, so that each of them is active somewhere in the example.
+CLIPS = {"clip_low": 0.2, "clip_high": 0.28}
+BOUNDED = {"plain": CLIPS, "delta": CLIPS | {"delta": 1.35}, "dual_clip": CLIPS | {"dual_clip": 1.1}}
 OPTIONS = {
-    "plain": LossOptions(ratio_cap=1.1, tau_positive=0.8, tau_negative=2.0),
-    "delta": LossOptions(delta=1.35),
-    "dual_clip": LossOptions(dual_clip=1.1),
+    "reinforce": {"plain": {}},
+    "cispo": {"plain": {"ratio_cap": 1.1}},
+    "sapo": {"plain": {"tau_positive": 0.8, "tau_negative": 2.0}},
 }
 
 
@@ -41,19 +44,19 @@ def example(seed=0, p=3, g=4, length=5, spread=0.3):
     return new.masked_fill(~is_valid, -math.inf), old.masked_fill(~is_valid, -math.inf), advantages, is_valid
 
 
-def naive_unit(algorithm, logprob, ratio, a, options, clip_low=0.2, clip_high=0.28):
+def naive_unit(algorithm, logprob, ratio, a, options):
     """The table of formulas, one unit, in Python floats."""
     if algorithm == "reinforce":
         return -a * logprob
     if algorithm == "cispo":
-        return -min(ratio, options.ratio_cap) * a * logprob
+        return -min(ratio, options["ratio_cap"]) * a * logprob
     if algorithm == "sapo":
-        tau = options.tau_positive if a > 0 else options.tau_negative
+        tau = options["tau_positive"] if a > 0 else options["tau_negative"]
         return -a * 4 / tau / (1 + math.exp(-tau * (ratio - 1)))
-    free = ratio if options.delta is None else min(ratio, options.delta)
-    objective = min(free * a, min(max(ratio, 1 - clip_low), 1 + clip_high) * a)
-    if options.dual_clip is not None and a < 0:
-        objective = max(objective, options.dual_clip * a)
+    free = min(ratio, options.get("delta", math.inf))
+    objective = min(free * a, min(max(ratio, 1 - options["clip_low"]), 1 + options["clip_high"]) * a)
+    if "dual_clip" in options and a < 0:
+        objective = max(objective, options["dual_clip"] * a)
     return -objective
 
 
@@ -78,8 +81,7 @@ def naive_policy_loss(new, old, advantages, is_valid, *, algorithm, level, reduc
 
 
 def options_of(algorithm):
-    names = ("plain",) if algorithm in ("reinforce", "cispo", "sapo") else OPTIONS
-    return [OPTIONS[name] for name in names]
+    return OPTIONS.get(algorithm, BOUNDED).values()
 
 
 @pytest.mark.parametrize("spread", [0.3, 8.0])
@@ -88,18 +90,19 @@ def test_agrees_with_a_naive_loop_also_far_from_the_rollout_policy(algorithm, le
     for options, seed in product(options_of(algorithm), range(3)):
         new, old, advantages, is_valid = example(seed, spread=spread)
         names = {"algorithm": algorithm, "reduction": reduction, "options": options}
+        kind = surrogate(algorithm, ratio_level=level, reduction=reduction, **options)
         for each in (advantages, advantages[..., None] * new.sin())[: 1 + (level == "decision")]:
             data = new, old, each, is_valid
-            got = policy_loss(*data, clip_low=0.2, clip_high=0.28, ratio_level=level, **names)
+            got = policy_loss(*data, kind)
             assert float(got) == pytest.approx(naive_policy_loss(*data, level=level, **names), rel=1e-12, abs=1e-12)
 
 
 @pytest.mark.parametrize(("algorithm", "level", "reduction"), [c for c in COMBINATIONS if c[0] != "cispo"])
 def test_gradients_by_finite_differences_are_zero_where_nothing_is_valid(algorithm, level, reduction):
     new, old, advantages, is_valid = example(1, p=2, g=2, length=4)
-    names = {"algorithm": algorithm, "ratio_level": level, "reduction": reduction}
     for options in options_of(algorithm):
-        loss = partial(policy_loss, old_logprobs=old, advantages=advantages, is_valid=is_valid, options=options, **names)
+        kind = surrogate(algorithm, ratio_level=level, reduction=reduction, **options)
+        loss = partial(policy_loss, old_logprobs=old, advantages=advantages, is_valid=is_valid, surrogate=kind)
         assert torch.autograd.gradcheck(loss, new.requires_grad_())
         (gradient,) = torch.autograd.grad(loss(new), new)
         assert torch.equal(gradient[~is_valid], torch.zeros_like(gradient[~is_valid]))
@@ -108,8 +111,9 @@ def test_gradients_by_finite_differences_are_zero_where_nothing_is_valid(algorit
 @pytest.mark.parametrize(("level", "reduction"), list(product(("decision", "joint"), ALL_REDUCTIONS)))
 def test_the_gradient_of_cispo_holds_its_weights_still(level, reduction):
     new, old, advantages, is_valid = example(1, p=2, g=2, length=4)
-    names = {"algorithm": "cispo", "reduction": reduction, "options": OPTIONS["plain"]}
-    (got,) = torch.autograd.grad(policy_loss(new.requires_grad_(), old, advantages, is_valid, ratio_level=level, **names), new)
+    names = {"algorithm": "cispo", "reduction": reduction, "options": {"ratio_cap": 1.1}}
+    kind = surrogate("cispo", ratio_level=level, reduction=reduction, ratio_cap=1.1)
+    (got,) = torch.autograd.grad(policy_loss(new.requires_grad_(), old, advantages, is_valid, kind), new)
     at, want = new.detach(), torch.zeros_like(got)
     for index in product(*map(range, at.shape)):
         step = torch.zeros_like(at).index_put(tuple(map(torch.tensor, index)), torch.tensor(0.5, dtype=F64))
@@ -161,22 +165,21 @@ def test_hybrid_loss_is_the_weighted_sum_of_finite_terms_and_a_weight_of_zero_cu
 
 def policy_loss_of(**change):
     given = dict(zip(("logprobs", "old_logprobs", "advantages", "is_valid"), example(), strict=True))
-    return policy_loss(**given | {"algorithm": "grpo"} | change)
+    return policy_loss(**given | change)
 
 
 TWO = torch.ones(2)
 
 
 test_refuses = refuses(
-    # Names that do not go together: see test_algorithms.py.
-    (lambda: policy_loss_of(algorithm="dapo"), "reduction must be per_decision for algorithm dapo"),
-    (lambda: policy_loss_of(options=LossOptions(delta=1.3), clip_high=0.3), r"above 1 \+ clip_high = 1.3, got 1.3"),
-    (lambda: policy_loss_of(clip_low=-0.1), "clip_low and clip_high must be at least 0 and finite, got -0.1 and 0.2"),
-    (lambda: policy_loss_of(ratio_level="joint", options=LossOptions(max_decisions=9)), "be absent for ratio_level joint"),
-    (lambda: policy_loss_of(reduction="constant", options=LossOptions(max_decisions=4)), "the length of a row, 5, got 4"),
+    # Options that do not go together: see tests/core/test_params.py.
+    (lambda: policy_loss_of(surrogate=surrogate("dr_grpo", max_decisions=4)), "the length of a row, 5, got 4"),
     (lambda: policy_loss_of(old_logprobs=torch.zeros(3, 4)), r"must share one shape \[P, G, L\]"),
     (lambda: policy_loss_of(advantages=torch.zeros(3, 4, 1)), r"advantages must have shape \[3, 4\], got \[3, 4, 1\]"),
-    (lambda: policy_loss_of(advantages=torch.zeros(3, 4, 5), ratio_level="joint"), "ratio_level joint, got one per decision"),
+    (
+        lambda: policy_loss_of(advantages=torch.zeros(3, 4, 5), surrogate=surrogate(ratio_level="joint")),
+        "ratio_level joint, got one per decision",
+    ),
     (lambda: importance_ratio(TWO, TWO, TWO > 0, level="row"), "must be one of decision, joint, sequence, got 'row'"),
     (lambda: value_loss(TWO, TWO[:, None]), "shape of values"),
     (lambda: value_loss(TWO, TWO, clip=0.1), "old_values must be given"),
@@ -197,8 +200,8 @@ def test_a_ratio_that_would_overflow_has_a_finite_gradient_and_none_where_the_cl
     data = old, torch.tensor([[1.0] * 4, [-1.0] * 4]), torch.ones_like(old, dtype=torch.bool)
     for sign in (1.0, -1.0):
         new = (old + sign * far[:, None]).requires_grad_()
-        names = {"algorithm": algorithm, "ratio_level": level, "reduction": reduction}
-        loss = policy_loss(new, *data, clip_low=0.2, clip_high=0.3, **names)
+        clips = {} if algorithm in OPTIONS else {"clip_low": 0.2, "clip_high": 0.3}
+        loss = policy_loss(new, *data, surrogate(algorithm, ratio_level=level, reduction=reduction, **clips))
         (gradient,) = torch.autograd.grad(loss, new)
         assert bool(loss.isfinite())
         assert bool(gradient.isfinite().all())

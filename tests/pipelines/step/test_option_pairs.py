@@ -24,7 +24,6 @@ from tiny_choices import TinyChoices, own_rates
 
 from grpo_pipeline.core.objective.algorithm import AlgorithmParams
 from grpo_pipeline.core.objective.policy import PolicyLoss
-from grpo_pipeline.core.policy_gradient.algorithms import ALGORITHMS, CLIPPED
 from grpo_pipeline.pipelines.step import recipe
 from grpo_pipeline.pipelines.training import loop as fold_module
 from grpo_pipeline.pipelines.training.loop import StepRunner, quiet_nodes
@@ -33,6 +32,7 @@ from grpo_pipeline.pipelines.training.replayed_batches import plan_batch, rememb
 from grpo_pipeline.pipelines.training.start import build_state
 
 TASK, STEPS = TinyChoices(), 3
+CLIPPED = ("ppo", "grpo", "dr_grpo", "dapo", "bnpo", "gspo")
 TIMES = ("step_seconds", "samples_per_second", "peak_memory_mb")
 TRAINING = own_rates(training_params(
     epochs=STEPS, batch_size=8, group_size=4, micro_batch_size=None, temperature={"start": 1.0}, gradient_report_every_steps=1000,
@@ -290,8 +290,7 @@ def weights(algorithm: AlgorithmParams, steps: int) -> bytes:
 def test_every_option_of_the_models_has_a_setting() -> None:
     assert set(option_paths(AlgorithmParams)) == SETTINGS.keys() | ELSEWHERE
     kinds = [name for model in members(PolicyLoss) for name in get_args(model.model_fields["kind"].annotation)]
-    assert sorted(kinds) == sorted(ALGORITHMS)
-    assert KINDS.keys() | {"grpo"} == set(kinds)
+    assert sorted(kinds) == sorted([*KINDS, "grpo"])
 
 
 @pytest.mark.slow
@@ -318,7 +317,7 @@ def test_every_pair_of_settings_acts_is_refused_or_is_listed() -> None:
     # A field of a section that the other setting takes away, or one that the other kind of policy loss does not know.
     shape = (
         r": Field required$|^losses\.policy: Unable to extract tag using discriminator 'kind'$|"
-        r"^losses\.policy\.\w+\.\w+: Extra inputs are not permitted$"
+        r"^losses\.policy\.\w+\.\w+: (Extra inputs are not permitted$|Input should be ')"
     )
     odd = [sentence for sentence in refusals if not re.search(rf": .*must .*[;:] |{shape}", sentence, re.DOTALL)]
     assert not odd

@@ -20,6 +20,8 @@ from grpo_pipeline.core.backprop import terms as terms_of
 from grpo_pipeline.core.backprop.gradient_accumulator import GradientAccumulator
 from grpo_pipeline.core.backprop.response_logprobs import response_logprobs
 from grpo_pipeline.core.groups import to_groups, to_rows
+from grpo_pipeline.core.objective.surrogates.clipped import Grpo
+from grpo_pipeline.core.objective.surrogates.reinforce import Reinforce
 from grpo_pipeline.core.policy_gradient import advantages as group_advantages
 from grpo_pipeline.core.policy_gradient.hybrid_loss import hybrid_loss
 from grpo_pipeline.core.policy_gradient.kl import kl_loss
@@ -356,7 +358,7 @@ class BackpropModule:
         is_valid = terms_of.valid_decisions(log_probs, is_valid)
         terms = {
             "policy": terms_of.policy(
-                log_probs, log_probs, advantages, is_valid, algorithm="reinforce"
+                log_probs, log_probs, advantages, is_valid, Reinforce(reduction="per_decision")
             )
         }
         terms |= terms_of.optional(kl_div, entropy, is_valid)
@@ -406,9 +408,13 @@ class BackpropModule:
         """
         is_valid = terms_of.valid_decisions(current_log_probs, is_valid)
         clip = self.config.ppo_clip_range
+        # A clip of 1 and above holds nothing below: no ratio is negative.
+        surrogate = Grpo(
+            kind="ppo", clip_low=min(clip, 1.0), clip_high=clip, reduction="per_decision"
+        )
         terms = {
             "policy": terms_of.policy(
-                current_log_probs, old_log_probs, advantages, is_valid, algorithm="grpo", clip=clip
+                current_log_probs, old_log_probs, advantages, is_valid, surrogate
             )
         }
         terms |= terms_of.optional(kl_div, entropy, is_valid)

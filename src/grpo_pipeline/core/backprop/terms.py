@@ -5,12 +5,12 @@ advantages may differ over time, as those of GAE do.
 """
 
 import math
-from typing import Literal
 
 import torch
 from torch import Tensor
 
-from grpo_pipeline.core.policy_gradient.policy_loss import policy_loss
+from grpo_pipeline.core.objective.policy import policy_loss
+from grpo_pipeline.core.objective.surrogates.surrogate import Surrogate
 from grpo_pipeline.core.policy_gradient.ratios import bounded_ratio
 from grpo_pipeline.core.policy_gradient.value_loss import value_loss
 
@@ -47,19 +47,16 @@ def policy(
     old_log_probs: Tensor,
     advantages: Tensor,
     is_valid: Tensor,
-    *,
-    algorithm: Literal["reinforce", "grpo"],
-    clip: float = 0.2,
+    surrogate: Surrogate,
 ) -> Tensor:
-    """Return the surrogate of ``core.policy_gradient.policy_loss.policy_loss``, the mean over valid decisions.
+    """Return ``core.objective.policy.policy_loss`` of decisions that are rows.
 
     Args:
         log_probs: [B] or [B, T], with gradient.
         old_log_probs: the same at rollout time; detached.
         advantages: of the same shape, or one per row; detached.
         is_valid: bool of the same shape.
-        algorithm: "reinforce" or "grpo", the clipped ratio of PPO.
-        clip: the ratio is clipped to 1 -+ this.
+        surrogate: of ratios of decisions.
 
     Raises:
         ValueError: for shapes that do not fit.
@@ -74,10 +71,7 @@ def policy(
         old_log_probs.reshape(-1, 1, 1),
         _per_decision(advantages, log_probs).reshape(-1, 1),
         is_valid.reshape(-1, 1, 1),
-        algorithm=algorithm,
-        clip_low=clip,
-        clip_high=clip,
-        reduction="per_decision",
+        surrogate,
     )
 
 

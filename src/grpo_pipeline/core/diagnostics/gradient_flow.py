@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from torch import Tensor, nn
 
 from grpo_pipeline.core.diagnostics.gradient_report import gradient_report
-from grpo_pipeline.core.policy_gradient.algorithms import (
+from grpo_pipeline.core.policy_gradient.names import (
     choose,
 )
 

@@ -3,17 +3,7 @@
 import torch
 from torch import Tensor
 
-from grpo_pipeline.core.policy_gradient.algorithms import (
-    ALGORITHMS,
-    CLIPPED,
-    DEFAULT_OPTIONS,
-    Algorithm,
-    LossOptions,
-    RatioLevel,
-    check_name,
-    choose,
-    with_clip,
-)
+from grpo_pipeline.core.objective.surrogates.surrogate import Surrogate
 from grpo_pipeline.core.policy_gradient.kl import unbounded_k3
 from grpo_pipeline.core.policy_gradient.ratios import UNITS, decision_units, per_unit
 
@@ -24,12 +14,7 @@ def ratio_statistics(
     old_logprobs: Tensor,
     advantages: Tensor,
     is_valid: Tensor,
-    *,
-    ratio_level: RatioLevel,
-    clip_low: float | None = None,
-    clip_high: float | None = None,
-    algorithm: Algorithm = "grpo",
-    options: LossOptions = DEFAULT_OPTIONS,
+    surrogate: Surrogate,
 ) -> dict[str, float]:
     """Summarise how far the present policy has moved from the one that drew the rollouts.
 
@@ -40,11 +25,7 @@ def ratio_statistics(
         old_logprobs: [P, G, L], as drawn.
         advantages: [P, G] or [P, G, L].
         is_valid: bool [P, G, L].
-        ratio_level: as in ``policy_loss``.
-        clip_low: as in ``policy_loss``.
-        clip_high: as in ``policy_loss``.
-        algorithm: as in ``policy_loss``; says what the clip does to a unit.
-        options: as in ``policy_loss``.
+        surrogate: as in ``policy_loss``; says what its bounds do to a unit.
 
     Returns:
         ``policy/ratio_mean`` and ``policy/ratio_max`` over valid units (1 at the first update), at most exp(20);
@@ -58,11 +39,10 @@ def ratio_statistics(
         likelihood ratio. Not to be mixed up with ``kl/reference``, see ``kl.py``.
 
     Raises:
-        ValueError: if no unit is valid, or for an unknown name.
+        ValueError: if no unit is valid.
     """
-    check_name(algorithm, ALGORITHMS, "algorithm")
     new, old = logprobs.double(), old_logprobs.double()
-    units = choose(UNITS, ratio_level, "ratio_level")(new, old, is_valid)
+    units = UNITS[surrogate.ratio_level](new, old, is_valid)
     if not bool(units.is_valid.any()):
         raise ValueError(
             "at least one decision must be valid, got none; check the is_valid mask of the rollouts"
@@ -72,29 +52,16 @@ def ratio_statistics(
     # The effective share in units of the largest ratio, so that nothing under- or overflows.
     log_ratio = units.log_ratio[units.is_valid]  # [n]
     weights = (log_ratio - log_ratio.max()).exp()
-    likelihoods = decision_units(new, old, is_valid) if ratio_level == "sequence" else units
+    is_likelihood = surrogate.ratio_level != "sequence"
+    likelihoods = units if is_likelihood else decision_units(new, old, is_valid)
+    none = torch.zeros_like(r, dtype=torch.bool)
+    held = {"low": none, "high": none} | surrogate.held(r, a)
     statistics = {
         "policy/ratio_mean": r.mean(),
         "policy/ratio_max": r.max(),
-        **_clip_shares(r, a, algorithm, with_clip(options, clip_low, clip_high)),
+        **{f"policy/clip_{bound}": units.double().mean() for bound, units in held.items()},
         "policy/ess": weights.sum().square() / (weights.numel() * weights.square().sum()),
         "kl/rollout": unbounded_k3(likelihoods.log_ratio[likelihoods.is_valid]).mean(),
     }
     # One transfer from the device for all of them.
     return dict(zip(statistics, torch.stack(list(statistics.values())).tolist(), strict=True))
-
-
-def _clip_shares(
-    r: Tensor, a: Tensor, algorithm: Algorithm, options: LossOptions
-) -> dict[str, Tensor]:
-    """Return the shares of units [n] that the bounds of the algorithm hold."""
-    held = {"policy/clip_low": torch.zeros_like(r), "policy/clip_high": torch.zeros_like(r)}
-    if algorithm == "cispo":
-        held["policy/clip_high"] = r > options.ratio_cap
-    if algorithm in CLIPPED:
-        held["policy/clip_low"] = (r < 1 - options.clip_low) & (a < 0)
-        held["policy/clip_high"] = (r > 1 + options.clip_high) & (a > 0)
-        bound = options.delta if options.delta is not None else options.dual_clip
-        if bound is not None:
-            held["policy/clip_dual"] = (r > bound) & (a < 0)
-    return {name: mask.double().mean() for name, mask in held.items()}

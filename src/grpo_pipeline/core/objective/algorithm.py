@@ -11,12 +11,11 @@ from grpo_pipeline.core.objective.entropy import EntropyBonus
 from grpo_pipeline.core.objective.kl import KlLoss
 from grpo_pipeline.core.objective.kl_in_reward import KlInReward
 from grpo_pipeline.core.objective.part import Part
-from grpo_pipeline.core.objective.policy import Clipped, PolicyLoss
+from grpo_pipeline.core.objective.policy import PolicyLoss
 from grpo_pipeline.core.objective.replay import ReplayParams
 from grpo_pipeline.core.objective.rollout_kl import RolloutKlLoss
 from grpo_pipeline.core.objective.supervised import SupervisedLoss
 from grpo_pipeline.core.objective.value import ValueLoss
-from grpo_pipeline.core.policy_gradient.algorithms import check_combination
 from grpo_pipeline.core.schedules import Schedule
 
 ProposalName = Literal["policy", "uniform", "none", "oracle"]
@@ -144,18 +143,11 @@ class AlgorithmParams(Part):
                 f"proposal must be policy with losses.policy, got {self.proposal}; a policy learns from its own samples: leave "
                 "losses.policy out"
             )
-        bounds = (
-            {"delta": loss.delta, "dual_clip": loss.dual_clip, "clip_high": loss.clip_high}
-            if isinstance(loss, Clipped)
-            else {"delta": None, "dual_clip": None}
-        )
-        check_combination(
-            algorithm=loss.kind,
-            ratio_level=loss.ratio_level,
-            reduction=loss.reduction,
-            update_epochs=self.update_epochs,
-            **bounds,
-        )
+        if loss.kind == "reinforce" and self.update_epochs != 1:
+            raise ValueError(
+                f"update_epochs must be 1 with losses.policy.kind = reinforce, got {self.update_epochs}; it has no ratio to "
+                "correct for a policy that has moved: use grpo"
+            )
         if self.credits_decisions and loss.ratio_level != "decision":
             raise ValueError(
                 f"advantage.credit must be set with losses.policy.ratio_level = {loss.ratio_level}, got "

@@ -1,107 +1,82 @@
-"""Parameters of the policy-gradient term of the loss: one model for each kind of surrogate."""
+"""Learn from stored rollouts by their advantages: the policy's loss, and the kinds of it that an arm can name."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated
 
-from pydantic import Field, model_validator
+from pydantic import Field
+from torch import Tensor
 
-from grpo_pipeline.core.objective.part import Part, Weight
-from grpo_pipeline.core.policy_gradient.algorithms import LossOptions, RatioLevel, Reduction
+from grpo_pipeline.core.objective.surrogates.cispo import Cispo
+from grpo_pipeline.core.objective.surrogates.clipped import Bnpo, Dapo, DrGrpo, Grpo, Gspo
+from grpo_pipeline.core.objective.surrogates.reinforce import Reinforce
+from grpo_pipeline.core.objective.surrogates.sapo import Sapo
+from grpo_pipeline.core.objective.surrogates.surrogate import Surrogate
+from grpo_pipeline.core.policy_gradient.ratios import UNITS, counted_units, per_unit
+from grpo_pipeline.core.policy_gradient.reductions import reduce_units
+
+PolicyLoss = Annotated[
+    Reinforce | Grpo | DrGrpo | Dapo | Bnpo | Gspo | Cispo | Sapo, Field(discriminator="kind")
+]
+
+DEFAULT = Grpo()
 
 
-class Surrogate(Part):
-    """A term that teaches the policy by its advantages (``<task>.<arm>.algorithm.losses.policy``).
+def policy_loss(
+    logprobs: Tensor,
+    old_logprobs: Tensor,
+    advantages: Tensor,
+    is_valid: Tensor,
+    surrogate: Surrogate = DEFAULT,
+    *,
+    denominator: Tensor | float | None = None,
+) -> Tensor:
+    """Return the policy's loss on stored rollouts: surrogate per unit, then reduced.
 
-    Attributes:
-        weight: of the term; it may rise from 0 over ``warmup_steps``.
-        ratio_level: what a ratio belongs to: one decision, the joint sample, or the average decision of a sample.
-        reduction: how the terms of a batch become one number (docs/algorithms.md).
-        max_decisions: what the reduction ``constant`` divides by; null is the padded length of the batch.
+    Args:
+        logprobs: [P, G, L], present policy, with gradient, of exactly the stored actions.
+        old_logprobs: [P, G, L], as drawn; detached here.
+        advantages: [P, G], or with ratios of decisions [P, G, L]; detached here.
+        is_valid: bool [P, G, L]; units that are not valid contribute exactly 0 and get no gradient.
+        surrogate: such as ``Grpo(clip_high=0.28)``, the default being ``Grpo()``; its weight is not applied here.
+        denominator: that of the whole optimiser step, when this call sees only a part of it; None = of this call.
+
+    Returns:
+        A scalar. Its value near 0 on-policy is expected: normalised advantages sum to 0; the gradient does not vanish.
+
+    Raises:
+        ValueError: for shapes that do not fit.
     """
-
-    weight: Weight
-    ratio_level: RatioLevel
-    reduction: Reduction
-    max_decisions: int | None = None
-
-    @property
-    def options(self) -> LossOptions:
-        """The options of this kind; those of other kinds keep their defaults."""
-        own = {*LossOptions.__dataclass_fields__} & {*type(self).model_fields}
-        given = {name: getattr(self, name) for name in own}
-        return LossOptions(**{name: value for name, value in given.items() if value is not None})
-
-    @model_validator(mode="after")
-    def _check_options(self) -> Self:
-        if self.max_decisions is not None and self.reduction != "constant":
-            raise ValueError(
-                f"max_decisions must be absent with reduction = {self.reduction}, got {self.max_decisions}; constant reads it"
-            )
-        if self.max_decisions is not None and self.ratio_level == "joint":
-            raise ValueError(
-                f"max_decisions must be absent with ratio_level = joint, got {self.max_decisions}; a joint sample is one unit, "
-                "whatever its length"
-            )
-        if self.weight.start <= 0:
-            raise ValueError(
-                f"weight must be positive at its start, got {self.weight.start}; use warmup_steps to begin gently, or leave the "
-                "policy out for the control"
-            )
-        _ = self.options  # raises where a value is outside its range
-        return self
+    level = surrogate.ratio_level
+    _check_shapes(logprobs, old_logprobs, advantages, is_valid, level)
+    # l with gradient, o without; U = L for ratios of decisions, else 1.
+    units = UNITS[level](logprobs, old_logprobs.detach(), is_valid)
+    of_units = per_unit(advantages.detach().to(logprobs.dtype))  # A: [P, G, 1] or [P, G, L]
+    return reduce_units(
+        surrogate.of_units(units, of_units),  # [P, G, U]
+        counted_units(is_valid, level),
+        reduction=surrogate.reduction,
+        denominator=denominator,
+        max_decisions=surrogate.max_decisions,
+    )
 
 
-class Reinforce(Surrogate):
-    """REINFORCE: no ratio, one update of a batch.
-
-    Attributes:
-        kind: of the surrogate.
-    """
-
-    kind: Literal["reinforce"]
-
-
-class Clipped(Surrogate):
-    """The clipped surrogate of PPO and GRPO, and its kin by reduction (dr_grpo, dapo, bnpo) or by ratio (gspo).
-
-    Attributes:
-        kind: of the surrogate.
-        clip_low: the ratio is clipped below at 1 - clip_low.
-        clip_high: the ratio is clipped above at 1 + clip_high.
-        delta: upper bound on the ratio where the advantage is negative, above 1 + clip_high; null for none.
-        dual_clip: c above 1; where the advantage A is negative the loss is at most c |A|; null for none.
-    """
-
-    kind: Literal["ppo", "grpo", "dr_grpo", "dapo", "bnpo", "gspo"]
-    clip_low: float = Field(gt=0, lt=1)
-    clip_high: float = Field(gt=0)
-    delta: float | None = None
-    dual_clip: float | None = None
-
-
-class Cispo(Surrogate):
-    """CISPO: the ratio is a weight that is capped, and not clipped away.
-
-    Attributes:
-        kind: of the surrogate.
-        ratio_cap: largest ratio.
-    """
-
-    kind: Literal["cispo"]
-    ratio_cap: float = 5.0
-
-
-class Sapo(Surrogate):
-    """SAPO: a sigmoid bounds the ratio softly.
-
-    Attributes:
-        kind: of the surrogate.
-        tau_positive: its temperature where the advantage is positive.
-        tau_negative: its temperature elsewhere.
-    """
-
-    kind: Literal["sapo"]
-    tau_positive: float = 1.0
-    tau_negative: float = 1.05
-
-
-PolicyLoss = Annotated[Reinforce | Clipped | Cispo | Sapo, Field(discriminator="kind")]
+def _check_shapes(
+    logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, is_valid: Tensor, level: str
+) -> None:
+    if (
+        logprobs.ndim != 3
+        or old_logprobs.shape != logprobs.shape
+        or is_valid.shape != logprobs.shape
+    ):
+        raise ValueError(
+            f"logprobs, old_logprobs and is_valid must share one shape [P, G, L], got {list(logprobs.shape)}, "
+            f"{list(old_logprobs.shape)} and {list(is_valid.shape)}; pass the log-probabilities of the stored actions"
+        )
+    if advantages.shape == logprobs.shape and level != "decision":
+        raise ValueError(
+            f"advantages must have shape {list(logprobs.shape[:2])} with ratio_level {level}, got one per decision; a "
+            "sample is one unit there: use ratio_level decision"
+        )
+    if advantages.shape not in (logprobs.shape[:2], logprobs.shape):
+        raise ValueError(
+            f"advantages must have shape {list(logprobs.shape[:2])}, got {list(advantages.shape)}; give one each"
+        )

@@ -9,7 +9,7 @@ from typing import Literal, get_args
 
 from torch import Tensor
 
-from grpo_pipeline.core.policy_gradient.algorithms import check_name
+from grpo_pipeline.core.policy_gradient.names import check_name
 
 TargetUnit = Literal["nats", "share"]
 

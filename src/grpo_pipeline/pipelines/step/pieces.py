@@ -109,7 +109,7 @@ def _count(
         ratio_level=params.ratio_level,
         reduction=params.reduction,
         returns=micro_batch.rewards.total.nanmean(1),
-        max_decisions=params.options.max_decisions,
+        max_decisions=params.max_decisions,
     )
     kl = algorithm.losses.kl
     of_prompts = kl is None or (kl.estimator == "exact" and not scores_kl(task))

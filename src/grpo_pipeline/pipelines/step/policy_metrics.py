@@ -17,9 +17,7 @@ def diagnose(params: PolicyLoss, scores: Scores, experience: Experience) -> dict
         rollouts.logprobs,
         experience.advantages.values,
         rollouts.is_valid,
-        ratio_level=params.ratio_level,
-        algorithm=params.kind,
-        options=params.options,
+        params,
     )
     if scores.values is not None:
         found["value/explained_variance"] = explained_variance(

@@ -5,10 +5,11 @@ import pytest
 import torch
 from graph_nodes import nodes_behind
 from live_bytes import peak_of
+from surrogates import surrogate
 from tiny_graphs import generator, noise_params, policy, prompts, sample, trajectory_params
 from torch import Tensor
 
-from grpo_pipeline.core.policy_gradient.policy_loss import policy_loss
+from grpo_pipeline.core.objective.policy import policy_loss
 from grpo_pipeline.core.training.reference import frozen_copy
 from grpo_pipeline.tasks.molecules.denoiser.graph_policy import GraphPolicy
 from grpo_pipeline.tasks.molecules.diffusion.chunked_backward import backward_by_chunks
@@ -140,8 +141,8 @@ def test_the_kl_of_certain_predictions_is_finite(dtype: torch.dtype) -> None:
 def loss_of(advantages: Tensor, denominator: int, scores: StepScores, rollouts: Trajectories) -> Tensor:
     """Clipped surrogate with ratios of single decisions, plus KL and entropy, all over the denominator of all steps."""
     known = (scores.logprobs, rollouts.logprobs, advantages, rollouts.is_valid)
-    surrogate = policy_loss(*known, algorithm="grpo", reduction="per_decision", denominator=float(denominator))
-    return surrogate + (0.1 * scores.kl - 0.01 * scores.entropy).sum() / denominator
+    loss = policy_loss(*known, surrogate(reduction="per_decision"), denominator=float(denominator))
+    return loss + (0.1 * scores.kl - 0.01 * scores.entropy).sum() / denominator
 
 
 @pytest.mark.parametrize("chunk", [1, 3, None])

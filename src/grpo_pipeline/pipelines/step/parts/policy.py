@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from grpo_pipeline.core.objective.algorithm import AlgorithmParams
-from grpo_pipeline.core.policy_gradient.policy_loss import policy_loss
+from grpo_pipeline.core.objective.policy import policy_loss
 from grpo_pipeline.core.types import Scores
 from grpo_pipeline.pipelines.step.denominators import denominator_of
 from grpo_pipeline.pipelines.step.experience import Experience
@@ -13,17 +13,14 @@ def policy_term(
     algorithm: AlgorithmParams, scores: Scores, experience: Experience
 ) -> dict[str, Tensor]:
     """Return the surrogate of the arm; of a micro-batch, over the denominator of its step."""
-    params = algorithm.losses.policy
-    assert params is not None
+    surrogate = algorithm.losses.policy
+    assert surrogate is not None
     loss = policy_loss(
         scores.logprobs,
         experience.rollouts.logprobs,
         experience.advantages.values.to(scores.logprobs.dtype),
         experience.rollouts.is_valid,
-        algorithm=params.kind,
-        ratio_level=params.ratio_level,
-        reduction=params.reduction,
+        surrogate,
         denominator=denominator_of(experience, "policy"),
-        options=params.options,
     )
     return {"policy": loss}

@@ -15,8 +15,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from grpo_pipeline.core.policy_gradient.algorithms import choose
 from grpo_pipeline.core.policy_gradient.kl import categorical_kl
+from grpo_pipeline.core.policy_gradient.names import choose
 from grpo_pipeline.core.sampling.plackett_luce import entropy_of
 from grpo_pipeline.core.training.recomputation import recomputed
 from grpo_pipeline.tasks.molecules.denoiser.graph_policy import GraphPolicy

@@ -1,0 +1,66 @@
+"""Describe what every surrogate has: a weight, a ratio level, a reduction."""
+
+from typing import Self
+
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from grpo_pipeline.core.objective.part import Part, Weight
+from grpo_pipeline.core.policy_gradient.ratios import RatioLevel, Units
+from grpo_pipeline.core.policy_gradient.reductions import Reduction
+from grpo_pipeline.core.schedules import Schedule
+
+
+class Surrogate(Part):
+    """A term that teaches the policy by its advantages (``<task>.<arm>.algorithm.losses.policy``).
+
+    Letters of all surrogates: l log-probability of a unit now, r its ratio to the rollout policy, A its advantage. Each has the
+    gradient of REINFORCE while the policy has not moved.
+
+    Attributes:
+        weight: of the term; it may rise from 0 over ``warmup_steps``.
+        ratio_level: what a ratio belongs to: one decision, the joint sample, or the average decision of a sample.
+        reduction: how the terms of a batch become one number (docs/algorithms.md).
+        max_decisions: what the reduction ``constant`` divides by; null is the padded length of the batch.
+    """
+
+    weight: Weight = Schedule(kind="constant", start=1.0)
+    ratio_level: RatioLevel = "decision"
+    reduction: Reduction = "per_sequence"
+    max_decisions: int | None = Field(default=None, ge=1)
+
+    def of_units(self, units: Units, advantages: Tensor) -> Tensor:
+        """Return the loss of each unit, [P, G, U].
+
+        Args:
+            units: the policy's log-probabilities and log-ratios, [P, G, U].
+            advantages: [P, G, 1] or [P, G, L], detached.
+        """
+        raise NotImplementedError
+
+    def held(self, ratio: Tensor, advantages: Tensor) -> dict[str, Tensor]:
+        """Return which units the bounds hold back: name of the bound -> bool [n].
+
+        Args:
+            ratio: [n], of valid units.
+            advantages: [n], theirs.
+        """
+        return {}
+
+    @model_validator(mode="after")
+    def _check_reduction(self) -> Self:
+        if self.max_decisions is not None and self.reduction != "constant":
+            raise ValueError(
+                f"max_decisions must be absent with reduction = {self.reduction}, got {self.max_decisions}; constant reads it"
+            )
+        if self.max_decisions is not None and self.ratio_level == "joint":
+            raise ValueError(
+                f"max_decisions must be absent with ratio_level = joint, got {self.max_decisions}; a joint sample is one unit, "
+                "whatever its length"
+            )
+        if self.weight.start <= 0:
+            raise ValueError(
+                f"weight must be positive at its start, got {self.weight.start}; use warmup_steps to begin gently, or leave the "
+                "policy out for the control"
+            )
+        return self
