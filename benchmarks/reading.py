@@ -70,7 +70,7 @@ def check_dialogues(folder: Path) -> Callable[[], int]:
     from grpo_pipeline.tasks.dialogue.pipelines.folder_dataset import DialogueFolderDataset
 
     params = DialogueDataParams(
-        **section("dialogue")["data"] | {"source": "jsonl", "root": str(folder)}
+        **section("dialogue")["data"] | {"source": {"kind": "jsonl"}, "root": str(folder)}
     )
     return lambda: len(
         check_dialogues(DialogueFolderDataset(filepath=str(folder)).load(), {}, params)[0]
@@ -84,7 +84,7 @@ def check_molecules(folder: Path) -> Callable[[], int]:
     from grpo_pipeline.tasks.text_lines import TextFile
 
     params = MoleculeDataParams(
-        **section("molecules")["data"] | {"source": "smiles", "root": str(folder)}
+        **section("molecules")["data"] | {"source": {"kind": "smiles"}, "root": str(folder)}
     )
     return lambda: len(check_molecules(TextFile(str(folder / "molecules.smi")), {}, params)[0])
 

@@ -209,14 +209,16 @@ def rows(model: type[BaseModel], values: Mapping[str, Any], above: str = "") -> 
         below = dict.fromkeys(inner, ...) if many else inner
         place = f"{above}{name}.<name>." if many else f"{above}{name}."
         models = [*dict.fromkeys(models_in(field.annotation))]
-        if models == [Weighed]:  # one row for a part that is nothing but a weight
-            ((_, key, number, weight, _, _),) = (
-                re.split(r"(?<!\\)\|", row) for row in rows(Weighed, below, place)
-            )
-            yield f"|{key}|{number}|{weight if weight.strip() else ' none '}| {meaning} |"
-            continue
-        yield f"| `{above}{name}`{mark} | {kind} | {usual} | {meaning} |"
-        yield from rows_of_kinds(models, below, place)
+        # The row of a term's weight says what the term is.
+        is_term = not many and any(issubclass(each, Weighed) for each in models)
+        if not is_term:
+            yield f"| `{above}{name}`{mark} | {kind} | {usual} | {meaning} |"
+        for row in rows_of_kinds(models, below, place):
+            _, key, number, weight, *_ = re.split(r"(?<!\\)\|", row)
+            if is_term and key == f" `{place}weight` ":
+                yield f"|{key}|{number}|{weight if weight.strip() else ' none '}| {meaning} |"
+            else:
+                yield row
 
 
 def rows_of_kinds(

@@ -24,10 +24,14 @@ os.environ.update(QUIET)  # before torch and matplotlib are imported: both read 
 import hypothesis  # noqa: E402
 import pytest  # noqa: E402
 import torch  # noqa: E402
+import yaml  # noqa: E402
 from forked_kedro import kedro_command  # noqa: E402
 
 import grpo_pipeline  # noqa: E402  (this one, whatever projects are opened later in this process)
 from grpo_pipeline.runs.threads import VARIABLES  # noqa: E402
+
+# The same parser in C, as in the runs: hundreds of tests read the configuration.
+yaml.SafeLoader, yaml.SafeDumper = yaml.CSafeLoader, yaml.CSafeDumper
 
 # A time limit per example would measure what else the machine does.
 hypothesis.settings.register_profile("any_speed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])

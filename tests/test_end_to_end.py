@@ -268,7 +268,7 @@ def test_a_pretraining_is_a_stage_that_is_trained_once_and_arms_begin_with_it(sm
     """It has a child run of its own; a run that goes on trains it no more, and other outlines are trained anew."""
     rates = "attention.training.optimizer.learning_rates.detail=0.01"
     shown = f"{rates},attention.model.detail.channels=8,attention.supervised_loss.mask_share"
-    once = f"attention.arms=grpo,attention.pretraining.training.epochs=1,{shown}=1.0"
+    once = f"attention.arms=grpo,attention.training.epochs=1,attention.pretraining.training.epochs=1,{shown}=1.0"
     stage = smoke_copy / f"data/07_model_output/{FOLDER}/pretraining/metric_rows.jsonl"
     header = smoke_copy / f"data/06_models/{FOLDER}/grpo/checkpoint/checkpoint.json"
     written, starts = [], []

@@ -43,7 +43,7 @@ def finished(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     """A project whose run was stopped by Ctrl-C in the first arm that draws samples, and then finished."""
     task = request.param
     project = make_project(tmp_path_factory.mktemp(task) / "project").resolve()
-    write_reward(project, task, rule="exclude")
+    write_reward(project, task, failure="exclude")
     stages = ("warm_start", "supervised", *DRAWING[task])
     return Finished(project, task, stop_and_finish(project, task, stages=stages, within=DRAWING[task]))
 
@@ -137,17 +137,17 @@ def test_what_was_cut_is_counted_and_under_the_rule_stop_the_run_ends_with_a_sen
     train = report["splits"]["train"]
     assert report["max_prompt_tokens"] == 64
     assert 0 < train["examples_with_a_cut_prompt"] <= train["examples"] < train["cut_prompt_texts"] <= train["prompt_texts"]
-    write_reward(project, task, rule="stop")
+    write_reward(project, task, failure="stop")
     done = kedro_run(project, "--pipelines", task, "--params", "dialogue.warm_start.training.epochs=1")
     assert done.returncode == 1
-    message = "error: reward 'flaky' must score every reply under rule 'stop', got no value from my_rewards:flaky on the reply"
+    message = "error: reward 'flaky' must score every reply with failure = stop, got no value from my_rewards:flaky on the reply"
     assert message in done.stdout + done.stderr
     assert "Traceback" not in done.stdout + done.stderr
     assert reward_processes(project) == []
 
 
 def test_a_reward_that_changes_its_mind_ends_the_run_before_anything_is_trained(project: Path, kedro_run) -> None:
-    write_reward(project, "dialogue", rule="exclude")
+    write_reward(project, "dialogue", failure="exclude")
     noise = "import random\n\ndef flaky(subjects, references, *, marker):\n    return [random.random() for _ in subjects]\n"
     (project / "src" / "my_rewards.py").write_text(noise)
     done = kedro_run(project, "--pipelines", "dialogue")

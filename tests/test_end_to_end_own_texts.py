@@ -11,9 +11,10 @@ from kedro_processes import run
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 TALK = (
-    "dialogue.data.conversations.every=60,dialogue.warm_start.training.max_steps=2,dialogue.training.max_steps=1,"
-    "dialogue.training.batch_size=4,dialogue.training.group_size=2,dialogue.replies.max_tokens=16,dialogue.language_model.new.width=16,"
-    "dialogue.reward_audit.rows=4,dialogue.reward_audit.n_samples=2,dialogue.evaluation.resamples=50"
+    "dialogue.data.source.every=60,dialogue.warm_start.training.max_steps=2,dialogue.training.max_steps=1,"
+    "dialogue.training.batch_size=4,dialogue.training.group_size=2,dialogue.replies.max_tokens=16,dialogue.language_model.network.width=16,"
+    "dialogue.reward_audit.rows=4,dialogue.reward_audit.n_samples=2,dialogue.evaluation.resamples=50,"
+    "executor.kind=serial"
 )
 # An arm with a loop of its own is shortened by its own name.
 GRAPHS = (
@@ -22,7 +23,8 @@ GRAPHS = (
     "molecules.training.max_steps=1,molecules.eager.training.max_steps=1,molecules.training.batch_size=4,"
     "molecules.eager.training.batch_size=4,molecules.training.group_size=3,molecules.eager.training.group_size=3,"
     "molecules.sampling.prompts=4,molecules.sampling.graphs_at_once=12,molecules.reward_audit.rows=2,molecules.reward_audit.n_samples=3,"
-    "molecules.evaluation.resamples=50"
+    "molecules.evaluation.resamples=50,molecules.training.animation_frames=0,molecules.eager.training.animation_frames=0,"
+    "executor.kind=serial"
 )
 
 

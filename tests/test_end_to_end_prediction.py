@@ -279,19 +279,24 @@ def test_sizes_and_a_count_get_molecules_and_the_command_says_where(writer: Path
         ("molecules", [{"size": 3, "count": 2}], ["row", "sample", "size", "smiles", "is_valid", "cause"]),
     ],
 )
-def test_every_task_is_served_from_its_folder_alone(writer: Path, task: str, request_rows: list[Any], wanted: list[str]) -> None:
+def test_every_task_is_served_from_its_folder_alone(
+    writer: Path, tmp_path: Path, task: str, request_rows: list[Any], wanted: list[str]
+) -> None:
     to = f"served_{task}"
     command = kedro_command("export", "--task", task, "--arm", "grpo", "--to", to, "--env", "smoke", code=TRACKING)
     done = subprocess.run(command, cwd=writer, env=environ(), capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     (writer / "asked.json").write_text(json.dumps(request_rows))
     code = FRESH.replace('{"sets": 3}', '{"seed": 3}')
-    command = [sys.executable, "-c", code, str(writer / to), str(writer / "asked.json"), str(writer / "told.json")]
+    command = kedro_command(str(writer / to), str(writer / "asked.json"), str(writer / "told.json"), code=code)
     env = environ()
     env.pop("PYTHONPATH", None)
-    done = subprocess.run(command, cwd=writer / to, env=env, capture_output=True, text=True, timeout=600, check=False)
+    # Outside of the project, so that the package is that of the folder.
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
-    answers = json.loads((writer / "told.json").read_text())["answers"]
+    told = json.loads((writer / "told.json").read_text())
+    assert Path(told["code"]).is_relative_to(writer / to / "code")
+    answers = told["answers"]
     assert [list(row) for row in answers] == [wanted] * len(answers)
     assert len(answers) == sum(row.get("count", 1) for row in request_rows)
 

@@ -15,7 +15,7 @@ REGISTERED = register_pipelines()
 WHOLE = ("data", "train", "evaluate")
 # A stage before what reads it; what needs nothing of an earlier run comes first, in a project without any. Names that stand
 # together are one command: what takes long in a short run is to start it.
-COMMANDS = ["step", "data", "train,evaluate", "gradient_flow,reward_audit,predict", "compare", "cross_validate"]
+COMMANDS = ["step,data", "train,evaluate", "gradient_flow,reward_audit,predict", "compare", "cross_validate"]
 ORDER = ",".join(COMMANDS).split(",")
 # Those that take longest run, in `smoke` too, where what they leave is looked at.
 ELSEWHERE = {

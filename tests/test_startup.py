@@ -32,7 +32,8 @@ REFUSED = {
     "--params attention_foldr=mine": "did you mean attention_folder?",
     "--params attention.training.group_size=1": "attention.training: group_size must be at least 2, got 1",
     "--pipelines molecules --params molecules.training.epochs=0": "must be greater than or equal to 1, got 0",
-    "--pipelines dialogue_train --params dialogue.rewards.pol.workers=1": "did you mean dialogue.rewards.pool?",
+    "--pipelines dialogue_train --params dialogue.reward_pol.workers=1": "did you mean dialogue.reward_pool?",
+    "--params dialogue.rewards.pool.workers=1": "python -m grpo_pipeline.migrate",
     "--params seed=abc": "error: seed must be a whole number of at least 0, got 'abc'; 0 is the default",
     "--params attention.grpo.algorithm.losses.kl.weight=high": (
         "losses.kl.weight must be a number, or a schedule such as {kind: linear, "
@@ -44,7 +45,9 @@ REFUSED = {
 # Runs the commands one after the other, and says how each ended and what the first to need it has imported.
 COMMANDS = """
 import contextlib, io, json, sys
+import yaml
 from kedro.framework.cli import main
+yaml.SafeLoader = yaml.CSafeLoader  # each command reads all files of the configuration
 before = set()
 for line in json.load(sys.stdin):
     sys.argv, code, said = ["kedro", *line.split()], 0, (io.StringIO(), io.StringIO())

@@ -17,7 +17,8 @@ from threadpoolctl import threadpool_info
 from grpo_pipeline.runs.threads import VARIABLES, compute_in
 
 TASKS = ("attention", "dialogue", "molecules")
-SHORT = "dialogue.warm_start.training.epochs=2,molecules.warm_start.training.epochs=2"
+STEPS = ("dialogue.warm_start", "dialogue", "molecules.warm_start", "molecules", "molecules.eager")
+SHORT = ",".join(f"{part}.training.max_steps=2" for part in STEPS)
 ON_ONE_CORE = """
 import os, sys
 from kedro.framework.cli import main

@@ -17,11 +17,17 @@ from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.pipelines.step.parts.replay import nothing_replayed
 from grpo_pipeline.pipelines.training.loop import StepRunner
 from grpo_pipeline.pipelines.training.start import build_state
+from grpo_pipeline.rewards.params import PoolParams
 from grpo_pipeline.tasks.dialogue.batch import DialogueBatch
 from grpo_pipeline.tasks.dialogue.build import build_task
-from grpo_pipeline.tasks.dialogue.language_model.params import FolderModelParams, ReplyParams
+from grpo_pipeline.tasks.dialogue.language_model.params import (
+    FolderParams,
+    LanguageModelParams,
+    ReplyParams,
+)
 from grpo_pipeline.tasks.dialogue.language_model.tokens import Tokens, encode_texts
-from grpo_pipeline.tasks.dialogue.params import PromptParams, RewardParams, SupervisedParams
+from grpo_pipeline.tasks.dialogue.params import PromptParams, SupervisedParams
+from grpo_pipeline.tasks.dialogue.rewards.params import DialogueReward
 from grpo_pipeline.tasks.dialogue.task import DialogueTask
 
 PARAMETERS = (
@@ -129,24 +135,16 @@ def make_task(
         "tokens_per_batch": None,
     }
     letters = {"function": "dialogue_contenders.workload:letters", "weight": WEIGHTS["letters"]}
-    pool = {
-        "workers": 0,
-        "timeout_seconds": 60.0,
-        "chunk_size": 10**6,
-        "cache_size": 0,
-    }
+    terms = {name: {"weight": weight} for name, weight in WEIGHTS.items() if name != "letters"}
+    pool = PoolParams(
+        workers=0, timeout_seconds=60.0, chunk_size=10**6, cache_size=0, failure="stop"
+    )
     built = build_task(
-        FolderModelParams(source="folder", path=folder, tokenizer="bytes", lora=None),
+        LanguageModelParams(network=FolderParams(kind="folder", path=folder, tokenizer="bytes")),
         PromptParams(max_tokens=workload.prompt_tokens, too_long="refuse"),
         ReplyParams(max_tokens=workload.new_tokens, **limits),
-        RewardParams.model_validate(
-            {
-                "weights": {name: weight for name, weight in WEIGHTS.items() if name != "letters"},
-                "own": {"letters": letters},
-                "failure": {"rule": "stop"},
-                "pool": pool,
-            }
-        ),
+        DialogueReward.model_validate(terms | {"own": {"letters": letters}}),
+        pool,
         SupervisedParams(mean="per_token"),
         execution=training,
     )

@@ -15,7 +15,7 @@ from grpo_pipeline.tasks.dialogue.data.generated.params import PersonaParams
 from grpo_pipeline.tasks.dialogue.language_model.base import LanguageModel
 from grpo_pipeline.tasks.dialogue.language_model.build import build_language_model
 from grpo_pipeline.tasks.dialogue.language_model.byte_tokenizer import OFFSET, ByteTokenizer
-from grpo_pipeline.tasks.dialogue.language_model.params import NewModelParams
+from grpo_pipeline.tasks.dialogue.language_model.params import CausalParams, LanguageModelParams
 from grpo_pipeline.tasks.dialogue.language_model.prompt_text import prompt_texts, story_text
 from grpo_pipeline.tasks.dialogue.scores.bleu import bleu
 from grpo_pipeline.tasks.dialogue.scores.f1 import f1
@@ -112,17 +112,16 @@ def write_start(workload: Workload, folder: Path) -> Path:
     return folder
 
 
-def reader_params(workload: Workload) -> NewModelParams:
+def reader_params(workload: Workload) -> LanguageModelParams:
     """Return a GPT-2 of these sizes that reads bytes."""
-    return NewModelParams(
-        source="new",
-        architecture="gpt2",
+    network = CausalParams(
+        kind="gpt2",
         width=workload.width,
         layers=workload.layers,
         heads=workload.heads,
         max_positions=workload.prompt_tokens + workload.new_tokens,
-        lora=None,
     )
+    return LanguageModelParams(network=network)
 
 
 @torch.no_grad()

@@ -44,7 +44,10 @@ def migrate(parameters: Any) -> Any:
     """Return all parameters of a file in the new form."""
     if not isinstance(parameters, Mapping):
         return parameters
-    return {name: _migrated(value, sections_of(name)) for name, value in parameters.items()}
+    return {
+        name: _migrated(value, sections_of(name), getattr(_module_of(name), "DIVIDED", {}))
+        for name, value in parameters.items()
+    }
 
 
 def sections_of(task: str) -> dict[str, Migrate]:
@@ -54,12 +57,15 @@ def sections_of(task: str) -> dict[str, Migrate]:
 
 
 def is_old(path: str) -> bool:
-    """Check whether a dotted path ends with a name that its section had in an older version only."""
+    """Check whether a dotted path ends with a name that its section, or the task, had in an older version only."""
     task, *below = path.split(".")
+    module = _module_of(task)
+    if below and below[-1] in getattr(module, "DIVIDED", {}):
+        return True
     if len(below) < 2:
         return False
     section, name = below[-2:]
-    return name in {"algorithm": OLD, **getattr(_module_of(task), "OLD", {})}.get(section, ())
+    return name in {"algorithm": OLD, **getattr(module, "OLD", {})}.get(section, ())
 
 
 @cache
@@ -70,17 +76,20 @@ def _module_of(task: str) -> Any:
     return import_module(name) if package and find_spec(name) else None
 
 
-def _migrated(values: Any, sections: Mapping[str, Migrate]) -> Any:
+def _migrated(values: Any, sections: Mapping[str, Migrate], divided: Mapping[str, Migrate]) -> Any:
     if isinstance(values, list):
-        return [_migrated(value, sections) for value in values]
+        return [_migrated(value, sections, divided) for value in values]
     if not isinstance(values, Mapping):
         return values
-    return {
-        name: sections[name](value)
-        if name in sections and isinstance(value, Mapping)
-        else _migrated(value, sections)
-        for name, value in values.items()
-    }
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        if name in divided and isinstance(value, Mapping):
+            found |= divided[name](value)
+        elif name in sections and isinstance(value, Mapping):
+            found[name] = sections[name](value)
+        else:
+            found[name] = _migrated(value, sections, divided)
+    return found
 
 
 def migrate_algorithm(old: Mapping[str, Any]) -> dict[str, Any]:

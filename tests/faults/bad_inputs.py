@@ -12,6 +12,8 @@ from projects import ROOT, forget_results, tree
 ONE_FILE = "conf/smoke/parameters_all.yml"
 # Free text, free numbers, and what only another choice reads; a wrong value of another kind is still refused.
 FREE = ("seed", "root", "manifest", "columns", "path")
+# Words in whose place a number may stand.
+OR_NUMBER = ("failure",)
 
 
 def bad_parameters(bench: Bench) -> Iterator[Outcome]:
@@ -50,7 +52,7 @@ def wrong_values(task: str) -> Iterator[tuple[tuple[str, ...], Any]]:
                 yield path, [value]
             elif isinstance(value, str):
                 yield path, f"{value}s"
-                yield path, 3.5
+                yield path, [3.5] if path[-1] in OR_NUMBER else 3.5
 
 
 def leaves(values: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:

@@ -381,7 +381,7 @@ def paused_workers(bench: Bench) -> Iterator[Outcome]:
 def chunk_seconds(project: Path, task: str) -> float | None:
     """Return how long a chunk of a task's rewards may take, which conf/base says; None where no process measures them."""
     parameters = yaml.safe_load((project / f"conf/base/{task}/parameters_training.yml").read_text())
-    pool = parameters[task].get("rewards", {}).get("pool")
+    pool = parameters[task].get("reward_pool")
     return None if pool is None else float(pool["timeout_seconds"])
 
 

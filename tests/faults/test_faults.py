@@ -162,7 +162,7 @@ def bench_of(folder: Path, script: Script, *, kills: int = 1) -> disturbed.Bench
     (project / "conf/smoke").mkdir(parents=True)
     (project / f"conf/base/{TASK}").mkdir(parents=True)
     (project / f"conf/base/{TASK}/parameters_training.yml").write_text(
-        yaml.safe_dump({TASK: {"rewards": {"pool": {"timeout_seconds": 10.0}}}})
+        yaml.safe_dump({TASK: {"reward_pool": {"timeout_seconds": 10.0}}})
     )
     (project / "data").mkdir()
     bench.__dict__["project"] = project

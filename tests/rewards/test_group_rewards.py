@@ -5,7 +5,6 @@ import pytest
 
 from grpo_pipeline.rewards.functions import Measure
 from grpo_pipeline.rewards.group_rewards import PendingRewards, RewardFailedError, Subjects, check_groups
-from grpo_pipeline.rewards.params import FailureParams
 from grpo_pipeline.rewards.pool import CollectedRewards
 from grpo_pipeline.rewards.rehearsal import try_rewards
 
@@ -14,12 +13,11 @@ PLACES = np.array([0, 2, 3, 4])
 VALUES = np.array([1.0, np.nan, 3.0, 4.0])
 
 
-def pending(rule="exclude", penalty=None, *, is_done=True):
+def pending(failure="exclude", *, is_done=True):
     future = Future()
     if is_done:
         future.set_result(CollectedRewards(VALUES, (None, "it raised", None, None), "mine:part"))
-    params = FailureParams(rule=rule, penalty=penalty)
-    return PendingRewards({"part": 2.0}, params, futures={"part": future}, subjects=Subjects(GROUPS, "text", PLACES))
+    return PendingRewards({"part": 2.0}, failure, futures={"part": future}, subjects=Subjects(GROUPS, "text", PLACES))
 
 
 def test_values_go_back_to_their_places_and_what_failed_is_left_out_pays_or_stops():
@@ -28,8 +26,8 @@ def test_values_go_back_to_their_places_and_what_failed_is_left_out_pays_or_stop
     assert rewards.is_failed["part"].tolist() == [[False, False, True], [False, False, False]]
     cause = "mine:part on the text 'c': it raised"
     assert (rewards.failures, rewards.causes, dict(rewards.weights)) == ({"part": 1}, {"part": cause}, {"part": 2.0})
-    assert pending("penalty", -1.5).result().components["part"].nan_to_num(-9).tolist() == [[1, -9, -1.5], [3, 4, -9]]
-    with pytest.raises(RewardFailedError, match=f"every text under rule 'stop', got no value from {cause}"):
+    assert pending(-1.5).result().components["part"].nan_to_num(-9).tolist() == [[1, -9, -1.5], [3, 4, -9]]
+    with pytest.raises(RewardFailedError, match=f"every text with failure = stop, got no value from {cause}"):
         pending("stop").result()
     assert [pending(is_done=is_done).done() for is_done in (False, True)] == [False, True]
     everything = Subjects(GROUPS, "text")
@@ -50,7 +48,7 @@ def test_the_first_failure_of_each_part_is_told_with_its_own_text():
         "three": collected(*[None] * 4),
     }
     weights = dict.fromkeys(futures, 1.0)
-    found = PendingRewards(weights, FailureParams(rule="exclude"), futures=futures, subjects=Subjects(GROUPS, "text", PLACES))
+    found = PendingRewards(weights, "exclude", futures=futures, subjects=Subjects(GROUPS, "text", PLACES))
     # The four that are measured are a, c, d and e.
     assert found.result().causes == {"one": "mine:part on the text 'c': late", "two": "mine:part on the text 'a': early"}
     assert found.result().failures == {"one": 2, "two": 2, "three": 0}
@@ -59,7 +57,7 @@ def test_the_first_failure_of_each_part_is_told_with_its_own_text():
 def test_rewards_are_done_where_every_part_is():
     futures = {"one": collected(*[None] * 4), "two": Future()}
     waiting = PendingRewards(
-        dict.fromkeys(futures, 1.0), FailureParams(rule="exclude"), futures=futures, subjects=Subjects(GROUPS, "text", PLACES)
+        dict.fromkeys(futures, 1.0), "exclude", futures=futures, subjects=Subjects(GROUPS, "text", PLACES)
     )
     assert not waiting.done()
     futures["two"].set_result(futures["one"].result())

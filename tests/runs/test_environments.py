@@ -33,7 +33,7 @@ def load(conf: Path, env: str, **params: Any) -> RunConfigLoader:
 @pytest.fixture
 def conf(tmp_path: Path) -> Path:
     """Three environments in a row over a base: ``mine`` extends ``clinic``, which extends ``study``."""
-    weights = {"rewards": {"weights": {"f1": 1.0, "length": 0.5}, "pool": 2}}
+    weights = {"reward": {"f1": {"weight": 1.0}, "length": {"weight": 0.5}}}
     write(
         tmp_path,
         {
@@ -47,7 +47,7 @@ def conf(tmp_path: Path) -> Path:
                 "attention_folder": "attention_study", "attention_root": "/study", "attention_manifest": "index.csv",
                 "attention_origin": "the study's site", "dialogue_root": "/talk", "dialogue_origin": "the talks",
             },
-            "study/parameters.yml": {"dialogue": {"split": {"test": 0.3}, "rewards": {"weights": {"f1": 2.0}}}},
+            "study/parameters.yml": {"dialogue": {"split": {"test": 0.3}, "reward": {"f1": {"weight": 2.0}, "length": None}}},
             "study/mlflow.yml": {"tracking": {"experiment": {"name": "study"}}},
             "clinic/globals.yml": {"extends": "study", "attention_root": "/clinic"},
             "clinic/parameters/a.yml": {"seed": 4, "dialogue": {"split": {"val": 0.1}}},
@@ -65,9 +65,9 @@ def test_what_an_environment_does_not_say_is_that_of_the_one_it_extends(conf: Pa
     assert extended(conf, "study") == []
     loader = load(conf, "mine")
     found = loader["parameters"]
-    # test from study, val from clinic, the split's seed from base; weights are replaced as a whole by the last that names any.
+    # test from study, val from clinic, the split's seed from base; null takes a term away.
     assert found["dialogue"]["split"] == {"seed": 0, "test": 0.3, "val": 0.1}
-    assert found["dialogue"]["rewards"] == {"weights": {"f1": 2.0}, "pool": 2}
+    assert found["dialogue"]["reward"] == {"f1": {"weight": 2.0}, "length": None}
     assert (found["seed"], found["note"]) == (7, 7)
     assert loader["mlflow"]["tracking"] == {"experiment": {"name": "study"}, "file": "a"}
     assert load(conf, "mine", seed=9)["parameters"]["note"] == 9

@@ -1,4 +1,4 @@
-"""Who names reward weights has exactly these, and who names another kind of a model's part has that part alone.
+"""Who names another kind of a section has that kind alone, and what else is named is merged, null included.
 
 In an environment, on the command line, in an arm of a comparison.
 """
@@ -10,53 +10,42 @@ import pytest
 import yaml
 
 from grpo_pipeline.pipelines.parameter_merge import merge
+from grpo_pipeline.runs.config_loader import ReplacingConfigLoader, base_parameters
 from grpo_pipeline.settings import CONFIG_LOADER_ARGS, CONFIG_LOADER_CLASS
 
 ROOT = Path(__file__).resolve().parents[2]
 OWN = {"short": {"function": "mine:short", "weight": 1.0}}
-BASE = yaml.safe_load((ROOT / "conf/base/dialogue/parameters_training.yml").read_text())["dialogue"]["rewards"]
-
-
-def rewards(conf: Path, *, named: dict[str, Any] | None = None, given: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Return what is read where an environment names some rewards, and the command line others."""
-    (conf / "base").symlink_to(ROOT / "conf" / "base")
-    (conf / "mine").mkdir()
-    (conf / "mine/parameters_dialogue.yml").write_text(yaml.safe_dump({"dialogue": {"rewards": named or {}}}))
-    runtime = {} if given is None else {"dialogue": {"rewards": given}}
-    loader = CONFIG_LOADER_CLASS(str(conf), env="mine", runtime_params=runtime, **CONFIG_LOADER_ARGS)
-    found: dict[str, Any] = loader["parameters"]["dialogue"]["rewards"]
-    return found
+BASE = yaml.safe_load((ROOT / "conf/base/dialogue/parameters_training.yml").read_text())["dialogue"]["reward"]
 
 
 @pytest.mark.parametrize(
-    ("named", "given", "weights", "own"),
+    ("named", "given", "wanted"),
     [
-        ({}, None, BASE["weights"], None),
-        ({"weights": {"f1": 2.0}}, None, {"f1": 2.0}, None),
-        ({"weights": {}, "own": OWN}, None, {}, OWN),
-        ({}, {"weights": {"bleu": 1.0}}, {"bleu": 1.0}, None),
-        ({"weights": {"f1": 2.0}, "own": OWN}, {"weights": {"bleu": 1.0}}, {"bleu": 1.0}, OWN),
-        ({"own": OWN}, {"own": None}, BASE["weights"], None),
-        ({"pool": {"workers": 0}}, {"pool": {"chunk_size": 4}}, BASE["weights"], None),
+        ({}, None, BASE),
+        ({"f1": {"weight": 2.0}, "bleu": None}, None, BASE | {"f1": {"weight": 2.0}, "bleu": None}),
+        ({"own": OWN}, {"f1": None}, BASE | {"own": OWN, "f1": None}),
+        ({"f1": None, "own": OWN}, {"f1": {"weight": 3.0}, "own": None}, BASE | {"f1": {"weight": 3.0}, "own": None}),
     ],
 )
-def test_named_weights_are_all_there_are(tmp_path: Path, named, given, weights, own) -> None:
-    found = rewards(tmp_path, named=named, given=given)
-    assert (found["weights"], found["own"]) == (weights, own)
-    # What is no set of weights is merged as ever.
-    assert found["pool"] == BASE["pool"] | (named.get("pool") or {}) | ((given or {}).get("pool") or {})
-    assert found["failure"] == BASE["failure"]
+def test_terms_of_a_reward_are_merged_and_null_takes_one_away(tmp_path: Path, named, given, wanted) -> None:
+    (tmp_path / "base").symlink_to(ROOT / "conf" / "base")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/parameters_dialogue.yml").write_text(yaml.safe_dump({"dialogue": {"reward": named}}))
+    runtime = {} if given is None else {"dialogue": {"reward": given}}
+    loader = CONFIG_LOADER_CLASS(str(tmp_path), env="mine", runtime_params=runtime, **CONFIG_LOADER_ARGS)
+    assert loader["parameters"]["dialogue"]["reward"] == wanted
 
 
-def test_an_arm_of_a_comparison_has_the_weights_that_it_sets() -> None:
-    base = {"rewards": BASE, "prompt": {"max_tokens": 8}}
-    merged = merge(base, {"rewards": {"weights": {"bleu": 1.0}, "failure": {"rule": "stop"}}})
-    assert merged["rewards"] == BASE | {"weights": {"bleu": 1.0}, "failure": {"rule": "stop"}}
-    assert (base["rewards"], merged["prompt"]) == (BASE, base["prompt"])
+def test_a_merge_changes_no_base() -> None:
+    base = {"reward": BASE, "prompt": {"max_tokens": 8}}
+    merged = merge(base, {"reward": {"bleu": {"weight": 2.0}}})
+    assert merged == {"reward": BASE | {"bleu": {"weight": 2.0}}, "prompt": {"max_tokens": 8}}
+    assert base == {"reward": BASE, "prompt": {"max_tokens": 8}}
+    assert BASE["bleu"] == {"weight": 1.0}
 
 
 def part(kind: str | None, **keys: Any) -> dict[str, Any]:
-    """A section of a model: a part with a part inside."""
+    """A section: a part, perhaps with a part inside."""
     return ({} if kind is None else {"kind": kind}) | keys
 
 
@@ -78,22 +67,30 @@ GLIMPSE, STATISTICS = part("glimpse", size=24, pool="mean"), part("statistics", 
     ],
     ids=["another kind", "the same kind", "no kind", "taken away", "added", "a base without", "inside", "around"],
 )  # fmt: skip
-def test_a_part_of_another_kind_replaces_that_of_the_base_wherever_a_model_is_described(base, change, wanted) -> None:
-    for path in ("model", "grpo.model", "compare.arms.one.set.model"):
+def test_a_part_of_another_kind_replaces_that_of_the_base_wherever_it_stands(base, change, wanted) -> None:
+    for path in ("model", "grpo.model", "compare.arms.one.set.model", "data"):
         old, new, expected = ({"part": value, "points": 3} for value in (base, change, wanted))
         for name in reversed(path.split(".")):
             old, new, expected = {name: old}, {name: new}, {name: expected}
         assert merge(old, new) == expected
-        assert merge({"any": old}, {"any": new}, depth=1) == {"any": expected}
+        assert merge({"any": old}, {"any": new}) == {"any": expected}
 
 
-def test_terms_of_an_objective_and_schedules_are_merged_whatever_their_kind() -> None:
-    """Kinds of a surrogate share their keys."""
-    base = {"algorithm": {"losses": {"policy": part("grpo", weight=1.0)}}, "temperature": part("linear", start=1.0, end=0.5)}
-    change = {"algorithm": {"losses": {"policy": part("ppo")}}, "temperature": part("cosine")}
-    merged = merge(base, change)
-    assert merged["algorithm"]["losses"]["policy"] == part("ppo", weight=1.0)
-    assert merged["temperature"] == part("cosine", start=1.0, end=0.5)
+def test_terms_of_an_objective_schedules_and_executors_are_merged_whatever_their_kind() -> None:
+    """Kinds of surrogates, schedules and executors share their keys."""
+    base = {
+        "algorithm": {"losses": {"policy": part("grpo", weight=1.0)}},
+        "training": {"temperature": part("linear", start=1.0, end=0.5)}, "executor": part("processes", workers=2),
+    }  # fmt: skip
+    change = {
+        "algorithm": {"losses": {"policy": part("ppo")}}, "training": {"temperature": part("cosine")}, "executor": part("serial"),
+    }  # fmt: skip
+    for above in (lambda section: section, lambda section: {"task": {"arm": section}}):
+        merged = merge(above(base), above(change))
+        assert merged == above({
+            "algorithm": {"losses": {"policy": part("ppo", weight=1.0)}},
+            "training": {"temperature": part("cosine", start=1.0, end=0.5)}, "executor": part("serial", workers=2),
+        })  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -102,6 +99,7 @@ def test_terms_of_an_objective_and_schedules_are_merged_whatever_their_kind() ->
         ({}, {"kind": "statistics"}, {"kind": "statistics"}),
         ({"size": 16}, {"kind": "statistics", "folds": 3}, {"kind": "statistics", "folds": 3}),
         (STATISTICS, {"folds": 3}, STATISTICS | {"folds": 3}),
+        (STATISTICS, {"kind": "statistics", "folds": 3}, STATISTICS | {"folds": 3}),
         (STATISTICS, {"kind": "glimpse", "size": 8}, {"kind": "glimpse", "size": 8}),
         (STATISTICS, None, STATISTICS),
         ({"size": 16}, {"channels": 4}, {"kind": "glimpse", "size": 16, "channels": 4, "pool": "mean"}),
@@ -117,6 +115,23 @@ def test_the_command_line_names_another_kind_than_base_and_environment(tmp_path:
     found = loader["parameters"]["attention"]["model"]
     assert found["class_decoder"] == wanted
     assert found["policy"]["channels"] == 32
+
+
+def test_the_defaults_are_those_of_conf_base_and_its_files_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    conf, read, original = str(ROOT / "conf"), [], ReplacingConfigLoader._read_dir_configs
+
+    def note(self: Any, folder: str, patterns: Any, key: str, *rest: Any) -> Any:
+        read.append((Path(folder).name, key))
+        return original(self, folder, patterns, key, *rest)
+
+    expected = CONFIG_LOADER_CLASS(conf, env="base", **CONFIG_LOADER_ARGS)["parameters"]
+    monkeypatch.setattr(ReplacingConfigLoader, "_read_dir_configs", note)
+    given = {"seed": 7, "attention": {"training": {"epochs": 1}}}
+    loader = CONFIG_LOADER_CLASS(conf, env="smoke", runtime_params=given, **CONFIG_LOADER_ARGS)
+    assert loader["parameters"]["attention"]["evaluation"]["seed"] == 7
+    assert base_parameters(loader) == expected
+    assert expected["attention"]["evaluation"]["seed"] == 0
+    assert read.count(("base", "parameters")) == read.count(("smoke", "parameters")) == 1
 
 
 def test_null_on_the_command_line_takes_a_part_away(tmp_path: Path) -> None:

@@ -50,14 +50,14 @@ class Stopped:
     warm_start: bytes
 
 
-def write_reward(project: Path, task: str, *, rule: str) -> None:
+def write_reward(project: Path, task: str, *, failure: str) -> None:
     """Put the reward beside the package, and its parameters into ``smoke``; it hangs until the file ``it_hung`` exists."""
     (project / "src" / "my_rewards.py").write_text(REWARD)
     own = {"flaky": {"function": "my_rewards:flaky", "weight": 1.0, "options": {"marker": str(project / "it_hung")}}}
-    rewards = {"own": own, "failure": {"rule": rule}, "pool": {"workers": 1, "timeout_seconds": 2.0, "chunk_size": 8}}
     file = project / f"conf/smoke/{task}/parameters_training.yml"
     parameters = yaml.safe_load(file.read_text())
-    parameters[task]["rewards"] = rewards
+    parameters[task]["reward"] = {"own": own}
+    parameters[task]["reward_pool"] = {"workers": 1, "timeout_seconds": 2.0, "chunk_size": 8, "failure": failure}
     file.write_text(yaml.safe_dump(parameters))
 
 

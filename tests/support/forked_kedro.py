@@ -94,9 +94,11 @@ def _serve(path: str) -> None:
     imported = _import_package()
     _copy_tables_from(f"{path}-tables.db")
     import yaml
+    from mlflow.utils.requirements_utils import _init_modules_to_packages_map
     from sqlalchemy.orm import configure_mappers
 
     configure_mappers()  # MLflow's, which its first query would do
+    _init_modules_to_packages_map()  # which the first model that is saved would do
     # The same parser in C, and no wait for a disk whose power no test cuts: a kill loses nothing that was written.
     yaml.SafeLoader, yaml.SafeDumper = yaml.CSafeLoader, yaml.CSafeDumper
     os.fsync = lambda descriptor: None

@@ -73,8 +73,8 @@ def build_attention(read: dict[str, Any]) -> Any:
 
 def build_dialogue(read: dict[str, Any]) -> Any:
     """Return the task, its arms checked."""
-    parts = (read[name] for name in ("prompt", "replies", "rewards", "supervised_loss"))
-    task = build_task(read["language_model"].params, *parts, execution=read["training"])
+    parts = (read[name] for name in ("prompt", "replies", "reward", "reward_pool", "supervised_loss"))
+    task = build_task(read["language_model"], *parts, execution=read["training"])
     check_arms(task, [read[f"{arm}.algorithm"] for arm in TALK_ARMS])
     check_learning_rates(task, read["training"], read["warm_start.training"])
     return task
@@ -83,7 +83,7 @@ def build_dialogue(read: dict[str, Any]) -> Any:
 def build_molecule_task(read: dict[str, Any]) -> Any:
     """Return the task on a few molecules, its arms checked."""
     diffusion = Diffusion(*(read[name] for name in ("noise", "denoiser", "trajectory", "supervised_loss")))
-    sampled = (read[name] for name in ("prompt", "rewards", "sampling"))
+    sampled = (read[name] for name in ("prompt", "reward", "reward_pool", "sampling"))
     task = build_molecules(diffusion, *sampled, make_data(), execution=read["training"])
     own = {"eager": read["eager.trajectory"]}
     check_molecule_arms(task, [(read[f"{arm}.algorithm"], own.get(arm, read["trajectory"])) for arm in GRAPH_ARMS])

@@ -18,7 +18,7 @@ from grpo_pipeline.tasks.molecules.graphs.graphs import MoleculeGraphs
 from grpo_pipeline.tasks.molecules.graphs.molecule_table import tabulate_molecules
 from grpo_pipeline.tasks.molecules.graphs.parsed_molecules import parse_molecule
 from grpo_pipeline.tasks.molecules.graphs.vocabulary import BONDS, Vocabulary
-from grpo_pipeline.tasks.molecules.reward_params import MoleculeRewardParams
+from grpo_pipeline.tasks.molecules.rewards.params import MoleculeReward
 
 ARMS = ("supervised", "grpo", "eager")
 VOCABULARY = Vocabulary(("C", "N", "O", "F"), (0,), BONDS, 6)
@@ -33,15 +33,10 @@ def evaluation_params(**changes: Any) -> EvaluationParams:
     return EvaluationParams.model_validate({**names, **numbers, **changes})
 
 
-def reward_params(*, logp: bool = True) -> MoleculeRewardParams:
+def reward_params(*, logp: bool = True) -> MoleculeReward:
     """Return the parameters of a reward with or without a window of logP."""
-    weights = {"validity": 1.0} | ({"logp": 1.0} if logp else {})
-    pool = {"workers": 0, "timeout_seconds": 10.0, "chunk_size": 32, "cache_size": 100}
-    window = {"low": 0.0, "high": 1.0, "width": 0.5} if logp else None
-    others = {"size": None, "wanted": None, "forbidden": None, "own": None, "failure": {"rule": "stop"}, "pool": pool}
-    return MoleculeRewardParams.model_validate(
-        {"weights": weights, "logp": window, "invalid": {"rule": "penalty", "penalty": 0.0}, **others}
-    )
+    window = {"weight": 1.0, "low": 0.0, "high": 1.0, "width": 0.5} if logp else None
+    return MoleculeReward.model_validate({"validity": {"weight": 1.0}, "logp": window, "invalid_penalty": 0.0})
 
 
 @cache

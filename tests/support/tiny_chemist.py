@@ -8,6 +8,7 @@ from tiny import Sections, constant, merge
 from torch import Tensor
 
 from grpo_pipeline.core.training.micro_batches import take_prompts
+from grpo_pipeline.rewards.params import PoolParams
 from grpo_pipeline.tasks.molecules.batch import MoleculeBatch
 from grpo_pipeline.tasks.molecules.build import build_task
 from grpo_pipeline.tasks.molecules.data.build_examples import build_examples
@@ -19,7 +20,7 @@ from grpo_pipeline.tasks.molecules.graphs.properties import tabulate_properties
 from grpo_pipeline.tasks.molecules.graphs.vocabulary import BONDS
 from grpo_pipeline.tasks.molecules.molecule_data import MoleculeData, attach_conditions
 from grpo_pipeline.tasks.molecules.params import GraphPromptParams, SamplingParams
-from grpo_pipeline.tasks.molecules.reward_params import MoleculeRewardParams
+from grpo_pipeline.tasks.molecules.rewards.params import MoleculeReward
 from grpo_pipeline.tasks.molecules.task import MoleculeTask
 
 SPLITS = {"train": ["CC", "CO", "CN", "C=C", "CCO", "C#C", "CCN", "CC=O"], "val": ["C=O", "C#N"], "test": ["CCC", "C=N", "CCCO"]}
@@ -30,8 +31,12 @@ SECTIONS = Sections("molecules")
 section, training_params, algorithm_params = SECTIONS.section, SECTIONS.training_params, SECTIONS.algorithm_params
 
 
-def reward_params(**changes: Any) -> MoleculeRewardParams:
-    return MoleculeRewardParams.model_validate(section("rewards", **merge({"pool": {"workers": 0}}, changes)))
+def reward_params(**changes: Any) -> MoleculeReward:
+    return MoleculeReward.model_validate(section("reward", **changes))
+
+
+def pool_params(**changes: Any) -> PoolParams:
+    return PoolParams.model_validate(section("reward_pool", **{"workers": 0, **changes}))
 
 
 def trajectory_params(arm: str | None = None, **changes: Any) -> TrajectoryParams:
@@ -63,7 +68,8 @@ def make_task(
     prompt: dict[str, Any] | None = None,
     noise: dict[str, Any] | None = None,
     trajectory: dict[str, Any] | None = None,
-    rewards: dict[str, Any] | None = None,
+    reward: dict[str, Any] | None = None,
+    reward_pool: dict[str, Any] | None = None,
     sampling: dict[str, Any] | None = None,
 ) -> MoleculeTask:
     """Return a task; each argument changes a section, ``arm`` takes the trajectories of an arm that has its own."""
@@ -75,7 +81,8 @@ def make_task(
             X0LossParams.model_validate(section("supervised_loss")),
         ),
         prompt_params(**(prompt or {})),
-        reward_params(**(rewards or {})),
+        reward_params(**(reward or {})),
+        pool_params(**(reward_pool or {})),
         SamplingParams.model_validate(section("sampling", **(sampling or {}))),
         make_data(**(prompt or {})),
     )

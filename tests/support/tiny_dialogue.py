@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from grpo_pipeline.tasks.dialogue.data.generated.params import NeedShares, PersonaParams
-from grpo_pipeline.tasks.dialogue.data.params import ConversationParams, DialogueDataParams, RetrievalParams
+from grpo_pipeline.tasks.dialogue.data.params import ConversationSource, DialogueDataParams, RetrievalParams
 from grpo_pipeline.tasks.dialogue.data.text_files import DialogueFiles
 from grpo_pipeline.tasks.text_lines import TextFile
 
@@ -25,17 +25,18 @@ def persona_params(**changes: Any) -> PersonaParams:
 
 
 def data_params(**changes: Any) -> DialogueDataParams:
-    values = {"source": "jsonl", "root": str(ROOT), "stories_from": "file", "splits_from": "drawn", "max_question_bytes": 160}
-    return DialogueDataParams(**{**values, "on_bad_row": "quarantine", "conversations": None, **changes})
+    values = {"source": {"kind": "jsonl"}, "root": str(ROOT), "max_question_bytes": 160, "on_bad_row": "quarantine"}
+    return DialogueDataParams.model_validate(values | changes)
 
 
-def conversation_params(**changes: Any) -> ConversationParams:
+def conversation_params(**changes: Any) -> ConversationSource:
     values = {"conversation": "talk", "personas": ("one", "two"), "speakers": ("User 1", "User 2"), "replies": "both"}
-    return ConversationParams(**{**values, "first_turn": 1, "every": 1, "context_turns": 2, "partners": "together", **changes})
+    values |= {"kind": "conversations", "first_turn": 1, "every": 1, "context_turns": 2, "partners": "together"}
+    return ConversationSource.model_validate(values | changes)
 
 
 def retrieval_params(**changes: Any) -> RetrievalParams:
-    return RetrievalParams(**{"top_n": 2, "query": "persona", "encoder": "tfidf", "dense": None, **changes})
+    return RetrievalParams.model_validate({"top_n": 2, "query": "persona", "encoder": {"kind": "tfidf"}, **changes})
 
 
 def row(persona: str = "i bake.", context: str = "hi", answers: Any = ("hello",), **more: Any) -> dict[str, Any]:

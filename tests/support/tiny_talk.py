@@ -5,12 +5,14 @@ from typing import Any
 import pandas as pd
 from tiny import Sections, constant, merge
 
+from grpo_pipeline.rewards.params import PoolParams
 from grpo_pipeline.tasks.dialogue.build import build_task, tokenise
 from grpo_pipeline.tasks.dialogue.data.drafts import EXAMPLE_COLUMNS
 from grpo_pipeline.tasks.dialogue.data.examples import DialogueExamples, content_digest
 from grpo_pipeline.tasks.dialogue.dialogue_data import DialogueData
-from grpo_pipeline.tasks.dialogue.language_model.params import FolderModelParams, NewModelParams, ReplyParams
-from grpo_pipeline.tasks.dialogue.params import PromptParams, RewardParams, SupervisedParams
+from grpo_pipeline.tasks.dialogue.language_model.params import LanguageModelParams, ReplyParams
+from grpo_pipeline.tasks.dialogue.params import PromptParams, SupervisedParams
+from grpo_pipeline.tasks.dialogue.rewards.params import DialogueReward
 from grpo_pipeline.tasks.dialogue.task import DialogueTask
 
 SPLITS = ("train",) * 8 + ("val",) * 2 + ("test",) * 3
@@ -23,17 +25,17 @@ def reply_params(**changes: Any) -> ReplyParams:
     return ReplyParams.model_validate(section("replies", **{"max_tokens": 6, **changes}))
 
 
-def reward_params(**changes: Any) -> RewardParams:
-    return RewardParams.model_validate(section("rewards", **merge({"pool": {"workers": 0}}, changes)))
+def reward_params(**changes: Any) -> DialogueReward:
+    return DialogueReward.model_validate(section("reward", **changes))
 
 
-def reader_params(**changes: Any) -> NewModelParams | FolderModelParams:
-    if changes.get("source") == "folder":
-        return FolderModelParams.model_validate({"tokenizer": "bytes", "lora": None, **changes})
-    section_of = section("language_model")
-    return NewModelParams.model_validate(
-        {"source": "new", "lora": section_of["lora"], **section_of["new"], "width": 8, **changes}
-    )
+def pool_params(**changes: Any) -> PoolParams:
+    return PoolParams.model_validate(section("reward_pool", **{"workers": 0, **changes}))
+
+
+def reader_params(tuning: dict[str, Any] | None = None, **network: Any) -> LanguageModelParams:
+    sizes = {"tokenizer": "bytes"} if network.get("kind") == "folder" else section("language_model")["network"] | {"width": 8}
+    return LanguageModelParams.model_validate({"network": sizes | network, "tuning": tuning})
 
 
 def make_examples() -> DialogueExamples:
@@ -68,7 +70,8 @@ def make_task(
     language_model: dict[str, Any] | None = None,
     prompt: dict[str, Any] | None = None,
     replies: dict[str, Any] | None = None,
-    rewards: dict[str, Any] | None = None,
+    reward: dict[str, Any] | None = None,
+    reward_pool: dict[str, Any] | None = None,
     **supervised: Any,
 ) -> DialogueTask:
     """Return a task; each argument changes a section."""
@@ -76,7 +79,8 @@ def make_task(
         reader_params(**(language_model or {})),
         PromptParams.model_validate(section("prompt", **(prompt or {}))),
         reply_params(**(replies or {})),
-        reward_params(**(rewards or {})),
+        reward_params(**(reward or {})),
+        pool_params(**(reward_pool or {})),
         SupervisedParams.model_validate(section("supervised_loss", **supervised)),
     )
 

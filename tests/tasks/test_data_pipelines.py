@@ -108,13 +108,13 @@ def test_rows_of_ones_own(run_data: Run, data_project: Path, tmp_path: Path) -> 
     (tmp_path / "mine.csv").write_text(f"id,structure\n{molecules}")
     with (data_project / "conf/base/globals.yml").open("a") as file:
         file.write("dialogue_examples: rows.jsonl\ndialogue_stories: tales.jsonl\nmolecules_file: mine.csv\n")
-    data = {"root": str(tmp_path), "source": "jsonl", "on_bad_row": "quarantine"}
+    data = {"root": str(tmp_path), "source": {"kind": "jsonl"}, "on_bad_row": "quarantine"}
     catalog = run_data("dialogue", "smoke", {"data": data, "retrieval": {"top_n": 1}})
     table, quarantine = catalog.load("dialogue.examples").table.set_index("persona"), catalog.load("dialogue.quarantine")
     assert table["story_ids"]["i am bob."] == ["bob"]
     assert table["split"].nunique() == 3
     assert (quarantine["row"].tolist(), quarantine["file"].tolist()) == (["5"], [str(tmp_path / "rows.jsonl")])
-    data |= {"source": "csv", "columns": {"smiles": "structure", "name": "id"}}
+    data |= {"source": {"kind": "csv", "smiles": "structure", "name": "id"}}
     fractions = {"train": 0.5, "val": 0.25, "test": 0.25}
     catalog = run_data("molecules", "smoke", {"data": data, "split": {"fractions": fractions}})
     quarantine = catalog.load("molecules.quarantine")
@@ -127,7 +127,7 @@ def test_rows_of_ones_own(run_data: Run, data_project: Path, tmp_path: Path) -> 
 @pytest.mark.parametrize(("task", "source"), [("dialogue", "jsonl"), ("molecules", "smiles")])
 def test_a_folder_that_is_not_there_is_named(run_data: Run, task: str, source: str) -> None:
     with pytest.raises(DatasetError, match=f"must be an existing folder, got nothing at .*nowhere; set {task}_root"):
-        run_data(task, "smoke", {"data": {"root": "nowhere", "source": source}})
+        run_data(task, "smoke", {"data": {"root": "nowhere", "source": {"kind": source}}})
 
 
 def test_synthetic_persona_chat(run_data: Run, data_project: Path, shared_data: Callable[[str], Path]) -> None:
@@ -135,7 +135,7 @@ def test_synthetic_persona_chat(run_data: Run, data_project: Path, shared_data: 
     root = data_project.parent / "shared" / "data"
     root.mkdir(parents=True)
     (root / "persona_chat").symlink_to(shared_data("persona_chat"))
-    catalog = run_data("dialogue", "persona_chat", {"data": {"conversations": {"every": 5}}})
+    catalog = run_data("dialogue", "persona_chat", {"data": {"source": {"every": 5}}})
     report, examples, splits = (catalog.load(f"dialogue.{name}") for name in ("data_report", "examples", "splits"))
     table = examples.table
     # Three conversations write their speakers' names in another way.

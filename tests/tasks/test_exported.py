@@ -131,7 +131,7 @@ SETTINGS: list[tuple[str, dict[str, Any]]] = [
     ("attention", {"encoder": {"tuning": {"kind": "lora", "rank": 2, "alpha": 4, "targets": ["qkv"]}}}),
     ("attention", {"encoder": {"tuning": {"kind": "adapter", "rank": 2}}}),
     ("dialogue", {}),
-    ("dialogue", {"language_model": {"architecture": "llama", "max_positions": 400, "lora": {"rank": 2, "alpha": 4.0}}}),
+    ("dialogue", {"language_model": {"kind": "llama", "max_positions": 400, "tuning": {"kind": "lora", "rank": 2, "alpha": 4}}}),
     ("molecules", {}),
     ("molecules", {"prompt": {"conditions": ["qed"]}, "noise": {"limit": "uniform"}}),
 ]

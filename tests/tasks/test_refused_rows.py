@@ -30,7 +30,7 @@ def test_the_sentence_of_a_later_step_begins_with_what_was_refused():
 
 
 def molecule_params(**changes):
-    plain = {"source": "smiles", "root": "data", "columns": None, "bonds": "kekulised", "atoms": None, "charges": None}
+    plain = {"source": {"kind": "smiles"}, "root": "data", "bonds": "kekulised", "atoms": None, "charges": None}
     return MoleculeDataParams(**plain | {"min_atoms": 2, "max_atoms": None, "on_bad_row": "fail"} | changes)
 
 

@@ -83,7 +83,7 @@ DISTINCT = {"own": {"distinct": {"function": "tiny_rewards:distinct", "weight": 
 TRUNCATED = {"replies": {"top_k": 20, "top_p": 0.9, "tokens_per_batch": 30}, "mean": "per_sequence"}
 # Nearly every molecule has another logP, and hot policies draw many: groups do not tie.
 HOT = {"temperature": molecules.constant(3.0)}
-WIDE = {"weights": {"validity": 1.0, "logp": 1.0}, "logp": {"low": 30.0, "high": 31.0, "width": 60.0}}
+WIDE = {"validity": {"weight": 1.0}, "logp": {"weight": 1.0, "low": 30.0, "high": 31.0, "width": 60.0}}
 PROPERTIES = {"conditions": ["logp", "qed"]}
 MEAN = {"entry_reduction": "mean", "steps_per_update": None, "steps_per_chunk": 3}
 IMAGES = Case(
@@ -98,14 +98,14 @@ TALK = Case(
     encoder=lambda policy: policy.model.encoder,
     shared_groups=("embeddings", "encoder", "decoder"),
     most_entropy=lambda policy: np.log(policy.choices),
-    task=lambda: dialogue.make_task(rewards=DISTINCT),
+    task=lambda: dialogue.make_task(reward=DISTINCT),
 )
 GRAPHS = Case(
     molecules,
     encoder=None,
     shared_groups=("embeddings", "layers", "heads"),
     most_entropy=lambda policy: 14 * np.log(max(policy.noise.classes)),  # four atoms, their charges, six pairs
-    task=lambda: molecules.make_task(rewards=WIDE),
+    task=lambda: molecules.make_task(reward=WIDE),
     training=lambda **changes: molecules.training_params(**HOT | changes),
 )
 TASKS = {
@@ -141,16 +141,16 @@ TASKS = {
     ),
     "attention_box": replace(IMAGES, task=lambda: attention.make_task(box="points", class_decoder={"kind": "global"})),
     "dialogue": TALK,
-    "dialogue_truncated": replace(TALK, task=lambda: dialogue.make_task(rewards=DISTINCT, **TRUNCATED)),
+    "dialogue_truncated": replace(TALK, task=lambda: dialogue.make_task(reward=DISTINCT, **TRUNCATED)),
     "molecules": GRAPHS,
     "molecules_eager": replace(
         GRAPHS,
-        task=lambda: molecules.make_task(arm="eager", rewards=WIDE),
+        task=lambda: molecules.make_task(arm="eager", reward=WIDE),
         algorithm=lambda **changes: molecules.algorithm_params("eager", **changes | {"update_epochs": 1}),
     ),
     "molecules_mean": replace(
         GRAPHS,
-        task=lambda: molecules.make_task(rewards=WIDE, trajectory=MEAN, prompt=PROPERTIES),
+        task=lambda: molecules.make_task(reward=WIDE, trajectory=MEAN, prompt=PROPERTIES),
         data=lambda: molecules.make_data(**PROPERTIES),
         most_entropy=lambda policy: np.log(max(policy.noise.classes)),
     ),
@@ -365,7 +365,7 @@ def test_a_policy_is_built_without_a_seed_for_every_cuda_device(case: Case, monk
 
 def test_molecules_that_go_on_from_a_warm_start_and_score_few_prompts_keep_them_too() -> None:
     """Policies hold the limits of the noise: loading weights into one must not write into those of another."""
-    data, fresh = molecules.make_data(), molecules.make_task(rewards=WIDE, sampling={"prompts": 2})
+    data, fresh = molecules.make_data(), molecules.make_task(reward=WIDE, sampling={"prompts": 2})
     assert len(fresh.rows(data, "test")) > 2
     check_task(replace(fresh, start=ModelWeights(fresh.build_policy(5).state_dict(), {})), data)
 

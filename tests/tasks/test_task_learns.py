@@ -19,13 +19,14 @@ from grpo_pipeline.tasks.molecules.build import start_from as start_molecules
 
 # The target is met by alcohols and amines, and missed by what else there is.
 ALCOHOLS = {
-    "weights": {"validity": 1.0, "logp": 1.0, "uniqueness": 0.0, "novelty": 0.0},
-    "logp": {"low": -2.0, "high": -0.3, "width": 0.2},
-    "invalid": {"rule": "penalty", "penalty": 0.0},
+    "validity": {"weight": 1.0},
+    "logp": {"weight": 1.0, "low": -2.0, "high": -0.3, "width": 0.2},
+    "novelty": None,
+    "invalid_penalty": 0.0,
 }
 MAKE = {
     "dialogue": lambda: tiny_talk.make_task(language_model={"width": 32, "layers": 1, "heads": 2}, replies={"max_tokens": 8}),
-    "molecules": lambda: tiny_chemist.make_task(rewards=ALCOHOLS),
+    "molecules": lambda: tiny_chemist.make_task(reward=ALCOHOLS),
 }
 START = {"dialogue": start_dialogue, "molecules": start_molecules}
 

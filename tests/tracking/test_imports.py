@@ -45,7 +45,7 @@ def ended(self, error):
     recorder.is_on = False
     finish(self, error)
 tracker.Tracker.finish = ended
-sys.argv = ["kedro", "run", "--env", "smoke", "--pipelines", "attention"]
+sys.argv = ["kedro", "run", "--env", "smoke", "--pipelines", "attention", "--params", "attention.training.epochs=1"]
 runpy.run_module("kedro", run_name="__main__", alter_sys=True)
 """
 
@@ -77,8 +77,9 @@ def real_server(tmp_path, empty_store):
         port = free.server_port
     store = ["--backend-store-uri", f"sqlite:///{tmp_path / 'm.db'}", "--artifacts-destination", str(tmp_path / "files")]
     command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1", *store]
+    environ = os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}  # it would start processes for jobs that nobody sends
     with (tmp_path / "server.log").open("w") as log:
-        server = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+        server = subprocess.Popen(command, env=environ, stdout=log, stderr=log, start_new_session=True)
     try:
         deadline = time.monotonic() + 300
         while True:

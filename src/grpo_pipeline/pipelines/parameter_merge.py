@@ -1,49 +1,35 @@
-"""Merge parameters; some sections are replaced as a whole.
+"""Merge parameters; a section of another kind is replaced as a whole.
 
-An environment, ``--params`` or an arm of a comparison names its differences from the defaults. Two kinds of sections are
-replaced: the weights of the rewards, and a part of a model by a part of another ``kind``, which has other keys.
+An environment, ``--params`` or an arm of a comparison names its differences from the defaults. A section with another ``kind``
+has other keys, so that it takes the place of the base's. Kinds of surrogates, schedules and executors share their keys: these are
+merged.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-# Paths inside the parameters of a task.
-REPLACED = (("rewards", "weights"), ("rewards", "own"))
-# Below this section, wherever it stands, each section is of one kind.
-MODEL = "model"
+# Sections that are merged whatever their kind, with all below them.
+MERGED = {"algorithm", "training", "executor"}
 
 Path = tuple[str, ...]
 
 
-def merge(base: Mapping[str, Any], change: Mapping[str, Any], *, depth: int = 0) -> dict[str, Any]:
-    """Merge nested mappings. Any other value is replaced, also by ``None``.
-
-    The paths that ``replaced`` yields are replaced, too; ``depth`` is that of ``replaced``.
-    """
-    merged: dict[str, Any] = _merge(without(base, replaced(base, change, depth=depth)), change)
+def merge(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge nested mappings. Any other value is replaced, also by ``None``, and so are the paths that ``replaced`` yields."""
+    merged: dict[str, Any] = _merge(without(base, replaced(base, change)), change)
     return merged
 
 
-def replaced(
-    base: Mapping[str, Any], change: Mapping[str, Any], *, depth: int, above: Path = ()
-) -> Iterator[Path]:
-    """Yield the paths that a change replaces as a whole.
-
-    Args:
-        base: parameters that the change is merged onto.
-        change: nested like the base.
-        depth: number of names above the parameters of a task: 0 for these themselves, 1 for parameters by task.
-        above: names above both.
-    """
+def replaced(base: Mapping[str, Any], change: Mapping[str, Any]) -> Iterator[Path]:
+    """Yield the paths of the base that a change, nested like it, replaces as a whole."""
     for name, old in base.items():
-        path, new = (*above, name), change.get(name)
-        if name in change and path[depth:] in REPLACED:
-            yield path
-        elif isinstance(old, Mapping) and isinstance(new, Mapping):
-            if MODEL in above and "kind" in old and new.get("kind", old["kind"]) != old["kind"]:
-                yield path
-            else:
-                yield from replaced(old, new, depth=depth, above=path)
+        new = change.get(name)
+        if name in MERGED or not (isinstance(old, Mapping) and isinstance(new, Mapping)):
+            continue
+        if "kind" in old and new.get("kind", old["kind"]) != old["kind"]:
+            yield (name,)
+        else:
+            yield from ((name, *path) for path in replaced(old, new))
 
 
 def without(base: Mapping[str, Any], paths: Iterable[Path]) -> dict[str, Any]:

@@ -12,9 +12,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from grpo_pipeline.core.rewards import FailureRule, apply_failure_rule
+from grpo_pipeline.core.rewards import apply_failure_rule
 from grpo_pipeline.rewards.functions import shorten
-from grpo_pipeline.rewards.params import FailureParams
+from grpo_pipeline.rewards.params import Failure
 from grpo_pipeline.rewards.pool import CollectedRewards
 
 
@@ -76,7 +76,7 @@ class PendingRewards:
     def __init__(
         self,
         weights: Mapping[str, float],
-        failure: FailureParams,
+        failure: Failure,
         *,
         futures: Mapping[str, Future[CollectedRewards]],
         subjects: Subjects,
@@ -97,26 +97,20 @@ class PendingRewards:
             RewardPoolError: if a process cannot be started or the pool was closed.
         """
         measured = {name: future.result() for name, future in self._futures.items()}
-        if self._failure.rule == "stop":
+        if self._failure == "stop":
             for name, cause in self._first_causes(measured):
                 raise RewardFailedError(
-                    f"reward {name!r} must score every {self._subjects.noun} under rule 'stop', got no value from {cause}; "
-                    "correct the function, or use rule 'exclude'"
+                    f"reward {name!r} must score every {self._subjects.noun} with failure = stop, got no value from {cause}; "
+                    "correct the function, or use failure = exclude"
                 )
         is_failed = {
             name: self._spread(np.isnan(found.values), False) for name, found in measured.items()
         }
         components = {name: self._spread(found.values, np.nan) for name, found in measured.items()}
-        # Under "stop" no reward has failed here.
-        rule: FailureRule = "penalty" if self._failure.rule == "penalty" else "exclude"
         return GroupRewards(
             components={
-                name: apply_failure_rule(
-                    component,
-                    is_failed[name],
-                    rule=rule,
-                    penalty=self._failure.penalty or 0.0,
-                    name=f"reward component {name!r}",
+                name: replace_failed(
+                    component, is_failed[name], self._failure, name=f"reward component {name!r}"
                 )
                 for name, component in components.items()
             },
@@ -143,6 +137,15 @@ class PendingRewards:
                     name,
                     f"{found.function} on the {self._subjects.noun} {shorten(texts[first[0]])}: {first[1]}",
                 )
+
+
+def replace_failed(
+    component: Tensor, is_failed: Tensor, failure: Failure, *, name: str = "component"
+) -> Tensor:
+    """Put a number, or NaN (not scored) without one, in the place of failed samples; [P, G], bool [P, G] -> float64 [P, G]."""
+    if isinstance(failure, float):
+        return apply_failure_rule(component, is_failed, rule="penalty", penalty=failure, name=name)
+    return apply_failure_rule(component, is_failed, rule="exclude", name=name)
 
 
 def check_groups(groups: Sequence[Sequence[object]], *, name: str) -> None:

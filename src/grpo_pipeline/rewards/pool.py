@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grpo_pipeline.rewards.functions import Measure, Outcome, beside_prompts
-from grpo_pipeline.rewards.params import PoolParams
+from grpo_pipeline.rewards.params import Failure, PoolParams
 from grpo_pipeline.rewards.reward_cache import Key, RewardCache
 from grpo_pipeline.rewards.workers import Chunk, WorkerPool
 
@@ -80,6 +80,11 @@ class RewardPool:
         """Return the counts so far."""
         with self._lock:
             return PoolCounts(self._hits, self._measured, self._failed, self._worker_pool.replaced)
+
+    @property
+    def failure(self) -> Failure:
+        """The rule for a sample that could not be measured."""
+        return self._params.failure
 
     @property
     def pids(self) -> list[int]:

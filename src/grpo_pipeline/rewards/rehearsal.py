@@ -31,5 +31,5 @@ def try_rewards(
             raise RewardFailedError(
                 f"reward {name!r} must score texts of the training data, got no value for any of {len(subjects)} from "
                 f"{measure.function}, the first one {shorten(subjects[0])}: {found.causes[0]}; correct the function, or take "
-                f"it out of {task}.rewards.own"
+                f"it out of {task}.reward.own"
             )

@@ -9,13 +9,7 @@ import threading
 from collections import Counter
 from collections.abc import Sequence
 
-from grpo_pipeline.rewards.functions import (
-    Measure,
-    Outcome,
-    RewardPoolError,
-    Samples,
-    shorten,
-)
+from grpo_pipeline.rewards.functions import Measure, Outcome, RewardPoolError, Samples, shorten
 
 logger = logging.getLogger(__name__)
 # Places of the first chunk of a reward, and of every 20th later one.
@@ -43,7 +37,7 @@ class LateCalls:
         if count & (count - 1) == 0:  # 1, 2, 4, 8 …
             logger.warning(
                 "The reward %s has run out of time in %d %s so far, which cost %.0f s; find what hangs, or lower "
-                "rewards.pool.timeout_seconds",
+                "reward_pool.timeout_seconds",
                 function,
                 count,
                 "call" if count == 1 else "calls",

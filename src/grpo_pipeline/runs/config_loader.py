@@ -2,7 +2,7 @@
 
 import operator
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial, reduce
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ TASK, FOLDER = "{task}", "{folder}"
 
 
 class ReplacingConfigLoader(OmegaConfigLoader):
-    """Merges parameters as Kedro does, and takes reward weights exactly as the last place that names any has them.
+    """Merges parameters as Kedro does, and replaces a section by one of another kind.
 
     The places are conf/base, the environment, and ``--params``, in this order. Below an environment lie those that it
     extends (``runs.environments``). Parameters ``{task}`` are what each task's own section is merged onto. In the catalogue an
@@ -31,6 +31,8 @@ class ReplacingConfigLoader(OmegaConfigLoader):
     """
 
     base_parameters: Sequence[Mapping[str, Any]] = ()
+    _base: Mapping[str, Any] = {}  # parameters of conf/base, interpolations not resolved
+    _known_base: Mapping[str, Any] = {}  # the same, where another loader has read them
     _below: Mapping[str, Any] = {}  # all parameters without those of ``--params``
 
     def __getitem__(self, key: str) -> Any:
@@ -70,28 +72,30 @@ class ReplacingConfigLoader(OmegaConfigLoader):
 
     def _read_layers(self, key: str) -> Any:
         """Read the base and the environment, together with the environments that it extends."""
-        base, own, base_path, path, files = super()._read_raw_config(key)
-        if key == "parameters":
-            self.base_parameters = [_plain(config) for config in base.values()]
         env = self.env or self.default_run_env
+        if key == "parameters" and self._known_base:
+            return {Path(f"{key}.yml"): OmegaConf.create(dict(self._known_base))}, {}, "", "", set()
+        base, own, base_path, path, files = super()._read_raw_config(key)
         below = extended(self.conf_source, env) if env != self.base_env else []
         patterns = self.config_patterns[key]
         layers = [self._read_dir_configs(str(folder), patterns, key, files) for folder in below]
         layers.append(own)
         if key == "parameters":
             # From the base upwards: what a layer replaces, it replaces of all layers below.
-            layers.insert(0, base)
-        if len(layers) > 1:
+            self.base_parameters = [_plain(config) for config in base.values()]
+            self._base = _joined(base)
+            self._below = self._join(key, [self._base, *map(_joined, layers)])
+            whole = {Path(path) / f"{key}.yml": OmegaConf.create(dict(self._below))}
+            base, own = ({}, whole) if env != self.base_env else (whole, {})
+        elif len(layers) > 1:
             joined = self._join(key, [_joined(layer) for layer in layers])
             own = {Path(path) / f"{key}.yml": OmegaConf.create(joined)}
-            if key == "parameters":
-                self._below = joined
         return base, own, base_path, path, files
 
     def _join(self, key: str, layers: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """Merge the layers of an environment: those that it extends, the lowest first, then its own."""
         if self.merge_strategy.get(key) == "soft":
-            return reduce(partial(merge, depth=1), layers)
+            return reduce(merge, layers)
         if key == "globals":
             return without_results(layers, self.env)
         return reduce(operator.or_, layers)
@@ -126,7 +130,7 @@ class ReplacingConfigLoader(OmegaConfigLoader):
         given = _plain(self.runtime_params)
         if key == "parameters" and given:
             # Kedro puts them into base and environment, one by one: what they replace goes out of both.
-            gone = list(replaced(self._below, given, depth=1))
+            gone = list(replaced(self._below, given))
             kept = {path: without(_plain(file), gone) for path, file in config_per_file.items()}
             config_per_file = {path: OmegaConf.create(config) for path, config in kept.items()}
         return super()._merge_and_resolve(key, config_per_file)
@@ -135,14 +139,14 @@ class ReplacingConfigLoader(OmegaConfigLoader):
     def _soft_merge(
         config: dict[str, Any], env_config: dict[str, Any], env_path: str | None = None
     ) -> Any:
-        return merge(config, env_config, depth=1)
+        return merge(config, env_config)
 
 
 def base_parameters(loader: Any) -> dict[str, Any]:
     """Read the parameters of conf/base alone, the defaults; empty if they are no files."""
     if not isinstance(loader, OmegaConfigLoader):
         return {}
-    base = type(loader)(
+    base: OmegaConfigLoader = type(loader)(
         loader.conf_source,
         env=loader.base_env,
         base_env=loader.base_env,
@@ -150,6 +154,8 @@ def base_parameters(loader: Any) -> dict[str, Any]:
         config_patterns=loader.config_patterns,
         merge_strategy=loader.merge_strategy,
     )
+    if isinstance(loader, ReplacingConfigLoader) and isinstance(base, ReplacingConfigLoader):
+        base._known_base = loader._base
     try:
         return dict(base["parameters"])
     except (KeyError, MissingConfigException):

@@ -12,6 +12,8 @@ from kedro.config import MissingConfigException
 from kedro.validation.parameter_validator import ParameterValidator
 from kedro.validation.type_extractor import TypeExtractor
 
+from grpo_pipeline.errors import OF_AN_OLDER_VERSION
+from grpo_pipeline.migrate import is_old
 from grpo_pipeline.pipeline_registry import SHORT
 from grpo_pipeline.pipelines.arms import arms_of, described_arms
 from grpo_pipeline.pipelines.params import sections
@@ -131,6 +133,7 @@ def check_names(
                 path, [*(name for name in known if name.rpartition(".")[0] == parent), *others], n=1
             )
             meant = f"did you mean {close[0]}?" if close else "remove it or correct its name"
+            meant = OF_AN_OLDER_VERSION if is_old(path) else meant
             raise ValueError(
                 f"{path} must be a parameter of this project, got an unknown name; {meant}"
             )

@@ -1,11 +1,17 @@
-"""Declare how every task divides its examples: shares of the splits, and folds. The file imports no torch."""
+"""Declare what a section of parameters is, and how every task divides its examples. The file imports no torch."""
 
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 
-class SplitFractions(BaseModel):
+class Section(BaseModel):
+    """A section of parameters, which has no other keys than its own."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class SplitFractions(Section):
     """Wanted shares of the groups (``<task>.split.fractions``); they add up to 1.
 
     Attributes:
@@ -13,8 +19,6 @@ class SplitFractions(BaseModel):
         val: share that settings and calibration are chosen on.
         test: share that is held out for the comparison.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     train: Annotated[float, Field(gt=0, lt=1)]
     val: Annotated[float, Field(gt=0, lt=1)]
@@ -30,7 +34,7 @@ class SplitFractions(BaseModel):
         return self
 
 
-class FoldParams(BaseModel):
+class FoldParams(Section):
     """The folds of ``<task>.cross_validation`` (docs/cross_validation.md).
 
     Attributes:
@@ -41,8 +45,6 @@ class FoldParams(BaseModel):
         val_share: share of a training part's clusters that is not trained on, but used for watching and early decisions.
         seed: decides the fold of each cluster.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     scheme: Literal["kfold", "nested", "leave_one_center_out"]
     folds: Annotated[int, Field(ge=2)]

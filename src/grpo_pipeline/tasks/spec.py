@@ -76,7 +76,6 @@ class TaskSpec:
         one_of_each: ``module:function`` of (examples, row numbers) -> a table (DataFrame) or a picture (PNG or SVG, bytes) of an
             example of each class, for the page; empty if the rows of the table suffice.
         with_table: ``module:function`` of (examples, table) -> examples with this table; empty if the table is just replaced.
-        reward_section: the section of the parameters that weighs the components of the reward.
         sections: name -> model of the task's own sections of parameters; their modules import no torch. Their values are checked
             before anything is imported; sections that are left out here, when the pipeline is built.
         baselines: ``module:function`` of (task, data, names, rows, seed=) -> prediction rows of baselines fitted on the training
@@ -101,7 +100,6 @@ class TaskSpec:
     classes: str = "label"
     one_of_each: str = ""
     with_table: str = ""
-    reward_section: str = "reward"
     sections: Mapping[str, Any] = field(default_factory=dict)
     baselines: str = ""
 

@@ -110,16 +110,19 @@ def _check_units(s: Subject, found: pd.DataFrame, suite: MetricSuite) -> None:
                 "NaN",
                 remedy="the metric suite calls it finite",
             )
+    absent: list[str] = []
     prepared = suite.prepare(suite.combine(found))
+    parts = [part.reset_index(drop=True) for _, part in prepared.groupby("rule")]
+    asked = [(part, _Asked(part, absent), np.ones((1, len(part)))) for part in parts]
     for name, metric in suite.metrics.items():
-        absent: list[str] = []
+        absent.clear()
         n = 0
         try:
-            for _, part in prepared.groupby("rule"):
-                n += metric.count(_Asked(part, absent))
-                metric(part.reset_index(drop=True), np.ones((1, len(part))))
+            for part, noting, once in asked:
+                n += metric.count(noting)
+                metric(part, once)
         except KeyError as error:
-            absent, n = [str(error).strip("'\"")], 0
+            absent[:], n = [str(error).strip("'\"")], 0
         if not n and absent:
             s.fail(
                 "evaluate",

@@ -232,7 +232,7 @@ def test_the_page_says_where_the_control_drew_its_points(make_page, params, algo
 READ = {
     "attention": ({"grpo.showcase", "grpo.frames"}, set(), set()),
     "dialogue": ({"token_report", "retrieval_report", "grpo.rollouts"}, set(), set()),
-    "molecules": (set(), {"rewards"}, {"{arm}.best_before", "{arm}.best_after", "{arm}.random_before", "{arm}.random_after"}),
+    "molecules": (set(), {"reward"}, {"{arm}.best_before", "{arm}.best_after", "{arm}.random_before", "{arm}.random_after"}),
 }
 
 

@@ -237,7 +237,7 @@ def test_what_cannot_be_trained_or_exported_is_refused():
 
 
 # An untrained language model earns no overlap: a reward that differs between any two replies.
-TALK = talk.make_task(rewards={"own": {"scripted": {"function": "tiny_rewards:scripted", "weight": 1.0}}})
+TALK = talk.make_task(reward={"own": {"scripted": {"function": "tiny_rewards:scripted", "weight": 1.0}}})
 TALKS = talk.make_data(TALK)
 SHOWN = np.array([10, 11])  # with one answer and two
 EPSILON = 1e-4  # added to the standard deviation of a group
@@ -255,7 +255,7 @@ def test_each_row_has_the_reward_of_its_reply_and_the_advantage_in_its_group():
     assert table["reward_f1"].tolist() == pytest.approx(f1(list(table["reply"]), answers).tolist())
     assert [round(7 * reward) % 7 for reward in table["reward_scripted"]] == [1] * 6 + [2] * 6  # the number of answers
     assert table["reward"].to_numpy() == pytest.approx(
-        sum(table[f"reward_{n}"] * w for n, w in TALK.rewards.component_weights.items())
+        sum(table[f"reward_{n}"] * w for n, w in TALK.rewards.weights.items())
     )
     for _, group in table.groupby("group"):
         rewards = group["reward"].to_numpy()

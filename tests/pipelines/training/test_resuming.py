@@ -20,11 +20,11 @@ from grpo_pipeline.pipelines import training as training_package
 from grpo_pipeline.pipelines.training import frames, nodes
 from grpo_pipeline.pipelines.training.resuming import run_digest
 from grpo_pipeline.pipelines.training.start import build_state
+from grpo_pipeline.rewards.params import PoolParams
 from grpo_pipeline.tasks.attention.build import build_task
 from grpo_pipeline.tasks.attention.losses.params import SupervisedParams
 from grpo_pipeline.tasks.attention.model_params import ModelParams as AttentionModelParams
 from grpo_pipeline.tasks.attention.rewards.params import RewardParams
-from grpo_pipeline.tasks.dialogue.params import RewardParams as DialogueRewardParams
 
 DATA, NOTHING = make_data(), NoCheckpoint("nowhere")
 SECTIONS = {"algorithm": "attention.grpo.algorithm", "training": "attention.training", "task": "attention"}
@@ -87,7 +87,7 @@ def unbroken() -> list[Checkpoint]:
 def test_what_says_how_may_change_when_a_run_goes_on(unbroken: list[Checkpoint]):
     """That a compiled encoder computes the same is the subject of test_encoder_execution; here, that the checkpoint lets it."""
     assert execution_fields(TrainingParams) == HOW.keys()
-    assert execution_fields(DialogueRewardParams) == {"pool"}
+    assert execution_fields(PoolParams) == {"workers", "timeout_seconds", "chunk_size", "cache_size"}
     assert {*HOW, *WHAT, *LENGTH} == TrainingParams.model_fields.keys()
     changed = [loop(**{key: value}) for key, (value, _) in HOW.items()]
     assert loop() not in changed
@@ -194,7 +194,7 @@ def test_the_start_of_the_arms_depends_on_no_reward():
     def digest(stage: str = "warm_start", seed: int = 0, **sections: Any) -> str:
         return run_digest(tiny_talk.algorithm_params(stage), training, tiny_talk.make_task(**sections), data, seed=seed)
 
-    for change in ({"rewards": {"weights": {"f1": 2.0}}}, {"replies": {"temperature": 0.5}}):
+    for change in ({"reward": {"f1": {"weight": 2.0}}}, {"replies": {"temperature": 0.5}}):
         assert digest(**change) == digest()
         assert digest("grpo", **change) != digest("grpo")
     changes = {"language_model": {"width": 16}, "replies": {"max_tokens": 5}, "prompt": {"max_tokens": 50}}

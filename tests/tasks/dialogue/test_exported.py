@@ -22,19 +22,19 @@ from grpo_pipeline.tasks.dialogue import prompt_answers
 from grpo_pipeline.tasks.dialogue.exported_model import read_exported
 from grpo_pipeline.tasks.dialogue.huggingface_folder import FOLDER, plain_model
 from grpo_pipeline.tasks.dialogue.language_model.build import build_language_model
-from grpo_pipeline.tasks.dialogue.language_model.params import FolderModelParams
+from grpo_pipeline.tasks.dialogue.language_model.params import LanguageModelParams
 from grpo_pipeline.tasks.dialogue.language_model.prompt_text import prompt_texts, story_text
 from grpo_pipeline.tasks.dialogue.language_model.sampling import greedy_replies, sample_replies
 from grpo_pipeline.tasks.dialogue.language_model.tokens import decode_rows, encode_texts
 from grpo_pipeline.tasks.dialogue.prompt_answers import answer, answer_request, write_reply
 
-POSITIONS = {"t5": None, "gpt2": 400, "llama": 400}
-LORA = {"rank": 2, "alpha": 3.0}
+POSITIONS = {"t5": {}, "gpt2": {"max_positions": 400}, "llama": {"max_positions": 400}}
+LORA = {"kind": "lora", "rank": 2, "alpha": 3.0}
 
 
 def model_folder(path: Path, architecture: str) -> dict[str, Any]:
     """Write a model and a tokenizer of its 259 words; returns the section that reads them."""
-    language_model = {"architecture": architecture, "max_positions": POSITIONS[architecture]}
+    language_model = {"kind": architecture, **POSITIONS[architecture]}
     model = tiny.make_task(language_model=language_model).build_policy(3).model
     tiny_attention.shake(model, seed=2)
     model.save_pretrained(path)
@@ -43,7 +43,7 @@ def model_folder(path: Path, architecture: str) -> dict[str, Any]:
     words.pre_tokenizer = pre_tokenizers.Whitespace()
     special = {"unk_token": "<unk>", "eos_token": "<eos>", "pad_token": "<pad>"}
     PreTrainedTokenizerFast(tokenizer_object=words, **special).save_pretrained(path)
-    return {"source": "folder", "path": str(path), "tokenizer": "folder"}
+    return {"kind": "folder", "path": str(path), "tokenizer": "folder"}
 
 
 def exported(folder: Path, language_model: dict[str, Any]) -> tuple[Any, Any]:
@@ -55,7 +55,7 @@ def exported(folder: Path, language_model: dict[str, Any]) -> tuple[Any, Any]:
     ("architecture", "lora"), [("t5", None), ("gpt2", None), ("llama", None), ("t5", LORA), (None, None)], ids=str
 )
 def test_the_same_replies_without_the_folder_that_it_came_from(tmp_path: Path, architecture: str | None, lora: Any) -> None:
-    source = {} if architecture is None else model_folder(tmp_path / "hub", architecture) | {"lora": lora}
+    source = {} if architecture is None else model_folder(tmp_path / "hub", architecture) | {"tuning": lora}
     task, policy = exported(tmp_path / "model", source)
     context = task.encode(policy, task.make_batch(tiny.make_data(task), np.arange(6)))
     expected = [*task.texts(greedy_replies(policy, context, max_tokens=task.replies.max_tokens, ends=task.ends))]
@@ -104,14 +104,15 @@ def plain_logprobs(model: Any, prompt: torch.Tensor, reply: torch.Tensor) -> tor
 @pytest.mark.parametrize("architecture", ["t5", "gpt2", "llama"])
 @torch.no_grad()
 def test_transformers_loads_every_key_and_says_the_same(tmp_path: Path, architecture: str, lora: Any) -> None:
-    section = {"architecture": architecture, "max_positions": POSITIONS[architecture], "lora": lora}
+    section = {"kind": architecture, **POSITIONS[architecture], "tuning": lora}
     task, policy = exported(tmp_path / "model", section)
     before = {name: tensor.clone() for name, tensor in policy.state_dict().items()}
     merged = plain_model(policy)
     assert not [name for name in merged.state_dict() if "lora" in name or "base_layer" in name]
     assert all(torch.equal(tensor, before[name]) for name, tensor in policy.state_dict().items())
     # Training may begin with it.
-    params = FolderModelParams(source="folder", path=str(tmp_path / "model" / FOLDER), tokenizer="bytes", lora=None)
+    network = {"kind": "folder", "path": str(tmp_path / "model" / FOLDER), "tokenizer": "bytes"}
+    params = LanguageModelParams.model_validate({"network": network})
     begun = build_language_model(params, seed=0)[0].model.state_dict()
     torch.testing.assert_close({name: begun[name] for name in merged.state_dict()}, merged.state_dict(), rtol=0, atol=0)
     folder = tmp_path / "model" / FOLDER
@@ -204,3 +205,21 @@ def test_a_question_that_is_too_long_is_cut_or_refused_as_in_training(tmp_path: 
     strict = replace(model, prompt=model.prompt.model_copy(update={"too_long": "refuse"}))
     with pytest.raises(ValueError, match="row 0 of the prompts: text 0 must have at most 63 tokens, got 223; raise the limit"):
         answer(strict, table, samples=0, seed=0)
+
+
+@pytest.mark.parametrize("kind", ["t5", "gpt2"])
+def test_an_older_exported_model_answers_as_the_same_model_of_today(tmp_path: Path, kind: str) -> None:
+    exported(tmp_path / "now", {"kind": kind, "tuning": LORA, **POSITIONS[kind]})
+    weights = load_weights(tmp_path / "now")
+    sizes = {name: value for name, value in weights.config["language_model"]["network"].items() if name != "kind"}
+    before = {
+        "source": "new", "architecture": kind, **sizes, "lora": {"rank": 2, "alpha": 3.0},
+        "max_positions": sizes.get("max_positions"),
+    }  # fmt: skip
+    save_weights(tmp_path / "before", replace(weights, config=weights.config | {"language_model": before}))
+    now, old = (read_exported(tmp_path / name) for name in ("now", "before"))
+    found, expected = old.policy.state_dict(), now.policy.state_dict()
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    question = "persona: i like red. context: hello"
+    assert write_reply(old, question, []) == write_reply(now, question, [])

@@ -58,7 +58,7 @@ def run(task, algorithm, *, resume="never", start=None):
 
 
 def test_an_arm_replays_groups_and_goes_on_with_the_same_ones() -> None:
-    task = tiny.make_task(replies={"top_p": 0.9}, rewards=DISTINCT)
+    task = tiny.make_task(replies={"top_p": 0.9}, reward=DISTINCT)
     algorithm = tiny.algorithm_params(replay=REPLAY)
     rows, checkpoints = run(task, algorithm)
     assert [row.get("replay/groups") for row in rows] == [None, 4.0, 4.0, 4.0]

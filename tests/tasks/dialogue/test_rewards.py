@@ -6,11 +6,12 @@ from grpo_pipeline.core.policy_gradient.advantages import compute_advantages
 from grpo_pipeline.core.rewards import combine_rewards
 from grpo_pipeline.rewards.functions import check_measure
 from grpo_pipeline.rewards.group_rewards import RewardFailedError
+from grpo_pipeline.rewards.params import PoolParams
 from grpo_pipeline.rewards.pool import RewardPool
+from grpo_pipeline.rewards.shares import RewardShare
 from grpo_pipeline.tasks.dialogue.batch import Outcomes
-from grpo_pipeline.tasks.dialogue.params import RewardParams
-from grpo_pipeline.tasks.dialogue.reward_shares import RewardShare, gather_rewards
-from grpo_pipeline.tasks.dialogue.rewards import submit_rewards
+from grpo_pipeline.tasks.dialogue.rewards.params import DialogueReward
+from grpo_pipeline.tasks.dialogue.rewards.reward import gather_rewards, submit_rewards
 from grpo_pipeline.tasks.dialogue.scores.bleu import bleu
 from grpo_pipeline.tasks.dialogue.scores.score_table import score_replies
 
@@ -21,15 +22,18 @@ REPEATED = [ANSWERS[0]] * 3 + [ANSWERS[1]] * 3
 F64 = torch.float64
 
 
-def make(*, own=None, **failure):
-    pool = {"workers": 0, "timeout_seconds": 30, "chunk_size": 2, "cache_size": 100}
-    section = {"weights": {"f1": 1.0, "rouge_l": 0.5, "bleu": 0.125}, "pool": pool}
+def make(*, own=None):
+    section = {"f1": {"weight": 1.0}, "rouge_l": {"weight": 0.5}, "bleu": {"weight": 0.125}}
     own = {"scripted": {"function": "tiny_rewards:scripted", "weight": 0.25}} if own is None else own
-    return RewardParams.model_validate(section | {"own": own, "failure": {"rule": "exclude"} | failure})
+    return DialogueReward.model_validate(section | {"own": own})
 
 
-def measure(params, replies=REPLIES, answers=ANSWERS):
-    with RewardPool(params.pool) as pool:
+def processes(failure="exclude"):
+    return RewardPool(PoolParams(workers=0, timeout_seconds=30, chunk_size=2, cache_size=100, failure=failure))
+
+
+def measure(params, replies=REPLIES, answers=ANSWERS, **failure):
+    with processes(**failure) as pool:
         return submit_rewards(params, pool, replies=replies, answers=answers).result()
 
 
@@ -51,14 +55,14 @@ def test_a_failed_reply_is_counted_and_leaves_its_group_or_pays_the_penalty_of_i
     # The two others of the group are compared with each other alone.
     total, expected = combine_rewards(rewards.components, rewards.weights).total, [0.5**0.5, -(0.5**0.5), 0.0]
     assert compute_advantages(total, method="group").values[0].tolist() == pytest.approx(expected, abs=1e-4)
-    rewards = measure(make(rule="penalty", penalty=-2.0))
+    rewards = measure(make(), failure=-2.0)
     assert rewards.components["scripted"][0].tolist() == [16 + 2 / 7, 4 + 2 / 7, -2.0]
     assert combine_rewards(rewards.components, rewards.weights).total[0, 2].item() == pytest.approx(-2.0 * 0.25, abs=1e-15)
 
 
 def test_a_reward_that_asks_for_the_prompt_gets_that_of_its_own_reply():
     params = make(own={"asks": {"function": "tiny_rewards:lengths_of_both", "weight": 1.0}})
-    with RewardPool(params.pool) as pool:
+    with processes() as pool:
         found = submit_rewards(params, pool, replies=REPLIES, answers=ANSWERS, questions=["four", "seven!!"]).result()
     assert found.components["asks"].tolist() == [
         [len(r) + 100 * n for r in group] for group, n in zip(REPLIES, (4, 7), strict=True)
@@ -67,7 +71,7 @@ def test_a_reward_that_asks_for_the_prompt_gets_that_of_its_own_reply():
 
 def test_a_reward_that_fails_for_one_micro_batch_alone_does_not_stop_the_run():
     params, parts = make(), [[["raise a", "raise b"]], [["one", "raise c"]]]
-    with RewardPool(params.pool) as pool:
+    with processes() as pool:
         pending = [submit_rewards(params, pool, replies=part, answers=[["x"]]) for part in parts]
         shares = tuple(RewardShare(one, 0) for one in pending)
         found = gather_rewards(params, Outcomes((), shares), shape=(2, 2))
@@ -77,17 +81,12 @@ def test_a_reward_that_fails_for_one_micro_batch_alone_does_not_stop_the_run():
 
 
 LONG = {"function": "tiny_rewards:slow", "weight": 0.25, "options": {"seconds": 0.0}}
-SECTION = {
-    "weights": {"f1": 1.0, "bleu": 0.5}, "own": {"long": LONG}, "failure": {"rule": "exclude"},
-    "pool": {"workers": 0, "timeout_seconds": 10, "chunk_size": 8, "cache_size": 100},
-}  # fmt: skip
+SECTION = {"f1": {"weight": 1.0}, "bleu": {"weight": 0.5}, "own": {"long": LONG}}
 
 
-def test_parts_are_built_in_and_own_and_one_without_a_weight_is_not_even_imported():
-    off = {"off": {"function": "no_such_module:f", "weight": 0.0}}
-    weights = SECTION["weights"] | {"rouge_l": 0.0}
-    params = RewardParams.model_validate(SECTION | {"weights": weights, "own": SECTION["own"] | off})
-    assert params.component_weights == {"f1": 1.0, "bleu": 0.5, "long": 0.25}
+def test_parts_are_built_in_and_own_and_one_that_is_taken_away_is_not_even_imported():
+    params = DialogueReward.model_validate(SECTION | {"rouge_l": None, "own": SECTION["own"] | {"off": None}})
+    assert params.weights == {"f1": 1.0, "bleu": 0.5, "long": 0.25}
     options = {name: dict(measure.options) for name, measure in params.measures.items()}
     assert options == {"f1": {}, "bleu": {}, "long": {"seconds": 0.0}}
     for measure in params.measures.values():
@@ -96,18 +95,15 @@ def test_parts_are_built_in_and_own_and_one_without_a_weight_is_not_even_importe
 
 def test_reward_params_refuses():
     for changes, message in (
-        ({"weights": {"f1": -1.0}}, r"reward weights must be finite and >= 0, got {'f1': -1.0}"),
-        ({"weights": {"f1": float("nan")}}, r"finite number"),
-        ({"weights": {"f1": 0.0}, "own": None}, r"some reward weight must be positive, got {'f1': 0.0}"),
-        ({"weights": {"rouge_1": 1.0}}, "weights.rouge_1"),
+        ({"f1": {"weight": -1.0}}, r"f1.weight"),
+        ({"f1": None, "bleu": None, "own": None}, r"a reward must have a term, got none"),
+        ({"rouge_1": {"weight": 1.0}}, "rouge_1"),
+        ({"weights": {"f1": 1.0}}, "weights"),
         ({"own": {"f1": LONG}}, "the name of an own reward must be a new word, got 'f1'"),
         ({"own": {"long": LONG | {"options": {}}}}, "missing a required argument: 'seconds'"),
         ({"own": {"long": LONG | {"weight": -0.5}}}, "own.long.weight"),
-        ({"failure": {"rule": "exclude", "penalty": 0.0}}, "absent for others, got 0.0 for 'exclude'"),
-        ({"failure": {"rule": "penalty"}}, "must be a number for rule 'penalty' and absent for others, got None"),
-        ({"failure": {"rule": "zero"}}, "failure.rule"),
-        ({"failure": {"rule": "penalty", "penalty": float("-inf")}}, "failure.penalty"),
+        ({"failure": "exclude"}, "failure"),
         ({"temperature": 1}, "temperature"),
     ):
         with pytest.raises(ValidationError, match=message):
-            RewardParams.model_validate(SECTION | changes)
+            DialogueReward.model_validate(SECTION | changes)

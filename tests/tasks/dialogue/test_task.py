@@ -64,7 +64,7 @@ def test_a_training_batch_draws_among_the_answers_and_another_one_takes_the_firs
 
 def test_rewards_of_a_part_that_always_fails_stop_the_run() -> None:
     own = {"own": {"broken": {"function": "tiny_rewards:slow", "weight": 1.0, "options": {"seconds": "no number"}}}}
-    task = tiny.make_task(rewards=own)
+    task = tiny.make_task(reward=own)
     policy, batch = task.build_policy(0), task.make_batch(tiny.make_data(), ROWS)
     rollouts = drawn(task, policy, batch)
     said = r"reward 'broken' must score at least one reply of a batch, got no value from .*TypeErr"
@@ -74,10 +74,10 @@ def test_rewards_of_a_part_that_always_fails_stop_the_run() -> None:
 
 def test_a_checkpoint_agrees_on_what_decides_the_numbers() -> None:
     data = tiny.make_data()
-    same = {"rewards": {"pool": {"chunk_size": 1, "cache_size": 0}}}, {"replies": {"tokens_per_batch": 10}}, {}
+    same = {"reward_pool": {"chunk_size": 1, "cache_size": 0}}, {"replies": {"tokens_per_batch": 10}}, {}
     others = [
-        {"rewards": {"weights": {"f1": 2.0}}}, {"replies": {"max_tokens": 7}}, {"language_model": {"width": 16}},
-        {"prompt": {"max_tokens": 50}}, {"mean": "per_sequence"},
+        {"reward": {"f1": {"weight": 2.0}}}, {"replies": {"max_tokens": 7}}, {"language_model": {"width": 16}},
+        {"prompt": {"max_tokens": 50}}, {"mean": "per_sequence"}, {"reward_pool": {"failure": "stop"}},
     ]  # fmt: skip
     prints = [str(tiny.make_task(**change).fingerprint(data)) for change in (*same, *others)]
     assert len(set(prints[:3])) == 1
@@ -90,15 +90,15 @@ def test_a_checkpoint_agrees_on_weights_names_and_code(tmp_path: Path, monkeypat
     code, data = tmp_path / "changing_reply_reward.py", tiny.make_data()
     code.write_text("def pays(replies, answers):\n    return [1.0] * len(replies)\n")
     own = {"own": {"pays": {"function": "changing_reply_reward:pays", "weight": 1.0}}}
-    task, folder = tiny.make_task(rewards=own), tmp_path / "model"
+    task, folder = tiny.make_task(reward=own), tmp_path / "model"
     task.build_policy(3).model.save_pretrained(folder)
     weights = ModelWeights({name: value + 1 for name, value in task.build_policy(0).state_dict().items()}, {})
-    begun, read = replace(task, start=weights), {"language_model": {"source": "folder", "path": str(folder)}}
+    begun, read = replace(task, start=weights), {"language_model": {"kind": "folder", "path": str(folder)}}
     prints = [str(one.fingerprint(data)) for one in (task, begun, tiny.make_task(**read))]
     (folder / "generation_config.json").rename(folder / "generation_of_old.json")
     prints.append(str(tiny.make_task(**read).fingerprint(data)))
     code.write_text("def pays(replies, answers):\n    return [2.0] * len(replies)\n")
-    prints.append(str(tiny.make_task(rewards=own).fingerprint(data)))
+    prints.append(str(tiny.make_task(reward=own).fingerprint(data)))
     assert len(set(prints)) == 5
     for name, value in begun.build_policy(1).state_dict().items():
         assert torch.equal(value, weights.tensors[name])
@@ -111,7 +111,7 @@ def test_a_checkpoint_agrees_on_weights_names_and_code(tmp_path: Path, monkeypat
 def test_own_rewards_are_tried_on_the_last_answers_of_training_examples(monkeypatch: pytest.MonkeyPatch) -> None:
     tried: dict[str, Any] = {}
     monkeypatch.setattr(dialogue_task, "try_rewards", lambda measures, pool, **named: tried.update(named))
-    tiny.make_task(rewards=SCRIPTED).check_data(tiny.make_data())
+    tiny.make_task(reward=SCRIPTED).check_data(tiny.make_data())
     table = tiny.make_examples().table[:8]
     assert tried["subjects"] == [texts[-1] for texts in table["answers"]]
     assert tried["references"] == table["answers"].tolist()
@@ -135,9 +135,9 @@ def test_so_many_tokens_are_scored_at_a_time_as_asked(monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize(("architecture", "top_k"), [("gpt2", 30), ("llama", None)])
 def test_a_causal_architecture_learns_in_a_step(architecture: str, top_k: int | None) -> None:
-    language_model = {"architecture": architecture, "max_positions": 400, "width": 8}
+    language_model = {"kind": architecture, "max_positions": 400, "width": 8}
     whole = {"max_tokens": 200}  # prompts that are not cut differ in length, so that some are padded
-    task = tiny.make_task(language_model=language_model, prompt=whole, replies={"top_k": top_k}, rewards=SCRIPTED)
+    task = tiny.make_task(language_model=language_model, prompt=whole, replies={"top_k": top_k}, reward=SCRIPTED)
     data, algorithm, training = tiny.make_data(task), tiny.algorithm_params(), tiny.training_params()
     state = build_state(algorithm, training, 0, task, data)
     before = tiny_attention.weights(state.policy)
@@ -169,22 +169,22 @@ def test_what_a_reader_cannot_do_is_refused_before_anything_is_built() -> None:
             check_arms(task, [tiny.algorithm_params(), algorithm])
         with pytest.raises(ValueError, match=sentence):
             build_state(algorithm, tiny.training_params(), 0, task, tiny.make_data())
-    parts = (task.language_model, task.prompt, task.replies, task.rewards, task.supervised)
+    parts = (task.language_model, task.prompt, task.replies, task.rewards, tiny.pool_params(), task.supervised)
     for name, value in (("compile", "encoder"), ("memory_format", "channels_last"), ("activation_checkpointing", "encoder")):
         said = f"dialogue.training.{name} must be .*, got {value}; the models of this task know no other"
         with pytest.raises(ValueError, match=said):
             build_task(*parts, execution=tiny.training_params(**{name: value}))
     said = r"dialogue.prompt.max_tokens must be at most 59, so that a reply of 6 tokens fits into 64"
     with pytest.raises(ValueError, match=said):
-        tiny.make_task(language_model={"architecture": "gpt2", "max_positions": 64})
-    tiny.make_task(language_model={"architecture": "gpt2", "max_positions": 64}, prompt={"max_tokens": 59})
+        tiny.make_task(language_model={"kind": "gpt2", "max_positions": 64})
+    tiny.make_task(language_model={"kind": "gpt2", "max_positions": 64}, prompt={"max_tokens": 59})
 
 
 def test_a_model_folder_is_trained_and_known_by_its_content(tmp_path: Path) -> None:
     task, data, from_folder = tiny.make_task(), tiny.make_data(), {}
     for name in ("here", "there"):
         task.build_policy(3).model.save_pretrained(tmp_path / name)
-        from_folder[name] = tiny.make_task(language_model={"source": "folder", "path": str(tmp_path / name)})
+        from_folder[name] = tiny.make_task(language_model={"kind": "folder", "path": str(tmp_path / name)})
     weights, expected = (tiny_attention.weights(one.build_policy(seed)) for one, seed in ((from_folder["here"], 0), (task, 3)))
     assert tiny_attention.differing(weights, expected) == []
     assert from_folder["here"].fingerprint(data) == from_folder["there"].fingerprint(data)
@@ -192,7 +192,7 @@ def test_a_model_folder_is_trained_and_known_by_its_content(tmp_path: Path) -> N
     assert from_folder["here"].fingerprint(data) != from_folder["there"].fingerprint(data)
     (tmp_path / "here" / "model.safetensors").unlink()
     with pytest.raises(FileNotFoundError, match=r"here must hold config.json and model.safetensors"):
-        tiny.make_task(language_model={"source": "folder", "path": str(tmp_path / "here")})
+        tiny.make_task(language_model={"kind": "folder", "path": str(tmp_path / "here")})
 
 
 def test_the_rows_of_a_table_say_what_was_sampled() -> None:
@@ -216,12 +216,12 @@ def test_the_rows_of_a_table_say_what_was_sampled() -> None:
 
 
 def test_validation_is_the_mean_over_held_out_replies() -> None:
-    task, data = tiny.make_task(rewards=SCRIPTED), tiny.make_data()
+    task, data = tiny.make_task(reward=SCRIPTED), tiny.make_data()
     policy = task.build_policy(0)
     whole, again, other = (task.validate(policy, data, task.rows(data, "val"), seed=seed, n_samples=3) for seed in (0, 0, 1))
     assert whole == again != other
     assert whole.keys() >= {"reward/mean", "reward/f1/mean", "reward/scripted/mean", "reply/ended", "reference/perplexity"}
-    assert whole["reward/mean"] == pytest.approx(sum(whole[f"reward/{name}/mean"] for name in task.rewards.component_weights))
+    assert whole["reward/mean"] == pytest.approx(sum(whole[f"reward/{name}/mean"] for name in task.rewards.weights))
     assert 100 < whole["reference/perplexity"] < 700  # 259 ids, untrained
 
 
@@ -241,7 +241,7 @@ def test_a_showcase_shows_the_first_answer_beside_what_the_model_says() -> None:
 
 
 def test_a_frame_of_training_is_one_reply_to_each_question_and_its_reward_now() -> None:
-    task, data, rows = tiny.make_task(replies={"temperature": 1.4}, rewards=SCRIPTED), tiny.make_data(), np.array([11, 3])
+    task, data, rows = tiny.make_task(replies={"temperature": 1.4}, reward=SCRIPTED), tiny.make_data(), np.array([11, 3])
     before, after = task.build_policy(0), task.build_policy(0)
     tiny_attention.shake(after, seed=1)
     first, again, later = (task.training_frame(policy, data, rows, seed=6) for policy in (before, before, after))

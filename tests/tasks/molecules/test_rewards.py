@@ -13,41 +13,44 @@ from grpo_pipeline.core.rewards import combine_rewards
 from grpo_pipeline.core.training.micro_batches import PerPrompt
 from grpo_pipeline.rewards.functions import check_measure
 from grpo_pipeline.rewards.group_rewards import RewardFailedError
+from grpo_pipeline.rewards.params import PoolParams
 from grpo_pipeline.rewards.pool import RewardPool
-from grpo_pipeline.tasks.molecules import reward_shares, rewards
+from grpo_pipeline.rewards.shares import RewardShare
 from grpo_pipeline.tasks.molecules.batch import Outcomes
 from grpo_pipeline.tasks.molecules.graphs.decoding import decode_parsed
 from grpo_pipeline.tasks.molecules.graphs.parsed_molecules import ParsedMolecule
-from grpo_pipeline.tasks.molecules.reward_params import MoleculeRewardParams
-from grpo_pipeline.tasks.molecules.reward_shares import RewardShare, gather_rewards
-from grpo_pipeline.tasks.molecules.rewards import submit_rewards, unique_in_group
+from grpo_pipeline.tasks.molecules.rewards import reward
+from grpo_pipeline.tasks.molecules.rewards.params import MoleculeReward
+from grpo_pipeline.tasks.molecules.rewards.reward import gather_rewards, submit_rewards
+from grpo_pipeline.tasks.molecules.rewards.uniqueness import unique_in_group
 
 BROKEN = decode_parsed(ParsedMolecule(("C", "O", "O"), (0,) * 3, ((0, 1, "triple"),)))
 APART = decode_parsed(ParsedMolecule(("C", "O"), (0,) * 2, ()))
 GROUPS = [["CCO", None, "OCC", "CC#N"], ["c1ccccc1", "CCO", "apart", "CC"]]
+WEIGHTS = {"validity": 1.0, "qed": 0.5, "novelty": 1.0, "uniqueness": 0.25}
 ODD = {"odd": {"function": "tiny_chemistry:refuses_nitrogen", "weight": 1.0}}
-GROUP_MEAN = {"rule": "group_mean", "penalty": None}
 ROWS = [[{None: BROKEN, "apart": APART}.get(text) or decode_parsed(parsed(text)) for text in group] for group in GROUPS]
 
 
-def make(*, workers=0, weights=None, own=None, invalid=None, **failure):
-    section = {
-        "weights": weights or {"validity": 1.0, "qed": 0.5, "novelty": 1.0, "uniqueness": 0.25, "forbidden": 0.125},
-        "logp": None, "size": None, "wanted": None, "forbidden": None if weights else ["C#N"], "own": own,
-        "invalid": invalid or {"rule": "penalty", "penalty": 0.0}, "failure": {"rule": "exclude"} | failure,
-        "pool": {"workers": workers, "timeout_seconds": 30, "chunk_size": 2, "cache_size": 100},
-    }  # fmt: skip
-    return MoleculeRewardParams.model_validate(section)
+def make(*, weights=None, own=None, invalid_penalty=0.0):
+    terms = {name: {"weight": weight} for name, weight in (weights or WEIGHTS).items()}
+    if weights is None:
+        terms["forbidden"] = {"weight": 0.125, "patterns": ["C#N"]}
+    return MoleculeReward.model_validate(terms | {"own": own, "invalid_penalty": invalid_penalty})
 
 
-def measure(params, molecules=ROWS, known=("CCO",), references=None):
-    with RewardPool(params.pool) as pool:
+def processes(workers=0, failure="exclude"):
+    return RewardPool(PoolParams(workers=workers, timeout_seconds=30, chunk_size=2, cache_size=100, failure=failure))
+
+
+def measure(params, molecules=ROWS, known=("CCO",), references=None, **how):
+    with processes(**how) as pool:
         return submit_rewards(params, pool, molecules=molecules, known={*known}, references=references).result()
 
 
 def test_parts_of_valid_and_invalid_molecules():
     """The same ones wherever they are measured."""
-    rewards, alone = measure(make(workers=1)), measure(make()).components
+    rewards, alone = measure(make(), workers=1), measure(make()).components
     assert {name: part.tolist() for name, part in alone.items()} == {n: p.tolist() for n, p in rewards.components.items()}
     assert rewards.components["validity"].tolist() == [[1, 0, 1, 1], [1, 1, 0, 1]]
     assert rewards.components["novelty"].tolist() == [[0, 0, 0, 1], [1, 0, 0, 1]]
@@ -56,18 +59,18 @@ def test_parts_of_valid_and_invalid_molecules():
     assert rewards.components["forbidden"].tolist() == [[1, 0, 1, 0], [1, 1, 0, 1]]
     ethanol = QED.qed(Chem.MolFromSmiles("CCO"))
     assert rewards.components["qed"][0].tolist() == [ethanol, 0.0, ethanol, QED.qed(Chem.MolFromSmiles("CC#N"))]
-    assert list(rewards.components) == list(rewards.weights) == ["validity", "qed", "novelty", "uniqueness", "forbidden"]
+    assert list(rewards.components) == list(rewards.weights) == ["validity", "uniqueness", "qed", "forbidden", "novelty"]
     assert not any(part.requires_grad for part in rewards.components.values())
     assert set(rewards.failures.values()) == {0}
 
 
 def test_an_invalid_molecule_pays_the_penalty_or_is_excluded_and_one_that_fails_is_not_invalid():
-    assert measure(make(weights={"qed": 1.0}, invalid={"rule": "penalty", "penalty": -0.5})).components["qed"][0, 1] == -0.5
-    rewards = measure(make(weights={"qed": 1.0}, invalid={"rule": "exclude", "penalty": None}))
+    assert measure(make(weights={"qed": 1.0}, invalid_penalty=-0.5)).components["qed"][0, 1] == -0.5
+    rewards = measure(make(weights={"qed": 1.0}, invalid_penalty=None))
     assert rewards.components["qed"].isnan().tolist() == [[False, True, False, False], [False, False, True, False]]
     total = combine_rewards(rewards.components, rewards.weights).total
     assert compute_advantages(total, method="group").values[0, 1] == 0.0
-    rewards = measure(make(own=ODD, rule="penalty", penalty=-3.0))
+    rewards = measure(make(own=ODD), failure=-3.0)
     assert rewards.components["odd"].tolist() == [[3, 0, 3, -3], [6, 3, 0, 2]]
     assert rewards.failures["odd"] == 1
     assert "it raised KeyError: 'CC#N'" in rewards.causes["odd"]
@@ -75,7 +78,7 @@ def test_an_invalid_molecule_pays_the_penalty_or_is_excluded_and_one_that_fails_
 
 def test_the_mean_of_the_group_says_nothing_about_an_invalid_molecule():
     """Its advantage comes from validity alone, and the valid ones are compared as if it were not there."""
-    rewards = measure(make(weights={"validity": 1.0, "qed": 1.0, "novelty": 1.0}, invalid=GROUP_MEAN))
+    rewards = measure(make(weights={"validity": 1.0, "qed": 1.0, "novelty": 1.0}, invalid_penalty=None))
     assert rewards.components["validity"].tolist() == [[1, 0, 1, 1], [1, 1, 0, 1]]
     assert rewards.components["novelty"][0].tolist() == [0, pytest.approx(1 / 3), 0, 1]
     qed, valid = rewards.components["qed"][0], [0, 2, 3]
@@ -84,7 +87,7 @@ def test_the_mean_of_the_group_says_nothing_about_an_invalid_molecule():
     others = qed[valid] + rewards.components["novelty"][0, valid]
     torch.testing.assert_close(centred[1], torch.tensor(-0.75).double())
     torch.testing.assert_close(centred[valid], 0.25 + others - others.mean())
-    section = make(own=ODD, weights={"validity": 1.0}, invalid=GROUP_MEAN)  # what was not scored is left out of the mean
+    section = make(own=ODD, weights={"validity": 1.0}, invalid_penalty=None)  # what was not scored is left out of the mean
     np.testing.assert_array_equal(measure(section).components["odd"][0], [3, 3, 3, np.nan])
     # No molecule of the group is valid; and one is, but could not be scored.
     nothing = measure(section, [[BROKEN] * 2, [ROWS[0][3], BROKEN]]).components["odd"]
@@ -115,53 +118,61 @@ def test_uniqueness_in_the_batch_looks_at_all_groups_that_are_scored_together():
 
 LONG = {"function": "tiny_rewards:slow", "weight": 0.25, "options": {"seconds": 0.0}}
 SECTION = {
-    "weights": {"validity": 1.0, "qed": 0.5, "logp": 1.0, "wanted": 0.125}, "logp": {"low": 1, "high": 2, "width": 0.5},
-    "size": None, "wanted": ["c1ccccc1"], "forbidden": None, "own": {"long": LONG},
-    "invalid": {"rule": "penalty", "penalty": 0.0}, "failure": {"rule": "exclude"},
-    "pool": {"workers": 0, "timeout_seconds": 10, "chunk_size": 8, "cache_size": 100},
+    "validity": {"weight": 1.0}, "qed": {"weight": 0.5}, "logp": {"weight": 1.0, "low": 1, "high": 2, "width": 0.5},
+    "wanted": {"weight": 0.125, "patterns": ["c1ccccc1"]}, "own": {"long": LONG}, "invalid_penalty": 0.0,
 }  # fmt: skip
 
 
-def test_parts_are_built_in_and_own_and_one_without_a_weight_is_not_computed(monkeypatch):
-    """Neither measured nor counted, whether its weight is 0 or absent; a window that nobody reads is no contradiction."""
-    params = MoleculeRewardParams.model_validate(SECTION)
-    assert params.component_weights == SECTION["weights"] | {"long": 0.25}
+def test_parts_are_built_in_and_own_and_one_that_is_not_named_is_not_computed(monkeypatch):
+    """Neither measured nor counted, whether it is null or absent."""
+    params = MoleculeReward.model_validate(SECTION)
+    assert params.weights == {"validity": 1.0, "qed": 0.5, "logp": 1.0, "wanted": 0.125, "long": 0.25}
     window, wanted = {"low": 1.0, "high": 2.0, "width": 0.5}, {"patterns": ["c1ccccc1"]}
     options = {"qed": {}, "logp": window, "wanted": wanted, "long": {"seconds": 0.0}}
     assert {name: dict(measure.options) for name, measure in params.measures.items()} == options
     for one in params.measures.values():
         check_measure(one)
-    section = SECTION | {"weights": {"validity": 1.0, "novelty": 0.0, "qed": 0.0}, "own": None}
-    params = MoleculeRewardParams.model_validate(section)
-    assert params.component_weights == {"validity": 1.0}
+    params = MoleculeReward.model_validate({"validity": {"weight": 1.0}, "novelty": None, "qed": None, "own": None})
+    assert params.weights == {"validity": 1.0}
     assert not params.measures
     for function in ("novelty", "unique_in_group", "unique_in_batch"):
-        monkeypatch.setattr(rewards, function, lambda *args: pytest.fail("it was computed"))
-    monkeypatch.setattr(reward_shares, "unique_in_batch", lambda *args: pytest.fail("it was computed"))
+        monkeypatch.setattr(reward, function, lambda *args: pytest.fail("it was computed"))
     found = measure(params, [ROWS[0][:1]])
     assert {name: part.tolist() for name, part in found.components.items()} == {"validity": [[1.0]]}
 
 
+WINDOW = {"weight": 1.0, "low": 1, "high": 2, "width": 1}
+
+
+@pytest.mark.parametrize(
+    ("validity", "penalty", "rule"),
+    [(1.0, None, "group_mean"), (None, None, "exclude"), (1.0, -2.0, -2.0), (None, 0.0, 0.0)],
+)
+def test_a_graph_that_is_not_valid_is_judged_by_validity_left_out_or_penalised(validity, penalty, rule):
+    terms = {"validity": validity and {"weight": validity}, "qed": {"weight": 1.0}, "invalid_penalty": penalty}
+    assert MoleculeReward.model_validate(terms).invalid == rule
+
+
 def test_reward_params_refuses():
     for changes, message in (
-        ({"logp": None}, "molecules.rewards.logp must be given while logp has the weight 1, got null; give it, or take"),
-        ({"wanted": ["[X"]}, r"must be SMARTS that RDKit reads, got '\[X'"),
-        ({"logp": {"low": 2, "high": 1, "width": 1}}, "low must be at most high, got 2.0 and 1.0; exchange them"),
-        ({"logp": {"low": 1, "high": 2, "width": 0}}, "logp.width"),
-        ({"invalid": {"rule": "penalty", "penalty": None}}, "must be a number for rule 'penalty' and null for the others, got N"),
-        ({"invalid": {"rule": "group_mean", "penalty": 0.0}}, "null for the others, got 0.0 for 'group_mean'"),
-        ({"invalid": GROUP_MEAN, "weights": {"logp": 1.0, "wanted": 1.0}}, "must have validity with invalid.rule: group_mean"),
-        ({"invalid": {"rule": "exclude", "penalty": None}}, "must not have validity with invalid.rule: exclude"),
+        ({"logp": {"weight": 1.0}}, r"logp.low\n.*Field required"),
+        ({"wanted": {"weight": 1.0, "patterns": ["[X"]}}, r"must be SMARTS that RDKit reads, got '\[X'"),
+        ({"wanted": {"weight": 1.0, "patterns": []}}, "wanted.patterns"),
+        ({"logp": WINDOW | {"low": 2, "high": 1}}, "low must be at most high, got 2.0 and 1.0; exchange them"),
+        ({"logp": WINDOW | {"width": 0}}, "logp.width"),
+        ({"qed": WINDOW}, "qed.low"),
+        ({"invalid": "group_mean"}, "invalid"),
+        ({"invalid_penalty": "group_mean"}, "invalid_penalty"),
         ({"own": {"qed": LONG}}, "the name of an own reward must be a new word, got 'qed'"),
-        ({"weights": {"beauty": 1.0}}, "weights.beauty"),
+        ({"beauty": {"weight": 1.0}}, "beauty"),
     ):
         with pytest.raises(ValidationError, match=message):
-            MoleculeRewardParams.model_validate(SECTION | changes)
+            MoleculeReward.model_validate(SECTION | changes)
 
 
 def gathered(params, *parts):
     """Gather the rewards of groups that were measured in several parts, each beside itself alone."""
-    with RewardPool(params.pool) as pool:
+    with processes() as pool:
         shares = []
         for part in parts:
             pending = submit_rewards(params, pool, molecules=part, known={"CCO"})
@@ -174,9 +185,9 @@ def test_rewards_measured_in_parts_of_unequal_size_come_back_in_order():
     """CCO is in the first and the last group: not unique among all, whatever part it was measured in."""
     groups = [*ROWS, [ROWS[1][3], ROWS[0][3], BROKEN, ROWS[0][0]]]
     weights = {"validity": 1.0, "qed": 0.5, "novelty": 1.0, "uniqueness": 0.5, "batch_uniqueness": 1.0}
-    params = make(weights=weights, invalid={"rule": "penalty", "penalty": -2.0})
+    params = make(weights=weights, invalid_penalty=-2.0)
     found = gathered(params, groups[:2], groups[2:])
-    assert list(found) == list(weights)
+    assert list(found) == ["validity", "uniqueness", "qed", "batch_uniqueness", "novelty"]
     assert found["validity"].tolist() == [[1, 0, 1, 1], [1, 1, 0, 1], [1, 1, 0, 1]]
     assert found["novelty"].tolist() == [[0, -2, 0, 1], [1, 0, -2, 1], [1, 1, -2, 0]]
     assert found["uniqueness"].tolist() == [[0, -2, 0, 1], [1, 1, -2, 1], [1, 1, -2, 1]]
@@ -196,11 +207,11 @@ def test_where_nothing_was_drawn_every_reward_is_missing():
     assert (empty.shape, empty.dtype, bool(empty.isnan().all())) == ((3, 2), torch.float64, True)
 
 
-@pytest.mark.parametrize(("valid", "weight", "stops"), [(8, 1.0, True), (7, 1.0, False), (8, 0.0, False)])
-def test_a_reward_that_scores_none_of_eight_valid_molecules_stops(valid, weight, stops):
-    """Exactly eight of sixteen samples are valid, in two parts; seven are bad luck, and without a weight nobody asks."""
+@pytest.mark.parametrize(("valid", "own", "stops"), [(8, ODD, True), (7, ODD, False), (8, {"odd": None}, False)])
+def test_a_reward_that_scores_none_of_eight_valid_molecules_stops(valid, own, stops):
+    """Exactly eight of sixteen samples are valid, in two parts; seven are bad luck, and nobody asks one that is not there."""
     nitrile = ROWS[0][3]  # tiny_chemistry refuses nitrogen
-    params = make(weights={"validity": 1.0, "novelty": 1.0}, own={"odd": {"function": ODD["odd"]["function"], "weight": weight}})
+    params = make(weights={"validity": 1.0, "novelty": 1.0}, own=own)
     groups = [[nitrile if 4 * row + place < valid else BROKEN for place in range(4)] for row in range(4)]
     if not stops:
         assert gathered(params, groups[:1], groups[1:])["validity"].sum() == valid

@@ -27,7 +27,6 @@ from grpo_pipeline.tasks.molecules.diffusion.step_scores import score_steps
 from grpo_pipeline.tasks.molecules.evaluation import evaluate, graph_draws, graph_table, validation
 from grpo_pipeline.tasks.molecules.evaluation.trivial_graphs import training_copies
 from grpo_pipeline.tasks.molecules.graphs.decoding import decode
-from grpo_pipeline.tasks.molecules.reward_params import MoleculeRewardParams
 from grpo_pipeline.tasks.molecules.task import MoleculeTask
 from grpo_pipeline.tasks.sample_rewards import measure
 
@@ -156,13 +155,13 @@ def test_arms_that_ask_for_what_is_not_there_are_refused(arm: str, changes: Any,
         build_state(algorithm, tiny.training_params(), 0, replace(task, trajectory=trajectory), None)
 
 
-@pytest.mark.parametrize("rule", ["exclude", "stop"])
-def test_a_reward_that_always_fails_stops_the_run(rule: str) -> None:
-    broken = {"own": {"broken": {"function": "tiny_chemistry:raises", "weight": 1.0, "options": {}}}, "failure": {"rule": rule}}
+@pytest.mark.parametrize("failure", ["exclude", "stop"])
+def test_a_reward_that_always_fails_stops_the_run(failure: str) -> None:
+    broken = {"own": {"broken": {"function": "tiny_chemistry:raises", "weight": 1.0, "options": {}}}}
     with pytest.raises(RewardFailedError, match="reward 'broken' must score texts of the training data, got no value for any of"):
-        tiny.make_task(rewards=broken)
-    sound = tiny.make_task()  # one that fails later passes the trial
-    task = replace(sound, rewards=MoleculeRewardParams.model_validate(sound.rewards.model_dump() | broken))
+        tiny.make_task(reward=broken)
+    sound = tiny.make_task(reward_pool={"failure": failure})  # one that fails later passes the trial
+    task = replace(sound, rewards=tiny.reward_params(**broken))
     policy, batch = task.build_policy(0), task.make_batch(tiny.make_data(), ROWS)
     drawn = task.draw(policy, batch.prompts, 16, temperature=1.0, generator=torch.Generator().manual_seed(0))
     outcomes = task.decode(policy, batch.prompts, drawn, batch)
@@ -174,7 +173,7 @@ def test_a_reward_that_always_fails_stops_the_run(rule: str) -> None:
 def test_own_rewards_are_tried_on_training_molecules_beside_their_targets(monkeypatch: pytest.MonkeyPatch) -> None:
     tried: dict[str, Any] = {}
     monkeypatch.setattr(build, "try_rewards", lambda measures, pool, **named: tried.update(named))
-    tiny.make_task(rewards=LETTERS, prompt={"conditions": ["qed"]})
+    tiny.make_task(reward=LETTERS, prompt={"conditions": ["qed"]})
     table = tiny.make_examples().table.query("split == 'train'")
     assert tried["subjects"] == table["smiles"].tolist()
     assert tried["references"] == tuple((f"{qed:.6g}",) for qed in table["qed"])
@@ -185,10 +184,11 @@ def test_a_checkpoint_agrees_on_what_decides_the_numbers(tmp_path: Path, monkeyp
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "changing_reward.py").write_text("def pays(smiles, references):\n    return [1.0] * len(smiles)\n")
     own = {"own": {"letters": {"function": "changing_reward:pays", "weight": 1.0}}}
-    same = [{"rewards": own}, {"rewards": own | {"pool": {"workers": 0, "chunk_size": 1}}}]
+    same = [{"reward": own}, {"reward": own, "reward_pool": {"chunk_size": 1}}]
     others = [
-        {}, {"rewards": own | {"weights": {"qed": 0.125}}}, {"noise": {"limit": "uniform"}}, {"prompt": {"max_atoms": 6}},
-        {"sampling": {"temperature": 2.0}}, {"trajectory": {"entry_reduction": "mean"}},
+        {}, {"reward": own | {"qed": {"weight": 0.125}}}, {"reward": own, "reward_pool": {"failure": 0.0}},
+        {"noise": {"limit": "uniform"}}, {"prompt": {"max_atoms": 6}}, {"sampling": {"temperature": 2.0}},
+        {"trajectory": {"entry_reduction": "mean"}},
     ]  # fmt: skip
     data = tiny.make_data()
     prints = [str(tiny.make_task(**change).fingerprint(data)) for change in (*same, *others)]
@@ -250,7 +250,7 @@ def test_a_validation_of_unequal_batches_is_the_mean_over_its_prompts() -> None:
 
     Molecules with nitrogen have no reward: they count in no mean.
     """
-    task, data = tiny.make_task(sampling={"graphs_at_once": 8, "prompts": 3}, rewards=LETTERS), tiny.make_data()
+    task, data = tiny.make_task(sampling={"graphs_at_once": 8, "prompts": 3}, reward=LETTERS), tiny.make_data()
     policy, rows, losses, rewards = start(task).policy, np.array([4, 8, 9]), [], []
     for number, part in enumerate((rows[:2], rows[2:])):
         batch = task.make_batch(data, part)
@@ -302,7 +302,6 @@ def test_graphs_of_an_evaluation_are_drawn_at_its_temperature_with_noise_of_thei
 
 LETTERS = {
     "own": {"letters": {"function": "tiny_chemistry:refuses_nitrogen", "weight": 2.0, "options": {}}},
-    "failure": {"rule": "exclude"},
 }
 
 
@@ -312,7 +311,7 @@ def letters_of(smiles: list[str]) -> np.ndarray:
 
 
 def test_rows_of_audits_and_evaluations_hold_what_their_own_molecule_earned_and_was_left_without() -> None:
-    task = tiny.make_task(rewards=LETTERS)
+    task = tiny.make_task(reward=LETTERS)
     rows_of = [0, 4, 12]  # 2, 3 and 4 atoms
     policy, batch = start(task).policy, task.make_batch(tiny.make_data(), np.array(rows_of))
     sampled = graph_draws.draw_graphs(task, policy, batch, 16, seed=2, number=0, stream=Stream.EVALUATION)

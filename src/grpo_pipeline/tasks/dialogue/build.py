@@ -9,17 +9,15 @@ from grpo_pipeline.core.params import ExecutionParams
 from grpo_pipeline.core.storage.weights import ModelWeights
 from grpo_pipeline.core.training.device import choose_device
 from grpo_pipeline.core.training.precision import set_float32_products
+from grpo_pipeline.rewards.params import PoolParams
 from grpo_pipeline.rewards.pool import RewardPool
 from grpo_pipeline.tasks.dialogue.data.examples import DialogueExamples
 from grpo_pipeline.tasks.dialogue.dialogue_data import DialogueData, tokenise_examples
 from grpo_pipeline.tasks.dialogue.language_model.base import LanguageModel
 from grpo_pipeline.tasks.dialogue.language_model.build import build_language_model
-from grpo_pipeline.tasks.dialogue.language_model.params import (
-    FolderModelParams,
-    NewModelParams,
-    ReplyParams,
-)
-from grpo_pipeline.tasks.dialogue.params import PromptParams, RewardParams, SupervisedParams
+from grpo_pipeline.tasks.dialogue.language_model.params import LanguageModelParams, ReplyParams
+from grpo_pipeline.tasks.dialogue.params import PromptParams, SupervisedParams
+from grpo_pipeline.tasks.dialogue.rewards.params import DialogueReward
 from grpo_pipeline.tasks.dialogue.task import DialogueTask
 from grpo_pipeline.tasks.extras import require
 from grpo_pipeline.tasks.plain_execution import check_plain
@@ -32,10 +30,11 @@ LIBRARIES = (
 
 
 def build_task(
-    language_model: NewModelParams | FolderModelParams,
+    language_model: LanguageModelParams,
     prompt: PromptParams,
     replies: ReplyParams,
-    rewards: RewardParams,
+    rewards: DialogueReward,
+    reward_pool: PoolParams,
     supervised: SupervisedParams,
     *,
     execution: ExecutionParams | None = None,
@@ -63,7 +62,7 @@ def build_task(
         device=choose_device("auto" if execution is None else execution.device),
         tokenizer=tokenizer,
         kind=built.kind,
-        pool=RewardPool(rewards.pool),
+        pool=RewardPool(reward_pool),
     )
 
 

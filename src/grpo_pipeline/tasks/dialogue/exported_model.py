@@ -3,23 +3,20 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import TypeAdapter
-
 from grpo_pipeline.core.storage.replacement import find_complete
 from grpo_pipeline.core.storage.weights import load_weights
 from grpo_pipeline.tasks.dialogue.huggingface_folder import FOLDER
 from grpo_pipeline.tasks.dialogue.language_model.base import LanguageModel
 from grpo_pipeline.tasks.dialogue.language_model.build import build_from_config, check_tokenizer
 from grpo_pipeline.tasks.dialogue.language_model.byte_tokenizer import ByteTokenizer
-from grpo_pipeline.tasks.dialogue.language_model.folder_tokenizer import (
-    read_tokenizer,
-)
+from grpo_pipeline.tasks.dialogue.language_model.folder_tokenizer import read_tokenizer
 from grpo_pipeline.tasks.dialogue.language_model.params import (
-    FolderModelParams,
+    FolderParams,
     LanguageModelParams,
     ReplyParams,
 )
 from grpo_pipeline.tasks.dialogue.language_model.tokens import Tokenizer
+from grpo_pipeline.tasks.dialogue.migrate import migrate_language_model
 from grpo_pipeline.tasks.dialogue.params import PromptParams
 
 
@@ -66,12 +63,10 @@ def read_exported(folder: Path) -> ExportedModel:
         ("reader_config", "language_model_config"),
     ):  # as earlier exports say
         config = {new: config[old], **config} if old in config else config
-    params: LanguageModelParams = TypeAdapter(LanguageModelParams).validate_python(
-        config["language_model"]
-    )
-    language_model = build_from_config(config["language_model_config"], params.lora)
+    params = LanguageModelParams.model_validate(migrate_language_model(config["language_model"]))
+    language_model = build_from_config(config["language_model_config"], params.tuning)
     language_model.load_state_dict(dict(weights.tensors))
-    has_words = isinstance(params, FolderModelParams) and params.tokenizer == "folder"
+    has_words = isinstance(params.network, FolderParams) and params.network.tokenizer == "folder"
     tokenizer: Tokenizer = ByteTokenizer()
     if has_words:  # in the Hugging Face folder; models of before have the files beside the weights
         found = find_complete(folder) or folder

@@ -6,10 +6,7 @@ from grpo_pipeline.core.agreement import decisive
 from grpo_pipeline.core.storage.weights import digest_of_tensors
 from grpo_pipeline.tasks.dialogue.dialogue_data import DialogueData
 from grpo_pipeline.tasks.dialogue.folder_digest import digest_of_folder
-from grpo_pipeline.tasks.dialogue.language_model.params import (
-    FolderModelParams,
-    NewModelParams,
-)
+from grpo_pipeline.tasks.dialogue.language_model.params import FolderParams, LanguageModelParams
 
 if TYPE_CHECKING:
     from grpo_pipeline.tasks.dialogue.task import DialogueTask
@@ -32,17 +29,17 @@ def fingerprint(task: "DialogueTask", data: DialogueData, *, draws: bool = True)
         return shared | {"replies": {"max_tokens": task.replies.max_tokens}}
     return shared | {
         "replies": decisive(task.replies),
-        "rewards": decisive(task.rewards),
+        "reward": decisive(task.rewards),
+        "reward_pool": {"failure": task.pool.failure},
         "reward_functions": {
             name: measure.digest for name, measure in task.rewards.measures.items()
         },
     }
 
 
-def _describe_language_model(params: NewModelParams | FolderModelParams) -> dict[str, Any]:
-    """Describe the language model by its parameters: source, lora, and the section that the source chooses."""
-    chosen = decisive(params, without=["source", "lora", "path"])
-    if isinstance(params, FolderModelParams):
-        chosen["content"] = digest_of_folder(params.path)
-    lora = None if params.lora is None else decisive(params.lora)
-    return {"source": params.source, "lora": lora, params.source: chosen}
+def _describe_language_model(params: LanguageModelParams) -> dict[str, Any]:
+    """Describe the language model by its parameters, and a folder by its content."""
+    network = decisive(params.network, without=["path"])
+    if isinstance(params.network, FolderParams):
+        network["content"] = digest_of_folder(params.network.path)
+    return decisive(params, without=["network"]) | {"network": network}

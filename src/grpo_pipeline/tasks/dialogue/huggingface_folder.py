@@ -15,9 +15,7 @@ from typing import Any
 from transformers.utils import logging
 
 from grpo_pipeline.tasks.dialogue.language_model.base import LanguageModel
-from grpo_pipeline.tasks.dialogue.language_model.folder_tokenizer import (
-    FolderTokenizer,
-)
+from grpo_pipeline.tasks.dialogue.language_model.folder_tokenizer import FolderTokenizer
 from grpo_pipeline.tasks.dialogue.language_model.tokens import Tokenizer
 
 FOLDER = "huggingface"

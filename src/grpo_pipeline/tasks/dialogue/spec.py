@@ -1,18 +1,15 @@
 """Describe the dialogue task: arms, warm start, metrics and words."""
 
+from grpo_pipeline.rewards.params import PoolParams
 from grpo_pipeline.tasks.dialogue.data.generated.params import PersonaParams
 from grpo_pipeline.tasks.dialogue.data.params import (
     DialogueDataParams,
     DialogueSplitParams,
     RetrievalParams,
 )
-from grpo_pipeline.tasks.dialogue.language_model.params import LanguageModelSection, ReplyParams
-from grpo_pipeline.tasks.dialogue.params import (
-    PredictParams,
-    PromptParams,
-    RewardParams,
-    SupervisedParams,
-)
+from grpo_pipeline.tasks.dialogue.language_model.params import LanguageModelParams, ReplyParams
+from grpo_pipeline.tasks.dialogue.params import PredictParams, PromptParams, SupervisedParams
+from grpo_pipeline.tasks.dialogue.rewards.params import DialogueReward
 from grpo_pipeline.tasks.spec import TaskSpec, Wording
 
 SPEC = TaskSpec(
@@ -54,16 +51,16 @@ SPEC = TaskSpec(
         },
     ),
     outputs={"greedy": "likeliest reply", "replies": "sampled reply"},
-    reward_section="rewards",
     sections={
         "personas": PersonaParams,
         "data": DialogueDataParams,
         "split": DialogueSplitParams,
         "retrieval": RetrievalParams,
-        "language_model": LanguageModelSection,
+        "language_model": LanguageModelParams,
         "prompt": PromptParams,
         "replies": ReplyParams,
-        "rewards": RewardParams,
+        "reward": DialogueReward,
+        "reward_pool": PoolParams,
         "supervised_loss": SupervisedParams,
         "predict": PredictParams,
     },

@@ -18,6 +18,7 @@ from grpo_pipeline.core.training.micro_batches import PerPrompt
 from grpo_pipeline.core.types import Rollouts, Scores
 from grpo_pipeline.rewards.pool import RewardPool
 from grpo_pipeline.rewards.rehearsal import TRIED, try_rewards
+from grpo_pipeline.rewards.shares import RewardShare
 from grpo_pipeline.tasks.audit_plan import AuditPlan
 from grpo_pipeline.tasks.base import BaseTask, Proposal
 from grpo_pipeline.tasks.cache import Cache
@@ -33,11 +34,7 @@ from grpo_pipeline.tasks.dialogue.fingerprint import fingerprint
 from grpo_pipeline.tasks.dialogue.huggingface_folder import FOLDER, write_huggingface
 from grpo_pipeline.tasks.dialogue.language_model.base import Encoded, LanguageModel, detached
 from grpo_pipeline.tasks.dialogue.language_model.build import build_language_model
-from grpo_pipeline.tasks.dialogue.language_model.params import (
-    FolderModelParams,
-    NewModelParams,
-    ReplyParams,
-)
+from grpo_pipeline.tasks.dialogue.language_model.params import LanguageModelParams, ReplyParams
 from grpo_pipeline.tasks.dialogue.language_model.prompt_text import ModelKind
 from grpo_pipeline.tasks.dialogue.language_model.reply_rollouts import (
     ReplyRollouts,
@@ -51,9 +48,9 @@ from grpo_pipeline.tasks.dialogue.language_model.teacher_forcing import (
 )
 from grpo_pipeline.tasks.dialogue.language_model.tokens import Tokenizer, decode_rows
 from grpo_pipeline.tasks.dialogue.parameter_groups import parameter_groups
-from grpo_pipeline.tasks.dialogue.params import PromptParams, RewardParams, SupervisedParams
-from grpo_pipeline.tasks.dialogue.reward_shares import RewardShare, gather_rewards
-from grpo_pipeline.tasks.dialogue.rewards import submit_rewards
+from grpo_pipeline.tasks.dialogue.params import PromptParams, SupervisedParams
+from grpo_pipeline.tasks.dialogue.rewards.params import DialogueReward
+from grpo_pipeline.tasks.dialogue.rewards.reward import gather_rewards, submit_rewards
 
 
 @dataclass(frozen=True)
@@ -66,10 +63,10 @@ class DialogueTask(BaseTask):
         cache: the start's replies to held-out prompts.
     """
 
-    language_model: NewModelParams | FolderModelParams
+    language_model: LanguageModelParams
     prompt: PromptParams
     replies: ReplyParams
-    rewards: RewardParams
+    rewards: DialogueReward
     supervised: SupervisedParams
     device: torch.device
     tokenizer: Tokenizer
@@ -80,6 +77,7 @@ class DialogueTask(BaseTask):
     cache: Cache = field(init=False, default_factory=Cache, repr=False, compare=False)
     name: str = "dialogue"
     components: ClassVar[tuple[str, ...]] = ("embeddings", "encoder", "decoder")
+    section_fields: ClassVar[Mapping[str, str]] = {"reward": "rewards"}
 
     @property
     def ends(self) -> tuple[int, ...]:
@@ -217,9 +215,7 @@ class DialogueTask(BaseTask):
             RewardPoolError: if a process cannot be started.
         """
         parts = gather_rewards(self.rewards, outcomes, shape=rollouts.actions.shape[:2])
-        return {
-            name: part.to(self.device) for name, part in parts.items()
-        }, self.rewards.component_weights
+        return {name: part.to(self.device) for name, part in parts.items()}, self.rewards.weights
 
     def score(
         self, policy: LanguageModel, context: Encoded, rollouts: Rollouts, *, temperature: float

@@ -1,9 +1,7 @@
 """Refuse settings that an arm of the molecule task cannot train with; checked when its parameters are read."""
 
 from grpo_pipeline.core.objective.algorithm import AlgorithmParams
-from grpo_pipeline.tasks.molecules.diffusion.params import (
-    TrajectoryParams,
-)
+from grpo_pipeline.tasks.molecules.diffusion.params import TrajectoryParams
 
 
 def check_algorithm(algorithm: AlgorithmParams, trajectory: TrajectoryParams) -> None:

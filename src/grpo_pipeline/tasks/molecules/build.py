@@ -8,6 +8,7 @@ from grpo_pipeline.core.params import ExecutionParams
 from grpo_pipeline.core.storage.weights import ModelWeights
 from grpo_pipeline.core.training.device import choose_device
 from grpo_pipeline.core.training.precision import set_float32_products
+from grpo_pipeline.rewards.params import PoolParams
 from grpo_pipeline.rewards.pool import RewardPool
 from grpo_pipeline.rewards.rehearsal import TRIED, try_rewards
 from grpo_pipeline.tasks.molecules.algorithm_checks import check_algorithm
@@ -17,7 +18,7 @@ from grpo_pipeline.tasks.molecules.diffusion.params import Diffusion, Trajectory
 from grpo_pipeline.tasks.molecules.graphs.components import Components
 from grpo_pipeline.tasks.molecules.molecule_data import MoleculeData, nodes_of
 from grpo_pipeline.tasks.molecules.params import GraphPromptParams, SamplingParams
-from grpo_pipeline.tasks.molecules.reward_params import MoleculeRewardParams
+from grpo_pipeline.tasks.molecules.rewards.params import MoleculeReward
 from grpo_pipeline.tasks.molecules.task import MoleculeTask
 from grpo_pipeline.tasks.plain_execution import check_plain
 
@@ -25,7 +26,8 @@ from grpo_pipeline.tasks.plain_execution import check_plain
 def build_task(
     diffusion: Diffusion,
     prompt: GraphPromptParams,
-    rewards: MoleculeRewardParams,
+    rewards: MoleculeReward,
+    reward_pool: PoolParams,
     sampling: SamplingParams,
     data: MoleculeData,
     *,
@@ -62,7 +64,7 @@ def build_task(
         known=examples.known(),
         diffusion=GraphNoise(limits, diffusion.noise),
         scales=data.scales,
-        pool=RewardPool(rewards.pool),
+        pool=RewardPool(reward_pool),
     )
     try_own_rewards(task, data)
     return task

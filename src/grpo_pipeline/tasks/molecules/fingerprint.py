@@ -28,7 +28,8 @@ def fingerprint(task: "MoleculeTask", data: MoleculeData, *, draws: bool = True)
         return shared
     return shared | {
         "trajectory": decisive(task.trajectory),
-        "rewards": decisive(task.rewards),
+        "reward": decisive(task.rewards),
+        "reward_pool": {"failure": task.pool.failure},
         "reward_functions": {
             name: measure.digest for name, measure in task.rewards.measures.items()
         },

@@ -3,14 +3,15 @@
 from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from grpo_pipeline.core.agreement import EXECUTION
+from grpo_pipeline.tasks.params import Section
 
 Condition = Literal["qed", "logp", "sa"]
 
 
-class GraphPromptParams(BaseModel):
+class GraphPromptParams(Section):
     """Parameters of the prompt, the network's input before it draws a graph (``molecules.prompt``).
 
     Attributes:
@@ -18,8 +19,6 @@ class GraphPromptParams(BaseModel):
             the training split.
         max_atoms: largest number of nodes; null takes the largest molecule of the data. A larger molecule is refused.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     conditions: tuple[Condition, ...]
     max_atoms: Annotated[int, Field(ge=1)] | None
@@ -33,7 +32,7 @@ class GraphPromptParams(BaseModel):
         return self
 
 
-class PredictParams(BaseModel):
+class PredictParams(Section):
     """The model and the molecules of a prediction (``molecules.predict``).
 
     Attributes:
@@ -44,8 +43,6 @@ class PredictParams(BaseModel):
         seed: seed of the molecules.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
     arm: str
     sizes: tuple[Annotated[int, Field(ge=1)], ...] = Field(min_length=1)
     count: int = Field(ge=1)
@@ -53,7 +50,7 @@ class PredictParams(BaseModel):
     seed: int = Field(ge=0)
 
 
-class SamplingParams(BaseModel):
+class SamplingParams(Section):
     """How graphs are drawn for validation, audit and evaluation (``molecules.sampling``).
 
     Attributes:
@@ -61,8 +58,6 @@ class SamplingParams(BaseModel):
         prompts: number of prompts of a split, drawn by the seed; all if the split has fewer.
         graphs_at_once: number of graphs that are drawn at once; bounds the memory.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     temperature: Annotated[float, Field(gt=0, allow_inf_nan=False)]
     prompts: Annotated[int, Field(ge=1)]

@@ -1,5 +1,6 @@
 """Describe the molecule task: arms, warm start, metrics and words."""
 
+from grpo_pipeline.rewards.params import PoolParams
 from grpo_pipeline.tasks.molecules.data.params import (
     GeneratorParams,
     MoleculeDataParams,
@@ -12,7 +13,7 @@ from grpo_pipeline.tasks.molecules.diffusion.params import (
     X0LossParams,
 )
 from grpo_pipeline.tasks.molecules.params import GraphPromptParams, PredictParams, SamplingParams
-from grpo_pipeline.tasks.molecules.reward_params import MoleculeRewardParams
+from grpo_pipeline.tasks.molecules.rewards.params import MoleculeReward
 from grpo_pipeline.tasks.spec import TaskSpec, Wording
 
 SPEC = TaskSpec(
@@ -61,7 +62,6 @@ SPEC = TaskSpec(
     outputs={"smiles": "molecule"},
     pictures="grpo_pipeline.tasks.molecules.graphs.drawings:draw_frames",
     shown_arm="grpo",
-    reward_section="rewards",
     sections={
         "generator": GeneratorParams,
         "data": MoleculeDataParams,
@@ -70,7 +70,8 @@ SPEC = TaskSpec(
         "noise": NoiseParams,
         "denoiser": DenoiserParams,
         "trajectory": TrajectoryParams,
-        "rewards": MoleculeRewardParams,
+        "reward": MoleculeReward,
+        "reward_pool": PoolParams,
         "supervised_loss": X0LossParams,
         "sampling": SamplingParams,
         "predict": PredictParams,

@@ -15,6 +15,7 @@ from grpo_pipeline.core.storage.weights import ModelWeights
 from grpo_pipeline.core.training.micro_batches import PerPrompt
 from grpo_pipeline.core.types import Rollouts, Scores
 from grpo_pipeline.rewards.pool import RewardPool
+from grpo_pipeline.rewards.shares import RewardShare
 from grpo_pipeline.tasks.audit_plan import AuditPlan
 from grpo_pipeline.tasks.base import BaseTask, Proposal
 from grpo_pipeline.tasks.cache import Cache
@@ -56,9 +57,8 @@ from grpo_pipeline.tasks.molecules.graphs.vocabulary import Vocabulary
 from grpo_pipeline.tasks.molecules.molecule_data import MoleculeData
 from grpo_pipeline.tasks.molecules.parameter_groups import parameter_groups
 from grpo_pipeline.tasks.molecules.params import GraphPromptParams, SamplingParams
-from grpo_pipeline.tasks.molecules.reward_params import MoleculeRewardParams
-from grpo_pipeline.tasks.molecules.reward_shares import RewardShare, gather_rewards
-from grpo_pipeline.tasks.molecules.rewards import submit_rewards
+from grpo_pipeline.tasks.molecules.rewards.params import MoleculeReward
+from grpo_pipeline.tasks.molecules.rewards.reward import gather_rewards, submit_rewards
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class MoleculeTask(BaseTask):
     noise: NoiseParams
     denoiser: DenoiserParams
     trajectory: TrajectoryParams
-    rewards: MoleculeRewardParams
+    rewards: MoleculeReward
     supervised: X0LossParams
     sampling: SamplingParams
     device: torch.device
@@ -95,6 +95,7 @@ class MoleculeTask(BaseTask):
     cache: Cache = field(init=False, default_factory=Cache, repr=False, compare=False)
     name: str = "molecules"
     components: ClassVar[tuple[str, ...]] = ("embeddings", "layers", "heads")
+    section_fields: ClassVar[Mapping[str, str]] = {"reward": "rewards"}
 
     @property
     def repeats_prompts(self) -> bool:
@@ -244,9 +245,7 @@ class MoleculeTask(BaseTask):
             RewardPoolError: if a process cannot be started.
         """
         parts = gather_rewards(self.rewards, outcomes, shape=rollouts.actions.shape[:2])
-        return {
-            name: part.to(self.device) for name, part in parts.items()
-        }, self.rewards.component_weights
+        return {name: part.to(self.device) for name, part in parts.items()}, self.rewards.weights
 
     def score(
         self, policy: GraphPolicy, context: GraphPrompts, rollouts: Rollouts, *, temperature: float

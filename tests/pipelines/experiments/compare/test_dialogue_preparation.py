@@ -31,7 +31,7 @@ EVALUATION = EvaluationParams.model_validate(BASE["evaluation"]["dialogue"]["eva
 ARMS = {
     "supervised": {"base": "supervised"},
     "grpo": {"base": "grpo"},
-    "weighted": {"base": "grpo", "set": {"rewards": {"weights": {"bleu": 2.0}}}},
+    "weighted": {"base": "grpo", "set": {"reward": {"bleu": {"weight": 2.0}, "f1": None, "rouge_l": None}}},
     "short": {"base": "grpo", "set": {"warm_start": {"training": {"epochs": 2}}}},
 }
 
@@ -39,7 +39,7 @@ ARMS = {
 def parameters() -> dict[str, Any]:
     """The task's parameters as Kedro would read them, for a language model of 8 numbers and a warm start of four steps."""
     short = {
-        "language_model": {"new": {"width": 8}}, "replies": {"max_tokens": 6}, "rewards": {"pool": {"workers": 0}},
+        "language_model": {"network": {"width": 8}}, "replies": {"max_tokens": 6}, "reward_pool": {"workers": 0},
         "warm_start": {"training": {"epochs": 4, "validate_every_epochs": 4}},
     }  # fmt: skip
     return {name: section(name, **short.get(name, {})) for name in (*SECTIONS, "warm_start", "supervised", "reinforce", "grpo")}

@@ -57,7 +57,7 @@ def test_the_quarantine_is_in_the_order_of_the_files_examples_first():
 
 def test_one_id_or_one_text_make_one_persona_that_is_in_one_split_whatever_the_order_of_its_sentences():
     rows = [row("i bake. i run.", split="train"), row("i run. i bake.", split="test"), row("i sing.", split="val")]
-    checked, _, quarantine, _ = check(rows, splits_from="file")
+    checked, _, quarantine, _ = check(rows, source={"kind": "jsonl", "splits_from": "file"})
     assert checked["split"].tolist() == ["val"]
     assert quarantine["reason"].str.contains(r"must be in one split, got \['test', 'train'\]").tolist() == [True, True]
     rows = [row("i bake.", persona_id="b"), row("i run.", persona_id="b"), row("i run.", persona_id="a"), row("i sing.")]
@@ -89,7 +89,7 @@ def test_shortened_questions_are_counted():
 
 def conversations(partners):
     rows = [("a", "b", "User 1: x\nUser 2: y"), ("b", "c", "User 1: x\nUser 2: y"), ("d", "e", "User 1: x\nUser 2: y")]
-    params = data_params(source="conversations", stories_from="personas", conversations=conversation_params(partners=partners))
+    params = data_params(source=conversation_params(stories_from="personas", partners=partners))
     return check_dialogues(DialogueFiles(ROOT, csv_file(rows), None), {}, params)
 
 
@@ -107,15 +107,17 @@ def test_speakers_are_grouped_as_asked():
 
 def test_files_and_settings_that_do_not_go_together():
     for files, generated, changes, message in (
-        (raw_files([row()]), {"examples": 4}, {"source": "generated"}, "must hold the 4 generated examples"),
+        (raw_files([row()]), {"examples": 4}, {"source": {"kind": "generated"}}, "must hold the 4 generated examples"),
         (raw_files([row()], None), {}, {}, "must hold the story corpus, got no such file"),
         (raw_files([row()], []), {}, {}, "must hold stories, got none"),
         (raw_files([b"{"]), {}, {}, "1 entries are bad and none is left"),
         (raw_files([row()]), {}, {"root": "/data/other"}, "folder of the dataset dialogue.raw, /data/talk, got '/data/other'"),
-        (None, {}, {"source": "conversations"}, "conversations must be a section with source: conversations, got null"),
-        (None, {}, {"conversations": conversation_params()}, "conversations must be null with source: jsonl, got a section"),
-        (None, {}, {"source": "generated", "splits_from": "file"}, "splits_from must be drawn with source: generated"),
-        (None, {}, {"source": "generated", "stories_from": "personas"}, "stories_from must be file with source: generated"),
+        (None, {}, {"source": {"kind": "conversations"}}, "source.conversations.conversation\n.*Field required"),
+        (None, {}, {"source": conversation_params().model_dump() | {"kind": "jsonl"}}, "source.jsonl.conversation"),
+        (None, {}, {"source": {"kind": "generated", "splits_from": "file"}}, "source.generated.splits_from"),
+        (None, {}, {"source": conversation_params().model_dump() | {"splits_from": "file"}}, "conversations.splits_from"),
+        (None, {}, {"source": {"kind": "generated", "stories_from": "personas"}}, "source.generated.stories_from"),
+        (None, {}, {"source": {"stories_from": "personas"}}, "Unable to extract tag using discriminator 'kind'"),
     ):
         with pytest.raises(ValueError, match=message):
             check_dialogues(files, generated, data_params(**changes))

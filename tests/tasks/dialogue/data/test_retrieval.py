@@ -18,7 +18,7 @@ from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel, BertTo
 
 from grpo_pipeline.tasks.dialogue.data.examples import build_examples
 from grpo_pipeline.tasks.dialogue.data.generated.generate import generate_rows, generate_stories
-from grpo_pipeline.tasks.dialogue.data.params import DenseParams
+from grpo_pipeline.tasks.dialogue.data.params import DenseEncoder
 from grpo_pipeline.tasks.dialogue.data.question import parse_question
 from grpo_pipeline.tasks.dialogue.data.retrieval import retrieval_queries, retrieval_report, retrieve_stories
 from grpo_pipeline.tasks.dialogue.data.story_index import StoryIndex, index_stories
@@ -120,8 +120,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(path)
 
 
-def params(folder: str, **changes: int) -> DenseParams:
-    return DenseParams(**{"folder": folder, "batch_size": 2, "max_tokens": 16, **changes})
+def params(folder: str, **changes: int) -> DenseEncoder:
+    return DenseEncoder(**{"kind": "dense", "folder": folder, "batch_size": 2, "max_tokens": 16, **changes})
 
 
 def test_stories_are_found_by_the_nearest_vector_of_texts_alone(folder: str) -> None:
@@ -136,17 +136,19 @@ def test_stories_are_found_by_the_nearest_vector_of_texts_alone(folder: str) -> 
     alone = np.stack([naive(text) for text in TEXTS])
     for size in (2, 3):
         np.testing.assert_allclose(encode_texts(TEXTS, params(folder, batch_size=size)), alone, atol=1e-6)
-    dense = retrieval_params(encoder="dense", dense=params(folder), top_n=2)
+    dense = retrieval_params(encoder=params(folder), top_n=2)
     index, queries = index_stories(corpus(*TEXTS), dense), examples("dog", TEXTS[3])
     best = np.argsort(-np.round(np.stack([naive(query) for query in queries["persona"]]) @ alone.T, 6), kind="stable")[:, :2]
     assert retrieve_stories(index, queries, dense) == [[f"s{place}" for place in row] for row in best]
     assert best[:, 0].tolist() == [2, 3]
-    with pytest.raises(ValueError, match="encoder must be dense, which made the index, got tfidf"):
+    with pytest.raises(ValueError, match="encoder.kind must be dense, which made the index, got tfidf"):
         retrieve_stories(index, queries, retrieval_params())
-    with pytest.raises(ValueError, match=r"dense.folder must be a Hugging Face folder, got nothing at"):
+    with pytest.raises(ValueError, match=r"encoder.folder must be a Hugging Face folder, got nothing at"):
         encode_texts(["x"], params(f"{folder}/none"))
-    with pytest.raises(ValidationError, match="dense must be a section with encoder: dense, got null"):
-        retrieval_params(encoder="dense")
+    with pytest.raises(ValidationError, match=r"encoder.dense.folder\n.*Field required"):
+        retrieval_params(encoder={"kind": "dense", "batch_size": 2, "max_tokens": 9})
+    with pytest.raises(ValidationError, match=r"encoder.tfidf.folder"):
+        retrieval_params(encoder={"kind": "tfidf", "folder": folder})
 
 
 @pytest.mark.parametrize("read", [lambda path: encode_texts(TEXTS, params(str(path))), lambda path: read_tokenizer(str(path))])

@@ -30,7 +30,7 @@ def one(rows, policy):
 
 
 def test_rules_have_the_scores_of_the_prediction_rows_and_samples_of_the_start_are_paid_what_training_pays_them():
-    rows, task, policy = scored(rewards=SCRIPTED)
+    rows, task, policy = scored(reward=SCRIPTED)
     predictions = task.evaluate(policy, make_data(), ROWS, seed=0, n_samples=2).rename(columns={"rule": "policy"})
     names = [*METRICS, "reward", "reward_f1", "reward_rouge_l", "reward_bleu", "reward_scripted", "reply"]
     for rule in set(ROLES) - {"start"}:
@@ -71,7 +71,7 @@ def test_each_batch_of_an_audit_is_drawn_with_noise_of_its_own_at_the_temperatur
 def test_a_reward_that_asks_for_the_prompt_gets_that_of_its_own_example():
     """In the audit and in the evaluation: 100 for each letter of the question, and the length of the reply."""
     rewards = {"own": {"asks": {"function": "tiny_rewards:lengths_of_both", "weight": 1.0}}}
-    rows, task, policy = scored(rows=ROWS[[5, 1]], rewards=rewards)
+    rows, task, policy = scored(rows=ROWS[[5, 1]], reward=rewards)
     predictions = task.evaluate(policy, make_data(), ROWS[[5, 1]], seed=0, n_samples=1).rename(columns={"rule": "policy"})
     for table in (rows, predictions):
         reference = one(table, "reference")
@@ -95,7 +95,7 @@ def test_a_reply_that_cannot_be_scored_is_nan_and_not_zero():
     examples = make_examples()
     examples.table.at[0, "answers"] = ["nan"]
     data = make_data()
-    rows, _, _ = scored(data=DialogueData(examples, data.prompts, data.references), rewards=SCRIPTED)
+    rows, _, _ = scored(data=DialogueData(examples, data.prompts, data.references), reward=SCRIPTED)
     reference = one(rows, "reference")
     assert reference.index[reference["reward"].isna()].tolist() == ["e00"]
     assert reference.loc["e00", "f1"] == 1.0

@@ -25,7 +25,7 @@ from grpo_pipeline.tasks.dialogue.scores.f1 import f1
 SEED, SETS = 3, 4
 # An untrained language model earns no overlap: a reward that differs between any two replies.
 TASK = make_task(
-    rewards={"own": {"scripted": {"function": "tiny_rewards:scripted", "weight": 1.0}}},
+    reward={"own": {"scripted": {"function": "tiny_rewards:scripted", "weight": 1.0}}},
     replies={"top_k": 20, "top_p": 0.9, "temperature": 1.3},
 )
 DATA = make_data(TASK)
@@ -98,7 +98,7 @@ def test_scores_are_of_the_first_reply_and_rewards_of_all(policy, table, monkeyp
     assert rows["reply"].tolist() == [printable(group[0]) for group in replies]
     means = [np.mean(scripted(list(group), [texts] * SETS)) for group, texts in zip(replies, answers, strict=True)]
     assert rows["reward_scripted"].tolist() == pytest.approx(means)
-    weights = TASK.rewards.component_weights
+    weights = TASK.rewards.weights
     assert rows["reward"].tolist() == pytest.approx(sum(w * rows[f"reward_{name}"] for name, w in weights.items()).tolist())
     assert rows["tokens"].tolist() == seen[0].is_valid[:, 0].sum(-1).tolist()
     first = [ids[is_valid].tolist() for ids, is_valid in zip(seen[0].actions[:, 0], seen[0].is_valid[:, 0], strict=True)]

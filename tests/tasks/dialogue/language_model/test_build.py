@@ -10,31 +10,30 @@ from tiny_readers import ARCHITECTURES, tiny_encoded, tiny_reader
 from grpo_pipeline.tasks.dialogue.language_model.build import build_language_model
 from grpo_pipeline.tasks.dialogue.language_model.byte_tokenizer import ByteTokenizer
 from grpo_pipeline.tasks.dialogue.language_model.lora import add_lora
-from grpo_pipeline.tasks.dialogue.language_model.params import FolderModelParams, LanguageModelSection, LoraParams, NewModelParams
+from grpo_pipeline.tasks.dialogue.language_model.params import LanguageModelParams, LoraTuning
 
-T5 = {"architecture": "t5", "width": 8, "layers": 1, "heads": 2, "max_positions": None}
-
-
-def new(architecture: str, **changes: object) -> NewModelParams:
-    positions = None if architecture == "t5" else 32
-    plain = T5 | {"source": "new", "architecture": architecture, "max_positions": positions, "lora": None}
-    return NewModelParams.model_validate({**plain, **changes})
+T5 = {"kind": "t5", "width": 8, "layers": 1, "heads": 2}
 
 
-def folder(path: Path, tokenizer: str = "bytes") -> FolderModelParams:
-    return FolderModelParams.model_validate({"source": "folder", "path": str(path), "tokenizer": tokenizer, "lora": None})
+def new(architecture: str, **changes: object) -> LanguageModelParams:
+    positions = {} if architecture == "t5" else {"max_positions": 32}
+    return LanguageModelParams.model_validate({"network": T5 | positions | {"kind": architecture}, **changes})
 
 
-@pytest.mark.parametrize("lora", [None, {"rank": 2, "alpha": 4}])
+def folder(path: Path, tokenizer: str = "bytes") -> LanguageModelParams:
+    return LanguageModelParams.model_validate({"network": {"kind": "folder", "path": str(path), "tokenizer": tokenizer}})
+
+
+@pytest.mark.parametrize("lora", [None, {"kind": "lora", "rank": 2, "alpha": 4}])
 @pytest.mark.parametrize("architecture", ["t5", "gpt2", "llama"])
 def test_the_seed_makes_the_weights_and_a_folder_brings_them_back(architecture: str, lora: Any, tmp_path: Path) -> None:
     before = torch.get_rng_state()
-    language_model, tokenizer = build_language_model(new(architecture, lora=lora), seed=3)
+    language_model, tokenizer = build_language_model(new(architecture, tuning=lora), seed=3)
     assert torch.equal(torch.get_rng_state(), before)
     assert language_model.choices == tokenizer.size == 259
     assert language_model.kind == ("seq2seq" if architecture == "t5" else "causal")
     weights = language_model.state_dict()
-    again, other = (build_language_model(new(architecture, lora=lora), seed=seed)[0].state_dict() for seed in (3, 4))
+    again, other = (build_language_model(new(architecture, tuning=lora), seed=seed)[0].state_dict() for seed in (3, 4))
     assert all(torch.equal(weights[name], again[name]) for name in weights)
     drawn = [name for name in weights if "lora_A" in name] or ["model." + n for n, _ in language_model.model.named_parameters()]
     assert not (any if lora else all)(torch.equal(weights[name], other[name]) for name in drawn)
@@ -90,15 +89,19 @@ def test_a_new_t5_gives_the_logits_of_transformers() -> None:
 
 def test_a_wrong_section_is_refused() -> None:
     for change, sentence in (
-        ({"source": "folder"}, "dialogue.language_model.folder must be given with source = folder, got null"),
-        ({"source": "folder", "folder": {"path": "x", "tokeniser": "bytes"}}, "tokeniser"),
-        ({"new": T5 | {"width": 9}}, "width must be a multiple of heads, got 9 and 2"),
-        ({"new": T5 | {"architecture": "llama", "width": 6, "max_positions": 8}}, "an even quotient for llama, got 6 and 2"),
-        ({"new": T5 | {"max_positions": 8}}, "max_positions must be null for t5"),
-        ({"new": T5 | {"architecture": "gpt2"}}, "and a number for the others, got None with gpt2"),
+        ({"network": {"kind": "folder"}}, r"network.folder.path\n.*Field required"),
+        ({"network": {"kind": "folder", "path": "x", "tokenizer": "bytes", "tokeniser": "bytes"}}, "network.folder.tokeniser"),
+        ({"network": {"kind": "folder", "path": "x", "tokenizer": "bytes", "width": 8}}, "network.folder.width"),
+        ({"network": T5 | {"width": 9}}, "width must be a multiple of heads, got 9 and 2"),
+        ({"network": T5 | {"kind": "llama", "width": 6, "max_positions": 8}}, "an even multiple of heads for llama, got 6 and 2"),
+        ({"network": T5 | {"max_positions": 8}}, "network.t5.max_positions"),
+        ({"network": T5 | {"kind": "gpt2"}}, r"network.gpt2.max_positions\n.*Field required"),
+        ({"network": T5 | {"kind": "new"}}, "expected tags: 't5', 'gpt2', 'llama', 'folder'"),
+        ({"tuning": {"rank": 2, "alpha": 4.0}}, r"tuning.kind\n.*Field required"),
+        ({"lora": {"rank": 2, "alpha": 4.0}}, "lora"),
     ):
         with pytest.raises(ValidationError, match=sentence):
-            LanguageModelSection.model_validate({"source": "new", "new": T5, "folder": None, "lora": None, **change})
+            LanguageModelParams.model_validate({"network": T5, **change})
 
 
 REPLIES = torch.randint(2, 12, (3, 2, 4), generator=torch.Generator().manual_seed(2))
@@ -111,7 +114,7 @@ def test_the_updates_begin_at_nothing_and_are_all_that_learns(architecture: str)
     language_model = tiny_reader(architecture)
     with torch.no_grad():
         plain = language_model.hidden(tiny_encoded(language_model), REPLIES)
-    add_lora(language_model, LoraParams(rank=3, alpha=6.0))
+    add_lora(language_model, LoraTuning(kind="lora", rank=3, alpha=6.0))
     hidden = language_model.double().hidden(tiny_encoded(language_model), REPLIES)
     assert torch.equal(hidden, plain)
     trained = {name: p for name, p in language_model.named_parameters() if p.requires_grad}
@@ -126,7 +129,7 @@ def test_alpha_over_rank_scales_the_update() -> None:
     language_model = tiny_reader("llama")
     layer = language_model.model.base_model.layers[0].self_attn
     weight, x = layer.q_proj.weight.detach().clone(), torch.linspace(-1, 1, 32, dtype=torch.float64).view(4, 8)
-    add_lora(language_model, LoraParams(rank=2, alpha=5.0))
+    add_lora(language_model, LoraTuning(kind="lora", rank=2, alpha=5.0))
     language_model.double()
     a, b = layer.q_proj.lora_A["default"].weight, torch.nn.init.eye_(layer.q_proj.lora_B["default"].weight)
     torch.testing.assert_close(layer.q_proj(x), x @ (weight + 2.5 * b @ a).T, rtol=1e-12, atol=1e-12)

@@ -5,7 +5,7 @@ from grpo_pipeline.tasks.molecules.data.params import MoleculeDataParams
 from grpo_pipeline.tasks.text_lines import TextFile
 
 SECTION = {
-    "source": "smiles", "root": "data", "columns": None, "bonds": "kekulised", "atoms": None, "charges": None,
+    "source": {"kind": "smiles"}, "root": "data", "bonds": "kekulised", "atoms": None, "charges": None,
     "min_atoms": 2, "max_atoms": None, "on_bad_row": "quarantine",
 }  # fmt: skip
 LINES = ("CCO a", "OCC b", "C[C@H](N)O c", "C", "x", "CC.O", "[13CH3]O", "C[CH2]", "C[SiH](C)C", "CC(=O)[O-]", "CCCCCCC")
@@ -83,12 +83,12 @@ def test_refuses():
         ([], {}, "data/mine.smi must hold molecules, got none"),
         (["C", "xx"], {}, r"line 1: .*\(2 molecules are bad, and none is left"),
         (["CC"], {"root": "elsewhere"}, "molecules.data.root must be the folder of the dataset molecules.raw"),
-        (["CC"], {"source": "generated"}, "must hold the None generated molecules .* got 1 rows"),
+        (["CC"], {"source": {"kind": "generated"}}, "must hold the None generated molecules .* got 1 rows"),
         (["CC"], {"charges": [-1, 1]}, r"charges must hold 0, got \[-1, 1\]"),
         (["CC"], {"max_atoms": 129}, "max_atoms\n.*less than or equal to 128"),
         (["CC"], {"max_atoms": 3, "min_atoms": 4}, "max_atoms must be at least min_atoms, 4, got 3"),
-        (["CC"], {"columns": {"smiles": "s", "name": None}}, "columns must be null with source: smiles, got a section"),
-        (["CC"], {"source": "csv"}, "columns must be a section with source: csv, got null"),
+        (["CC"], {"source": {"kind": "smiles", "smiles": "s"}}, "source.smiles.smiles"),
+        (["CC"], {"source": {"kind": "csv"}}, r"source.csv.smiles\n.*Field required"),
         (["CC"], {"atoms": ["C", "Xx"]}, r"atoms must be elements, got \['Xx'\]"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -4,16 +4,16 @@ from contextlib import nullcontext
 import pytest
 from rdkit import Chem
 
-from grpo_pipeline.tasks.molecules.data.params import ColumnParams, MoleculeDataParams
+from grpo_pipeline.tasks.molecules.data.params import MoleculeDataParams
 from grpo_pipeline.tasks.molecules.data.readers import read_entry, read_records
 from grpo_pipeline.tasks.molecules.data.standardise import has_stereo, standardise
 from grpo_pipeline.tasks.row_error import RowError
 from grpo_pipeline.tasks.text_lines import TextFile
 
 
-def read(content, source, columns=None):
+def read(content, source, **columns):
     limits = {"bonds": "kekulised", "atoms": None, "charges": None, "min_atoms": 2, "max_atoms": None}
-    params = MoleculeDataParams(source=source, root="", columns=columns, on_bad_row="fail", **limits)
+    params = MoleculeDataParams(source={"kind": source, **columns}, root="", on_bad_row="fail", **limits)
     return [*map(read_entry, read_records(TextFile("data/file", content), params))]
 
 
@@ -28,12 +28,12 @@ def test_lines_hold_a_smiles_and_perhaps_a_name():
 
 
 def test_a_column_of_a_table():
-    found = read(b'id,structure\n1,CCO\n2,"C\nC"\n3,\n', "csv", ColumnParams(smiles="structure", name="id"))
+    found = read(b'id,structure\n1,CCO\n2,"C\nC"\n3,\n', "csv", smiles="structure", name="id")
     read_as = [(entry.row, entry.name, entry.molecule is None) for entry in found]
     assert read_as == [(2, "1", False), (3, "2", True), (5, "3", True)]
-    said = r"data/file must have the columns of molecules.data.columns, got none named \['smiles'\]"
+    said = r"data/file must have the columns of molecules.data.source, got none named \['smiles'\]"
     with pytest.raises(ValueError, match=said):
-        read(b"structure\nCCO\n", "csv", ColumnParams(smiles="smiles", name=None))
+        read(b"structure\nCCO\n", "csv", smiles="smiles", name=None)
 
 
 def test_records_of_an_sd_file():
@@ -105,7 +105,7 @@ def test_a_cxsmiles_extension_is_read_or_refused_in_every_source(source, line, n
         assert entry.name == name
     else:
         cell = line.removesuffix(name).strip()
-        (entry,) = read(f'id,structure\n{name},"{cell}"\n'.encode(), source, ColumnParams(smiles="structure", name="id"))
+        (entry,) = read(f'id,structure\n{name},"{cell}"\n'.encode(), source, smiles="structure", name="id")
     with pytest.raises(RowError, match=re.escape(reason)) if reason else nullcontext():
         if entry.molecule is None:
             raise RowError(entry.reason)
@@ -135,7 +135,7 @@ def test_blank_lines_between_records_are_skipped_and_an_empty_name_is_not():
 
 
 def test_a_row_of_another_width_than_its_header_is_refused():
-    found = read(b"id,structure,x\n1,CCO,2,3\n2\n3,CC\n", "csv", ColumnParams(smiles="structure", name="id"))
+    found = read(b"id,structure,x\n1,CCO,2,3\n2\n3,CC\n", "csv", smiles="structure", name="id")
     reasons = [entry.reason for entry in found]
     assert reasons[0] == "the row must have 3 cells as the header has, got 4; put cells with commas in quotes"
     assert reasons[1] == "the row must have 3 cells as the header has, got 1; complete it or leave it out"

@@ -4,8 +4,9 @@ from rdkit import Chem
 from rdkit.Chem import QED, Crippen
 from tiny_molecules import SMILES, canonical
 
-from grpo_pipeline.tasks.molecules import property_rewards
 from grpo_pipeline.tasks.molecules.graphs import accessibility, properties, property_scales
+from grpo_pipeline.tasks.molecules.rewards import forbidden, logp, qed, size, wanted, window
+from grpo_pipeline.tasks.molecules.rewards.accessibility import accessibility as ease
 
 ASPIRIN = "CC(=O)Oc1ccccc1C(=O)O"
 
@@ -14,13 +15,13 @@ def test_properties_are_rdkits_on_the_scale_of_a_reward():
     molecules, table = [Chem.MolFromSmiles(text) for text in TEXTS], properties.tabulate_properties(TEXTS)
     assert list(table["smiles"]) == TEXTS
     np.testing.assert_array_equal(table["logp"], [Crippen.MolLogP(molecule) for molecule in molecules])
-    assert list(table["qed"]) == property_rewards.qed(TEXTS, NONE) == [QED.qed(molecule) for molecule in molecules]
+    assert list(table["qed"]) == qed.qed(TEXTS, NONE) == [QED.qed(molecule) for molecule in molecules]
     assert properties.tabulate_properties([]).shape == (0, 4)
-    easy = property_rewards.accessibility(TEXTS, NONE)
+    easy = ease(TEXTS, NONE)
     assert easy == [(10 - accessibility.accessibility_score(molecule)) / 9 for molecule in molecules]
     assert all(0 <= value <= 1 for value in easy)
     inside = [1.0 <= value <= 2.0 for value in table["logp"]]
-    assert [value == 1.0 for value in property_rewards.logp(TEXTS, NONE, low=1.0, high=2.0, width=0.5)] == inside
+    assert [value == 1.0 for value in logp.logp(TEXTS, NONE, low=1.0, high=2.0, width=0.5)] == inside
     assert 0 < sum(inside) < len(inside)
 
 
@@ -39,21 +40,21 @@ NONE = [[] for _ in TEXTS]
 
 def test_rewards_of_windows_and_patterns():
     values = [
-        property_rewards.in_window(value, low=1.0, high=3.0, width=2.0)
+        window.in_window(value, low=1.0, high=3.0, width=2.0)
         for value in (-1.5, -1.0, 0.0, 1.0, 2.0, 3.0, 3.5, 5.0, 9.0)
     ]
     assert values == [0.0, 0.0, 0.5, 1.0, 1.0, 1.0, 0.75, 0.0, 0.0]
-    assert property_rewards.size(["CO", "CC[NH3+]", "c1ccccc1"], [[]] * 3, low=3, high=4, width=4) == [0.75, 1.0, 0.5]
+    assert size.size(["CO", "CC[NH3+]", "c1ccccc1"], [[]] * 3, low=3, high=4, width=4) == [0.75, 1.0, 0.5]
     texts = ["CCO", "CC(=O)O", "c1ccccc1", "OCc1ccccc1"]
-    assert property_rewards.wanted(texts, [[]] * 4, patterns=["[OH]", "c1ccccc1"]) == [0.5, 0.5, 0.5, 1.0]
-    assert property_rewards.forbidden(texts, [[]] * 4, patterns=["C=O", "c1ccccc1"]) == [1.0, 0.0, 0.0, 0.0]
+    assert wanted.wanted(texts, [[]] * 4, patterns=["[OH]", "c1ccccc1"]) == [0.5, 0.5, 0.5, 1.0]
+    assert forbidden.forbidden(texts, [[]] * 4, patterns=["C=O", "c1ccccc1"]) == [1.0, 0.0, 0.0, 0.0]
 
 
 def test_what_cannot_be_read_has_no_reward_and_a_property_that_never_varies_no_spread():
     with pytest.raises(ValueError, match="must be a SMILES that RDKit reads, got 'C\\(C'"):
-        property_rewards.qed(["C(C"], [[]])
+        qed.qed(["C(C"], [[]])
     with pytest.raises(ValueError, match="must be SMARTS that RDKit reads, got '\\[X'"):
-        property_rewards.wanted(["CC"], [[]], patterns=["[X"])
+        wanted.wanted(["CC"], [[]], patterns=["[X"])
     scales = property_scales.PropertyScales.fit(("logp", "qed"), np.array([[1.0, 0.5], [3.0, 0.5]]))
     assert scales.scale(np.array([[4.0, 0.5], [2.0, 0.75]])).tolist() == [[2.0, 0.0], [0.0, 0.25]]
 

@@ -30,7 +30,7 @@ from grpo_pipeline.statistics.alignment import split_rules
 from grpo_pipeline.statistics.metric import Metric, MetricSuite
 from grpo_pipeline.tasks import find_task
 
-REWARD = "reward"  # the metric
+REWARD = "reward"  # the metric, and the section whose terms it sums
 
 
 def arrange_trials(
@@ -46,7 +46,7 @@ def arrange_trials(
     arms = resolve_arms(
         params, plain(parameters)[task], task=task, models=find_preparation(task).models
     )
-    check_reward(params, arms, task=task, section=find_preparation(task).reward_section)
+    check_reward(params, arms, task=task)
     return plan_grid(task, arms, params.seeds)
 
 
@@ -66,12 +66,10 @@ def check_names(params: CompareParams, suite: MetricSuite, *, task: str) -> None
             )
 
 
-def check_reward(
-    params: CompareParams, arms: Mapping[str, ResolvedArm], *, task: str, section: str
-) -> None:
+def check_reward(params: CompareParams, arms: Mapping[str, ResolvedArm], *, task: str) -> None:
     """Raise ValueError if arms have different rewards: the column ``reward`` has each arm's own weights."""
-    control = arms[params.control].parameters.get(section)
-    other = [name for name, arm in arms.items() if arm.parameters.get(section) != control]
+    control = arms[params.control].parameters.get(REWARD)
+    other = [name for name, arm in arms.items() if arm.parameters.get(REWARD) != control]
     if REWARD in params.primary_metrics and other:
         raise ValueError(
             f"{task}.compare.primary_metrics must not hold {REWARD!r} where arms weigh its parts differently, got it with the "

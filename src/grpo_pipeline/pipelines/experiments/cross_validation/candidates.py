@@ -94,13 +94,11 @@ def check_metrics(params: CrossValidationParams, suite: MetricSuite, *, task: st
             )
 
 
-def check_reward(
-    params: CrossValidationParams, settings: Settings, *, task: str, section: str
-) -> None:
+def check_reward(params: CrossValidationParams, settings: Settings, *, task: str) -> None:
     """Raise ValueError if arms have different rewards: the column ``reward`` has each arm's own weights."""
     arms = settings.resolved
-    first = next(iter(arms.values())).parameters.get(section)
-    other = [name for name, arm in arms.items() if arm.parameters.get(section) != first]
+    first = next(iter(arms.values())).parameters.get(REWARD)
+    other = [name for name, arm in arms.items() if arm.parameters.get(REWARD) != first]
     deciding = (params.selection_metric,) if params.candidates else ()
     if other and REWARD in (*params.primary_metrics, *deciding):
         field = "primary_metrics" if REWARD in params.primary_metrics else "selection_metric"

@@ -50,7 +50,7 @@ def arrange_arms(
     settings = resolve_settings(
         params, plain(parameters)[task], task=task, models=find_preparation(task).models
     )
-    check_reward(params, settings, task=task, section=find_task(task).reward_section)
+    check_reward(params, settings, task=task)
     return settings
 
 

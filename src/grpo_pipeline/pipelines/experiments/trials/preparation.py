@@ -32,7 +32,6 @@ class TaskPreparation:
             keeps them in memory.
         without_features: examples -> data for ``Task.fingerprint``, without slow features; None: the data themselves.
         untrained: dataset with the task before any training; "" for ``<task>.task``.
-        reward_section: the section that weighs the components of the reward.
     """
 
     task: str
@@ -40,7 +39,6 @@ class TaskPreparation:
     resplit: Callable[[Any, Mapping[str, str]], Any]
     without_features: Callable[[Any], Any] | None = None
     untrained: str = ""
-    reward_section: str = "reward"
     memory: Mapping[str, Any] = field(default_factory=dict)
     carry: Mapping[str, str] = field(default_factory=dict)
     gather: Mapping[str, Callable[[Iterable[Any]], Any]] = field(default_factory=dict)

@@ -25,7 +25,6 @@ def find_preparation(task: str) -> TaskPreparation:
         task=task,
         prepare=create_preparation(spec, stages),
         resplit=partial(resplit, spec),
-        reward_section=spec.reward_section,
     )
     preparation = with_stages(preparation, stages) if stages else preparation
     adapted: TaskPreparation = (

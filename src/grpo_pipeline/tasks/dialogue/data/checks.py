@@ -22,7 +22,7 @@ from grpo_pipeline.tasks.dialogue.data.drafts import (
     refusal,
 )
 from grpo_pipeline.tasks.dialogue.data.example_rows import read_rows
-from grpo_pipeline.tasks.dialogue.data.params import DialogueDataParams
+from grpo_pipeline.tasks.dialogue.data.params import ConversationSource, DialogueDataParams
 from grpo_pipeline.tasks.dialogue.data.persona_groups import group_names, persona_key
 from grpo_pipeline.tasks.dialogue.data.question import FittedQuestion, fit_question
 from grpo_pipeline.tasks.dialogue.data.story_corpus import read_stories
@@ -69,9 +69,9 @@ def sort_dialogues(
     """
     check_root(files, params)
     reading = (
-        read_conversations(files.examples, params.conversations)
-        if params.conversations is not None
-        else read_rows(files.examples, names_splits=params.splits_from == "file")
+        read_conversations(files.examples, params.source)
+        if isinstance(params.source, ConversationSource)
+        else read_rows(files.examples, names_splits=params.source.splits_from == "file")
     )
     check_generated(files, generated, reading, params)
     personas = persona_ids(reading.drafts, params)
@@ -106,10 +106,10 @@ def sort_dialogues(
     if told := describe_bad(tables[2], n_left=len(rows)):
         logger.warning("%s; dialogue.quarantine lists them all", told)
     removed = {"removed_hidden_characters": reading.hidden + hidden}
-    read = [files.examples, files.stories if params.stories_from == "file" else None]
+    read = [files.examples, files.stories if params.source.stories_from == "file" else None]
     digests = {Path(file.path).name: file.digest() for file in read if file is not None}
     return *tables, {
-        **{"source": params.source, "root": params.root, "sha256": digests},
+        **{"source": params.source.kind, "root": params.root, "sha256": digests},
         **counts(reading, *tables),
         **removed,
         **lengths(tables[0], fitted, params),
@@ -119,10 +119,10 @@ def sort_dialogues(
 def check_root(files: DialogueFiles, params: DialogueDataParams) -> None:
     """Refuse a data root other than the parameters', and a missing corpus."""
     data_root.check_root(files.root, params.root, task="dialogue")
-    if params.stories_from == "file" and files.stories is None:
+    if params.source.stories_from == "file" and files.stories is None:
         raise ValueError(
             f"{files.root} must hold the story corpus, got no such file; set dialogue_stories in globals.yml, "
-            "or dialogue.data.stories_from: personas"
+            "or dialogue.data.source.stories_from: personas"
         )
 
 
@@ -133,10 +133,10 @@ def check_generated(
     params: DialogueDataParams,
 ) -> None:
     """Refuse a user's folder if the parameters ask for generated data."""
-    if params.source == "generated" and generated.get("examples") != reading.n_rows:
+    if params.source.kind == "generated" and generated.get("examples") != reading.n_rows:
         raise ValueError(
-            f"{files.root} must hold the {generated.get('examples')} generated examples while dialogue.data.source is generated, "
-            f"got {reading.n_rows} rows; set dialogue.data.source: jsonl to read your own data"
+            f"{files.root} must hold the {generated.get('examples')} generated examples while dialogue.data.source.kind is "
+            f"generated, got {reading.n_rows} rows; set dialogue.data.source: {{kind: jsonl}} to read your own data"
         )
 
 
@@ -146,7 +146,8 @@ def persona_ids(drafts: Sequence[Draft], params: DialogueDataParams) -> dict[str
     Personas are one group if they have the same id in the file or, with ``partners: together``, stand in one conversation,
     directly or through others. The group has the file's first id, or one made of its first text.
     """
-    together = params.conversations is not None and params.conversations.partners == "together"
+    source = params.source
+    together = isinstance(source, ConversationSource) and source.partners == "together"
     links = []
     for draft in drafts:
         text = f"text:{persona_key(draft.persona)}"
@@ -175,7 +176,7 @@ def collect_stories(
     params: DialogueDataParams,
 ) -> tuple[list[Row], list[Row], int]:
     """Collect the corpus, its refused lines, and the number of hidden characters that were removed from it."""
-    if params.stories_from == "personas":
+    if params.source.stories_from == "personas":
         texts = {text for draft in drafts for text in (draft.persona, draft.partner) if text}
         return persona_stories({text: personas[persona_key(text)] for text in texts}), [], 0
     return read_stories(files.stories) if files.stories is not None else ([], [], 0)

@@ -5,16 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from grpo_pipeline.tasks.csv_records import check_width, csv_records
-from grpo_pipeline.tasks.dialogue.data.drafts import (
-    Draft,
-    Reading,
-    Row,
-    digest_of,
-    refusal,
-)
+from grpo_pipeline.tasks.dialogue.data.drafts import Draft, Reading, Row, digest_of, refusal
 from grpo_pipeline.tasks.dialogue.data.example_rows import numbered
 from grpo_pipeline.tasks.dialogue.data.hidden_characters import without_hidden
-from grpo_pipeline.tasks.dialogue.data.params import ConversationParams
+from grpo_pipeline.tasks.dialogue.data.params import ConversationSource
 from grpo_pipeline.tasks.dialogue.data.persona_groups import persona_key
 from grpo_pipeline.tasks.dialogue.data.text_files import clean_text, lines_of
 from grpo_pipeline.tasks.row_error import RowError
@@ -36,7 +30,7 @@ class Conversation:
     turns: tuple[tuple[int, str], ...]
 
 
-def read_conversations(file: TextFile, params: ConversationParams) -> Reading:
+def read_conversations(file: TextFile, params: ConversationSource) -> Reading:
     """Read every conversation of a CSV file with quoted line breaks.
 
     Blank turns are refused as replies and left out of every context.
@@ -48,7 +42,7 @@ def read_conversations(file: TextFile, params: ConversationParams) -> Reading:
     refused: list[Row] = []
     seen, n_rows, n_turns, hidden, n_silent = Counter[str](), 0, 0, 0, 0
     columns = [composed(name) for name in (params.conversation, *params.personas)]
-    for number, cells in csv_records(file, columns, section="dialogue.data.conversations"):
+    for number, cells in csv_records(file, columns, section="dialogue.data.source"):
         n_rows += 1
         try:
             check_width(cells, columns)
@@ -79,7 +73,7 @@ def read_conversations(file: TextFile, params: ConversationParams) -> Reading:
     return Reading(tuple(drafts), tuple(refused), n_rows, hidden, told)
 
 
-def read_conversation(cells: Mapping[str, object], params: ConversationParams) -> Conversation:
+def read_conversation(cells: Mapping[str, object], params: ConversationSource) -> Conversation:
     """Return personas and turns of a row.
 
     Raises:
@@ -113,7 +107,7 @@ def split_turns(text: str, speakers: Sequence[str]) -> list[tuple[int, str]]:
 
 
 def reply_turns(
-    conversation: Conversation, params: ConversationParams
+    conversation: Conversation, params: ConversationSource
 ) -> tuple[list[int], list[int]]:
     """Find the turns that are replies, and those that would be replies but are empty; returns their numbers.
 
@@ -132,7 +126,7 @@ def reply_turns(
 
 
 def draft_turn(
-    conversation: Conversation, turn: int, params: ConversationParams, *, row: int, name: str
+    conversation: Conversation, turn: int, params: ConversationSource, *, row: int, name: str
 ) -> Draft:
     """Draft the example whose reply is this turn."""
     speaker, reply = conversation.turns[turn]

@@ -97,7 +97,7 @@ def retrieval_report(
         for name, part in [*parts.items(), ("all", examples)]
     }
     return {
-        "encoder": params.encoder,
+        "encoder": params.encoder.kind,
         "query": params.query,
         "top_n": params.top_n,
         "stories": stories,

@@ -61,7 +61,7 @@ def draw_personas(
         raise ValueError(
             f"the data must hold at least {len(SPLITS)} personas, or groups of those who talk with each other, got "
             f"{len(personas)}; none is ever divided: add some, or, where source: conversations has groups, set "
-            "dialogue.data.conversations.partners: apart"
+            "dialogue.data.source.partners: apart"
         )
     order = numpy_generator(seed, Stream.SPLIT).permutation(len(personas))
     ends = np.rint(len(personas) * np.cumsum([fractions[name] for name in SPLITS])).astype(int)

@@ -2,10 +2,7 @@
 
 from collections import Counter
 
-from grpo_pipeline.tasks.dialogue.data.drafts import (
-    Row,
-    refusal,
-)
+from grpo_pipeline.tasks.dialogue.data.drafts import Row, refusal
 from grpo_pipeline.tasks.dialogue.data.hidden_characters import without_hidden
 from grpo_pipeline.tasks.dialogue.data.text_files import parse_line, read_id, read_text
 from grpo_pipeline.tasks.row_error import RowError

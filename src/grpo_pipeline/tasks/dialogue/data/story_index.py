@@ -8,7 +8,7 @@ import pandas as pd
 from scipy.sparse import csr_array
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from grpo_pipeline.tasks.dialogue.data.params import RetrievalParams
+from grpo_pipeline.tasks.dialogue.data.params import DenseEncoder, RetrievalParams
 from grpo_pipeline.tasks.dialogue.data.text_encoder import encode_texts
 
 
@@ -38,12 +38,13 @@ class StoryIndex:
         Raises:
             ValueError: if the index was made by another encoder than the parameters name.
         """
-        if params.encoder != self.encoder:
+        if params.encoder.kind != self.encoder:
             raise ValueError(
-                f"dialogue.retrieval.encoder must be {self.encoder}, which made the index, got {params.encoder}; index again"
+                f"dialogue.retrieval.encoder.kind must be {self.encoder}, which made the index, got {params.encoder.kind}; index "
+                "again"
             )
-        if params.dense is not None:
-            return encode_texts(queries, params.dense)
+        if isinstance(params.encoder, DenseEncoder):
+            return encode_texts(queries, params.encoder)
         vectorizer = TfidfVectorizer(vocabulary=self.vocabulary)
         vectorizer.idf_ = self.idf
         return csr_array(vectorizer.transform(queries))
@@ -65,9 +66,9 @@ def index_stories(stories: pd.DataFrame, params: RetrievalParams) -> StoryIndex:
         f"{title} {text}".strip()
         for title, text in zip(ordered["title"], ordered["text"], strict=True)
     ]
-    if params.dense is not None:
+    if isinstance(params.encoder, DenseEncoder):
         return StoryIndex(
-            "dense", ids, owners, encode_texts(documents, params.dense), {}, np.empty(0)
+            "dense", ids, owners, encode_texts(documents, params.encoder), {}, np.empty(0)
         )
     vectorizer = TfidfVectorizer()
     try:

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from grpo_pipeline.tasks.dialogue.data.params import DenseParams
+from grpo_pipeline.tasks.dialogue.data.params import DenseEncoder
 from grpo_pipeline.tasks.dialogue.language_model.safe_loading import (
     LOCAL,
     SAFE,
@@ -16,7 +16,7 @@ from grpo_pipeline.tasks.dialogue.language_model.safe_loading import (
 
 
 @torch.no_grad()
-def encode_texts(texts: Sequence[str], params: DenseParams) -> np.ndarray:
+def encode_texts(texts: Sequence[str], params: DenseEncoder) -> np.ndarray:
     """Encode texts as vectors, [T, D] float32.
 
         v = sum_i m[i] h[i] / sum_i m[i],  divided by its length;  h the last hidden states, m the attention mask
@@ -31,7 +31,7 @@ def encode_texts(texts: Sequence[str], params: DenseParams) -> np.ndarray:
     folder = Path(params.folder)
     if not folder.is_dir():
         raise ValueError(
-            f"dialogue.retrieval.dense.folder must be a Hugging Face folder, got nothing at {params.folder!r}; correct the path"
+            f"dialogue.retrieval.encoder.folder must be a Hugging Face folder, got nothing at {params.folder!r}; correct the path"
         )
     check_weights(folder)
     from transformers import AutoModel, AutoTokenizer  # heavy, and only needed here

@@ -16,8 +16,8 @@ from grpo_pipeline.tasks.dialogue.dialogue_data import DialogueData
 from grpo_pipeline.tasks.dialogue.evaluation.reply_task import ReplyTask
 from grpo_pipeline.tasks.dialogue.evaluation.trivial_rules import trivial_replies
 from grpo_pipeline.tasks.dialogue.language_model.base import LanguageModel
-from grpo_pipeline.tasks.dialogue.params import RewardParams
-from grpo_pipeline.tasks.dialogue.rewards import submit_rewards
+from grpo_pipeline.tasks.dialogue.rewards.params import DialogueReward
+from grpo_pipeline.tasks.dialogue.rewards.reward import submit_rewards
 from grpo_pipeline.tasks.dialogue.scores.score_table import score_replies
 
 BATCH_PROMPTS = 64
@@ -39,7 +39,7 @@ METRICS: dict[str, Direction] = {
 }
 
 
-def audit_plan(rewards: RewardParams) -> AuditPlan:
+def audit_plan(rewards: DialogueReward) -> AuditPlan:
     """Plan the audit: its policies (rules of ``trivial_rules``), the weights of the reward, and the scores of single replies.
 
     ``length`` in words has no good side; a reward that goes with it can be raised by writing more, or less.

@@ -32,7 +32,7 @@ from grpo_pipeline.tasks.dialogue.evaluation.trivial_rules import trivial_replie
 from grpo_pipeline.tasks.dialogue.language_model.base import Encoded, LanguageModel
 from grpo_pipeline.tasks.dialogue.language_model.sampling import greedy_replies
 from grpo_pipeline.tasks.dialogue.language_model.teacher_forcing import reference_perplexity
-from grpo_pipeline.tasks.dialogue.rewards import submit_rewards
+from grpo_pipeline.tasks.dialogue.rewards.reward import submit_rewards
 from grpo_pipeline.tasks.dialogue.scores.diversity import self_bleu
 from grpo_pipeline.tasks.dialogue.scores.score_table import score_replies
 

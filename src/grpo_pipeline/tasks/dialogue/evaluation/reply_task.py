@@ -9,7 +9,7 @@ from grpo_pipeline.tasks.base import Task
 from grpo_pipeline.tasks.cache import Cache
 from grpo_pipeline.tasks.dialogue.language_model.base import LanguageModel
 from grpo_pipeline.tasks.dialogue.language_model.params import ReplyParams
-from grpo_pipeline.tasks.dialogue.params import RewardParams
+from grpo_pipeline.tasks.dialogue.rewards.params import DialogueReward
 
 BATCH_PROMPTS = 64
 
@@ -23,7 +23,7 @@ class ReplyTask(Task, Protocol):
         ...
 
     @property
-    def rewards(self) -> RewardParams:
+    def rewards(self) -> DialogueReward:
         """The components of the reward and their weights."""
         ...
 

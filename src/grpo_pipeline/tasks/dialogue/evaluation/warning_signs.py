@@ -3,10 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from grpo_pipeline.statistics.wording import side_of
 from grpo_pipeline.tasks.dialogue.evaluation.trivial_rules import TRIVIAL_RULES
+from grpo_pipeline.tasks.params import Section
 
 Entry = Mapping[str, Any]
 READ_BY_PEOPLE = {
@@ -19,10 +20,8 @@ READ_BY_PEOPLE = {
 START = "start"
 
 
-class WarningBounds(BaseModel):
+class WarningBounds(Section):
     """Bounds from which a change is a warning; ``dialogue.evaluation.metric_options``."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     distinct_fall: float = Field(
         default=0.2, gt=0, lt=1, description="share of distinct-2 that may be lost"

@@ -26,9 +26,11 @@ from grpo_pipeline.tasks.dialogue.language_model.encoder_decoder import Seq2SeqM
 from grpo_pipeline.tasks.dialogue.language_model.folder_tokenizer import read_tokenizer
 from grpo_pipeline.tasks.dialogue.language_model.lora import add_lora
 from grpo_pipeline.tasks.dialogue.language_model.params import (
-    FolderModelParams,
-    LoraParams,
-    NewModelParams,
+    CausalParams,
+    FolderParams,
+    LanguageModelParams,
+    LoraTuning,
+    T5Params,
 )
 from grpo_pipeline.tasks.dialogue.language_model.safe_loading import (
     LOCAL,
@@ -44,7 +46,7 @@ IDS: dict[str, Any] = {"vocab_size": ByteTokenizer.size, "pad_token_id": PAD, "e
 
 
 def build_language_model(
-    params: NewModelParams | FolderModelParams, *, seed: int
+    params: LanguageModelParams, *, seed: int
 ) -> tuple[LanguageModel, Tokenizer]:
     """Build the language model, float32 on the CPU, and its tokenizer; the global random state stays unchanged.
 
@@ -56,23 +58,24 @@ def build_language_model(
         FileNotFoundError: if the folder or a file of it is missing.
         ValueError: if it holds another kind of model, or the tokenizer does not fit the model.
     """
+    network = params.network
     with drawn_on_the_cpu(seed):
         language_model, tokenizer = (
-            _read(params)
-            if isinstance(params, FolderModelParams)
-            else (_wrap(_NEW[params.architecture](params)), ByteTokenizer())
+            _read(network)
+            if isinstance(network, FolderParams)
+            else (_wrap(_new(network)), ByteTokenizer())
         )
-        if params.lora is not None:
-            add_lora(language_model, params.lora)
+        if params.tuning is not None:
+            add_lora(language_model, params.tuning)
     return language_model, tokenizer
 
 
-def build_from_config(config: Mapping[str, Any], lora: LoraParams | None) -> LanguageModel:
+def build_from_config(config: Mapping[str, Any], tuning: LoraTuning | None) -> LanguageModel:
     """Build a language model of an exported model's architecture, float32 on the CPU, to be filled with its weights.
 
     Args:
         config: ``language_model_config`` of the model: what ``model.config.to_dict`` returned.
-        lora: of its low-rank updates.
+        tuning: of its low-rank updates.
 
     Raises:
         ValueError: for another kind of model.
@@ -87,8 +90,8 @@ def build_from_config(config: Mapping[str, Any], lora: LoraParams | None) -> Lan
         language_model = _wrap(
             loader.from_config(_prepared(AutoConfig.for_model(**config)), dtype=torch.float32)
         )
-        if lora is not None:
-            add_lora(language_model, lora)
+        if tuning is not None:
+            add_lora(language_model, tuning)
     return language_model
 
 
@@ -105,7 +108,7 @@ def check_tokenizer(language_model: LanguageModel, tokenizer: Tokenizer) -> None
         )
 
 
-def _read(params: FolderModelParams) -> tuple[LanguageModel, Tokenizer]:
+def _read(params: FolderParams) -> tuple[LanguageModel, Tokenizer]:
     folder = Path(params.path)
     config = _prepared(_read_config(folder))
     loader = AutoModelForSeq2SeqLM if config.model_type in SEQ2SEQ else AutoModelForCausalLM
@@ -152,7 +155,14 @@ def _wrap(model: Any) -> LanguageModel:
     return language_model.eval()
 
 
-def _new_t5(params: NewModelParams) -> Any:
+def _new(params: T5Params | CausalParams) -> Any:
+    """Build a network with fresh weights."""
+    if isinstance(params, CausalParams):
+        return _new_gpt2(params) if params.kind == "gpt2" else _new_llama(params)
+    return _new_t5(params)
+
+
+def _new_t5(params: T5Params) -> Any:
     sizes: dict[str, Any] = {
         "d_model": params.width,
         "d_kv": params.width // params.heads,
@@ -166,7 +176,7 @@ def _new_t5(params: NewModelParams) -> Any:
     return T5ForConditionalGeneration(T5Config(**sizes, **IDS))
 
 
-def _new_gpt2(params: NewModelParams) -> Any:
+def _new_gpt2(params: CausalParams) -> Any:
     sizes: dict[str, Any] = {
         "n_embd": params.width,
         "n_layer": params.layers,
@@ -177,7 +187,7 @@ def _new_gpt2(params: NewModelParams) -> Any:
     return GPT2LMHeadModel(_prepared(GPT2Config(**sizes, **IDS)))
 
 
-def _new_llama(params: NewModelParams) -> Any:
+def _new_llama(params: CausalParams) -> Any:
     sizes: dict[str, Any] = {
         "hidden_size": params.width,
         "intermediate_size": FEED_FORWARD * params.width,
@@ -187,6 +197,3 @@ def _new_llama(params: NewModelParams) -> Any:
         "bos_token_id": EOS,
     }
     return LlamaForCausalLM(LlamaConfig(**sizes, **IDS))
-
-
-_NEW = {"t5": _new_t5, "gpt2": _new_gpt2, "llama": _new_llama}

@@ -8,14 +8,12 @@ the same numbers (ratio 1 at the first update).
 """
 
 from grpo_pipeline.tasks.dialogue.language_model.base import LanguageModel
-from grpo_pipeline.tasks.dialogue.language_model.params import (
-    LoraParams,
-)
+from grpo_pipeline.tasks.dialogue.language_model.params import LoraTuning
 
 TARGETS = {"t5": ("q", "v"), "gpt2": ("c_attn",), "llama": ("q_proj", "v_proj")}
 
 
-def add_lora(language_model: LanguageModel, params: LoraParams) -> None:
+def add_lora(language_model: LanguageModel, params: LoraTuning) -> None:
     """Freeze a language model in place, and add trainable low-rank updates; A is drawn from the global random stream.
 
     What it writes is that of the plain language model until an update.

@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from grpo_pipeline.core.params import TrainingParams
+from grpo_pipeline.rewards.params import PoolParams
 from grpo_pipeline.tasks.dialogue import build
 from grpo_pipeline.tasks.dialogue.data import checks, examples, retrieval, splits, story_index
 from grpo_pipeline.tasks.dialogue.data.examples import DialogueExamples
@@ -20,8 +21,9 @@ from grpo_pipeline.tasks.dialogue.data.params import (
 )
 from grpo_pipeline.tasks.dialogue.data.text_files import DialogueFiles, dump_lines
 from grpo_pipeline.tasks.dialogue.dialogue_data import DialogueData
-from grpo_pipeline.tasks.dialogue.language_model.params import LanguageModelSection, ReplyParams
-from grpo_pipeline.tasks.dialogue.params import PromptParams, RewardParams, SupervisedParams
+from grpo_pipeline.tasks.dialogue.language_model.params import LanguageModelParams, ReplyParams
+from grpo_pipeline.tasks.dialogue.params import PromptParams, SupervisedParams
+from grpo_pipeline.tasks.dialogue.rewards.params import DialogueReward
 from grpo_pipeline.tasks.dialogue.task import DialogueTask
 from grpo_pipeline.tasks.refusals import after_refusals
 
@@ -30,8 +32,8 @@ def generate_dialogues(
     personas: PersonaParams, data: DialogueDataParams
 ) -> tuple[dict[str, bytes], dict[str, object]]:
     """Generate the files, with a report; another ``source`` gives no files."""
-    if data.source != "generated":
-        return {}, {"source": data.source, "examples": 0, "stories": 0}
+    if data.source.kind != "generated":
+        return {}, {"source": data.source.kind, "examples": 0, "stories": 0}
     rows, stories = generate.generate_rows(personas), generate.generate_stories(personas)
     files = {"examples.jsonl": dump_lines(rows), "stories.jsonl": dump_lines(stories)}
     summary = {
@@ -39,7 +41,7 @@ def generate_dialogues(
         "stories": len(stories),
         "params": personas.model_dump(mode="json"),
     }
-    return files, {"source": data.source, **summary}
+    return files, {"source": data.source.kind, **summary}
 
 
 def check_dialogues(
@@ -82,16 +84,23 @@ def build_dialogue_examples(
 
 
 def build_task(
-    language_model: LanguageModelSection,
+    language_model: LanguageModelParams,
     prompt: PromptParams,
     replies: ReplyParams,
-    rewards: RewardParams,
+    reward: DialogueReward,
+    reward_pool: PoolParams,
     supervised_loss: SupervisedParams,
     training: TrainingParams,
 ) -> DialogueTask:
     """Build the task with fresh weights or those of the language model's folder; refuses settings that do not fit together."""
     return build.build_task(
-        language_model.params, prompt, replies, rewards, supervised_loss, execution=training
+        language_model,
+        prompt,
+        replies,
+        reward,
+        reward_pool,
+        supervised_loss,
+        execution=training,
     )
 
 

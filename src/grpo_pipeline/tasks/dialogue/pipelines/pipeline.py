@@ -84,7 +84,10 @@ def create_pipeline() -> Pipeline:
     )
 
 
-SECTIONS = ("language_model", "prompt", "replies", "rewards", "supervised_loss", "training")
+SECTIONS = (
+    *("language_model", "prompt", "replies", "reward", "reward_pool"),
+    *("supervised_loss", "training"),
+)
 
 
 def create_preparation() -> Pipeline:

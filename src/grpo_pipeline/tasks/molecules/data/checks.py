@@ -86,10 +86,10 @@ def sort_molecules(
     check_root(Path(file.path).parent, params.root, task="molecules")
     drafts, listed = _draft_all(read_records(file, params), params)
     n_rows = len(drafts) + len(listed)
-    if params.source == "generated" and generated.get("molecules") != n_rows:
+    if params.source.kind == "generated" and generated.get("molecules") != n_rows:
         raise ValueError(
-            f"{file.path} must hold the {generated.get('molecules')} generated molecules while molecules.data.source is "
-            f"generated, got {n_rows} rows; set molecules.data.source: smiles to read your own data"
+            f"{file.path} must hold the {generated.get('molecules')} generated molecules while molecules.data.source.kind is "
+            f"generated, got {n_rows} rows; set molecules.data.source: {{kind: smiles}} to read your own data"
         )
     vocabulary = find_vocabulary([draft.parsed for draft in drafts], params)
     kept: dict[str, Draft] = {}
@@ -305,7 +305,7 @@ def _report(
     parsed_molecules = [draft.parsed for draft in kept]
     kinds = Counter(quarantine["kind"])
     return {
-        "source": params.source,
+        "source": params.source.kind,
         "root": params.root,
         "sha256": {Path(file.path).name: file.digest()},
         "molecules": len(kept),

@@ -2,10 +2,10 @@
 
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from grpo_pipeline.tasks.molecules.graphs.vocabulary import BondForm
-from grpo_pipeline.tasks.params import SplitFractions
+from grpo_pipeline.tasks.params import Section, SplitFractions
 
 Text = Annotated[str, Field(min_length=1)]
 Weight = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -16,7 +16,7 @@ SIZE_LIMIT = 128
 """Heavy atoms of a molecule at most: all graphs are padded to the largest one, and memory grows with its square."""
 
 
-class GeneratorParams(BaseModel):
+class GeneratorParams(Section):
     """How molecules are enumerated (docs/molecules/data.md); a pure function of these values.
 
     Attributes:
@@ -26,8 +26,6 @@ class GeneratorParams(BaseModel):
         max_atoms: heavy atoms of the largest ones.
         per_size: largest number of molecules of each size.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     seed: Annotated[int, Field(ge=0)]
     atoms: Annotated[dict[Text, Weight], Field(min_length=1)]
@@ -44,27 +42,36 @@ class GeneratorParams(BaseModel):
         return self
 
 
-class ColumnParams(BaseModel):
-    """Columns of a CSV file: the SMILES, and the name of a molecule, null if it has none.
+class PlainSource(Section):
+    """Molecules without columns.
 
     Attributes:
+        kind: ``generated`` enumerates the data first; ``smiles``, ``csv`` and ``sdf`` read a file.
+    """
+
+    kind: Literal["generated", "smiles", "sdf"]
+
+
+class CsvSource(Section):
+    """Molecules of a CSV file.
+
+    Attributes:
+        kind: of the source.
         smiles: column of the SMILES.
         name: column of the molecule's name; null if there is none.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
+    kind: Literal["csv"]
     smiles: Text
-    name: Text | None
+    name: Text | None = None
 
 
-class MoleculeDataParams(BaseModel):
+class MoleculeDataParams(Section):
     """How the raw data is read and checked (docs/molecules/data.md).
 
     Attributes:
-        source: ``generated`` enumerates the data first; ``smiles``, ``csv`` and ``sdf`` read a file.
+        source: what is read.
         root: the data root; it is set through ``molecules_root`` in globals.yml or on the command line.
-        columns: columns of a CSV file; null with every other source.
         bonds: rings with alternating bonds are ``kekulised`` to single and double ones, or keep a class ``aromatic``.
         atoms: the element symbols that are allowed; null allows every one in the data.
         charges: the formal charges that are allowed; null allows every one in the data.
@@ -75,11 +82,8 @@ class MoleculeDataParams(BaseModel):
         on_bad_row: ``fail`` stops at the end of the checks; ``quarantine`` goes on without the bad rows and lists them.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    source: Literal["generated", "smiles", "csv", "sdf"]
+    source: Annotated[PlainSource | CsvSource, Field(discriminator="kind")]
     root: str
-    columns: ColumnParams | None
     bonds: BondForm
     atoms: Names | None
     charges: tuple[int, ...] | None
@@ -89,13 +93,7 @@ class MoleculeDataParams(BaseModel):
     on_bad_row: Literal["fail", "quarantine"]
 
     @model_validator(mode="after")
-    def _sections_fit(self) -> Self:
-        if (self.source == "csv") != (self.columns is not None):
-            rule = "a section" if self.source == "csv" else "null"
-            raise ValueError(
-                f"molecules.data.columns must be {rule} with source: {self.source}, "
-                f"got {'null' if self.columns is None else 'a section'}; correct one of them"
-            )
+    def _check_limits(self) -> Self:
         if self.max_atoms is not None and self.max_atoms < self.min_atoms:
             raise ValueError(
                 f"molecules.data.max_atoms must be at least min_atoms, {self.min_atoms}, got {self.max_atoms}; correct one"
@@ -107,7 +105,7 @@ class MoleculeDataParams(BaseModel):
         return self
 
 
-class MoleculeSplitParams(BaseModel):
+class MoleculeSplitParams(Section):
     """How the molecules are divided.
 
     Attributes:
@@ -115,8 +113,6 @@ class MoleculeSplitParams(BaseModel):
         by: the unit that is never divided: a molecule (``smiles``), or all molecules with the same ring system (``scaffold``).
         fractions: shares of the molecules.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     seed: Annotated[int, Field(ge=0)]
     by: Literal["smiles", "scaffold"]

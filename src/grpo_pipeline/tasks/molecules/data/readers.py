@@ -9,7 +9,7 @@ from itertools import chain
 from rdkit import Chem
 
 from grpo_pipeline.tasks.csv_records import check_width, csv_records
-from grpo_pipeline.tasks.molecules.data.params import ColumnParams, MoleculeDataParams
+from grpo_pipeline.tasks.molecules.data.params import CsvSource, MoleculeDataParams
 from grpo_pipeline.tasks.row_error import RowError
 from grpo_pipeline.tasks.text_lines import HEAD, TextFile, check_encoding, composed, numbered_lines
 
@@ -80,9 +80,9 @@ def read_records(file: TextFile, params: MoleculeDataParams) -> Iterator[Record]
     Raises:
         ValueError: if a column is missing, or the table is broken.
     """
-    if params.columns is not None:
-        return _read_csv(file, params.columns)
-    return _read_sdf(file) if params.source == "sdf" else _read_lines(file)
+    if isinstance(params.source, CsvSource):
+        return _read_csv(file, params.source)
+    return _read_sdf(file) if params.source.kind == "sdf" else _read_lines(file)
 
 
 def _read_lines(file: TextFile) -> Iterator[Record]:
@@ -97,10 +97,10 @@ def _read_lines(file: TextFile) -> Iterator[Record]:
         yield Record(number, rest, smiles)
 
 
-def _read_csv(file: TextFile, columns: ColumnParams) -> Iterator[Record]:
+def _read_csv(file: TextFile, columns: CsvSource) -> Iterator[Record]:
     wanted = [name for name in (columns.smiles, columns.name) if name is not None]
     wanted = [composed(name) for name in wanted]
-    for number, cells in csv_records(file, wanted, section="molecules.data.columns"):
+    for number, cells in csv_records(file, wanted, section="molecules.data.source"):
         try:
             check_width(cells, wanted)
         except RowError as error:

@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from grpo_pipeline.core.agreement import EXECUTION
+from grpo_pipeline.tasks.params import Section
 
 EntryReduction = Literal["sum", "mean"]
 Estimator = Literal["step", "eager"]
@@ -13,11 +14,7 @@ Features = Literal["none", "cycles"]
 Start = Literal["independent", "per_group"]
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class ExponentParams(_Section):
+class ExponentParams(Section):
     """Exponents on time of the cosine schedule; a component with a larger exponent keeps its classes longer.
 
     Attributes:
@@ -31,7 +28,7 @@ class ExponentParams(_Section):
     bonds: float = Field(gt=0)
 
 
-class NoiseParams(_Section):
+class NoiseParams(Section):
     """The noise that turns molecules into random graphs.
 
     Attributes:
@@ -51,7 +48,7 @@ DELETED_FIELDS = {"expansion": 2}
 """Fields of ``DenoiserParams`` in models that older versions exported, with the value that is now a constant."""
 
 
-class DenoiserParams(_Section):
+class DenoiserParams(Section):
     """Size of the graph transformer that predicts x0.
 
     Attributes:
@@ -80,7 +77,7 @@ class DenoiserParams(_Section):
         return self
 
 
-class X0LossParams(_Section):
+class X0LossParams(Section):
     """Weights of the supervised loss's components; DiGress and MiDi count bonds 5 and 2 times.
 
     Attributes:
@@ -102,7 +99,7 @@ class X0LossParams(_Section):
         return self
 
 
-class TrajectoryParams(_Section):
+class TrajectoryParams(Section):
     """How trajectories are drawn and scored.
 
     Attributes:

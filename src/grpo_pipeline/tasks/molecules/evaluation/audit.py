@@ -24,8 +24,8 @@ from grpo_pipeline.tasks.molecules.graphs.graph_entries import graphs_of
 from grpo_pipeline.tasks.molecules.graphs.graphs import MoleculeGraphs
 from grpo_pipeline.tasks.molecules.graphs.molecule_table import tabulate_molecules
 from grpo_pipeline.tasks.molecules.molecule_data import MoleculeData
-from grpo_pipeline.tasks.molecules.reward_params import MoleculeRewardParams
-from grpo_pipeline.tasks.molecules.rewards import submit_rewards
+from grpo_pipeline.tasks.molecules.rewards.params import MoleculeReward
+from grpo_pipeline.tasks.molecules.rewards.reward import submit_rewards
 
 ROLES: dict[str, Role] = {
     "start": "start",
@@ -44,7 +44,7 @@ METRICS: dict[str, Direction] = {
 }
 
 
-def audit_plan(rewards: MoleculeRewardParams) -> AuditPlan:
+def audit_plan(rewards: MoleculeReward) -> AuditPlan:
     """Plan the audit: its policies, the weights of the reward, and the metrics of single molecules.
 
     ``noise`` is the start of a trajectory. ``carbon_chain`` is the same unbranched chain for the whole group. ``random_tree`` is

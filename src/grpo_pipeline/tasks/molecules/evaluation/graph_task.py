@@ -15,7 +15,7 @@ from grpo_pipeline.tasks.molecules.diffusion.trajectories import Trajectories
 from grpo_pipeline.tasks.molecules.graphs.graph_prompts import GraphPrompts
 from grpo_pipeline.tasks.molecules.graphs.vocabulary import Vocabulary
 from grpo_pipeline.tasks.molecules.params import GraphPromptParams, SamplingParams
-from grpo_pipeline.tasks.molecules.reward_params import MoleculeRewardParams
+from grpo_pipeline.tasks.molecules.rewards.params import MoleculeReward
 
 
 class GraphTask(Task, Protocol):
@@ -27,7 +27,7 @@ class GraphTask(Task, Protocol):
         ...
 
     @property
-    def rewards(self) -> MoleculeRewardParams:
+    def rewards(self) -> MoleculeReward:
         """The components of the reward and their weights."""
         ...
 

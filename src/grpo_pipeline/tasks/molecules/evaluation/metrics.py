@@ -9,7 +9,7 @@ from functools import partial
 
 import numpy as np
 import pandas as pd
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from grpo_pipeline.statistics import linear_resampling, weighted
 from grpo_pipeline.statistics.columns import column, has_value
@@ -26,6 +26,7 @@ from grpo_pipeline.statistics.metric import (
 )
 from grpo_pipeline.statistics.wasserstein import wasserstein_1
 from grpo_pipeline.tasks.molecules.evaluation.summary import summary
+from grpo_pipeline.tasks.params import Section
 
 TRAINING = "training"
 RULES = ("policy", "start")
@@ -58,10 +59,8 @@ NO_VALID = "needs at least one valid molecule"
 TO_COMPARE = f"rows of the rule {TRAINING} to compare with"
 
 
-class MetricOptions(BaseModel):
+class MetricOptions(Section):
     """The constants that the definitions leave open."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     min_uniqueness: float = Field(
         default=0.9,

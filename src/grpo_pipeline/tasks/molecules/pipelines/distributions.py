@@ -14,14 +14,14 @@ from grpo_pipeline.tasks.molecules.pipelines.sampled_molecules import (
     TRAINING_COLOUR,
     SampledMolecules,
 )
-from grpo_pipeline.tasks.molecules.reward_params import WindowParams
+from grpo_pipeline.tasks.molecules.rewards.params import WindowReward
 
 COUNTS = {"atoms_": "atoms by element", "bonds_": "bonds by kind", "valency_": "atoms by valency"}
 PROPERTIES = {"logp": "logP", "qed": "QED", "sa": "synthetic accessibility (1 easy, 10 hard)"}
 BINS = 24
 
 
-def molecule_distributions(molecules: SampledMolecules, *, window: WindowParams | None) -> Figure:
+def molecule_distributions(molecules: SampledMolecules, *, window: WindowReward | None) -> Figure:
     """Draw mean numbers per graph of atoms, bonds and valencies with 95% intervals, and densities of logP, QED and SA.
 
     Counts are of all sampled graphs, valid or not; properties of the valid molecules alone.
@@ -121,7 +121,7 @@ def property_values(molecules: SampledMolecules, who: str, name: str) -> np.ndar
     return np.asarray(values[np.isfinite(values)])
 
 
-def draw_window(axes: Axes, window: WindowParams) -> None:
+def draw_window(axes: Axes, window: WindowReward) -> None:
     """Shade the window in which the reward of logP is 1; the dotted lines mark where it reaches 0."""
     axes.axvspan(window.low, window.high, color=YELLOW, alpha=0.35, linewidth=0, zorder=0)
     for end in (window.low - window.width, window.high + window.width):

@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from grpo_pipeline.core.params import TrainingParams
+from grpo_pipeline.rewards.params import PoolParams
 from grpo_pipeline.tasks.extras import require
 from grpo_pipeline.tasks.molecules.data.examples import MoleculeExamples
 from grpo_pipeline.tasks.molecules.data.params import (
@@ -24,7 +25,7 @@ from grpo_pipeline.tasks.molecules.diffusion.params import (
     X0LossParams,
 )
 from grpo_pipeline.tasks.molecules.params import GraphPromptParams, SamplingParams
-from grpo_pipeline.tasks.molecules.reward_params import MoleculeRewardParams
+from grpo_pipeline.tasks.molecules.rewards.params import MoleculeReward
 from grpo_pipeline.tasks.refusals import after_refusals
 from grpo_pipeline.tasks.text_lines import TextFile
 
@@ -38,14 +39,14 @@ def generate_molecules(
         ModuleNotFoundError: if RDKit is not installed; this node runs first.
     """
     require("rdkit", extra="molecules")
-    if data.source != "generated":
-        return {}, {"source": data.source, "molecules": 0}
+    if data.source.kind != "generated":
+        return {}, {"source": data.source.kind, "molecules": 0}
     from grpo_pipeline.tasks.molecules.data.generate import enumerate_molecules
 
     smiles = enumerate_molecules(generator)
     files = {"molecules.smi": "".join(f"{text}\n" for text in smiles).encode()}
     return files, {
-        "source": data.source,
+        "source": data.source.kind,
         "molecules": len(smiles),
         "params": generator.model_dump(mode="json"),
     }
@@ -121,7 +122,8 @@ def join_diffusion(
 
 def build_task(
     prompt: GraphPromptParams,
-    rewards: MoleculeRewardParams,
+    reward: MoleculeReward,
+    reward_pool: PoolParams,
     sampling: SamplingParams,
     training: TrainingParams,
     diffusion: Diffusion,
@@ -130,4 +132,6 @@ def build_task(
     """Build the task with fresh weights; refuses settings that do not fit together."""
     from grpo_pipeline.tasks.molecules import build
 
-    return build.build_task(diffusion, prompt, rewards, sampling, data, execution=training)
+    return build.build_task(
+        diffusion, prompt, reward, reward_pool, sampling, data, execution=training
+    )

@@ -85,7 +85,8 @@ DIFFUSION = ("noise", "denoiser", "trajectory", "supervised_loss")
 def create_preparation() -> Pipeline:
     """Wire ``molecules.examples`` -> ``molecules.data`` and ``molecules.task``."""
     sections = [
-        f"params:molecules.{name}" for name in ("prompt", "rewards", "sampling", "training")
+        f"params:molecules.{name}"
+        for name in ("prompt", "reward", "reward_pool", "sampling", "training")
     ]
     return Pipeline(
         [

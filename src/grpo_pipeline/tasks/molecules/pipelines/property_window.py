@@ -10,13 +10,11 @@ import numpy as np
 import pandas as pd
 
 from grpo_pipeline.pipelines.reporting.tables import Cell, Table, mark_of, value_cell
-from grpo_pipeline.statistics.bootstrap import (
-    few_clusters_reason,
-)
+from grpo_pipeline.statistics.bootstrap import few_clusters_reason
 from grpo_pipeline.statistics.columns import column
 from grpo_pipeline.statistics.metric import SHARE
 from grpo_pipeline.tasks.molecules.pipelines.sampled_molecules import SampledMolecules
-from grpo_pipeline.tasks.molecules.reward_params import WindowParams
+from grpo_pipeline.tasks.molecules.rewards.params import WindowReward
 
 Entry = Mapping[str, Any]
 NEVER = "the start never hits the window"
@@ -24,7 +22,7 @@ TAILS = (0.025, 0.975)
 
 
 def window_document(
-    molecules: SampledMolecules, *, name: str, window: WindowParams | None, start: str
+    molecules: SampledMolecules, *, name: str, window: WindowReward | None, start: str
 ) -> dict[str, Any]:
     """Compute for each group the share of graphs that are valid and in the window, and its ratio to the start's, for JSON.
 
@@ -71,7 +69,7 @@ def window_document(
     return document
 
 
-def is_inside(rows: pd.DataFrame, name: str, window: WindowParams) -> np.ndarray:
+def is_inside(rows: pd.DataFrame, name: str, window: WindowReward) -> np.ndarray:
     """Mark the molecules that are valid with their property in the window: 1.0, else 0.0, [n]."""
     values = column(rows, name)
     return np.asarray((values >= window.low) & (values <= window.high), dtype=np.float64)

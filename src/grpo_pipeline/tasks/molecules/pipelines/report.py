@@ -28,7 +28,7 @@ from grpo_pipeline.tasks.molecules.pipelines.sampled_molecules import (
     gather_molecules,
 )
 from grpo_pipeline.tasks.molecules.pipelines.validity_by_size import validity_by_size
-from grpo_pipeline.tasks.molecules.reward_params import MoleculeRewardParams
+from grpo_pipeline.tasks.molecules.rewards.params import MoleculeReward
 
 QUARANTINE_ROWS = 50
 PAGE = Path(__file__).with_name("page.html")
@@ -56,7 +56,7 @@ def draw_molecules(params: EvaluationParams, **predictions: pd.DataFrame) -> dic
 
 
 def draw_distributions(
-    params: EvaluationParams, rewards: MoleculeRewardParams, **predictions: pd.DataFrame
+    params: EvaluationParams, rewards: MoleculeReward, **predictions: pd.DataFrame
 ) -> Figure:
     """Draw the atoms, bonds and properties of the molecules; a keyword argument per arm."""
     return molecule_distributions(_gather(params, predictions), window=rewards.logp)
@@ -68,7 +68,7 @@ def draw_validity(params: EvaluationParams, **predictions: pd.DataFrame) -> Figu
 
 
 def measure_window(
-    params: EvaluationParams, rewards: MoleculeRewardParams, **predictions: pd.DataFrame
+    params: EvaluationParams, rewards: MoleculeReward, **predictions: pd.DataFrame
 ) -> dict[str, Any]:
     """Measure how often logP lies in the reward's window, compared with the start; a keyword argument per arm."""
     return window_document(
@@ -129,7 +129,7 @@ def create_report(arms: Sequence[str], shown: str) -> list[Node]:
     """Build the nodes of these arms' page; ``shown`` is the arm whose rows stand beside the training molecules."""
     params, rewards = (
         {"params": "params:molecules.evaluation"},
-        {"rewards": "params:molecules.rewards"},
+        {"rewards": "params:molecules.reward"},
     )
     predictions = {arm: f"molecules.{arm}.predictions" for arm in arms}
     drawings = {f"{arm}_{what}": f"molecules.{arm}.{what}" for arm in arms for what in DRAWINGS}

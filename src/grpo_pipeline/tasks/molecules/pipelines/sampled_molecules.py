@@ -11,11 +11,7 @@ from grpo_pipeline.pipelines.params import EvaluationParams
 from grpo_pipeline.pipelines.reporting.figures import colour_of
 from grpo_pipeline.statistics import weighted
 from grpo_pipeline.statistics.alignment import align_arms
-from grpo_pipeline.statistics.bootstrap import (
-    Estimate,
-    cluster_weights,
-    describe,
-)
+from grpo_pipeline.statistics.bootstrap import Estimate, cluster_weights, describe
 from grpo_pipeline.statistics.metric import UNBOUNDED, Bounds, MetricSuite
 
 START_COLOUR, TRAINING_COLOUR = "#999999", "#222222"

@@ -2,14 +2,15 @@
 
 from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from grpo_pipeline.tasks.dialogue.data.generated.vocabulary import JOBS, TOWNS
+from grpo_pipeline.tasks.params import Section
 
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
-class NeedShares(BaseModel):
+class NeedShares(Section):
     """Probability that a reply needs the persona, the retrieved story, or neither.
 
     Attributes:
@@ -17,8 +18,6 @@ class NeedShares(BaseModel):
         story: probability that it needs the retrieved story.
         none: probability that it needs neither.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     persona: Share
     story: Share
@@ -34,7 +33,7 @@ class NeedShares(BaseModel):
         return self
 
 
-class PersonaParams(BaseModel):
+class PersonaParams(Section):
     """Parameters of the generated dialogues (docs/dialogue/data.md).
 
     Attributes:
@@ -46,8 +45,6 @@ class PersonaParams(BaseModel):
         exchanges: largest number of remarks, each with its acknowledgement, before the question.
         needs: shares of the kinds of replies.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     seed: Annotated[int, Field(ge=0)]
     personas: Annotated[int, Field(ge=3)]

@@ -1,23 +1,23 @@
-"""Compute rewards of groups of sampled replies: components [P, G], each by its own function.
+"""Measure the terms of the reward of groups of sampled replies, and join them: components [P, G].
 
 How this differs from public versions: the F1 that is optimised is the F1 that is reported (``scores/f1.py``). A failed reward is
 never a 0: it is left out, gets a stated penalty or stops the run. It is counted with its cause.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from grpo_pipeline.rewards.functions import Measure
-from grpo_pipeline.rewards.group_rewards import (
-    PendingRewards,
-    Subjects,
-    check_groups,
-)
+import torch
+from torch import Tensor
+
+from grpo_pipeline.rewards.group_rewards import PendingRewards, Subjects, check_groups
 from grpo_pipeline.rewards.pool import RewardPool
-from grpo_pipeline.tasks.dialogue.params import RewardParams
+from grpo_pipeline.rewards.shares import join_rewards
+from grpo_pipeline.tasks.dialogue.batch import Outcomes
+from grpo_pipeline.tasks.dialogue.rewards.params import DialogueReward
 
 
 def submit_rewards(
-    params: RewardParams,
+    params: DialogueReward,
     pool: RewardPool,
     *,
     replies: Sequence[Sequence[str]],
@@ -27,8 +27,8 @@ def submit_rewards(
     """Begin to measure every component of every reply, and return at once.
 
     Args:
-        params: components, weights, the rule for failures.
-        pool: processes that measure; values do not depend on their number.
+        params: components and weights.
+        pool: processes that measure, with the rule for failures; values do not depend on their number.
         replies: P groups of G texts.
         answers: P lists of at least one reference answer.
         questions: P texts that the model read, for rewards that read them; None for empty ones.
@@ -54,14 +54,31 @@ def submit_rewards(
         if questions is None
         else [question for group, question in zip(replies, questions, strict=True) for _ in group]
     )
-    measures: Mapping[str, Measure] = params.measures
     futures = {
         name: pool.submit(measure, subjects, references, prompts)
-        for name, measure in measures.items()
+        for name, measure in params.measures.items()
     }
     return PendingRewards(
-        params.component_weights,
-        params.failure,
+        params.weights,
+        pool.failure,
         futures=futures,
         subjects=Subjects(replies, noun="reply"),
+    )
+
+
+def gather_rewards(
+    params: DialogueReward, outcomes: Outcomes, *, shape: tuple[int, ...]
+) -> dict[str, Tensor]:
+    """Wait for the rewards of P prompts, and join their components, float64 [P, G]; see ``join_rewards``.
+
+    Raises:
+        RewardFailedError: if a component failed under the rule ``stop``, or for every reply.
+    """
+    return join_rewards(
+        outcomes.rewards,
+        params.weights,
+        shape=shape,
+        is_counted=torch.ones(shape, dtype=torch.bool),
+        enough=1,
+        noun="reply",
     )

@@ -1,9 +1,7 @@
-"""Compute rewards of groups of generated molecules: named components [P, G].
+"""Put the terms of the reward together, for groups of generated molecules: named components [P, G].
 
 How this differs from public versions: invalid molecules are in every statistic, under a stated rule. Uniqueness is a property of
-each sample relative to the others, so that it does not cancel inside the group. It compares with the sample's group
-(``uniqueness``) or with all groups that are scored together (``batch_uniqueness``), because groups of the same size repeat each
-other.
+each sample relative to the others, so that it does not cancel inside the group.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -13,14 +11,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from grpo_pipeline.core.rewards import apply_failure_rule
 from grpo_pipeline.rewards.group_rewards import GroupRewards, PendingRewards, Subjects, check_groups
 from grpo_pipeline.rewards.pool import RewardPool
+from grpo_pipeline.rewards.shares import join_rewards
+from grpo_pipeline.tasks.molecules.batch import Outcomes
 from grpo_pipeline.tasks.molecules.graphs.decoding import Decoded
-from grpo_pipeline.tasks.molecules.reward_params import (
-    InvalidParams,
-    MoleculeRewardParams,
-)
+from grpo_pipeline.tasks.molecules.rewards.novelty import novelty
+from grpo_pipeline.tasks.molecules.rewards.params import MoleculeReward
+from grpo_pipeline.tasks.molecules.rewards.uniqueness import unique_in_batch, unique_in_group
+from grpo_pipeline.tasks.molecules.rewards.validity import apply_invalid_rule, validity
+
+# Number of valid molecules from which a reward without any value counts as broken.
+ENOUGH = 8
 
 
 class PendingMoleculeRewards:
@@ -28,7 +30,7 @@ class PendingMoleculeRewards:
 
     def __init__(
         self,
-        params: MoleculeRewardParams,
+        params: MoleculeReward,
         pending: PendingRewards,
         at_once: dict[str, Tensor],
         is_valid: Tensor,
@@ -55,21 +57,18 @@ class PendingMoleculeRewards:
             if name == "validity"
             else apply_invalid_rule(part, self._is_valid, self._params.invalid)
             for name, part in {**self._at_once, **measured.components}.items()
-            if name in self._params.component_weights
         }
         never = torch.zeros_like(self._is_valid)
         return GroupRewards(
-            components={name: components[name] for name in self._params.component_weights},
-            weights=self._params.component_weights,
-            is_failed={
-                name: measured.is_failed.get(name, never) for name in self._params.component_weights
-            },
+            components={name: components[name] for name in self._params.weights},
+            weights=self._params.weights,
+            is_failed={name: measured.is_failed.get(name, never) for name in self._params.weights},
             causes=measured.causes,
         )
 
 
 def submit_rewards(
-    params: MoleculeRewardParams,
+    params: MoleculeReward,
     pool: RewardPool,
     *,
     molecules: Sequence[Sequence[Decoded]],
@@ -105,62 +104,45 @@ def submit_rewards(
         name: pool.submit(measure, subjects, beside) for name, measure in params.measures.items()
     }
     pending = PendingRewards(
-        params.component_weights,
-        params.failure,
+        params.weights,
+        pool.failure,
         futures=futures,
         subjects=Subjects(smiles, noun="molecule", places=places),
     )
     # Components that need no process are computed here, while the others run.
     known_now: dict[str, Callable[[], Tensor]] = {
-        "validity": is_valid.double,
+        "validity": partial(validity, is_valid),
         "novelty": partial(novelty, smiles, known),
         "uniqueness": partial(unique_in_group, smiles),
         "batch_uniqueness": partial(unique_in_batch, smiles),
     }
-    at_once = {
-        name: compute() for name, compute in known_now.items() if name in params.component_weights
-    }
+    at_once = {name: compute() for name, compute in known_now.items() if name in params.weights}
     return PendingMoleculeRewards(params, pending, at_once, is_valid)
 
 
-def novelty(smiles: Sequence[Sequence[str]], known: Collection[str]) -> Tensor:
-    """Score 1 for a molecule that is not among the known ones, else 0; float64 [P, G]."""
-    return torch.tensor(
-        [[float(text not in known) for text in group] for group in smiles], dtype=torch.float64
-    )
+def gather_rewards(
+    params: MoleculeReward, outcomes: Outcomes, *, shape: tuple[int, ...]
+) -> dict[str, Tensor]:
+    """Wait for the rewards of P prompts, and join their components, float64 [P, G]; see ``join_rewards``.
 
-
-def unique_in_group(smiles: Sequence[Sequence[str]]) -> Tensor:
-    """Score 1 for a molecule that occurs once in its group, else 0, float64 [P, G].
-
-        u[p, g] = |{m[p, :]}| - |{m[p, :] without g}|   =   1 if no other sample of the group is the same molecule, else 0
-
-    A bonus for the whole group would be the same for all its samples and cancel in their comparison.
+    Raises:
+        RewardFailedError: if a component failed under the rule ``stop``, or for all of at least 8 valid molecules.
     """
-    # codes: of all P * G molecules, one after the other.
-    kinds, codes = np.unique(np.asarray(smiles, dtype=np.str_), return_inverse=True)
-    # A separate code for each molecule and group, [P, G], so that a single count serves all groups.
-    places = codes.reshape(len(smiles), -1) + len(kinds) * np.arange(len(smiles))[:, None]
-    return torch.from_numpy((np.bincount(places.ravel())[places] == 1).astype(np.float64))
-
-
-def unique_in_batch(smiles: Sequence[Sequence[str]]) -> Tensor:
-    """Score 1 for a molecule that occurs once in all groups, else 0; float64 [P, G]."""
-    return unique_in_group([[text for group in smiles for text in group]]).reshape(len(smiles), -1)
-
-
-def apply_invalid_rule(component: Tensor, is_valid: Tensor, invalid: InvalidParams) -> Tensor:
-    """Apply the rule for invalid molecules to a component; [P, G] and bool [P, G] -> float64 [P, G].
-
-    ``group_mean`` gives an invalid molecule the mean of its group's scored valid molecules, or 0 in a group without any. A
-    component then compares valid molecules only with each other; only the component ``validity`` rewards being valid.
-    """
-    if invalid.rule == "group_mean":
-        valid = component.double().masked_fill(~is_valid, torch.nan)
-        mean = valid.nanmean(dim=1, keepdim=True).masked_fill(
-            ~is_valid.any(dim=1, keepdim=True), 0.0
-        )  # [P, 1]
-        return torch.where(is_valid, valid, mean)
-    return apply_failure_rule(
-        component, ~is_valid, rule=invalid.rule, penalty=invalid.penalty or 0.0
+    is_valid = torch.tensor(
+        [[molecule.is_valid for molecule in group] for group in outcomes.molecules]
     )
+    components = join_rewards(
+        outcomes.rewards,
+        params.weights,
+        shape=shape,
+        is_counted=is_valid,
+        enough=ENOUGH,
+        noun="valid molecule",
+    )
+    # Micro-batches were measured separately, each compared with itself alone.
+    if params.batch_uniqueness and len({id(share.pending) for share in outcomes.rewards}) > 1:
+        smiles = [[molecule.smiles for molecule in group] for group in outcomes.molecules]
+        components["batch_uniqueness"] = apply_invalid_rule(
+            unique_in_batch(smiles), is_valid, params.invalid
+        )
+    return components

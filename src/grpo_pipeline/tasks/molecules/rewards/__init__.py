@@ -1,0 +1,1 @@
+"""The molecule task's reward: its parameters, and a file for each term."""
