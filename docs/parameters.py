@@ -225,26 +225,45 @@ def rows_of_kinds(
     models: Sequence[type[BaseModel]], values: Mapping[str, Any], above: str
 ) -> Iterator[str]:
     """Yield the rows of a section of one kind or several: each key once, with the kinds that have it where not all do."""
-    found: dict[str, tuple[str, list[str]]] = {}
-    kinds = {model: kinds_of(model) for model in models}
+    found: dict[str, list[str]] = {}  # key -> the cells of its row
+    types: dict[
+        str, dict[str, list[str]]
+    ] = {}  # key -> type -> the kinds whose key is of that type
+    tag, kinds = kinds_of(models)
     for model in models:
         for row in rows(model, values, above):
-            key = row.split("|", 2)[1]
-            found.setdefault(key, (row, []))[1].extend(kinds[model])
-    for key, (row, having) in found.items():
-        if key == f" `{above}kind` ":
-            _, _, _, usual, meaning, _ = re.split(r"(?<!\\)\|", row)
-            yield f"|{key}| {', '.join(f'`{kind}`' for kind in having)} |{usual}|{meaning}|"
-        elif len(having) < sum(map(len, kinds.values())):
-            yield f"{row.removesuffix(' |')} (kind {', '.join(having)}) |"
-        else:
-            yield row
+            _, key, spelling, *_ = cells = re.split(r"(?<!\\)\|", row)
+            found.setdefault(key, cells)
+            types.setdefault(key, {}).setdefault(spelling, []).extend(kinds[model])
+    for key, (_, _, spelling, usual, meaning, _) in found.items():
+        having = [kind for those in types[key].values() for kind in those]
+        (_, *others) = types[key].items()
+        if key.startswith(f" `{above}{tag}`"):
+            spelling = f" {', '.join(f'`{kind}`' for kind in having)} "
+        elif others:
+            apart = (f"{other.strip()} with {tag} {', '.join(those)}" for other, those in others)
+            spelling = f"{spelling.rstrip()}; {'; '.join(apart)} "
+        if len(having) < sum(map(len, kinds.values())):
+            meaning = f"{meaning.rstrip()} ({tag} {', '.join(having)}) "
+        yield f"|{key}|{spelling}|{usual}|{meaning}|"
 
 
-def kinds_of(model: type[BaseModel]) -> Sequence[str]:
-    """Return the values of a model's key ``kind``; one nameless value of a model without it."""
-    field = model.model_fields.get("kind")
-    return get_args(field.annotation) if field else ("",)
+def kinds_of(
+    models: Sequence[type[BaseModel]],
+) -> tuple[str, dict[type[BaseModel], Sequence[str]]]:
+    """Return the key that tells models apart, and its values of each; one nameless value of a model that stands alone."""
+    for name in models[0].model_fields if models else ():
+        fields = [model.model_fields.get(name) for model in models]
+        values = [get_args(field.annotation) for field in fields if field and is_literal(field)]
+        listed = [value for those in values for value in those]
+        if len(values) == len(models) and len({*listed}) == len(listed):
+            return name, dict(zip(models, values, strict=True))
+    return "kind", dict.fromkeys(models, ("",))
+
+
+def is_literal(field: FieldInfo) -> bool:
+    """Check whether a field takes listed values alone."""
+    return get_origin(field.annotation) is Literal
 
 
 def filled(section: Any, model: Any) -> Any:

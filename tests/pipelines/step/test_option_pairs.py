@@ -126,7 +126,7 @@ def of_reference(section: str, pays: Callable[..., dict[str, Any]], *, first: in
     """Return the settings of the reference of a KL, which ``pays`` puts there with some of them; it moves at step ``first``."""
     prefix = f"{section}.reference"
     return {
-        f"{prefix}.update": simple(f"{prefix}.update", "copy", "ema", **pays(every_steps=first)),
+        f"{prefix}.update": [(each, pays(update=each, every_steps=first), pays()) for each in ("copy", "ema")],
         f"{prefix}.every_steps": simple(f"{prefix}.every_steps", 2, **pays(update="copy", every_steps=other)),
         f"{prefix}.decay": simple(f"{prefix}.decay", 0.5, **pays(update="ema")),
     }
@@ -317,7 +317,7 @@ def test_every_pair_of_settings_acts_is_refused_or_is_listed() -> None:
     # A field of a section that the other setting takes away, or one that the other kind of policy loss does not know.
     shape = (
         r": Field required$|^losses\.policy: Unable to extract tag using discriminator 'kind'$|"
-        r"^losses\.policy\.\w+\.\w+: (Extra inputs are not permitted$|Input should be ')"
+        r"^(losses\.policy|(losses\.kl|kl_in_reward)\.reference)\.\w+\.\w+: (Extra inputs are not permitted$|Input should be ')"
     )
     odd = [sentence for sentence in refusals if not re.search(rf": .*must .*[;:] |{shape}", sentence, re.DOTALL)]
     assert not odd

@@ -104,7 +104,8 @@ ARMS: dict[str, dict[str, Any]] = {
     },
     "counted": {
         "losses": {
-            "policy": {"kind": "dapo", "reduction": "per_decision"}, "kl": {"estimator": "k2", "reference": {"update": "frozen"}},
+            "policy": {"kind": "dapo", "reduction": "per_decision"},
+            "kl": {"estimator": "k2", "reference": {"update": "frozen", "every_steps": None, "decay": None}},
             "value": {"clip": None},
         },
         "advantage": {"method": "leave_one_out"},

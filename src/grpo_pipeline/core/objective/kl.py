@@ -3,7 +3,7 @@
 from typing import Literal
 
 from grpo_pipeline.core.objective.part import Part, Weight
-from grpo_pipeline.core.objective.reference import ReferenceParams
+from grpo_pipeline.core.objective.reference import FrozenReference, Reference
 
 
 class KlLoss(Part):
@@ -17,4 +17,4 @@ class KlLoss(Part):
 
     weight: Weight
     estimator: Literal["exact", "k2", "k3", "ratio_k3"] = "exact"
-    reference: ReferenceParams = ReferenceParams()
+    reference: Reference = FrozenReference()

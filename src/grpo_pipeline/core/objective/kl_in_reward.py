@@ -5,7 +5,7 @@ from typing import Literal, Self
 from pydantic import model_validator
 
 from grpo_pipeline.core.objective.part import Part, Weight
-from grpo_pipeline.core.objective.reference import ReferenceParams
+from grpo_pipeline.core.objective.reference import FrozenReference, Reference
 
 
 class KlInReward(Part):
@@ -21,7 +21,7 @@ class KlInReward(Part):
 
     weight: Weight
     estimator: Literal["k1", "k2", "k3"]
-    reference: ReferenceParams = ReferenceParams()
+    reference: Reference = FrozenReference()
 
     @model_validator(mode="after")
     def _check_reference(self) -> Self:

@@ -1,23 +1,75 @@
-"""Parameters of the policy that a KL is measured to."""
+"""Parameters of the policy that a KL is measured to: one model for each way in which it follows the trained policy."""
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from grpo_pipeline.core.objective.part import Part
+from grpo_pipeline.core.training.reference import ReferenceUpdate
 
 
-class ReferenceParams(Part):
-    """The policy that the KL is measured to (``reference`` of ``losses.kl`` or ``kl_in_reward``).
+class FrozenReference(Part):
+    """A reference that stays as it is (``reference`` of ``losses.kl`` or ``kl_in_reward``).
 
     Attributes:
         update: ``frozen`` stays the initial policy, ``copy`` becomes the present one, ``ema`` follows it slowly.
-        every_steps: steps between two updates.
-        decay: share of the reference that ``ema`` keeps in an update.
         path: file of weights to begin with; null is the initial policy.
     """
 
-    update: Literal["frozen", "copy", "ema"] = "frozen"
+    update: Literal["frozen"] = "frozen"
+    path: str | None = None
+
+
+class CopiedReference(Part):
+    """A reference that becomes the present policy now and then.
+
+    Attributes:
+        update: as above.
+        path: as above.
+        every_steps: steps between two updates.
+    """
+
+    update: Literal["copy"]
+    path: str | None = None
+    every_steps: int = Field(default=1, ge=1)
+
+    @property
+    def rule(self) -> ReferenceUpdate:
+        """When and how it follows the policy."""
+        return ReferenceUpdate("copy", self.every_steps)
+
+
+class AveragedReference(Part):
+    """A reference that is a moving average of the policy.
+
+    Attributes:
+        update: as above.
+        path: as above.
+        every_steps: as above.
+        decay: share of the reference that stays in an update.
+    """
+
+    update: Literal["ema"]
+    path: str | None = None
     every_steps: int = Field(default=1, ge=1)
     decay: float = Field(default=0.99, gt=0, lt=1)
-    path: str | None = None
+
+    @property
+    def rule(self) -> ReferenceUpdate:
+        """When and how it follows the policy."""
+        return ReferenceUpdate("ema", self.every_steps, self.decay)
+
+
+def _frozen(given: Any) -> Any:
+    """Freeze a reference of which nothing else is said."""
+    if isinstance(given, Mapping) and given.get("update") is None:
+        return {**given, "update": "frozen"}
+    return given
+
+
+Reference = Annotated[
+    FrozenReference | CopiedReference | AveragedReference,
+    Field(discriminator="update"),
+    BeforeValidator(_frozen),
+]
