@@ -158,7 +158,7 @@ REFUSED: list[tuple[type[BaseModel], dict[str, Any], dict[str, Any], str]] = [
      "proposal must be policy with losses.policy, got uniform; a policy learns from its own samples: leave losses.policy out"),
     (AlgorithmParams, REINFORCE, {"proposal": "oracle"}, "proposal must be policy with losses.policy, got oracle"),
     (AlgorithmParams, REINFORCE, {"update_epochs": 4},
-     r"update_epochs must be 1 with losses.policy.kind = reinforce, got 4; it has no ratio to correct for a policy that has moved: use grpo"),
+     r"update_epochs must be 1 with losses.policy.kind = reinforce, got 4; it has no ratio to correct"),
     (AlgorithmParams, REINFORCE, {"replay": REPLAY},
      "replay must be null with losses.policy.kind = reinforce, got a value; it has no ratio"),
     (AlgorithmParams, REINFORCE, losses(kl={"estimator": "ratio_k3"}),
