@@ -50,11 +50,11 @@ from measuring.spread import Spread, ratio
 from transformers import SamConfig, SamModel
 
 from grpo_pipeline.core.objective.algorithm import AlgorithmParams
-from grpo_pipeline.core.objective.policy import policy_loss
 from grpo_pipeline.core.objective.surrogates.clipped import Clipped
 from grpo_pipeline.core.params import TrainingParams
 from grpo_pipeline.core.policy_gradient.hybrid_loss import hybrid_loss
 from grpo_pipeline.core.policy_gradient.kl import categorical_kl
+from grpo_pipeline.core.policy_gradient.policy_loss import policy_loss
 from grpo_pipeline.core.policy_gradient.value_loss import value_loss
 from grpo_pipeline.core.rewards import combine_rewards
 from grpo_pipeline.core.rng import step_generator
@@ -82,7 +82,7 @@ from grpo_pipeline.tasks.attention.data.phantom.generate import generate_cores
 from grpo_pipeline.tasks.attention.data.phantom.params import PhantomParams
 from grpo_pipeline.tasks.attention.frozen_features import FeatureSet, encode_examples
 from grpo_pipeline.tasks.attention.losses.params import SupervisedParams
-from grpo_pipeline.tasks.attention.model_params import ModelParams
+from grpo_pipeline.tasks.attention.model.params import ModelParams
 from grpo_pipeline.tasks.attention.rewards.params import RewardParams
 from grpo_pipeline.tasks.attention.task import AttentionTask
 from grpo_pipeline.tracking.runs import PARENT, Runs

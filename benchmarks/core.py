@@ -36,8 +36,8 @@ from measuring.memory import added_mb
 from measuring.spread import Spread, ratio
 from torch import Tensor
 
-from grpo_pipeline.core.objective.policy import policy_loss
 from grpo_pipeline.core.objective.surrogates.clipped import Dapo
+from grpo_pipeline.core.policy_gradient.policy_loss import policy_loss
 from grpo_pipeline.core.policy_gradient.returns import generalized_advantages
 from grpo_pipeline.core.sampling.linear_logprobs import chunked_logprobs
 from grpo_pipeline.core.sampling.plackett_luce import gumbel_top_k, plackett_luce_logprobs

@@ -10,7 +10,7 @@ import yaml
 
 from grpo_pipeline.core.params import ExecutionParams, TrainingParams
 from grpo_pipeline.pipelines.parameter_merge import merge
-from grpo_pipeline.tasks.attention.model_params import ModelParams
+from grpo_pipeline.tasks.attention.model.params import ModelParams
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -33,7 +33,7 @@ PUBLIC = {
     "hybrid_loss": "policy_gradient.hybrid_loss",
     "kl_loss": "policy_gradient.kl",
     "plackett_luce_logprobs": "sampling.plackett_luce",
-    "policy_loss": "objective.policy",
+    "policy_loss": "policy_gradient.policy_loss",
     "value_loss": "policy_gradient.value_loss",
 }
 __all__ = [*PUBLIC]

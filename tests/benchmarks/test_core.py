@@ -6,8 +6,8 @@ import pytest
 import torch
 from benchmark_scripts import load_benchmark
 
-from grpo_pipeline.core.objective.policy import policy_loss
 from grpo_pipeline.core.objective.surrogates.clipped import Dapo
+from grpo_pipeline.core.policy_gradient.policy_loss import policy_loss
 from grpo_pipeline.core.policy_gradient.returns import generalized_advantages
 from grpo_pipeline.core.sampling.plackett_luce import plackett_luce_logprobs
 

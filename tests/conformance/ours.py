@@ -9,11 +9,11 @@ from outcomes import Outcome, with_gradient
 from surrogates import surrogate
 from torch import Tensor
 
-from grpo_pipeline.core.objective.policy import policy_loss as our_policy_loss
 from grpo_pipeline.core.policy_gradient.advantages import Method, compute_advantages, per_reward_advantages
 from grpo_pipeline.core.policy_gradient.kl import LossEstimator, kl_loss
-from grpo_pipeline.core.policy_gradient.ratios import RatioLevel, importance_ratio
-from grpo_pipeline.core.policy_gradient.reductions import Reduction
+from grpo_pipeline.core.policy_gradient.names import RatioLevel, Reduction
+from grpo_pipeline.core.policy_gradient.policy_loss import policy_loss as our_policy_loss
+from grpo_pipeline.core.policy_gradient.ratios import importance_ratio
 from grpo_pipeline.core.policy_gradient.returns import discounted_returns, generalized_advantages
 from grpo_pipeline.core.policy_gradient.value_loss import explained_variance as variance_explained
 from grpo_pipeline.core.sampling import linear_logprobs as chunked_module

@@ -12,8 +12,8 @@ import torch
 from surrogates import surrogate
 from torch import Tensor, nn
 
-from grpo_pipeline.core.objective.policy import policy_loss
 from grpo_pipeline.core.policy_gradient.advantages import compute_advantages
+from grpo_pipeline.core.policy_gradient.policy_loss import policy_loss
 from grpo_pipeline.core.sampling.plackett_luce import categorical_entropy, gumbel_top_k, plackett_luce_logprobs
 from grpo_pipeline.core.training.optim import apply_update, build_optimizer
 from grpo_pipeline.core.training.state import TrainState

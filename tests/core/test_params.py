@@ -25,7 +25,10 @@ from grpo_pipeline.core.schedules import value_at
 from grpo_pipeline.tasks.attention.losses.params import SupervisedParams
 from grpo_pipeline.tasks.attention.migrate_objectives import REWARD as REWARD_FIELDS
 from grpo_pipeline.tasks.attention.migrate_objectives import SUPERVISED_LOSS as LOSS_FIELDS
-from grpo_pipeline.tasks.attention.model_params import GlimpseParams, ModelParams, NewEncoder, PolicyParams
+from grpo_pipeline.tasks.attention.model.class_decoder.params import GlimpseParams
+from grpo_pipeline.tasks.attention.model.encoder.params import NewEncoder
+from grpo_pipeline.tasks.attention.model.params import ModelParams
+from grpo_pipeline.tasks.attention.model.policy_params import PolicyParams
 from grpo_pipeline.tasks.attention.rewards.params import Priority, RewardParams
 
 

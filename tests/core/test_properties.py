@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 from surrogates import surrogate
 
 from grpo_pipeline.core.diagnostics.ratio_statistics import ratio_statistics
-from grpo_pipeline.core.objective.policy import policy_loss
 from grpo_pipeline.core.policy_gradient.advantages import apply_prompt_weights, compute_advantages
 from grpo_pipeline.core.policy_gradient.denominators import all_reduce_counts, count
 from grpo_pipeline.core.policy_gradient.kl import rollout_kl_loss
+from grpo_pipeline.core.policy_gradient.policy_loss import policy_loss
 from grpo_pipeline.core.policy_gradient.ratios import importance_ratio
 from grpo_pipeline.core.policy_gradient.value_loss import value_loss
 from grpo_pipeline.core.rewards import apply_failure_rule, credit_decisions, subtract_kl

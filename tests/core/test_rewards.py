@@ -9,8 +9,8 @@ from refusals import refuses
 from surrogates import surrogate
 from torch.nn.functional import one_hot
 
-from grpo_pipeline.core.objective.policy import policy_loss
 from grpo_pipeline.core.policy_gradient.advantages import apply_prompt_weights, compute_advantages, decision_advantages, keep_top
+from grpo_pipeline.core.policy_gradient.policy_loss import policy_loss
 from grpo_pipeline.core.rewards import Credit, apply_failure_rule, combine_rewards, credit_decisions, kept_decisions, subtract_kl
 from grpo_pipeline.core.types import Advantages, Rewards, Rollouts
 

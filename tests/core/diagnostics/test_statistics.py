@@ -10,7 +10,7 @@ from torch import nn
 from grpo_pipeline.core.diagnostics.gradient_flow import agrees, gradient_norms, reward_norms
 from grpo_pipeline.core.diagnostics.gradient_report import gradient_report
 from grpo_pipeline.core.diagnostics.ratio_statistics import ratio_statistics
-from grpo_pipeline.core.objective.policy import policy_loss
+from grpo_pipeline.core.policy_gradient.policy_loss import policy_loss
 
 F64 = torch.float64
 

@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 from surrogates import surrogate
 from torch import nn
 
-from grpo_pipeline.core.objective.policy import policy_loss
 from grpo_pipeline.core.policy_gradient.denominators import add, all_reduce_counts, count
 from grpo_pipeline.core.policy_gradient.hybrid_loss import hybrid_loss
 from grpo_pipeline.core.policy_gradient.kl import kl_loss
-from grpo_pipeline.core.policy_gradient.reductions import REDUCTIONS, count_units, loss_denominator, mean_over, reduce_units
+from grpo_pipeline.core.policy_gradient.names import REDUCTIONS
+from grpo_pipeline.core.policy_gradient.policy_loss import policy_loss
+from grpo_pipeline.core.policy_gradient.reductions import count_units, loss_denominator, mean_over, reduce_units
 from grpo_pipeline.core.policy_gradient.value_loss import value_loss
 
 F64 = torch.float64

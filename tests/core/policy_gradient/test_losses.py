@@ -7,8 +7,8 @@ import torch
 from refusals import refuses
 from surrogates import surrogate
 
-from grpo_pipeline.core.objective.policy import policy_loss
 from grpo_pipeline.core.policy_gradient.hybrid_loss import NonFiniteLossError, check_finite, hybrid_loss
+from grpo_pipeline.core.policy_gradient.policy_loss import policy_loss
 from grpo_pipeline.core.policy_gradient.ratios import bounded_ratio, importance_ratio
 from grpo_pipeline.core.policy_gradient.value_loss import explained_variance, value_loss
 

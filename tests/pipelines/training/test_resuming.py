@@ -23,7 +23,7 @@ from grpo_pipeline.pipelines.training.start import build_state
 from grpo_pipeline.rewards.params import PoolParams
 from grpo_pipeline.tasks.attention.build import build_task
 from grpo_pipeline.tasks.attention.losses.params import SupervisedParams
-from grpo_pipeline.tasks.attention.model_params import ModelParams as AttentionModelParams
+from grpo_pipeline.tasks.attention.model.params import ModelParams as AttentionModelParams
 from grpo_pipeline.tasks.attention.rewards.params import RewardParams
 
 DATA, NOTHING = make_data(), NoCheckpoint("nowhere")

@@ -18,7 +18,8 @@ from grpo_pipeline.tasks.attention.batch import AttentionData
 from grpo_pipeline.tasks.attention.exported import request_columns
 from grpo_pipeline.tasks.attention.inference.predictor import build_predictor
 from grpo_pipeline.tasks.attention.migrate_model import CLASS_DECODERS, DELETED, migrate_model
-from grpo_pipeline.tasks.attention.model_params import GlimpseParams, GlobalParams, ModelParams, StatisticsParams
+from grpo_pipeline.tasks.attention.model.class_decoder.params import GlimpseParams, GlobalParams, StatisticsParams
+from grpo_pipeline.tasks.attention.model.params import ModelParams
 
 ROOT = Path(__file__).resolve().parents[3]
 # The header of a model that was exported by the version before, with everything at the tiny default.

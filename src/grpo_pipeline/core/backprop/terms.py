@@ -9,8 +9,8 @@ import math
 import torch
 from torch import Tensor
 
-from grpo_pipeline.core.objective.policy import policy_loss
 from grpo_pipeline.core.objective.surrogates.surrogate import Surrogate
+from grpo_pipeline.core.policy_gradient.policy_loss import policy_loss
 from grpo_pipeline.core.policy_gradient.ratios import bounded_ratio
 from grpo_pipeline.core.policy_gradient.value_loss import value_loss
 
@@ -49,7 +49,7 @@ def policy(
     is_valid: Tensor,
     surrogate: Surrogate,
 ) -> Tensor:
-    """Return ``core.objective.policy.policy_loss`` of decisions that are rows.
+    """Return ``core.policy_gradient.policy_loss.policy_loss`` of decisions that are rows.
 
     Args:
         log_probs: [B] or [B, T], with gradient.

@@ -1,82 +1,14 @@
-"""Learn from stored rollouts by their advantages: the policy's loss, and the kinds of it that an arm can name."""
+"""List the kinds of the policy's loss that an arm can name."""
 
 from typing import Annotated
 
 from pydantic import Field
-from torch import Tensor
 
 from grpo_pipeline.core.objective.surrogates.cispo import Cispo
 from grpo_pipeline.core.objective.surrogates.clipped import Bnpo, Dapo, DrGrpo, Grpo, Gspo
 from grpo_pipeline.core.objective.surrogates.reinforce import Reinforce
 from grpo_pipeline.core.objective.surrogates.sapo import Sapo
-from grpo_pipeline.core.objective.surrogates.surrogate import Surrogate
-from grpo_pipeline.core.policy_gradient.ratios import UNITS, counted_units, per_unit
-from grpo_pipeline.core.policy_gradient.reductions import reduce_units
 
 PolicyLoss = Annotated[
     Reinforce | Grpo | DrGrpo | Dapo | Bnpo | Gspo | Cispo | Sapo, Field(discriminator="kind")
 ]
-
-DEFAULT = Grpo()
-
-
-def policy_loss(
-    logprobs: Tensor,
-    old_logprobs: Tensor,
-    advantages: Tensor,
-    is_valid: Tensor,
-    surrogate: Surrogate = DEFAULT,
-    *,
-    denominator: Tensor | float | None = None,
-) -> Tensor:
-    """Return the policy's loss on stored rollouts: surrogate per unit, then reduced.
-
-    Args:
-        logprobs: [P, G, L], present policy, with gradient, of exactly the stored actions.
-        old_logprobs: [P, G, L], as drawn; detached here.
-        advantages: [P, G], or with ratios of decisions [P, G, L]; detached here.
-        is_valid: bool [P, G, L]; units that are not valid contribute exactly 0 and get no gradient.
-        surrogate: such as ``Grpo(clip_high=0.28)``, the default being ``Grpo()``; its weight is not applied here.
-        denominator: that of the whole optimiser step, when this call sees only a part of it; None = of this call.
-
-    Returns:
-        A scalar. Its value near 0 on-policy is expected: normalised advantages sum to 0; the gradient does not vanish.
-
-    Raises:
-        ValueError: for shapes that do not fit.
-    """
-    level = surrogate.ratio_level
-    _check_shapes(logprobs, old_logprobs, advantages, is_valid, level)
-    # l with gradient, o without; U = L for ratios of decisions, else 1.
-    units = UNITS[level](logprobs, old_logprobs.detach(), is_valid)
-    of_units = per_unit(advantages.detach().to(logprobs.dtype))  # A: [P, G, 1] or [P, G, L]
-    return reduce_units(
-        surrogate.of_units(units, of_units),  # [P, G, U]
-        counted_units(is_valid, level),
-        reduction=surrogate.reduction,
-        denominator=denominator,
-        max_decisions=surrogate.max_decisions,
-    )
-
-
-def _check_shapes(
-    logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, is_valid: Tensor, level: str
-) -> None:
-    if (
-        logprobs.ndim != 3
-        or old_logprobs.shape != logprobs.shape
-        or is_valid.shape != logprobs.shape
-    ):
-        raise ValueError(
-            f"logprobs, old_logprobs and is_valid must share one shape [P, G, L], got {list(logprobs.shape)}, "
-            f"{list(old_logprobs.shape)} and {list(is_valid.shape)}; pass the log-probabilities of the stored actions"
-        )
-    if advantages.shape == logprobs.shape and level != "decision":
-        raise ValueError(
-            f"advantages must have shape {list(logprobs.shape[:2])} with ratio_level {level}, got one per decision; a "
-            "sample is one unit there: use ratio_level decision"
-        )
-    if advantages.shape not in (logprobs.shape[:2], logprobs.shape):
-        raise ValueError(
-            f"advantages must have shape {list(logprobs.shape[:2])}, got {list(advantages.shape)}; give one each"
-        )

@@ -6,7 +6,6 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from grpo_pipeline.core.objective.part import Part
-from grpo_pipeline.core.training.reference import ReferenceUpdate
 
 
 class FrozenReference(Part):
@@ -34,11 +33,6 @@ class CopiedReference(Part):
     path: str | None = None
     every_steps: int = Field(default=1, ge=1)
 
-    @property
-    def rule(self) -> ReferenceUpdate:
-        """When and how it follows the policy."""
-        return ReferenceUpdate("copy", self.every_steps)
-
 
 class AveragedReference(Part):
     """A reference that is a moving average of the policy.
@@ -54,11 +48,6 @@ class AveragedReference(Part):
     path: str | None = None
     every_steps: int = Field(default=1, ge=1)
     decay: float = Field(default=0.99, gt=0, lt=1)
-
-    @property
-    def rule(self) -> ReferenceUpdate:
-        """When and how it follows the policy."""
-        return ReferenceUpdate("ema", self.every_steps, self.decay)
 
 
 def _frozen(given: Any) -> Any:

@@ -18,9 +18,9 @@ import torch.distributed as dist
 from torch import Tensor
 
 from grpo_pipeline.core.policy_gradient.kl import count_kl
-from grpo_pipeline.core.policy_gradient.names import check_name
-from grpo_pipeline.core.policy_gradient.ratios import RatioLevel, counted_units
-from grpo_pipeline.core.policy_gradient.reductions import Reduction, count_units
+from grpo_pipeline.core.policy_gradient.names import RatioLevel, Reduction, check_name
+from grpo_pipeline.core.policy_gradient.ratios import counted_units
+from grpo_pipeline.core.policy_gradient.reductions import count_units
 
 GradientReduction = Literal["sum", "mean"]
 

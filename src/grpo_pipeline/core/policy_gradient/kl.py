@@ -13,9 +13,9 @@ from typing import Literal
 
 from torch import Tensor
 
-from grpo_pipeline.core.policy_gradient.names import choose
-from grpo_pipeline.core.policy_gradient.ratios import LOG_RATIO_BOUND, RatioLevel, counted_units
-from grpo_pipeline.core.policy_gradient.reductions import Reduction, count_units, reduce_units
+from grpo_pipeline.core.policy_gradient.names import RatioLevel, Reduction, choose
+from grpo_pipeline.core.policy_gradient.ratios import LOG_RATIO_BOUND, counted_units
+from grpo_pipeline.core.policy_gradient.reductions import count_units, reduce_units
 
 # Largest k3 of one decision, in nats; verl's number.
 K3_BOUND = 10.0

@@ -1,7 +1,12 @@
-"""Look names up, and list the known ones where one is not."""
+"""List the names of ratios and reductions, look names up, and say which are known where one is not. Imports no torch."""
 
 from collections.abc import Collection, Mapping
-from typing import TypeVar
+from typing import Literal, TypeVar, get_args
+
+RatioLevel = Literal["decision", "joint", "sequence"]
+LikelihoodLevel = Literal["decision", "joint"]  # those whose ratio is one of likelihoods
+Reduction = Literal["per_sequence", "per_decision", "constant", "per_decision_local"]
+REDUCTIONS: tuple[str, ...] = get_args(Reduction)
 
 T = TypeVar("T")
 

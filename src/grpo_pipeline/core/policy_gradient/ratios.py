@@ -4,14 +4,11 @@ A new ratio is one function in ``UNITS`` and, if it is not per decision, one lin
 """
 
 from collections.abc import Callable, Mapping
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from torch import Tensor
 
-from grpo_pipeline.core.policy_gradient.names import choose
-
-RatioLevel = Literal["decision", "joint", "sequence"]
-LikelihoodLevel = Literal["decision", "joint"]  # those whose ratio is one of likelihoods
+from grpo_pipeline.core.policy_gradient.names import RatioLevel, choose
 
 # Largest log-ratio that is exponentiated: exp(20) = 4.9e8 is far outside of any clip, and finite, squared too. verl's number.
 LOG_RATIO_BOUND = 20.0

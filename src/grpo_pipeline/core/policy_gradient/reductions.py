@@ -4,15 +4,10 @@ Every reduction is a sum divided by a denominator that can be counted before the
 so that any split into micro-batches gives one gradient. ``per_decision_local`` is the exception, by definition.
 """
 
-from typing import Literal, get_args
-
 import torch
 from torch import Tensor
 
-from grpo_pipeline.core.policy_gradient.names import check_name
-
-Reduction = Literal["per_sequence", "per_decision", "constant", "per_decision_local"]
-REDUCTIONS: tuple[str, ...] = get_args(Reduction)
+from grpo_pipeline.core.policy_gradient.names import REDUCTIONS, Reduction, check_name
 
 
 def reduce_units(

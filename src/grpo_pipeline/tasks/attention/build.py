@@ -22,9 +22,10 @@ from grpo_pipeline.tasks.attention.data.splits_file import SHOWN
 from grpo_pipeline.tasks.attention.frozen_features import FeatureSet
 from grpo_pipeline.tasks.attention.losses.heatmap import INVOLVEMENT_CLAMP
 from grpo_pipeline.tasks.attention.losses.params import SupervisedParams
+from grpo_pipeline.tasks.attention.model.class_decoder.params import FIELD_CELLS, GlobalParams
 from grpo_pipeline.tasks.attention.model.class_scores import n_outputs
 from grpo_pipeline.tasks.attention.model.encoder.pretrained import adopt_checkpoint
-from grpo_pipeline.tasks.attention.model_params import FIELD_CELLS, GlobalParams, ModelParams
+from grpo_pipeline.tasks.attention.model.params import ModelParams
 from grpo_pipeline.tasks.attention.rewards.params import RewardParams
 from grpo_pipeline.tasks.attention.section_checks import check_sections
 from grpo_pipeline.tasks.attention.task import AttentionTask

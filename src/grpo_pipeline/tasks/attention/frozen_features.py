@@ -12,8 +12,8 @@ from grpo_pipeline.tasks.attention.batch import (
     AttentionData,
 )
 from grpo_pipeline.tasks.attention.data.examples import Examples
+from grpo_pipeline.tasks.attention.model.encoder.params import FrozenEncoder
 from grpo_pipeline.tasks.attention.model.model import AttentionModel
-from grpo_pipeline.tasks.attention.model_params import FrozenEncoder
 from grpo_pipeline.tasks.attention.task import AttentionTask
 
 BATCH_SIZE = 64

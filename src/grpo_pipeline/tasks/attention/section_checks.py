@@ -1,7 +1,7 @@
 """Refuse sections of the attention task that do not go together."""
 
 from grpo_pipeline.tasks.attention.losses.params import SupervisedParams
-from grpo_pipeline.tasks.attention.model_params import ModelParams
+from grpo_pipeline.tasks.attention.model.params import ModelParams
 from grpo_pipeline.tasks.attention.rewards.params import RewardParams
 
 HEATMAP_LOSSES = ("heatmap", "needle", "mil", "entropy", "heatmap_outline")

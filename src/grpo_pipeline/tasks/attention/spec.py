@@ -4,7 +4,7 @@ from grpo_pipeline.tasks.attention.data.params import AugmentationParams, DataPa
 from grpo_pipeline.tasks.attention.data.phantom.params import PhantomParams
 from grpo_pipeline.tasks.attention.inference.params import PredictParams
 from grpo_pipeline.tasks.attention.losses.params import SupervisedParams
-from grpo_pipeline.tasks.attention.model_params import ModelParams
+from grpo_pipeline.tasks.attention.model.params import ModelParams
 from grpo_pipeline.tasks.attention.rewards.params import RewardParams
 from grpo_pipeline.tasks.spec import TaskSpec, Wording
 

@@ -67,6 +67,7 @@ from grpo_pipeline.tasks.attention.model.encoder.outline_pretraining import (
 from grpo_pipeline.tasks.attention.model.encoder.pretrained import fingerprint_of
 from grpo_pipeline.tasks.attention.model.encoder_execution import prepare_model
 from grpo_pipeline.tasks.attention.model.model import AttentionModel
+from grpo_pipeline.tasks.attention.model.params import ModelParams
 from grpo_pipeline.tasks.attention.model.point_sets import (
     SetLogits,
     chosen_points,
@@ -78,7 +79,6 @@ from grpo_pipeline.tasks.attention.model.point_sets import (
 )
 from grpo_pipeline.tasks.attention.model.proposals import proposal_logits
 from grpo_pipeline.tasks.attention.model.sam import cell_centres
-from grpo_pipeline.tasks.attention.model_params import ModelParams
 from grpo_pipeline.tasks.attention.rewards.params import RewardParams
 from grpo_pipeline.tasks.attention.rewards.priority import advantage_factors
 from grpo_pipeline.tasks.attention.rewards.reward import reward_components

@@ -17,10 +17,10 @@ from grpo_pipeline.tasks.attention.evaluation.metrics import build_suite
 from grpo_pipeline.tasks.attention.losses.label_loss import label_loss, symmetric_cross_entropy
 from grpo_pipeline.tasks.attention.losses.ridge import penalty
 from grpo_pipeline.tasks.attention.model.class_decoder.glimpse import GlimpseDecoder
+from grpo_pipeline.tasks.attention.model.class_decoder.params import StatisticsParams
 from grpo_pipeline.tasks.attention.model.class_decoder.statistics_decoder import StatisticsDecoder
 from grpo_pipeline.tasks.attention.model.class_scores import GradeHead, class_head, class_loss, class_nll, class_probs
 from grpo_pipeline.tasks.attention.model.field_statistics import REGION_WIDTH, width
-from grpo_pipeline.tasks.attention.model_params import StatisticsParams
 
 WIDTH = width()
 THREE = Classes(names=("normal", "benign", "malignant"), positive=("malignant",))

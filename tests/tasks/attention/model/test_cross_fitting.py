@@ -18,6 +18,7 @@ from grpo_pipeline.tasks.attention.batch import AttentionData, describe_levels, 
 from grpo_pipeline.tasks.attention.data.params import Classes
 from grpo_pipeline.tasks.attention.losses.location import location_loss
 from grpo_pipeline.tasks.attention.losses.ridge import penalty
+from grpo_pipeline.tasks.attention.model.class_decoder.params import StatisticsParams
 from grpo_pipeline.tasks.attention.model.class_decoder.statistics_decoder import StatisticsDecoder
 from grpo_pipeline.tasks.attention.model.field_statistics import (
     BLOCKS,
@@ -30,7 +31,6 @@ from grpo_pipeline.tasks.attention.model.field_statistics import (
 )
 from grpo_pipeline.tasks.attention.model.mask_reading import describe_shape, mask_parts, read_at_points, seeded_masks
 from grpo_pipeline.tasks.attention.model.sam import cell_centres
-from grpo_pipeline.tasks.attention.model_params import StatisticsParams
 
 WIDTH = width()
 STATISTICS = {"kind": "statistics", "region": True, "folds": 3, "pool": "mean"}

@@ -9,6 +9,7 @@ from tiny_attention import make_data, make_task
 
 from grpo_pipeline.tasks.attention.batch import standardise
 from grpo_pipeline.tasks.attention.model.baselines import blob_map, blob_prior
+from grpo_pipeline.tasks.attention.model.class_decoder.params import FIELD_CELLS
 from grpo_pipeline.tasks.attention.model.class_decoder.statistics_decoder import StatisticsDecoder
 from grpo_pipeline.tasks.attention.model.field_statistics import (
     LAGS,
@@ -21,7 +22,6 @@ from grpo_pipeline.tasks.attention.model.field_statistics import (
     field_radii,
     width,
 )
-from grpo_pipeline.tasks.attention.model_params import FIELD_CELLS
 from grpo_pipeline.tasks.attention.task import AttentionTask
 
 GRID, SIDE, WIDTH = 5, 20, width()

@@ -10,6 +10,7 @@ from torch import Tensor
 from grpo_pipeline.core.policy_gradient.kl import categorical_kl
 from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.tasks.attention.model.baselines import lesion_share, point_coordinates, points_used
+from grpo_pipeline.tasks.attention.model.params import ModelParams
 from grpo_pipeline.tasks.attention.model.point_sets import (
     SetLogits,
     chosen_points,
@@ -19,7 +20,6 @@ from grpo_pipeline.tasks.attention.model.point_sets import (
     score_sets,
     set_entropy,
 )
-from grpo_pipeline.tasks.attention.model_params import ModelParams
 from grpo_pipeline.tasks.attention.rewards.points import points_component
 
 F64 = torch.float64

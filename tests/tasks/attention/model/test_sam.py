@@ -6,9 +6,9 @@ from sam_oracle import import_original
 from tiny_attention import GRID, SIZE, model_params, shake
 from torch import Tensor, nn
 
+from grpo_pipeline.tasks.attention.model.params import ModelParams
 from grpo_pipeline.tasks.attention.model.sam import Boxes, Sam, cell_centres
 from grpo_pipeline.tasks.attention.model.two_way_transformer import two_way
-from grpo_pipeline.tasks.attention.model_params import ModelParams
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from surrogates import surrogate
 from tiny_graphs import generator, noise_params, policy, prompts, sample, trajectory_params
 from torch import Tensor
 
-from grpo_pipeline.core.objective.policy import policy_loss
+from grpo_pipeline.core.policy_gradient.policy_loss import policy_loss
 from grpo_pipeline.core.training.reference import frozen_copy
 from grpo_pipeline.tasks.molecules.denoiser.graph_policy import GraphPolicy
 from grpo_pipeline.tasks.molecules.diffusion.chunked_backward import backward_by_chunks

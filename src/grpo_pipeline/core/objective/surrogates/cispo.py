@@ -1,12 +1,16 @@
 """CISPO. Source: arXiv 2506.13585."""
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
-from torch import Tensor
 
 from grpo_pipeline.core.objective.surrogates.surrogate import Surrogate
-from grpo_pipeline.core.policy_gradient.ratios import LikelihoodLevel, Units
+from grpo_pipeline.core.policy_gradient.names import LikelihoodLevel
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from grpo_pipeline.core.policy_gradient.ratios import Units
 
 
 class Cispo(Surrogate):
@@ -21,13 +25,13 @@ class Cispo(Surrogate):
     ratio_level: LikelihoodLevel = "decision"
     ratio_cap: float = Field(default=5.0, ge=1)
 
-    def of_units(self, units: Units, advantages: Tensor) -> Tensor:
+    def of_units(self, units: "Units", advantages: "Tensor") -> "Tensor":
         """Return -stop(min(r, ratio_cap)) * A * l, [P, G, U].
 
         The weight is capped and carries no gradient, so that no unit ever falls silent.
         """
         return -units.ratio.detach().clamp(max=self.ratio_cap) * advantages * units.logprobs
 
-    def held(self, ratio: Tensor, advantages: Tensor) -> dict[str, Tensor]:
+    def held(self, ratio: "Tensor", advantages: "Tensor") -> dict[str, "Tensor"]:
         """Return which units [n] are capped; the cap removes no gradient."""
         return {"high": ratio > self.ratio_cap}

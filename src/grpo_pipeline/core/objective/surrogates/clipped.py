@@ -1,13 +1,16 @@
 """The clipped surrogate of PPO and GRPO, and its kin by reduction (dr_grpo, dapo, bnpo) or by ratio (gspo)."""
 
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
-import torch
 from pydantic import Field, model_validator
-from torch import Tensor
 
 from grpo_pipeline.core.objective.surrogates.surrogate import Surrogate
-from grpo_pipeline.core.policy_gradient.ratios import LikelihoodLevel, Units
+from grpo_pipeline.core.policy_gradient.names import LikelihoodLevel
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from grpo_pipeline.core.policy_gradient.ratios import Units
 
 
 class Clipped(Surrogate):
@@ -25,7 +28,7 @@ class Clipped(Surrogate):
     delta: float | None = None
     dual_clip: float | None = Field(default=None, gt=1)
 
-    def of_units(self, units: Units, advantages: Tensor) -> Tensor:
+    def of_units(self, units: "Units", advantages: "Tensor") -> "Tensor":
         """Return -min(min(r, delta) * A, clip(r, 1 - low, 1 + high) * A), for A < 0 at most dual_clip * |A|, [P, G, U].
 
         Source: PPO, arXiv 1707.06347, equation 7; low != high: DAPO, arXiv 2503.14476, section 3.1; delta: INTELLECT-2,
@@ -36,12 +39,13 @@ class Clipped(Surrogate):
         # delta matters where A < 0 alone: above 1 + high a positive A is bounded by the clip.
         free = ratio if self.delta is None else ratio.clamp(max=self.delta)
         clipped = ratio.clamp(1.0 - self.clip_low, 1.0 + self.clip_high)
-        loss = -torch.minimum(free * advantages, clipped * advantages)
+        loss = -(free * advantages).minimum(clipped * advantages)
         if self.dual_clip is None:
             return loss
-        return torch.where(advantages < 0, torch.minimum(loss, -self.dual_clip * advantages), loss)
+        bounded = loss.minimum(-self.dual_clip * advantages)
+        return bounded.where(advantages < 0, loss)
 
-    def held(self, ratio: Tensor, advantages: Tensor) -> dict[str, Tensor]:
+    def held(self, ratio: "Tensor", advantages: "Tensor") -> dict[str, "Tensor"]:
         """Return which units [n] the clip holds below and above, and which of A < 0 delta or dual_clip holds."""
         held = {
             "low": (ratio < 1 - self.clip_low) & (advantages < 0),

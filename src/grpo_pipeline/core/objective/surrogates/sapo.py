@@ -1,13 +1,16 @@
 """SAPO. Source: arXiv 2511.20347."""
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-import torch
 from pydantic import Field
-from torch import Tensor
 
 from grpo_pipeline.core.objective.surrogates.surrogate import Surrogate
-from grpo_pipeline.core.policy_gradient.ratios import LikelihoodLevel, Units
+from grpo_pipeline.core.policy_gradient.names import LikelihoodLevel
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from grpo_pipeline.core.policy_gradient.ratios import Units
 
 
 class Sapo(Surrogate):
@@ -24,11 +27,11 @@ class Sapo(Surrogate):
     tau_positive: float = Field(default=1.0, gt=0)
     tau_negative: float = Field(default=1.05, gt=0)
 
-    def of_units(self, units: Units, advantages: Tensor) -> Tensor:
+    def of_units(self, units: "Units", advantages: "Tensor") -> "Tensor":
         """Return -A * sigmoid(tau * (r - 1)) * 4 / tau, tau = tau_positive where A > 0, tau_negative elsewhere, [P, G, U].
 
         The gradient fades smoothly as r leaves 1 on either side.
         """
-        positive = torch.full_like(advantages, self.tau_positive)
+        positive = advantages.new_full((), self.tau_positive).expand_as(advantages)
         tau = positive.masked_fill(advantages <= 0, self.tau_negative)  # [P, G, 1] or [P, G, L]
-        return -advantages * torch.sigmoid(tau * (units.ratio - 1.0)) * 4.0 / tau
+        return -advantages * (tau * (units.ratio - 1.0)).sigmoid() * 4.0 / tau

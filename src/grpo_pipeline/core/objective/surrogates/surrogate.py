@@ -1,14 +1,17 @@
 """Describe what every surrogate has: a weight, a ratio level, a reduction."""
 
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from pydantic import Field, model_validator
-from torch import Tensor
 
 from grpo_pipeline.core.objective.part import Part, Weight
-from grpo_pipeline.core.policy_gradient.ratios import RatioLevel, Units
-from grpo_pipeline.core.policy_gradient.reductions import Reduction
+from grpo_pipeline.core.policy_gradient.names import RatioLevel, Reduction
 from grpo_pipeline.core.schedules import Schedule
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from grpo_pipeline.core.policy_gradient.ratios import Units
 
 
 class Surrogate(Part):
@@ -29,7 +32,7 @@ class Surrogate(Part):
     reduction: Reduction = "per_sequence"
     max_decisions: int | None = Field(default=None, ge=1)
 
-    def of_units(self, units: Units, advantages: Tensor) -> Tensor:
+    def of_units(self, units: "Units", advantages: "Tensor") -> "Tensor":
         """Return the loss of each unit, [P, G, U].
 
         Args:
@@ -38,7 +41,7 @@ class Surrogate(Part):
         """
         raise NotImplementedError
 
-    def held(self, ratio: Tensor, advantages: Tensor) -> dict[str, Tensor]:
+    def held(self, ratio: "Tensor", advantages: "Tensor") -> dict[str, "Tensor"]:
         """Return which units the bounds hold back: name of the bound -> bool [n].
 
         Args:

@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from grpo_pipeline.core.objective.algorithm import AlgorithmParams
-from grpo_pipeline.core.objective.policy import policy_loss
+from grpo_pipeline.core.policy_gradient.policy_loss import policy_loss
 from grpo_pipeline.core.types import Scores
 from grpo_pipeline.pipelines.step.denominators import denominator_of
 from grpo_pipeline.pipelines.step.experience import Experience

@@ -4,7 +4,7 @@ from typing import Any
 
 from grpo_pipeline.core.objective.algorithm import AlgorithmParams
 from grpo_pipeline.core.training.precision import network_precision
-from grpo_pipeline.core.training.reference import update_reference
+from grpo_pipeline.core.training.reference import ReferenceUpdate, update_reference
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import ReferenceScores, Rollouts
 from grpo_pipeline.pipelines.step.scoring import scores_kl
@@ -33,9 +33,8 @@ def move_reference(
     """Move the reference in its own rhythm: it follows batches, so that only the last update epoch of one moves it."""
     kl = algorithm.paid_kl
     assert kl is not None
-    assert kl.reference.update != "frozen"
+    rhythm = kl.reference.model_dump(include={"every_steps", "decay"})
+    rule = ReferenceUpdate(kl.reference.update, **rhythm)
     if next_state.reference is not None and ends_batch(algorithm, update_epoch):
-        update_reference(
-            next_state.reference, next_state.policy, kl.reference.rule, next_state.step + 1
-        )
+        update_reference(next_state.reference, next_state.policy, rule, next_state.step + 1)
     return next_state

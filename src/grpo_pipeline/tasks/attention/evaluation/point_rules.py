@@ -30,8 +30,8 @@ from grpo_pipeline.tasks.attention.model.baselines import (
     region_centroids,
 )
 from grpo_pipeline.tasks.attention.model.model import AttentionModel
+from grpo_pipeline.tasks.attention.model.params import ModelParams
 from grpo_pipeline.tasks.attention.model.point_sets import draw_sets, likeliest_sets
-from grpo_pipeline.tasks.attention.model_params import ModelParams
 from grpo_pipeline.tasks.base import Task
 
 

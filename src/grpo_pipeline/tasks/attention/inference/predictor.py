@@ -40,7 +40,7 @@ from grpo_pipeline.tasks.attention.migrate_model import migrate_model
 from grpo_pipeline.tasks.attention.model.baselines import point_coordinates
 from grpo_pipeline.tasks.attention.model.class_scores import class_probs
 from grpo_pipeline.tasks.attention.model.model import AttentionModel
-from grpo_pipeline.tasks.attention.model_params import ModelParams
+from grpo_pipeline.tasks.attention.model.params import ModelParams
 from grpo_pipeline.tasks.attention.rewards.params import RewardParams
 from grpo_pipeline.tasks.attention.task import AttentionTask
 from grpo_pipeline.tasks.familiarity import Familiarity, Judgement

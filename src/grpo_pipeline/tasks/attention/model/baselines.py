@@ -11,8 +11,8 @@ from grpo_pipeline.core.ranking import first_largest
 from grpo_pipeline.core.training.precision import exact_region
 from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.tasks.attention.model.point_sets import chosen_points
+from grpo_pipeline.tasks.attention.model.policy_params import BLOB_WIDTHS
 from grpo_pipeline.tasks.attention.model.sam import cell_centres
-from grpo_pipeline.tasks.attention.model_params import BLOB_WIDTHS
 
 ORACLE, CONSTANT, HEATMAP, POOLED, START = "oracle", "constant", "heatmap", "pooled", "start"
 

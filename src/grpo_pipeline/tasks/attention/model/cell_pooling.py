@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from grpo_pipeline.core.sampling.plackett_luce import log_policy
-from grpo_pipeline.tasks.attention.model_params import ValuePool
+from grpo_pipeline.tasks.attention.model.policy_params import ValuePool
 
 
 def pool_cells(features: Tensor, logits: Tensor, cells: Tensor | None, pool: ValuePool) -> Tensor:

@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from grpo_pipeline.core.training.precision import exact_region
-from grpo_pipeline.tasks.attention.model_params import FIELD_CELLS
+from grpo_pipeline.tasks.attention.model.class_decoder.params import FIELD_CELLS
 
 LAGS = ((0, 1), (1, 0), (1, 1), (1, -1), (0, 2), (2, 0), (0, 4), (4, 0), (0, 8), (8, 0))
 """(down, right) between the pixels of a pair."""

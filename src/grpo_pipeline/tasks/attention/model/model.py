@@ -25,6 +25,7 @@ from grpo_pipeline.tasks.attention.model.class_decoder.statistics_decoder import
 from grpo_pipeline.tasks.attention.model.class_scores import n_outputs
 from grpo_pipeline.tasks.attention.model.encoder.encoder_input import encoder_input
 from grpo_pipeline.tasks.attention.model.encoder.encoder_tuning import tune_encoder
+from grpo_pipeline.tasks.attention.model.encoder.params import SamEncoder
 from grpo_pipeline.tasks.attention.model.encoder.pretrained import build_net, load_net
 from grpo_pipeline.tasks.attention.model.field_statistics import (
     describe_fields,
@@ -33,13 +34,13 @@ from grpo_pipeline.tasks.attention.model.field_statistics import (
     width,
 )
 from grpo_pipeline.tasks.attention.model.filter_bank import FilterBank
+from grpo_pipeline.tasks.attention.model.params import ModelParams
 from grpo_pipeline.tasks.attention.model.point_sets import SetLogits
 from grpo_pipeline.tasks.attention.model.policy_head import PolicyNetwork
 from grpo_pipeline.tasks.attention.model.sam import Decoded, Sam, cell_centres
 from grpo_pipeline.tasks.attention.model.segmentation import PixelFeatures
 from grpo_pipeline.tasks.attention.model.set_decoder import SetDecoder
 from grpo_pipeline.tasks.attention.model.stop_head import StopHead
-from grpo_pipeline.tasks.attention.model_params import ModelParams, SamEncoder
 
 # Of a cell of the heatmap: what a policy all but rules out is not infinitely far from what it considers.
 LEAST_LOG_CHANCE = -30.0

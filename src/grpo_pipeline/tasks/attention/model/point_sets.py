@@ -33,7 +33,7 @@ from grpo_pipeline.core.sampling.stopping import (
     sample_with_stop,
 )
 from grpo_pipeline.core.types import Rollouts
-from grpo_pipeline.tasks.attention.model_params import ModelParams
+from grpo_pipeline.tasks.attention.model.params import ModelParams
 
 
 @dataclass(frozen=True)

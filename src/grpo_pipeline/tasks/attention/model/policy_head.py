@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from grpo_pipeline.core.training.precision import at_least_float32, exact_region
 from grpo_pipeline.tasks.attention.model.cell_pooling import pool_cells
-from grpo_pipeline.tasks.attention.model_params import ValuePool
+from grpo_pipeline.tasks.attention.model.policy_params import ValuePool
 
 
 class PolicyNetwork(nn.Module):

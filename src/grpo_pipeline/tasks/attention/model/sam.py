@@ -25,8 +25,9 @@ from transformers import (
 )
 
 from grpo_pipeline.core.training.precision import at_least_float32, exact_region
+from grpo_pipeline.tasks.attention.model.encoder.params import NewEncoder
+from grpo_pipeline.tasks.attention.model.params import ModelParams
 from grpo_pipeline.tasks.attention.model.two_way_transformer import two_way
-from grpo_pipeline.tasks.attention.model_params import ModelParams, NewEncoder
 
 
 @dataclass(frozen=True)

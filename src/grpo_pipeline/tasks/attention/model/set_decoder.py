@@ -10,6 +10,7 @@ from grpo_pipeline.core.training.precision import at_least_float32, exact_region
 from grpo_pipeline.tasks.attention.batch import Outcomes
 from grpo_pipeline.tasks.attention.clinical_prompts import ClinicalPrompt, ClinicalReadOut
 from grpo_pipeline.tasks.attention.model.class_decoder.global_decoder import GlobalDecoder
+from grpo_pipeline.tasks.attention.model.class_decoder.params import StatisticsParams
 from grpo_pipeline.tasks.attention.model.class_decoder.point_decoder import PointDecoder
 from grpo_pipeline.tasks.attention.model.class_decoder.statistics_decoder import (
     StatisticsDecoder,
@@ -21,7 +22,6 @@ from grpo_pipeline.tasks.attention.model.policy_head import PolicyNetwork
 from grpo_pipeline.tasks.attention.model.sam import Boxes, Decoded, Sam
 from grpo_pipeline.tasks.attention.model.segmentation import PixelFeatures
 from grpo_pipeline.tasks.attention.model.stop_head import StopHead
-from grpo_pipeline.tasks.attention.model_params import StatisticsParams
 
 
 @dataclass(frozen=True)

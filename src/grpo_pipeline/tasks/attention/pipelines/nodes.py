@@ -23,7 +23,7 @@ from grpo_pipeline.tasks.attention.data.phantom.generate import count_cores, gen
 from grpo_pipeline.tasks.attention.data.phantom.params import PhantomParams
 from grpo_pipeline.tasks.attention.frozen_features import FeatureChunk, FeatureSet
 from grpo_pipeline.tasks.attention.losses.params import SupervisedParams
-from grpo_pipeline.tasks.attention.model_params import ModelParams
+from grpo_pipeline.tasks.attention.model.params import ModelParams
 from grpo_pipeline.tasks.attention.rewards.params import RewardParams
 from grpo_pipeline.tasks.attention.task import AttentionTask
 from grpo_pipeline.tasks.refusals import after_refusals

@@ -28,7 +28,7 @@ def backward_by_chunks(
         sum over chunks of loss(scores of the chunk, trajectories with the chunk's decisions)
 
     The gradient is exact for a loss that is a sum over decisions. Its denominators must be those of all steps
-    (``core.objective.policy.policy_loss`` with ``denominator``), and its ratios those of single decisions.
+    (``core.policy_gradient.policy_loss.policy_loss`` with ``denominator``), and its ratios those of single decisions.
 
     Args:
         policy: the policy.

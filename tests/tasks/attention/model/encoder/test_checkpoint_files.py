@@ -11,8 +11,8 @@ from transformers import SamConfig, SamModel
 
 from grpo_pipeline.tasks.attention.model.encoder.checkpoint_files import digest_of, read_config, read_weights
 from grpo_pipeline.tasks.attention.model.encoder.inferred_config import Shapes, infer_config
+from grpo_pipeline.tasks.attention.model.encoder.params import SamEncoder
 from grpo_pipeline.tasks.attention.model.encoder.weight_names import BASIS, TIED_BASIS, listed, rename_original
-from grpo_pipeline.tasks.attention.model_params import SamEncoder
 
 
 def checkpoint(path: Path, form: str = "segment_anything") -> SamEncoder:

@@ -3,7 +3,7 @@ import torch
 from tiny_attention import make_batch, make_task
 
 from grpo_pipeline.tasks.attention.model.encoder.encoder_input import GreyBatch, check_channels, encoder_input
-from grpo_pipeline.tasks.attention.model_params import SamEncoder
+from grpo_pipeline.tasks.attention.model.encoder.params import SamEncoder
 
 
 def test_each_normalisation_golden():

@@ -30,9 +30,9 @@ from grpo_pipeline.datasets.checkpoint import ModelDataset
 from grpo_pipeline.pipelines.training.loop import StepRunner
 from grpo_pipeline.tasks.attention.model.encoder.encoder_tuning import tune_encoder
 from grpo_pipeline.tasks.attention.model.encoder.low_rank_updates import add_lora, merge_lora
+from grpo_pipeline.tasks.attention.model.encoder.params import AdapterTuning
 from grpo_pipeline.tasks.attention.model.model import AttentionModel
 from grpo_pipeline.tasks.attention.model.sam import Sam
-from grpo_pipeline.tasks.attention.model_params import AdapterTuning
 
 TUNED: dict[str, dict[str, Any]] = {
     "adapter": {"kind": "adapter", "rank": 3},

@@ -3,13 +3,13 @@
 from grpo_pipeline.tasks.attention.data.params import Classes
 from grpo_pipeline.tasks.attention.model.class_decoder.glimpse import GlimpseDecoder
 from grpo_pipeline.tasks.attention.model.class_decoder.global_decoder import GlobalDecoder
-from grpo_pipeline.tasks.attention.model.class_decoder.point_decoder import PointDecoder
-from grpo_pipeline.tasks.attention.model.class_decoder.statistics_decoder import StatisticsDecoder
-from grpo_pipeline.tasks.attention.model_params import (
+from grpo_pipeline.tasks.attention.model.class_decoder.params import (
     ClassDecoderParams,
     GlimpseParams,
     StatisticsParams,
 )
+from grpo_pipeline.tasks.attention.model.class_decoder.point_decoder import PointDecoder
+from grpo_pipeline.tasks.attention.model.class_decoder.statistics_decoder import StatisticsDecoder
 
 
 def build_class_decoder(

@@ -6,9 +6,9 @@ from torch.nn import functional as F
 
 from grpo_pipeline.core.training.precision import exact_region
 from grpo_pipeline.tasks.attention.data.params import Classes
+from grpo_pipeline.tasks.attention.model.class_decoder.params import GlimpseParams
 from grpo_pipeline.tasks.attention.model.class_decoder.point_decoder import PointDecoder
 from grpo_pipeline.tasks.attention.model.filter_bank import FilterBank
-from grpo_pipeline.tasks.attention.model_params import GlimpseParams
 
 
 class GlimpseDecoder(PointDecoder):

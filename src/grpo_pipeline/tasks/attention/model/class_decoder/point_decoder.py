@@ -5,8 +5,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from grpo_pipeline.tasks.attention.data.params import Classes
+from grpo_pipeline.tasks.attention.model.class_decoder.params import EvidencePool
 from grpo_pipeline.tasks.attention.model.class_scores import ClassHead, class_head, n_outputs
-from grpo_pipeline.tasks.attention.model_params import EvidencePool
 
 
 class PointDecoder(nn.Module):

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from grpo_pipeline.core.training.precision import at_least_float32, exact_region
 from grpo_pipeline.tasks.attention.data.params import Classes
+from grpo_pipeline.tasks.attention.model.class_decoder.params import StatisticsParams
 from grpo_pipeline.tasks.attention.model.class_decoder.point_decoder import (
     PointDecoder,
     pool_evidence,
@@ -18,7 +19,6 @@ from grpo_pipeline.tasks.attention.model.mask_reading import (
     describe_shape,
     mask_parts,
 )
-from grpo_pipeline.tasks.attention.model_params import StatisticsParams
 
 
 class StatisticsDecoder(PointDecoder):

@@ -14,12 +14,12 @@ from torch import Tensor
 from transformers import SamConfig
 
 from grpo_pipeline.tasks.attention.model.encoder.inferred_config import infer_config
+from grpo_pipeline.tasks.attention.model.encoder.params import SamEncoder
 from grpo_pipeline.tasks.attention.model.encoder.weight_names import (
     BASIS,
     TIED_BASIS,
     rename_original,
 )
-from grpo_pipeline.tasks.attention.model_params import SamEncoder
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 

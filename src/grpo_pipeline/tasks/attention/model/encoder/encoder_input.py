@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from grpo_pipeline.tasks.attention.batch import AttentionBatch
-from grpo_pipeline.tasks.attention.model_params import SamEncoder
+from grpo_pipeline.tasks.attention.model.encoder.params import SamEncoder
 
 # Of the red, green and blue channel of the 0 to 255 images SAM was trained on (segment_anything/build_sam.py).
 SAM_MEAN = (123.675, 116.28, 103.53)

@@ -4,7 +4,7 @@ from typing import Any
 
 from grpo_pipeline.tasks.attention.model.encoder.adapters import Adapted
 from grpo_pipeline.tasks.attention.model.encoder.low_rank_updates import add_lora
-from grpo_pipeline.tasks.attention.model_params import (
+from grpo_pipeline.tasks.attention.model.encoder.params import (
     AdapterTuning,
     FrozenEncoder,
     LoraTuning,

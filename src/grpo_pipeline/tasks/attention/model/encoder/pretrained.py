@@ -17,9 +17,10 @@ from grpo_pipeline.tasks.attention.model.encoder.checkpoint_files import (
     read_weights,
 )
 from grpo_pipeline.tasks.attention.model.encoder.encoder_input import check_channels
+from grpo_pipeline.tasks.attention.model.encoder.params import SamEncoder
 from grpo_pipeline.tasks.attention.model.encoder.position_embeddings import fit_positions
 from grpo_pipeline.tasks.attention.model.encoder.weight_names import listed
-from grpo_pipeline.tasks.attention.model_params import MaskDecoderParams, ModelParams, SamEncoder
+from grpo_pipeline.tasks.attention.model.params import MaskDecoderParams, ModelParams
 
 
 def adopt_checkpoint(params: ModelParams, image_size: int) -> ModelParams:
