@@ -54,7 +54,7 @@ def test_no_registered_pipeline_is_left_out() -> None:
         task
         for task, found in stages.items()
         if {*sum(found[1:], start=found[0]).nodes}
-        != {node for node in REGISTERED[task].nodes if not node.name.endswith(".read_back")}
+        != {node for node in REGISTERED[task].nodes if not node.name.endswith(".read_results")}
     ]
     assert (unlike, LEFT.keys()) == ([], {*PIPELINES})
     for name, file in ELSEWHERE.items():

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from grpo_pipeline.runs import progress as module
-from grpo_pipeline.runs.progress import Moment, Several, plain_line, progress, say, told_to, track
+from grpo_pipeline.runs.progress import Moment, SharedDisplay, plain_line, print_line, progress, reported_to, track
 
 
 @pytest.fixture
@@ -46,10 +46,10 @@ def test_track_yields_every_item_in_order_and_off_prints_nothing(stderr, monkeyp
     assert stderr() == "sorting: 3/3 (100%), 0 s\n"
     assert list(track((i for i in range(2)), "reading", total=2)) == [0, 1]
     assert "2/2 (100%)" in stderr()
-    say("one line")
+    print_line("one line")
     assert stderr() == "one line\n"
     monkeypatch.setenv("GRPO_PROGRESS", "off")
-    say("one line")
+    print_line("one line")
     assert list(track(range(3), "x")) == [0, 1, 2]
     assert stderr() == ""
 
@@ -133,11 +133,11 @@ def test_what_has_no_length_is_counted_and_nothing_new_is_not_said_twice(stderr,
 @pytest.mark.parametrize("word", ["off", "OFF", "Off"])
 def test_every_spelling_of_off_mutes(stderr, monkeypatch, word):
     monkeypatch.setenv("GRPO_PROGRESS", word)
-    say("one line")
+    print_line("one line")
     list(track([1], "x"))
     assert stderr() == ""
     monkeypatch.setenv("GRPO_PROGRESS", "on")
-    say("one line")
+    print_line("one line")
     assert stderr() == "one line\n"
 
 
@@ -145,14 +145,14 @@ def test_every_spelling_of_off_mutes(stderr, monkeypatch, word):
 def lines(stderr, clock, monkeypatch):
     """Three loops of unlike length, two at a time, told by hand; a call moves the clock and returns the line that is due."""
     monkeypatch.setattr(module, "PLAIN_INTERVAL_SECONDS", 0.0)
-    several = Several("train", {"a": 100, "b": 100, "c": 300}, at_once=2)
+    several = SharedDisplay("train", {"a": 100, "b": 100, "c": 300}, at_once=2)
 
     def tell(name, seconds, done=None, total=None, **values):
         clock[0] += seconds
         if done is None:
             several.end(name)
         else:
-            several.tell(name, Moment("x", done, total, values))
+            several.report(name, Moment("x", done, total, values))
         return several.left(), stderr().splitlines()[-1]
 
     return tell
@@ -179,15 +179,15 @@ def test_several_loops_are_one_line_and_what_is_left_follows_the_slowest_and_tho
 
 
 def test_what_all_take_together_is_shared_out_to_those_at_once(clock):
-    several = Several("train", {"a": 1, "b": 1, "c": 1, "d": 1}, at_once=2)
-    several.tell("a", Moment("x", 0, 10, {}))
+    several = SharedDisplay("train", {"a": 1, "b": 1, "c": 1, "d": 1}, at_once=2)
+    several.report("a", Moment("x", 0, 10, {}))
     clock[0] += 8.0
-    several.tell("a", Moment("x", 10, 10, {}))
+    several.report("a", Moment("x", 10, 10, {}))
     assert several.left() == pytest.approx(3 * 8 / 2)
 
 
 def test_of_loops_that_tell_nothing_on_the_way_the_first_end_says_how_long_the_others_take(clock):
-    several = Several("train", {"a": 1, "b": 1, "c": 1}, at_once=1)
+    several = SharedDisplay("train", {"a": 1, "b": 1, "c": 1}, at_once=1)
     clock[0] += 8.0
     several.end("a")
     assert several.left() == pytest.approx(2 * 8)
@@ -195,14 +195,14 @@ def test_of_loops_that_tell_nothing_on_the_way_the_first_end_says_how_long_the_o
 
 def test_muted_several_print_nothing_and_a_listener_is_told_instead(stderr, clock, monkeypatch):
     seen = []
-    with told_to(seen.append), progress(4, "count") as shown:
+    with reported_to(seen.append), progress(4, "count") as shown:
         shown.update(1, reward=0.5)
         clock[0] += 1.0
         shown.update(2)
     assert seen == [Moment("count", 0, 4, {}), Moment("count", 3, 4, {"reward": 0.5}), Moment("count", 3, 4, {"reward": 0.5})]
     assert stderr() == ""
     monkeypatch.setenv("GRPO_PROGRESS", "off")
-    several = Several("train", {"a": 1}, at_once=1)
-    several.tell("a", seen[1])
+    several = SharedDisplay("train", {"a": 1}, at_once=1)
+    several.report("a", seen[1])
     several.close()
     assert stderr() == ""

@@ -8,7 +8,7 @@ from kedro.io import DataCatalog, DatasetError, MemoryDataset
 from kedro.pipeline import Node, Pipeline
 from kedro.runner import SequentialRunner
 
-from grpo_pipeline.pipelines.boxes import TRAINS, hand_over, lookup, read_rest, with_boxes
+from grpo_pipeline.pipelines.boxes import TRAINS, connect_evaluation, lookup_node, read_rest, with_boxes
 from grpo_pipeline.tracking.arm_runs import node_key
 
 
@@ -52,7 +52,7 @@ def evaluate() -> Pipeline:
 
 def whole() -> Pipeline:
     trained = ("a", "b")
-    first = made() + hand_over("t", made(), evaluate(), trained=trained)
+    first = made() + connect_evaluation("t", made(), evaluate(), trained=trained)
     return first + read_rest("t", first, trained=trained)
 
 
@@ -70,7 +70,7 @@ def test_the_evaluation_gets_what_it_reads_through_one_dataset_per_part() -> Non
     }
     assert crossing == {"t.a.results", "t.b.results", "t.data.results", "t.data"}
     # Wired alone, the evaluation begins with the files.
-    alone = hand_over("t", made(), evaluate(), trained=("a", "b"))
+    alone = connect_evaluation("t", made(), evaluate(), trained=("a", "b"))
     assert alone.inputs() == {"params:t.weight", "t.a.predictions", "t.b.predictions", "t.data_report", "t.data"}
 
 
@@ -80,7 +80,7 @@ def part(node: Node) -> str:
 
 
 def test_what_no_node_reads_is_read_in_its_part_and_nothing_else_is() -> None:
-    found = {node.namespace: sorted(node.inputs) for node in whole().nodes if node.short_name == "read_back"}
+    found = {node.namespace: sorted(node.inputs) for node in whole().nodes if node.short_name == "read_results"}
     assert found == {"t.a.results": ["t.a.frames"], "t.b.results": ["t.b.frames"]}
     assert whole().outputs() == {"t.report"}
 
@@ -138,7 +138,7 @@ def test_a_lookup_saves_nothing_and_lets_what_lies_there_be_loaded() -> None:
             return pd.DataFrame({"x": [4, 5]})
 
     reads = Node(lambda table: table["x"].sum(), "t.before", "t.sum", name="add", namespace="t.data")
-    pipeline = Pipeline([lookup("t.before", name="find", namespace="t.data"), reads])
+    pipeline = Pipeline([lookup_node("t.before", name="find", namespace="t.data"), reads])
     catalog = DataCatalog({"t.before": Kept()})
     assert SequentialRunner().run(pipeline, catalog)["t.sum"].load() == 9
     assert (pipeline.inputs(), saved) == (set(), [False])

@@ -56,9 +56,7 @@ def test_the_first_failure_of_each_part_is_told_with_its_own_text():
 
 def test_rewards_are_done_where_every_part_is():
     futures = {"one": collected(*[None] * 4), "two": Future()}
-    waiting = PendingRewards(
-        dict.fromkeys(futures, 1.0), "exclude", futures=futures, subjects=Subjects(GROUPS, "text", PLACES)
-    )
+    waiting = PendingRewards(dict.fromkeys(futures, 1.0), "exclude", futures=futures, subjects=Subjects(GROUPS, "text", PLACES))
     assert not waiting.done()
     futures["two"].set_result(futures["one"].result())
     assert waiting.done()

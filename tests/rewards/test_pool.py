@@ -18,11 +18,11 @@ import pytest
 from processes import are_gone, end_soon
 
 from grpo_pipeline.rewards.functions import Measure, RewardPoolError
+from grpo_pipeline.rewards.late_calls import LATE, LateCalls
 from grpo_pipeline.rewards.params import PoolParams
 from grpo_pipeline.rewards.pool import RewardPool
 from grpo_pipeline.rewards.process import WorkerHungError, WorkerProcess
 from grpo_pipeline.rewards.reward_prints import LIMIT_BYTES
-from grpo_pipeline.rewards.second_calls import LATE, LateCalls
 
 SCRIPTED = Measure("tiny_rewards:scripted")
 

@@ -8,7 +8,7 @@ import pytest
 
 from grpo_pipeline.hooks.run_line import RunLineHooks
 from grpo_pipeline.runs import progress as module
-from grpo_pipeline.runs.progress import Several, readable, track
+from grpo_pipeline.runs.progress import SharedDisplay, readable, track
 from grpo_pipeline.runs.run_line import RunLine, expected_seconds, keep_seconds
 
 NODES = {"t-data.read": 10.0, "t-train_a.train": 50.0, "t-train_b.train": 30.0, "t-evaluation.compare": 20.0}
@@ -67,19 +67,19 @@ def test_a_loop_of_the_node_says_that_more_is_left_than_the_last_time(opened, cl
 def test_trainings_that_run_at_once_are_left_by_their_own_speed_and_counted_once(opened, clock, capsys):
     line = opened(NODES)
     line.begin("t-train_a.train", "train", "a")
-    several = Several("train t", {"a": 10, "b": 30}, at_once=2)
-    several.tell("a", module.Moment("train t.a", 0, 10, {}))
-    several.tell("b", module.Moment("train t.b", 0, 30, {}))
+    several = SharedDisplay("train t", {"a": 10, "b": 30}, at_once=2)
+    several.report("a", module.Moment("train t.a", 0, 10, {}))
+    several.report("b", module.Moment("train t.b", 0, 30, {}))
     clock[0] += 6
     capsys.readouterr()
-    several.tell("a", module.Moment("train t.a", 5, 10, {"reward": 0.5}))
-    several.tell("b", module.Moment("train t.b", 10, 30, {}))
+    several.report("a", module.Moment("train t.a", 5, 10, {"reward": 0.5}))
+    several.report("b", module.Moment("train t.b", 10, 30, {}))
     # b: 6 s for a third of it; neither the 30 s of its own node nor the rest of the 50 s is added
     assert line.left() == 12 + 10 + 20
     said = capsys.readouterr().err.splitlines()[-1]
     assert said == "attention: 12%, 6 s, 42 s left, train: a 5/10 reward=0.5, b 10/30"
     several.close()  # the line of the run goes on
-    several.tell("b", module.Moment("train t.b", 20, 30, {}))
+    several.report("b", module.Moment("train t.b", 20, 30, {}))
     assert "b 20/30" in capsys.readouterr().err
 
 
@@ -91,11 +91,11 @@ def test_a_first_run_shows_no_time_until_its_trainings_have_begun(opened, clock,
     clock[0] += 8
     line.begin("t-train_a.train", "train", "a")
     assert line.left() is None
-    several = Several("train t", {"a": 10}, at_once=1)
-    several.tell("a", module.Moment("train t.a", 0, 10, {}))
+    several = SharedDisplay("train t", {"a": 10}, at_once=1)
+    several.report("a", module.Moment("train t.a", 0, 10, {}))
     assert line.left() is None  # nothing is done yet
     clock[0] += 5
-    several.tell("a", module.Moment("train t.a", 5, 10, {}))
+    several.report("a", module.Moment("train t.a", 5, 10, {}))
     assert line.left() == 5 + 8  # the evaluation is as long as what came before, trainings left out
 
 
@@ -103,10 +103,10 @@ def test_trainings_go_on_while_what_follows_one_of_them_is_done(opened, clock):
     """In processes of their own: the time that the node takes passes for the other training, too."""
     line = opened(NODES | {"t-train_a.export": 4.0})
     line.begin("t-train_a.train", "train", "a")
-    several = Several("train t", {"a": 10, "b": 10}, at_once=2)
-    several.tell("b", module.Moment("train t.b", 0, 10, {}))
+    several = SharedDisplay("train t", {"a": 10, "b": 10}, at_once=2)
+    several.report("b", module.Moment("train t.b", 0, 10, {}))
     clock[0] += 10
-    several.tell("b", module.Moment("train t.b", 2, 10, {}))  # 40 s left of b, and none of a told
+    several.report("b", module.Moment("train t.b", 2, 10, {}))  # 40 s left of b, and none of a told
     several.end("a")
     assert line.left() == 40 + 10 + 20 + 4
     line.begin("t-train_a.export", "train", "a")

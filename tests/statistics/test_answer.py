@@ -76,7 +76,7 @@ def test_the_model_to_take_is_the_best_of_all_arms_on_the_validation_split() -> 
     alone = {"mine": BEST | {"kind": "model"}}
     taken = [Answer.of(document(best_validation=one), SUITE).model for one in (at_end, alone)]
     assert [one and one.name for one in taken] == ["mine", "mine"]
-    assert [one and "(" in one.said for one in taken] == [False, True]
+    assert [one and "(" in one.text for one in taken] == [False, True]
     # Values of two metrics do not compare, and equal ones leave the first arm.
     other = {"mine": BEST, "third": BEST | {"metric": "reward/mean"}}
     assert Answer.of(document(best_validation=other), SUITE).model is None
@@ -98,10 +98,10 @@ def test_every_figure_of_the_document_stands_in_its_place() -> None:
         ("start", "start", 0.375), ("control", "control", 0.5), ("fixed", "guess", 0.25),
     ]  # fmt: skip
     assert answer.fixed is not None
-    assert answer.fixed.change.said == "Better, +0.25"
+    assert answer.fixed.change.verdict_text == "Better, +0.25"
     assert answer.ceiling is not None
     assert (answer.ceiling.name, answer.ceiling.change.before, answer.ceiling.change.verdict) == ("known", 1.0, "worse")
-    others = [(one.name, one.change.before, one.change.said) for one in answer.arms]
+    others = [(one.name, one.change.before, one.change.verdict_text) for one in answer.arms]
     assert others == [("control", 0.5, "Better, +0.25"), ("third", 0.625, "No difference shown")]
     assert (answer.seeds, answer.not_covered, answer.commit, answer.run) == ((3,), "the luck of a seed", "0123abc", "r")
     assert answer.cost["mine"].model_dump() == COST | {"seconds": None}

@@ -20,9 +20,9 @@ from grpo_pipeline.datasets.trained_arms import TrainedArmsDataset
 from grpo_pipeline.tasks.attention.data.params import ModelPreprocessing
 from grpo_pipeline.tasks.serving import serving_of
 from grpo_pipeline.tasks.trained_arms import TrainedArms, version_of
-from grpo_pipeline.tracking.registry import CHAMPION, crown, register
+from grpo_pipeline.tracking.registry import CHAMPION, register, set_champion
 from grpo_pipeline.tracking.runs import PARENT, Runs
-from grpo_pipeline.tracking.served import Kept, described, registered_name
+from grpo_pipeline.tracking.served import KeptModel, described, registered_name
 from grpo_pipeline.tracking.store import use_store
 
 TASKS = ("attention", "dialogue", "molecules")
@@ -44,8 +44,8 @@ def export(folder: Path, name: str, *, value: float | None = None, step: int = 1
     return folder
 
 
-def kept(folder: Path, task: str, arm: str, kind: str = "model") -> Kept:
-    return Kept.of(task, arm, kind, path=folder, described=described(folder))
+def kept(folder: Path, task: str, arm: str, kind: str = "model") -> KeptModel:
+    return KeptModel.of(task, arm, kind, path=folder, described=described(folder))
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def test_a_champion_of_each_task_answers_as_the_project_does(
     one = kept(folder, name, "a")
     runs.open_model("t.a", one, TAGS)
     runs.close_model("t.a", one, TAGS)
-    runs.crown(name, metric=one.metric, data="d" * 40)
+    runs.set_champion(name, metric=one.metric, data="d" * 40)
     runs.end({"t.a": "FINISHED", PARENT: "FINISHED"})
     serving: Any = serving_of(name)
     options = {"seed": 3, **({"sets": 2} if name == "attention" else {})}
@@ -113,7 +113,7 @@ def test_the_champion_is_the_best_by_the_validation_and_not_by_the_test_split(ru
     runs.log_scores("t.a", {"test/auroc": 0.125}, model=best.name, step=1)
     for one in (last, best):
         runs.close_model("t.a", one, TAGS)
-    runs.crown("attention", metric="auroc", data="d" * 40)
+    runs.set_champion("attention", metric="auroc", data="d" * 40)
     runs.end({"t.a": "FINISHED", PARENT: "FINISHED"})
     client = MlflowClient(uri)
     champion = client.get_model_version_by_alias(NAME, CHAMPION)
@@ -177,7 +177,7 @@ class Page(list[Version]):
 )
 def test_versions_are_compared_on_the_data_of_the_run_alone(versions: Any, expected: str | None) -> None:
     registry: Any = Registry(*versions)
-    crown(registry, NAME, metric="auroc", data="d")
+    set_champion(registry, NAME, metric="auroc", data="d")
     assert registry.aliases == ({} if expected is None else {f"{NAME}@{CHAMPION}": expected})
 
 
@@ -201,7 +201,7 @@ def test_a_model_that_cannot_be_packed_leaves_its_weights(runs: Runs, uri: str, 
     one = kept(export(tmp_path / "model", "attention", value=0.5), "attention", "a")
     runs.open_model("t.a", one, TAGS)
     runs.close_model("t.a", one, TAGS)
-    runs.crown("attention", metric="auroc", data="d" * 40)
+    runs.set_champion("attention", metric="auroc", data="d" * 40)
     runs.end({"t.a": "FINISHED", PARENT: "FINISHED"})
     client = MlflowClient(uri)
     assert [file.path for file in client.list_artifacts(runs.children["t.a"])] == ["model"]
@@ -222,7 +222,7 @@ def test_a_registry_that_refuses_is_not_taken_for_another_error() -> None:
         def create_registered_model(self, name: str, description: str) -> None:
             raise MlflowException("no rights")
 
-    one = Kept("attention", "a", "model", Path(), 3)
+    one = KeptModel("attention", "a", "model", Path(), 3)
     refusing: Any = Refusing()
     with pytest.raises(MlflowException, match="no rights"):
         register(refusing, NAME, one, model="m", run="r", tags={})

@@ -5,7 +5,7 @@ from typing import Any
 
 from kedro.framework.hooks import hook_impl
 
-from grpo_pipeline.runs.progress import say
+from grpo_pipeline.runs.progress import print_line
 from grpo_pipeline.tasks import TASKS, find_task
 
 
@@ -43,4 +43,4 @@ class DataHooks:
         cluster = str(section.get("evaluation", {}).get("cluster", ""))
         spec = find_task(name)
         lines = split_lines(table, task=name, noun=spec.noun, cluster=cluster, classes=spec.classes)
-        say("\n".join(lines))
+        print_line("\n".join(lines))

@@ -39,21 +39,21 @@ def open_results(**parts: Mapping[str, Any]) -> tuple[Any, ...]:
     return tuple(result for results in parts.values() for result in results.values())
 
 
-def read_back(*results: Any) -> None:
+def read_results(*results: Any) -> None:
     """Read the results that no other node reads, so that the run that wrote an unreadable file fails."""
 
 
-def look_up() -> Literal[False]:
+def save_nothing() -> Literal[False]:
     """Save nothing, so that the stored dataset is loaded."""
     return False
 
 
-def lookup(dataset: str, *, name: str, namespace: str) -> Node:
+def lookup_node(dataset: str, *, name: str, namespace: str) -> Node:
     """Build a node in front of a stored dataset, so that Kedro-Viz draws the dataset inside the box."""
-    return Node(look_up, None, dataset, name=name, namespace=namespace, tags=[LOOKS_UP])
+    return Node(save_nothing, None, dataset, name=name, namespace=namespace, tags=[LOOKS_UP])
 
 
-def hand_over(
+def connect_evaluation(
     task: str, made: Pipeline, evaluate: Pipeline, *, trained: Collection[str]
 ) -> Pipeline:
     """Connect the evaluation to the other parts by a single dataset of results per part.
@@ -89,7 +89,10 @@ def read_rest(task: str, whole: Pipeline, *, trained: Collection[str]) -> Pipeli
     """Build the nodes that read the otherwise unread datasets of a whole pipeline, up to the evaluation."""
     left = _by_part(whole, whole.outputs(), without=(EVALUATION, *INSIDE))
     return Pipeline(
-        [_node(read_back, names, None, _last(task, part, trained)) for part, names in left.items()]
+        [
+            _node(read_results, names, None, _last(task, part, trained))
+            for part, names in left.items()
+        ]
     )
 
 

@@ -6,7 +6,13 @@ from typing import Any
 from kedro.pipeline import Pipeline
 
 from grpo_pipeline.pipelines.arms import Arms, arms_of
-from grpo_pipeline.pipelines.boxes import hand_over, lookup, read_rest, unlike_names, with_boxes
+from grpo_pipeline.pipelines.boxes import (
+    connect_evaluation,
+    lookup_node,
+    read_rest,
+    unlike_names,
+    with_boxes,
+)
 from grpo_pipeline.pipelines.evaluation.pipeline import create_baselines, create_sampling
 from grpo_pipeline.pipelines.evaluation.pipeline import create_pipeline as create_evaluation
 from grpo_pipeline.pipelines.experiments.compare.pipeline import create_pipeline as create_compare
@@ -65,7 +71,7 @@ def task_pipelines(
     trained = (*spec.stages, *arms)
     places = [f"{task}.{part}" for part in trained]
     found_before = [
-        lookup(f"{place}.resume_from", name="find_checkpoint", namespace=f"{place}.start")
+        lookup_node(f"{place}.resume_from", name="find_checkpoint", namespace=f"{place}.start")
         for place in places
     ]
     train += create_gate(task) + Pipeline(found_before)
@@ -74,7 +80,7 @@ def task_pipelines(
     evaluate = create_evaluation(task, arms, has_baselines=bool(spec.baselines)) + create_reporting(
         task, arms
     )
-    evaluate = hand_over(task, data + train, evaluate, trained=trained)
+    evaluate = connect_evaluation(task, data + train, evaluate, trained=trained)
     whole = data + train + evaluate
     found = {
         "data": data,

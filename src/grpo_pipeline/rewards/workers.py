@@ -15,9 +15,10 @@ from grpo_pipeline.rewards.functions import (
     load_function,
     measure_chunk,
 )
+from grpo_pipeline.rewards.late_calls import LATE
 from grpo_pipeline.rewards.process import WorkerDiedError, WorkerHungError, WorkerProcess
 from grpo_pipeline.rewards.reward_prints import RewardPrints
-from grpo_pipeline.rewards.second_calls import LATE, SecondCalls, refuse_change
+from grpo_pipeline.rewards.second_calls import SecondCalls, refuse_change
 
 logger = logging.getLogger(__name__)
 

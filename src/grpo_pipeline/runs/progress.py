@@ -44,7 +44,7 @@ class _Silent:
         """Print nothing."""
 
 
-class Shows(Protocol):
+class Display(Protocol):
     """A display of several loops."""
 
     def show(self, left: float | None, texts: list[str]) -> None:
@@ -62,7 +62,7 @@ class Pace:
         self.description = description
         self._begun, self._share = time.monotonic(), 0.0
 
-    def tell(self, moment: Moment) -> None:
+    def report(self, moment: Moment) -> None:
         """Record the progress of the loop."""
         self._share = moment.done / moment.total if moment.total else 0.0
 
@@ -72,7 +72,7 @@ class Pace:
         return seconds * (1 / self._share - 1) if self._share else None
 
 
-class _Told:
+class _Reported:
     """Reports progress to a listener instead of a terminal, at most twice a second and at the end."""
 
     def __init__(
@@ -93,7 +93,7 @@ class _Told:
         self._listener(self._moment)
 
 
-class Several:
+class SharedDisplay:
     """A common display of several loops: share done, state of each loop, time left.
 
     Each loop's time left is estimated from its own speed, or from the speed of the others before it begins. The share done is a
@@ -107,11 +107,11 @@ class Several:
         self._begun: dict[str, float] = {}
         self._start = time.monotonic()
         self._texts: dict[str, str] = {}
-        self._shown: Shows = (
+        self._shown: Display = (
             _within[-1] if _within else _Silent() if is_off() else Line(description)
         )
 
-    def tell(self, name: str, moment: Moment) -> None:
+    def report(self, name: str, moment: Moment) -> None:
         """Record the progress of a loop, and show it."""
         now = time.monotonic()
         self._seconds[name] = now - self._begun.setdefault(name, now)
@@ -327,20 +327,20 @@ _listeners: list[Callable[[Moment], None]] = []
 _within: list["ShowsRun"] = []  # the run whose line shows all loops of this process; one at most
 
 
-class ShowsRun(Shows, Protocol):
+class ShowsRun(Display, Protocol):
     """A display of a run and every loop in it."""
 
-    def tell(self, moment: Moment) -> None:
+    def report(self, moment: Moment) -> None:
         """Show the progress of a loop."""
 
 
 def show_in(run: ShowsRun) -> Callable[[], None]:
     """Show every loop of this process in the display of a run; the returned function ends that."""
-    _listeners.append(run.tell)
+    _listeners.append(run.report)
     _within.append(run)
 
     def end() -> None:
-        _listeners.remove(run.tell)
+        _listeners.remove(run.report)
         _within.remove(run)
 
     return end
@@ -352,7 +352,7 @@ def tell_to(listener: Callable[[Moment], None]) -> None:
 
 
 @contextmanager
-def told_to(listener: Callable[[Moment], None]) -> Iterator[None]:
+def reported_to(listener: Callable[[Moment], None]) -> Iterator[None]:
     """Report the loops inside the block to a listener, instead of showing them."""
     _listeners.append(listener)
     try:
@@ -363,7 +363,7 @@ def told_to(listener: Callable[[Moment], None]) -> Iterator[None]:
 
 def _open(total: int | None, description: str) -> Any:
     if _listeners:
-        return _Told(total, description, _listeners[-1])
+        return _Reported(total, description, _listeners[-1])
     if is_off():
         return _Silent()
     return (_Bar if sys.stderr.isatty() else _Lines)(total, description, file=sys.stderr)
@@ -389,7 +389,7 @@ def _length(iterable: Iterable[Any]) -> int | None:
         return None
 
 
-def say(line: str) -> None:
+def print_line(line: str) -> None:
     """Print a line to stderr, unless progress is muted."""
     if is_off():
         return

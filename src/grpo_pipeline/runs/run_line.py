@@ -53,11 +53,11 @@ class RunLine:
         self._node, self._stage, self._arm, self._begun = node, stage, arm, time.monotonic()
         self._show([])
 
-    def tell(self, moment: Moment) -> None:
+    def report(self, moment: Moment) -> None:
         """Show the progress of the node's loop."""
         if self._loop is None or self._loop.description != moment.description:
             self._loop = Pace(moment.description)
-        self._loop.tell(moment)
+        self._loop.report(moment)
         self._show([words(moment).removeprefix(f"{self._stage} ")])
 
     def show(self, left: float | None, texts: list[str]) -> None:

@@ -70,7 +70,7 @@ class Change(BaseModel):
         return self.verdict if self.verdict in ("better", "worse") else ""
 
     @property
-    def said(self) -> str:
+    def verdict_text(self) -> str:
         """Write the verdict, and the difference if one is shown: ``Better, +0.18``."""
         gap = f", {self.difference:+.2f}" if self.difference is not None and self.tone else ""
         return f"{self.verdict}{gap}".capitalize()
@@ -92,7 +92,7 @@ class Change(BaseModel):
         return "" if self.difference is None else f"{self.difference:+.2f}{interval}"
 
 
-class Beside(BaseModel):
+class Comparison(BaseModel):
     """A comparison of the arm with a rule or another arm.
 
     Attributes:
@@ -109,9 +109,9 @@ class Beside(BaseModel):
     change: Change
 
     @property
-    def said(self) -> str:
+    def text(self) -> str:
         """Write name, value and verdict: ``blobs (0.66): better, +0.18``."""
-        return f"{self.name} ({_short(self.change.before)}): {self.change.said.lower()}"
+        return f"{self.name} ({_short(self.change.before)}): {self.change.verdict_text.lower()}"
 
 
 class Cost(BaseModel):
@@ -142,7 +142,7 @@ class Cost(BaseModel):
         return ", ".join(parts)
 
 
-class Taken(BaseModel):
+class ChosenModel(BaseModel):
     """The recommended model: of all arms, the best on the validation split. The test split has no part in the choice.
 
     Attributes:
@@ -166,7 +166,7 @@ class Taken(BaseModel):
     is_last: bool
 
     @property
-    def said(self) -> str:
+    def text(self) -> str:
         """Write name, metric and step: ``grpo.best, 0.85 validation AUROC after 60 steps (after the last: 0.80)``."""
         beside = "" if self.is_last else f" (after the last: {_short(self.last)})"
         return f"{self.name}, {_short(self.value)} validation {self.metric} after {self.step} steps{beside}"
@@ -227,9 +227,9 @@ class Answer(BaseModel):
     primary: Change
     learned: Learned
     why: str
-    conditions: tuple[Beside, ...]
-    ceiling: Beside | None
-    arms: tuple[Beside, ...]
+    conditions: tuple[Comparison, ...]
+    ceiling: Comparison | None
+    arms: tuple[Comparison, ...]
     rows: tuple[Change, ...]
     others: tuple[Change, ...] = ()
     looked_at: int
@@ -242,12 +242,12 @@ class Answer(BaseModel):
     cost: dict[str, Cost]
     commit: str
     run: str = ""
-    model: Taken | None = None
+    model: ChosenModel | None = None
     scored: str = ""
     machine: str = ""
 
     @property
-    def fixed(self) -> Beside | None:
+    def fixed(self) -> Comparison | None:
         """Find the best rule that needs no training; None where no such rule was measured."""
         return next((one for one in self.conditions if one.kind == FIXED and one.name), None)
 
@@ -296,12 +296,12 @@ class Answer(BaseModel):
     def remarks(self) -> list[str]:
         """Write short remarks: the reasons behind the verdict, and the metrics that got worse."""
         remarks = [f"learned from reward: {self.learned} ({self.why})"]
-        rules = [] if self.fixed is None else [f"against the best fixed rule, {self.fixed.said}"]
+        rules = [] if self.fixed is None else [f"against the best fixed rule, {self.fixed.text}"]
         if self.ceiling is not None:
             value = _short(self.ceiling.change.before)
             rules.append(f"{self.ceiling.name}, which knows the answer, has {value}")
         remarks += ["; ".join(rules)] if rules else []
-        remarks += [f"against the arm {one.said}" for one in self.arms if one.name != self.control]
+        remarks += [f"against the arm {one.text}" for one in self.arms if one.name != self.control]
         if self.looked_at:
             named = f": {', '.join(self.worse)}" if self.worse else ""
             remarks.append(f"got worse: {len(self.worse)} of {self.looked_at} metrics{named}")
@@ -310,7 +310,7 @@ class Answer(BaseModel):
                 f"the same for every input, do not read it: {', '.join(self.same_everywhere)}"
             )
         if self.model is not None:
-            remarks.append(f"model to take: {self.model.said}")
+            remarks.append(f"model to take: {self.model.text}")
         if (spent := self.cost.get(self.arm)) is not None:
             remarks.append(f"cost of {self.arm}: {spent.text}")
         return [*remarks, *self.notes]
@@ -466,7 +466,7 @@ class Answer(BaseModel):
         return cls.of({**result, **read}, suite, seconds=seconds)
 
 
-def _taken(best: Mapping[str, Mapping[str, Any]], suite: MetricSuite) -> Taken | None:
+def _taken(best: Mapping[str, Mapping[str, Any]], suite: MetricSuite) -> ChosenModel | None:
     """Choose the model with the highest validation value, the first of equal ones; None where the arms' metrics differ."""
     metrics = {found["metric"] for found in best.values()}
     if len(metrics) != 1:
@@ -474,7 +474,7 @@ def _taken(best: Mapping[str, Mapping[str, Any]], suite: MetricSuite) -> Taken |
     arm = max(best, key=lambda name: float(best[name]["best"]["value"]))
     metric, found, last = metrics.pop(), best[arm]["best"], best[arm]["last"]
     is_last = found["step"] == last["step"]
-    return Taken(
+    return ChosenModel(
         arm=arm,
         name=arm if is_last or best[arm]["kind"] == "model" else f"{arm}.best",
         step=found["step"],
@@ -585,7 +585,7 @@ def _conditions(
     primary: str,
     suite: MetricSuite,
     own: Mapping[str, Entry],
-) -> Iterator[Beside]:
+) -> Iterator[Comparison]:
     found = comparison.get("bar", {}).get(arm, {}).get(primary, {"conditions": {}})
     for kind, condition in found["conditions"].items():
         other = condition["than"]
@@ -595,17 +595,19 @@ def _conditions(
         gap = {primary: {key: condition[key] for key in ("value", "ci95")}}
         compared = change(primary, suite.metrics[primary], metrics, own, gap)
         told = condition["verdict"] if condition["ci95"] is not None else "cannot be shown"
-        yield Beside(kind=kind, name=other, change=compared.model_copy(update={"verdict": told}))
+        yield Comparison(
+            kind=kind, name=other, change=compared.model_copy(update={"verdict": told})
+        )
 
 
 def _ceiling(
     comparison: Mapping[str, Any], primary: str, suite: MetricSuite, own: Mapping[str, Entry]
-) -> Beside | None:
+) -> Comparison | None:
     for name in suite.bar.ceilings if suite.bar is not None else ():
         entries = comparison["baselines"].get(name, {"metrics": {}})["metrics"]
         if entries.get(primary, {}).get("value") is not None:
             gaps = comparison["own_minus_baseline"][name]
-            return Beside(
+            return Comparison(
                 kind="ceiling",
                 name=name,
                 change=change(primary, suite.metrics[primary], entries, own, gaps),
@@ -633,7 +635,9 @@ def _other_arms(
     primary: str,
     metric: Metric,
     values: Mapping[str, Mapping[str, Entry]],
-) -> Iterator[Beside]:
+) -> Iterator[Comparison]:
     own = values[comparison["baseline_arm"]]
     for name, gaps in comparison["own_minus_arms"].items():
-        yield Beside(kind="arm", name=name, change=change(primary, metric, values[name], own, gaps))
+        yield Comparison(
+            kind="arm", name=name, change=change(primary, metric, values[name], own, gaps)
+        )

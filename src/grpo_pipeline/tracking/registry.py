@@ -15,7 +15,7 @@ from mlflow.tracking import MlflowClient
 
 from grpo_pipeline.core.storage.weights import HEADER
 from grpo_pipeline.tracking.addresses import redact
-from grpo_pipeline.tracking.served import Kept
+from grpo_pipeline.tracking.served import KeptModel
 from grpo_pipeline.tracking.store import root_cause, used_store
 
 CHAMPION = "champion"
@@ -24,7 +24,13 @@ PAGE = 100
 
 
 def register(
-    client: MlflowClient, name: str, kept: Kept, *, model: str, run: str, tags: Mapping[str, str]
+    client: MlflowClient,
+    name: str,
+    kept: KeptModel,
+    *,
+    model: str,
+    run: str,
+    tags: Mapping[str, str],
 ) -> None:
     """Register a logged model as the next version of a registered model, which is created if it is missing."""
     try:
@@ -41,7 +47,7 @@ def register(
         run_id=run,
         model_id=model,
         tags={**tags, **scored},
-        description=kept.said,
+        description=kept.text,
         await_creation_for=0,
     )
 
@@ -54,7 +60,7 @@ def about(task: str) -> str:
     )
 
 
-def crown(client: MlflowClient, name: str, *, metric: str, data: str) -> None:
+def set_champion(client: MlflowClient, name: str, *, metric: str, data: str) -> None:
     """Give the champion's alias to the best version by a validation metric on these data; of equal ones the first keeps it."""
     found = [
         version

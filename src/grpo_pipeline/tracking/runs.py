@@ -35,9 +35,9 @@ from grpo_pipeline.tracking.experiment import (
     tag_names,
 )
 from grpo_pipeline.tracking.metric_points import row_points
-from grpo_pipeline.tracking.registry import crown, register
+from grpo_pipeline.tracking.registry import register, set_champion
 from grpo_pipeline.tracking.row_buffer import RowBuffer
-from grpo_pipeline.tracking.served import Kept, registered_name, save_served
+from grpo_pipeline.tracking.served import KeptModel, registered_name, save_served
 from grpo_pipeline.tracking.store import root_cause
 from grpo_pipeline.tracking.trial_runs import EndedRun
 from grpo_pipeline.tracking.writer import Writer
@@ -207,7 +207,7 @@ class Runs:
         """Log a file or a folder."""
         self._post_file(lambda: self._live.log_artifact(self._id(run), str(path)))
 
-    def open_model(self, run: str, kept: Kept, tags: Mapping[str, str]) -> None:
+    def open_model(self, run: str, kept: KeptModel, tags: Mapping[str, str]) -> None:
         """Announce a model of a run: its scores can be logged, its files come with ``close_model``."""
 
         def work() -> None:
@@ -221,7 +221,7 @@ class Runs:
 
         self._writer.post(work)
 
-    def close_model(self, run: str, kept: Kept, tags: Mapping[str, str]) -> None:
+    def close_model(self, run: str, kept: KeptModel, tags: Mapping[str, str]) -> None:
         """Log a model in the form that MLflow can load and serve, and register it."""
 
         def work() -> None:
@@ -254,10 +254,10 @@ class Runs:
         self._post_file(work)
         self._writer.post(registering)
 
-    def crown(self, task: str, *, metric: str, data: str) -> None:
+    def set_champion(self, task: str, *, metric: str, data: str) -> None:
         """Choose the champion among a task's registered models, by the validation split."""
         name = registered_name(self.experiment, task)
-        self._writer.post(lambda: crown(self._live, name, metric=metric, data=data))
+        self._writer.post(lambda: set_champion(self._live, name, metric=metric, data=data))
 
     def log_pictures(self, run: str, draw: Callable[[], Mapping[int, Any]]) -> None:
         """Log a picture for each step that ``draw`` returns, uint8 [H, W, 3]; MLflow shows them with a slider."""

@@ -29,7 +29,7 @@ def described(model: Path) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeptModel:
     """A model of an arm, as its folder describes it.
 
     Attributes:
@@ -56,7 +56,7 @@ class Kept:
         return "-".join([self.task, self.arm, *([self.kind] if self.kind != "model" else [])])
 
     @property
-    def said(self) -> str:
+    def text(self) -> str:
         """Describe the weights: ``grpo after 60 steps, auroc 0.850 on the validation split``."""
         score = f", {self.metric} {self.value:.3f} on the validation split" if self.metric else ""
         return f"{self.arm} after {self.step} steps{score}"
@@ -64,7 +64,7 @@ class Kept:
     @classmethod
     def of(
         cls, task: str, arm: str, kind: str, *, path: Path, described: Mapping[str, Any]
-    ) -> "Kept":
+    ) -> "KeptModel":
         """Read the step and the validation from the description in a model's folder."""
         score = described.get("validation", {})
         step = int(described.get("training", {}).get("step", 0))

@@ -52,7 +52,7 @@ from grpo_pipeline.tracking.logged_parameters import (
 )
 from grpo_pipeline.tracking.metric_points import chosen_metrics
 from grpo_pipeline.tracking.mlflow_config import MlflowConfig, artifact_location
-from grpo_pipeline.tracking.served import Kept, can_be_served, described
+from grpo_pipeline.tracking.served import KeptModel, can_be_served, described
 from grpo_pipeline.tracking.store import lost_reason, root_cause, tracking_uri, unusable_reason
 from grpo_pipeline.tracking.trial_runs import ended_run, grid_scores, grid_table, headline_of_folds
 
@@ -96,7 +96,7 @@ class Tracker:
         self._arms: dict[Key, Arm] = {}
         self._current: Key | None = None
         self._inputs: set[tuple[str, str]] = set()
-        self._kept: dict[Key, dict[str, Kept]] = {}
+        self._kept: dict[Key, dict[str, KeptModel]] = {}
         self._frames: dict[Key, Mapping[str, np.ndarray]] = {}
         self._digests: dict[str, str] = {}
         self._flat, self._changed = dict[str, str](), dict[str, str]()
@@ -391,7 +391,7 @@ class Tracker:
 
     def _keep_model(self, arm: Arm, kind: str, path: Path) -> None:
         """Announce an arm's models; best weights that equal the last ones are no second model."""
-        kept = Kept.of(arm.task, arm.name, kind, path=path, described=described(path))
+        kept = KeptModel.of(arm.task, arm.name, kind, path=path, described=described(path))
         found = self._kept.setdefault((arm.task, arm.name), {})
         found[kind] = kept
         if "model" not in found:
@@ -413,7 +413,7 @@ class Tracker:
                     ),
                 )
 
-    def _model_tags(self, kept: Kept) -> dict[str, str]:
+    def _model_tags(self, kept: KeptModel) -> dict[str, str]:
         own = {"task": kept.task, "arm": kept.arm, "kept": kept.kind}
         return {**own, **self._tags, "data": self._digests.get(kept.task, "")}
 
@@ -446,7 +446,7 @@ class Tracker:
                     self._arms[key], partial(self._runs.close_model, kept=kept, tags=tags)
                 )
         for task, metric in metrics.items():
-            self._runs.crown(task, metric=metric, data=self._digests.get(task, ""))
+            self._runs.set_champion(task, metric=metric, data=self._digests.get(task, ""))
 
     def _tell(self, answer: Answer, *, is_grid: bool) -> None:
         """Name and describe the parent by the answers of its tasks; for a grid, log the primary metric."""

@@ -38,7 +38,7 @@ from grpo_pipeline.pipelines.training.loop import StepRunner, quiet_nodes
 from grpo_pipeline.pipelines.training.resuming import run_parameters
 from grpo_pipeline.pipelines.training.start import build_state, pick_probe_batch
 from grpo_pipeline.pipelines.training.step_metrics import merge_metrics, to_floats
-from grpo_pipeline.rewards.second_calls import LATE
+from grpo_pipeline.rewards.late_calls import LATE
 from grpo_pipeline.tasks.trained_arms import TrainedArms
 
 BLANK = Checkpoint(policy={}, optimizer={}, reference=None, rng={}, progress={})

@@ -254,9 +254,7 @@ def test_each_row_has_the_reward_of_its_reply_and_the_advantage_in_its_group():
     answers = [TALKS.examples.table["answers"].iloc[row] for row in table["group"]]
     assert table["reward_f1"].tolist() == pytest.approx(f1(list(table["reply"]), answers).tolist())
     assert [round(7 * reward) % 7 for reward in table["reward_scripted"]] == [1] * 6 + [2] * 6  # the number of answers
-    assert table["reward"].to_numpy() == pytest.approx(
-        sum(table[f"reward_{n}"] * w for n, w in TALK.rewards.weights.items())
-    )
+    assert table["reward"].to_numpy() == pytest.approx(sum(table[f"reward_{n}"] * w for n, w in TALK.rewards.weights.items()))
     for _, group in table.groupby("group"):
         rewards = group["reward"].to_numpy()
         expected = (rewards - rewards.mean()) / (rewards.std(ddof=1) + EPSILON) if np.ptp(rewards) else 0 * rewards

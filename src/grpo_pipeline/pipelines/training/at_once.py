@@ -15,7 +15,7 @@ from grpo_pipeline.core.storage.checkpoint import Checkpoint, NoCheckpoint
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.pipelines.training import nodes
 from grpo_pipeline.runs.executor import ExecutorParams, Job, Pool
-from grpo_pipeline.runs.progress import Several, say, told_to
+from grpo_pipeline.runs.progress import SharedDisplay, print_line, reported_to
 from grpo_pipeline.runs.worker import UnsendableError
 from grpo_pipeline.tasks.base import Task
 
@@ -68,7 +68,7 @@ class Trainings:
         self._ready: list[Training] = []
         self._begun: dict[Job, Training] = {}
         self._pool: Pool | None = None
-        self._shown: Several | None = None
+        self._shown: SharedDisplay | None = None
 
     def add(self, training: Training) -> None:
         """Take note of a training that may begin."""
@@ -102,7 +102,7 @@ class Trainings:
         ready = self._ready if training in self._ready else [training]
         self._ready, self._begun = [], {one.job: one for one in ready}
         at_once = min(training.params.count([one.device for one in ready]), len(ready))
-        self._shown = Several(
+        self._shown = SharedDisplay(
             f"train {training.task}", {one.arm: one.steps for one in ready}, at_once=at_once
         )
         if at_once > 1:
@@ -112,7 +112,7 @@ class Trainings:
         assert self._shown is not None
         pieces = nodes.train(*training.job.arguments)
         # Its loop begins before the first piece.
-        with told_to(partial(self._shown.tell, training.arm)):
+        with reported_to(partial(self._shown.report, training.arm)):
             first = next(pieces)
         yield first
         yield from pieces
@@ -128,13 +128,13 @@ class Trainings:
                 continue
             job, kind, value = self._pool.events.get()
             if kind == "moment":
-                self._shown.tell(job.name, value)
+                self._shown.report(job.name, value)
             elif kind == "item":
                 self._begun[job].put(value)
             else:
                 self._finish(self._begun[job], True if kind == "end" else value)
         if isinstance(training.end, UnsendableError):
-            say(f"{training.task}.{training.arm} is trained in this process: {training.end}")
+            print_line(f"{training.task}.{training.arm} is trained in this process: {training.end}")
             yield from self._here(training)
         elif isinstance(training.end, BaseException):
             raise training.end

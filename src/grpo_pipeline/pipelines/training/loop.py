@@ -29,7 +29,7 @@ from grpo_pipeline.pipelines.step.wire import ALGORITHM, TRAINING, fold
 from grpo_pipeline.pipelines.training.cost import count_cost
 from grpo_pipeline.pipelines.training.first_ratio import check_first_ratio
 from grpo_pipeline.pipelines.training.step_metrics import Metrics, merge_metrics
-from grpo_pipeline.rewards.second_calls import LATE
+from grpo_pipeline.rewards.late_calls import LATE
 from grpo_pipeline.tasks.base import Task
 
 

@@ -57,11 +57,12 @@ class Dying:
 
     def __init__(self, jobs, params, *, at_once, first):
         assert (at_once, first.arguments[0]) == (2, "attention")
-        list(executor.settle(*first.arguments))
+        list(executor.open_worker(*first.arguments))
         self.events, self.is_closed = SimpleQueue(), False
         for job in jobs:
             is_lost = job.name == "grpo.seed0"
-            found = RuntimeError("its process ended by signal 9, twice") if is_lost else next(executor.train_here(*job.arguments))
+            died = RuntimeError("its process ended by signal 9, twice")
+            found = died if is_lost else next(executor.train_in_worker(*job.arguments))
             self.events.put(Event(job, "moment", Moment("train", 1, 2, {})))
             self.events.put(Event(job, "error" if is_lost else "item", found))
             self.events.put(Event(job, "end"))

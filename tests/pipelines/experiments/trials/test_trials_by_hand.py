@@ -16,7 +16,7 @@ from grpo_pipeline.pipelines.experiments.trials import (
     trial_training,
 )
 from grpo_pipeline.pipelines.experiments.trials.engine import Bench, record_of, shortened
-from grpo_pipeline.pipelines.experiments.trials.executor import Assignment, Place, reason_of
+from grpo_pipeline.pipelines.experiments.trials.executor import Assignment, TrialContext, reason_of
 from grpo_pipeline.pipelines.experiments.trials.records import Trial
 from grpo_pipeline.pipelines.experiments.trials.stage_training import InitialWeights
 from grpo_pipeline.pipelines.experiments.trials.trial_params import StageParams
@@ -193,7 +193,7 @@ def test_the_record_of_a_trial_says_how_it_went(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(executor.time, "perf_counter", lambda: next(clock))
     bench = Bench(SimpleNamespace(task="t"), "examples", lambda rows, rule: {f"{rows} {rule}": 0.5})
     job = Assignment(1, Trial("a", 3, "2"), arm(rule="own", x=1))
-    outcome, memory = executor.train(job, Place(bench.preparation, "examples", "val", keeps), "before")
+    outcome, memory = executor.train(job, TrialContext(bench.preparation, "examples", "val", keeps), "before")
     record = record_of(job, outcome, bench, digest="d")
     header = record.header
     assert (header.key, header.task, header.arm, header.seed, header.fold) == ("a.seed3.fold2", "t", "a", 3, "2")
@@ -209,7 +209,7 @@ def test_a_trial_that_fails_leaves_the_memory_of_the_one_before(monkeypatch: pyt
 
     monkeypatch.setattr(executor, "open_trial", refuse)
     job, bench = Assignment(1, Trial("a", 0), arm()), Bench(SimpleNamespace(task="t"), None, dict)
-    outcome, memory = executor.train(job, Place(bench.preparation, None, "val", False), "before")
+    outcome, memory = executor.train(job, TrialContext(bench.preparation, None, "val", False), "before")
     record = record_of(job, outcome, bench, digest="d")
     assert (record.header.status, record.header.reason, memory) == ("failed", "RuntimeError: no data", "before")
     assert "refuse" in record.traceback

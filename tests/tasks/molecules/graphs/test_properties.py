@@ -39,10 +39,7 @@ NONE = [[] for _ in TEXTS]
 
 
 def test_rewards_of_windows_and_patterns():
-    values = [
-        window.in_window(value, low=1.0, high=3.0, width=2.0)
-        for value in (-1.5, -1.0, 0.0, 1.0, 2.0, 3.0, 3.5, 5.0, 9.0)
-    ]
+    values = [window.in_window(value, low=1.0, high=3.0, width=2.0) for value in (-1.5, -1.0, 0.0, 1.0, 2.0, 3.0, 3.5, 5.0, 9.0)]
     assert values == [0.0, 0.0, 0.5, 1.0, 1.0, 1.0, 0.75, 0.0, 0.0]
     assert size.size(["CO", "CC[NH3+]", "c1ccccc1"], [[]] * 3, low=3, high=4, width=4) == [0.75, 1.0, 0.5]
     texts = ["CCO", "CC(=O)O", "c1ccccc1", "OCc1ccccc1"]

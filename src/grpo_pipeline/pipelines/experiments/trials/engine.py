@@ -11,7 +11,7 @@ from grpo_pipeline.pipelines.experiments.trials.digest import trial_digest
 from grpo_pipeline.pipelines.experiments.trials.executor import (
     Assignment,
     Outcome,
-    Place,
+    TrialContext,
     at_once,
     failure,
     one_by_one,
@@ -27,7 +27,7 @@ from grpo_pipeline.pipelines.experiments.trials.records import (
     TrialRecord,
 )
 from grpo_pipeline.runs.executor import ExecutorParams
-from grpo_pipeline.runs.progress import Several, say
+from grpo_pipeline.runs.progress import SharedDisplay, print_line
 
 # (prediction rows, rule) -> metric -> value on the whole split, without those that are undefined
 Score = Callable[[pd.DataFrame, str], Mapping[str, float]]
@@ -81,7 +81,9 @@ def run_trials(
     }
     kept = [key for key, digest in digests.items() if finished.get(key) == digest]
     if kept:
-        say(f"{len(kept)} of {len(plan.trials)} trials are finished and kept: {shortened(kept)}")
+        print_line(
+            f"{len(kept)} of {len(plan.trials)} trials are finished and kept: {shortened(kept)}"
+        )
     yield False
     to_do = [
         Assignment(number, trial, plan.arms[trial.arm])
@@ -90,11 +92,13 @@ def run_trials(
     ]
     devices = [plan.arms[one.trial.arm].training.device for one in to_do]
     workers = min(bench.executor.count(devices) if bench.executor else 1, len(to_do))
-    place = Place(bench.preparation, bench.examples, bench.split, bench.keeps_weights)
+    place = TrialContext(bench.preparation, bench.examples, bench.split, bench.keeps_weights)
     failed: list[TrialHeader] = []
     weights = {one.trial.key: 1.0 for one in to_do}
     with closing(
-        Several(f"{bench.preparation.task}: {len(to_do)} trials", weights, at_once=max(workers, 1))
+        SharedDisplay(
+            f"{bench.preparation.task}: {len(to_do)} trials", weights, at_once=max(workers, 1)
+        )
     ) as shown:
         if bench.executor is not None and workers > 1:
             outcomes = at_once(to_do, place, shown, params=bench.executor, workers=workers)
@@ -105,7 +109,9 @@ def run_trials(
                 record = record_of(one, outcome, bench, digest=digests[one.trial.key])
                 if record.header.status == "failed":
                     failed.append(record.header)
-                    say(f"trial {one.trial.key} failed, the others go on: {record.header.reason}")
+                    print_line(
+                        f"trial {one.trial.key} failed, the others go on: {record.header.reason}"
+                    )
                 yield record
     report(failed, total=len(plan.trials))
 
@@ -144,7 +150,7 @@ def report(failed: list[TrialHeader], *, total: int) -> None:
         raise CompareError(
             f"at least one trial must finish, got {total} failures; the first is {failed[0].key}: {failed[0].reason}"
         )
-    say(
+    print_line(
         f"{len(failed)} of {total} trials failed and are tried again by the next run: {shortened([h.key for h in failed])}"
     )
 

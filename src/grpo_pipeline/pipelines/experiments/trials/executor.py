@@ -17,7 +17,7 @@ from grpo_pipeline.pipelines.experiments.trials.records import Trial
 from grpo_pipeline.pipelines.experiments.trials.task_lookup import find_preparation
 from grpo_pipeline.pipelines.experiments.trials.trial_training import Trained, train_trial
 from grpo_pipeline.runs.executor import ExecutorParams, Job, Pool
-from grpo_pipeline.runs.progress import Several, told_to
+from grpo_pipeline.runs.progress import SharedDisplay, reported_to
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Place:
+class TrialContext:
     """The task and the data of all trials, and whether their weights are kept."""
 
     preparation: TaskPreparation
@@ -50,7 +50,7 @@ class Place:
 
 
 def train(
-    given: Assignment, place: Place, memory: Mapping[str, Any]
+    given: Assignment, place: TrialContext, memory: Mapping[str, Any]
 ) -> tuple[Outcome, Mapping[str, Any]]:
     """Train a trial; returns its outcome, and the memory for the next trial in this process."""
     start = time.perf_counter()
@@ -82,45 +82,47 @@ def reason_of(error: BaseException) -> str:
 
 
 def one_by_one(
-    given: Sequence[Assignment], place: Place, shown: Several
+    given: Sequence[Assignment], place: TrialContext, shown: SharedDisplay
 ) -> Generator[tuple[Assignment, Outcome]]:
     """Train the trials in this process in their order."""
     memory: Mapping[str, Any] = {}
     for one in given:
-        with told_to(partial(shown.tell, one.trial.key)):
+        with reported_to(partial(shown.report, one.trial.key)):
             outcome, memory = train(one, place, memory)
         shown.end(one.trial.key)
         yield one, outcome
 
 
-class Here:
+class WorkerMemory:
     """The memory of a process that trains trials: the place, and values that trials of a seed share."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: TrialContext) -> None:
         self.place = place
         self.memory: Mapping[str, Any] = {}
 
 
-_here: list[Here] = []
+_memory: list[WorkerMemory] = []
 
 
-def settle(task: str, examples: Any, split: str, keeps_weights: bool) -> Iterator[None]:
+def open_worker(task: str, examples: Any, split: str, keeps_weights: bool) -> Iterator[None]:
     """Store the shared task and data in this process; yields nothing."""
-    _here[:] = [Here(Place(find_preparation(task), examples, split, keeps_weights))]
+    _memory[:] = [
+        WorkerMemory(TrialContext(find_preparation(task), examples, split, keeps_weights))
+    ]
     yield from ()
 
 
-def train_here(given: Assignment) -> Iterator[Outcome]:
+def train_in_worker(given: Assignment) -> Iterator[Outcome]:
     """Train a trial with the task and data stored in this process; yields its outcome."""
-    here = _here[0]
+    here = _memory[0]
     outcome, here.memory = train(given, here.place, here.memory)
     yield outcome
 
 
 def at_once(
     given: Sequence[Assignment],
-    place: Place,
-    shown: Several,
+    place: TrialContext,
+    shown: SharedDisplay,
     *,
     params: ExecutorParams,
     workers: int,
@@ -128,18 +130,21 @@ def at_once(
     """Train several trials at once, each in another process; yields each when it is done."""
     jobs = {
         Job(
-            one.trial.key, f"{__name__}:train_here", (one,), start=(one.trial.seed, one.trial.fold)
+            one.trial.key,
+            f"{__name__}:train_in_worker",
+            (one,),
+            start=(one.trial.seed, one.trial.fold),
         ): one
         for one in given
     }
-    settles = (place.preparation.task, place.examples, place.split, place.keeps_weights)
-    first = Job("settle", f"{__name__}:settle", settles)
+    opening = (place.preparation.task, place.examples, place.split, place.keeps_weights)
+    first = Job("open_worker", f"{__name__}:open_worker", opening)
     waiting = {*jobs}
     with closing(Pool([*jobs], params, at_once=workers, first=first)) as pool:
         while waiting:
             job, kind, value = pool.events.get()
             if kind == "moment":
-                shown.tell(job.name, value)
+                shown.report(job.name, value)
             elif kind != "end":  # a trial yields once
                 waiting.remove(job)
                 shown.end(job.name)

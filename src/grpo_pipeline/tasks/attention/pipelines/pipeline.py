@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from kedro.pipeline import Node, Pipeline
 
-from grpo_pipeline.pipelines.boxes import lookup
+from grpo_pipeline.pipelines.boxes import lookup_node
 from grpo_pipeline.pipelines.experiments.trials.preparation import TaskPreparation
 from grpo_pipeline.tasks.attention.frozen_features import FeatureSet
 from grpo_pipeline.tasks.attention.pipelines.nodes import (
@@ -67,8 +67,10 @@ def create_pipeline() -> Pipeline:
                 name="build_examples",
                 namespace="attention.data",
             ),
-            lookup("attention.raw", name="find_images", namespace="attention.data"),
-            lookup("attention.features_cache", name="find_features", namespace="attention.data"),
+            lookup_node("attention.raw", name="find_images", namespace="attention.data"),
+            lookup_node(
+                "attention.features_cache", name="find_features", namespace="attention.data"
+            ),
         ],
         tags=["attention", "data"],
     )

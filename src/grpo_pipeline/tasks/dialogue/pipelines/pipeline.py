@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from kedro.pipeline import Node, Pipeline
 
-from grpo_pipeline.pipelines.boxes import lookup
+from grpo_pipeline.pipelines.boxes import lookup_node
 from grpo_pipeline.pipelines.experiments.trials.preparation import TaskPreparation
 from grpo_pipeline.tasks.dialogue.dialogue_data import DialogueData
 from grpo_pipeline.tasks.dialogue.language_model.token_table import stack_rows
@@ -78,7 +78,7 @@ def create_pipeline() -> Pipeline:
                 name="build_dialogue_examples",
                 namespace="dialogue.data",
             ),
-            lookup("dialogue.raw", name="find_dialogues", namespace="dialogue.data"),
+            lookup_node("dialogue.raw", name="find_dialogues", namespace="dialogue.data"),
         ],
         tags=["dialogue", "data"],
     )

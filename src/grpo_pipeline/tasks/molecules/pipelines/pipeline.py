@@ -2,7 +2,7 @@
 
 from kedro.pipeline import Node, Pipeline
 
-from grpo_pipeline.pipelines.boxes import lookup
+from grpo_pipeline.pipelines.boxes import lookup_node
 from grpo_pipeline.tasks.molecules.pipelines.nodes import (
     attach_conditions,
     build_molecule_examples,
@@ -73,7 +73,7 @@ def create_pipeline() -> Pipeline:
                 name="build_molecule_examples",
                 namespace="molecules.data",
             ),
-            lookup("molecules.raw", name="find_molecules", namespace="molecules.data"),
+            lookup_node("molecules.raw", name="find_molecules", namespace="molecules.data"),
         ],
         tags=["molecules", "data"],
     )
