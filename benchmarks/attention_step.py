@@ -129,7 +129,7 @@ def read_parameters(*environments: str) -> dict[str, Any]:
         for env in environments
         for file in sorted((ROOT / "conf" / env / "attention").glob("parameters*.yml"))
     ):
-        merged = merge(merged, yaml.safe_load(file.read_text(encoding="utf-8")), depth=1)
+        merged = merge(merged, yaml.safe_load(file.read_text(encoding="utf-8")))
     return merged["attention"]
 
 

@@ -72,6 +72,17 @@ def ended() -> dict[str, tuple[int, str, str, set[str]]]:
     return {line: (code, said, wrong, set(found)) for line, (code, said, wrong, found) in zip(lines, answers, strict=True)}
 
 
+def test_functions_that_reward_processes_call_import_neither_torch_nor_pandas() -> None:
+    """Each process imports them anew: a second and more for every arm and trial."""
+    chemistry = ("logp", "qed", "accessibility", "size", "wanted", "forbidden")
+    modules = [f"tasks.molecules.rewards.{name}" for name in chemistry] + [
+        f"tasks.dialogue.scores.{n}" for n in ("f1", "rouge", "bleu")
+    ]
+    lines = [*(f"import grpo_pipeline.{name}" for name in modules), "import sys", "print(*sys.modules)"]
+    done = subprocess.run([sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=True, timeout=120)
+    assert {"torch", "pandas"}.isdisjoint(done.stdout.split())
+
+
 @pytest.mark.parametrize("line", SHOWN)
 def test_help_version_and_the_list_of_pipelines_import_nothing_heavy(ended, line: str) -> None:
     code, said, _, found = ended[line]

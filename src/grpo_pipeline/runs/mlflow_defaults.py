@@ -2,7 +2,6 @@
 
 from collections.abc import MutableMapping
 
-#
 MLFLOW_DEFAULTS = {
     "DO_NOT_TRACK": "true",
     "KEDRO_DISABLE_TELEMETRY": "true",
@@ -10,6 +9,7 @@ MLFLOW_DEFAULTS = {
     "MLFLOW_CONFIGURE_LOGGING": "false",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+    "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",  # processes for jobs that nothing here sends
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
     "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",  # of each request, for each packet of its answer

@@ -1,28 +1,18 @@
-"""Compute properties of single molecules, such as logP and validity, for rewards and reports."""
+"""Tabulate properties of many molecules, such as logP, for rewards and reports."""
 
 from collections.abc import Sequence
 
 import pandas as pd
 from rdkit import Chem, rdBase
-from rdkit.Chem import QED, Crippen
 
 from grpo_pipeline.runs.lookahead import map_ahead, usable_cores
 from grpo_pipeline.runs.progress import track
 from grpo_pipeline.tasks.molecules.graphs.accessibility import accessibility_score
+from grpo_pipeline.tasks.molecules.graphs.descriptors import drug_likeness, partition_coefficient
 
 PROPERTIES = ("qed", "logp", "sa")
 
 MEASURED_AT_ONCE = 2000  # molecules that one process measures at a time: about three seconds
-
-
-def drug_likeness(molecule: Chem.Mol) -> float:
-    """Compute the estimate of drug-likeness (QED) in [0, 1]. Source: Bickerton et al., Nature Chemistry 4, 2012 (RDKit)."""
-    return float(QED.qed(molecule))
-
-
-def partition_coefficient(molecule: Chem.Mol) -> float:
-    """Compute the octanol-water partition coefficient, log10. Source: Wildman and Crippen, JCICS 39, 1999 (RDKit)."""
-    return float(Crippen.MolLogP(molecule))
 
 
 def tabulate_properties(smiles: Sequence[str]) -> pd.DataFrame:
