@@ -1,13 +1,7 @@
-"""The original segment-anything as an oracle: a tiny SAM with weights by formula, and what it answered.
+"""The original segment-anything as an oracle: a tiny SAM with weights by formula, and what it answers."""
 
-The answers lie in ``tests/tasks/attention/fixtures/segment_anything.json``, written by ``make_sam_fixture.py`` beside that
-folder, so that the tests need the original package only for the comparisons that run it live.
-"""
-
-import base64
 import importlib
 import importlib.util
-import json
 import math
 import sys
 from collections.abc import Mapping
@@ -20,7 +14,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-FIXTURE = Path(__file__).resolve().parents[1] / "tasks" / "attention" / "fixtures" / "segment_anything.json"
 SIZE, PATCH = 64, 8
 TINY_ENCODER = {
     "img_size": SIZE, "patch_size": PATCH, "embed_dim": 16, "depth": 3, "num_heads": 2, "mlp_ratio": 1.5, "out_chans": 16,
@@ -127,28 +120,34 @@ def make_points() -> Tensor:
     return wave(11, (2, 3, 2, 2)).abs()
 
 
-def encode_array(tensor: Tensor) -> dict[str, Any]:
-    """Return float32 numbers as JSON holds them."""
-    array = tensor.detach().numpy().astype("<f4")
-    return {"shape": list(array.shape), "float32": base64.b64encode(array.tobytes()).decode()}
-
-
-def decode_array(entry: Mapping[str, Any]) -> Tensor:
-    """Return the numbers that ``encode_array`` wrote."""
-    array = np.frombuffer(base64.b64decode(entry["float32"]), dtype="<f4").reshape(entry["shape"])
-    return torch.from_numpy(array.copy())
+def shapes(module: torch.nn.Module) -> dict[str, tuple[int, ...]]:
+    """Return the shape of every entry of a state dict."""
+    return {name: tuple(tensor.shape) for name, tensor in module.state_dict().items()}
 
 
 @cache
-def fixture() -> dict[str, Any]:
-    """Read the frozen names and answers."""
-    content: dict[str, Any] = json.loads(FIXTURE.read_text(encoding="utf-8"))
-    return content
+def vit_b_shapes() -> dict[str, tuple[int, ...]]:
+    """Return the names and shapes of the original ViT-B."""
+    with torch.device("meta"):
+        return shapes(import_original().build_sam_vit_b())
+
+
+@cache
+def tiny_shapes() -> dict[str, tuple[int, ...]]:
+    """Return the names and shapes of the tiny SAM."""
+    return shapes(build_original(TINY_ENCODER))
+
+
+def tiny_answers(size: int) -> tuple[Tensor, Tensor]:
+    """Run the tiny original SAM on images of this size."""
+    sam = build_original(TINY_ENCODER)
+    sam.load_state_dict(tiny_weights())
+    return answer_original(sam if size == SIZE else shrink_original(sam, size), make_images(size), make_points())
 
 
 def tiny_weights() -> dict[str, Tensor]:
     """Return the weights of the tiny SAM under their original names."""
-    return fill({name: tuple(shape) for name, shape in fixture()["tiny"]["shapes"].items()})
+    return fill(tiny_shapes())
 
 
 def write_tiny(folder: Path) -> Path:

@@ -45,7 +45,10 @@ def test_splits_of_the_file_are_kept_and_none_may_be_empty():
     for bad, message in [
         (checked.assign(split=["test", "train", "train"]), "split 'val' must hold examples, got none; name it in some rows"),
         (table(3), "split 'val' must hold examples"),
-        (table(2), "must hold at least 3 personas, or groups of those who talk with each other, got 2; none is ever divided"),
+        (
+            table(2),
+            "at least 3 personas, or groups of rows or of those who talk with each other, got 2; none is ever divided",
+        ),
     ]:
         with pytest.raises(ValueError, match=message):
             split_personas(bad, PARAMS)

@@ -22,8 +22,13 @@ from grpo_pipeline.tasks.dialogue.data.drafts import (
     refusal,
 )
 from grpo_pipeline.tasks.dialogue.data.example_rows import read_rows
-from grpo_pipeline.tasks.dialogue.data.params import ConversationSource, DialogueDataParams
+from grpo_pipeline.tasks.dialogue.data.params import (
+    ConversationSource,
+    DialogueDataParams,
+    PromptSource,
+)
 from grpo_pipeline.tasks.dialogue.data.persona_groups import group_names, persona_key
+from grpo_pipeline.tasks.dialogue.data.prompt_rows import read_prompts
 from grpo_pipeline.tasks.dialogue.data.question import FittedQuestion, fit_question
 from grpo_pipeline.tasks.dialogue.data.story_corpus import read_stories
 from grpo_pipeline.tasks.dialogue.data.text_files import DialogueFiles
@@ -68,11 +73,7 @@ def sort_dialogues(
         ValueError: if the root differs from the parameters', a file or column is missing, or there is no row or no story.
     """
     check_root(files, params)
-    reading = (
-        read_conversations(files.examples, params.source)
-        if isinstance(params.source, ConversationSource)
-        else read_rows(files.examples, names_splits=params.source.splits_from == "file")
-    )
+    reading = read_source(files, params)
     check_generated(files, generated, reading, params)
     personas = persona_ids(reading.drafts, params)
     stories, bad_stories, hidden = collect_stories(files, reading.drafts, personas, params)
@@ -94,7 +95,9 @@ def sort_dialogues(
         rows.append(example_row(draft, question, personas))
         fitted.append(question)
     refused.sort(key=lambda entry: (entry["file"] != files.examples.path, entry["row"]))
-    for name, number in (("examples", len(rows) + len(refused)), ("stories", len(stories))):
+    needed = [("examples", len(rows) + len(refused))]
+    needed += [("stories", len(stories))] if params.source.stories_from != "nowhere" else []
+    for name, number in needed:
         if not number:
             told = failure(refused, n_left=len(rows)) if refused else "see docs/dialogue/data.md"
             raise ValueError(f"{files.root} must hold {name}, got none that can be used; {told}")
@@ -114,6 +117,16 @@ def sort_dialogues(
         **removed,
         **lengths(tables[0], fitted, params),
     }
+
+
+def read_source(files: DialogueFiles, params: DialogueDataParams) -> Reading:
+    """Read the examples as the kind of the source says."""
+    source = params.source
+    if isinstance(source, PromptSource):
+        return read_prompts(files.examples, source)
+    if isinstance(source, ConversationSource):
+        return read_conversations(files.examples, source)
+    return read_rows(files.examples, names_splits=source.splits_from == "file")
 
 
 def check_root(files: DialogueFiles, params: DialogueDataParams) -> None:
@@ -141,7 +154,7 @@ def check_generated(
 
 
 def persona_ids(drafts: Sequence[Draft], params: DialogueDataParams) -> dict[str, str]:
-    """Map persona text (``persona_key``) -> id of its group, the same for any order of the drafts.
+    """Map speaker (``speaker_of``, or the ``persona_key`` of a partner) -> id of its group, the same for any order of the drafts.
 
     Personas are one group if they have the same id in the file or, with ``partners: together``, stand in one conversation,
     directly or through others. The group has the file's first id, or one made of its first text.
@@ -150,7 +163,7 @@ def persona_ids(drafts: Sequence[Draft], params: DialogueDataParams) -> dict[str
     together = isinstance(source, ConversationSource) and source.partners == "together"
     links = []
     for draft in drafts:
-        text = f"text:{persona_key(draft.persona)}"
+        text = f"text:{speaker_of(draft)}"
         links.append((text, text))
         partner = f"text:{persona_key(draft.partner)}"
         links += [(text if together else partner, partner)] if draft.partner else []
@@ -167,6 +180,11 @@ def persona_ids(drafts: Sequence[Draft], params: DialogueDataParams) -> dict[str
         for name, leader in leaders.items()
         if name.startswith("text:")
     }
+
+
+def speaker_of(draft: Draft) -> str:
+    """Name whose words the reply is: the persona, or the example itself where it has none (no text holds a control character)."""
+    return persona_key(draft.persona) if draft.persona else f"\0{draft.example_id}"
 
 
 def collect_stories(
@@ -190,16 +208,16 @@ def compare(
     ids = Counter(draft.example_id for draft in drafts)
     splits: dict[str, set[str]] = {}
     for draft in drafts:
-        splits.setdefault(personas[persona_key(draft.persona)], set()).add(draft.split)
+        splits.setdefault(personas[speaker_of(draft)], set()).add(draft.split)
     for place, draft in enumerate(drafts):
-        group = personas[persona_key(draft.persona)]
+        group = personas[speaker_of(draft)]
         if ids[draft.example_id] > 1:
             reasons[place] = (
                 f"example id {draft.example_id!r} must be unique, got it {ids[draft.example_id]} times; rename the others"
             )
         elif len(splits[group]) > 1:
             reasons[place] = (
-                f"persona {group!r} must be in one split, got {sorted(splits[group])}; move all its rows to one of them"
+                f"persona or group {group!r} must be in one split, got {sorted(splits[group])}; move all its rows to one of them"
             )
         elif draft.story_id and draft.story_id not in story_ids:
             reasons[place] = (
@@ -212,7 +230,7 @@ def example_row(draft: Draft, question: FittedQuestion, personas: Mapping[str, s
     """Return an example in canonical columns."""
     values = (
         draft.example_id,
-        personas[persona_key(draft.persona)],
+        personas[speaker_of(draft)],
         personas[persona_key(draft.partner)] if draft.partner else "",
         draft.persona,
         question.context,

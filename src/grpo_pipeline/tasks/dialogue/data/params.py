@@ -14,12 +14,32 @@ class GeneratedSource(Section):
     """Dialogues that are written first.
 
     Attributes:
-        kind: ``generated`` writes the data first; ``jsonl`` reads rows; ``conversations`` a table of conversations.
+        kind: ``generated`` writes the data first; ``prompts`` reads prompts and answers; ``jsonl`` rows with personas;
+            ``conversations`` a table of conversations.
     """
 
     kind: Literal["generated"]
     stories_from: ClassVar[Corpus] = "file"
     splits_from: ClassVar = "drawn"
+
+
+class PromptSource(Section):
+    """Prompts and their answers, without persona and stories: JSON lines, a CSV or a Parquet file.
+
+    Attributes:
+        kind: of the source.
+        prompt: column of the prompt: a text, or a list of messages with ``role`` and ``content``.
+        answers: column of the right answers: a text, a number, or a list of them.
+        group: column whose equal values stay in one split; null: each row by itself.
+        split: column with ``train``, ``val`` or ``test``; null draws the splits.
+    """
+
+    kind: Literal["prompts"]
+    stories_from: ClassVar[Literal["nowhere"]] = "nowhere"
+    prompt: Column = "prompt"
+    answers: Column = "answers"
+    group: Column | None = None
+    split: Column | None = None
 
 
 class RowSource(Section):
@@ -87,7 +107,10 @@ class DialogueDataParams(Section):
         on_bad_row: ``fail`` stops at the end of the checks; ``quarantine`` goes on without the bad rows and lists them.
     """
 
-    source: Annotated[GeneratedSource | RowSource | ConversationSource, Field(discriminator="kind")]
+    source: Annotated[
+        GeneratedSource | PromptSource | RowSource | ConversationSource,
+        Field(discriminator="kind"),
+    ]
     root: str
     max_question_bytes: Annotated[int, Field(ge=32)]
     on_bad_row: Literal["fail", "quarantine"]

@@ -29,8 +29,8 @@ class FittedQuestion:
 
 
 def format_question(persona: str, context: str) -> str:
-    """Write ``persona: {persona} context: {context}``."""
-    return QUESTION.format(persona=persona, context=context)
+    """Write ``persona: {persona} context: {context}``, or the context alone without a persona."""
+    return QUESTION.format(persona=persona, context=context) if persona else context
 
 
 def parse_question(question: str) -> tuple[str, list[str]]:

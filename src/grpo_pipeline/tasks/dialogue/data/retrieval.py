@@ -28,11 +28,13 @@ def retrieve_stories(
 
         score[q, s] = <query[q], story[s]>, the cosine; ties go by story id
 
-    A story that is made of the persona of the example, or of the other speaker's, is never found.
+    A story that is made of the persona of the example, or of the other speaker's, is never found. An empty corpus gives none.
 
     Raises:
         ValueError: if fewer than ``top_n`` stories are left for an example.
     """
+    if not index.story_ids:
+        return [[] for _ in range(len(checked))]
     keys = list(
         zip(
             retrieval_queries(checked, params),

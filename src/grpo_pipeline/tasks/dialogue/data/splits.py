@@ -41,7 +41,7 @@ def split_personas(checked: pd.DataFrame, params: DialogueSplitParams) -> Splits
             remedy = (
                 "name it in some rows"
                 if is_named
-                else "change dialogue.split.fractions, or add personas"
+                else "change dialogue.split.fractions, or add examples"
             )
             raise ValueError(f"split {name!r} must hold examples, got none; {remedy}")
     return splits
@@ -59,7 +59,7 @@ def draw_personas(
     """
     if len(personas) < len(SPLITS):
         raise ValueError(
-            f"the data must hold at least {len(SPLITS)} personas, or groups of those who talk with each other, got "
+            f"the data must hold at least {len(SPLITS)} personas, or groups of rows or of those who talk with each other, got "
             f"{len(personas)}; none is ever divided: add some, or, where source: conversations has groups, set "
             "dialogue.data.source.partners: apart"
         )

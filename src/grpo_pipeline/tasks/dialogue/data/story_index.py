@@ -57,9 +57,13 @@ def index_stories(stories: pd.DataFrame, params: RetrievalParams) -> StoryIndex:
 
         weight[s, t] = count(t in s) * (ln((1 + S) / (1 + stories with t)) + 1), each row divided by its length
 
+    Without stories the index is empty, and nothing is found.
+
     Raises:
         ValueError: if no story has a word.
     """
+    if stories.empty:
+        return StoryIndex(params.encoder.kind, (), (), np.empty((0, 0)), {}, np.empty(0))
     ordered = stories.sort_values("story_id")
     ids, owners = tuple(ordered["story_id"]), tuple(ordered["persona_id"])
     documents = [

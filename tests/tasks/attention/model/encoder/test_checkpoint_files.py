@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from sam_oracle import fixture, tiny_weights, write_tiny  # the original's weights, and a file of them
+from sam_oracle import tiny_shapes, tiny_weights, vit_b_shapes, write_tiny  # the original's weights, and a file of them
 from transformers import SamConfig, SamModel
 
 from grpo_pipeline.tasks.attention.model.encoder.checkpoint_files import digest_of, read_config, read_weights
@@ -142,8 +142,8 @@ def test_what_cannot_be_read_is_refused(tmp_path: Path, folder: Path, read: Any,
 def test_vit_b_has_exactly_the_names_and_shapes_of_transformers():
     with torch.device("meta"):
         theirs = SamModel(SamConfig()).state_dict()  # its defaults are those of ViT-B
-    expected = {name: list(tensor.shape) for name, tensor in theirs.items() if name != TIED_BASIS}
-    assert rename_original(fixture()["vit_b"], file="sam.pth") == expected
+    expected = {name: tuple(tensor.shape) for name, tensor in theirs.items() if name != TIED_BASIS}
+    assert rename_original(vit_b_shapes(), file="sam.pth") == expected
     assert len(expected) == 314
     stem = "mask_decoder.iou_prediction_head"  # the last layer of a head is its output at any depth
     renamed = rename_original({f"{stem}.layers.{i}.weight": i for i in range(4)}, file="sam.pth")
@@ -162,7 +162,7 @@ def test_names_without_a_rule_are_refused():
 
 
 def shapes(of: str = "tiny") -> dict[str, tuple[int, ...]]:
-    original = fixture()["vit_b"] if of == "vit_b" else fixture()["tiny"]["shapes"]
+    original = vit_b_shapes() if of == "vit_b" else tiny_shapes()
     return {name: tuple(shape) for name, shape in rename_original(original, file="sam.pth").items()}
 
 

@@ -1,0 +1,156 @@
+"""Read examples from rows of prompts and answers: JSON lines, a CSV or a Parquet file."""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+
+from grpo_pipeline.tasks.csv_records import check_width, csv_records
+from grpo_pipeline.tasks.dialogue.data.drafts import SPLITS, Draft, Reading, digest_of, refusal
+from grpo_pipeline.tasks.dialogue.data.example_rows import numbered, read_choice
+from grpo_pipeline.tasks.dialogue.data.hidden_characters import without_hidden
+from grpo_pipeline.tasks.dialogue.data.params import PromptSource
+from grpo_pipeline.tasks.dialogue.data.text_files import clean_text, parse_line, read_id
+from grpo_pipeline.tasks.row_error import RowError
+from grpo_pipeline.tasks.text_lines import TextFile, composed, numbered_lines
+
+
+def read_prompts(file: TextFile, source: PromptSource) -> Reading:
+    """Read every row; the suffix of the file says how: ``.csv``, ``.parquet``, or JSON lines.
+
+    Returns:
+        Examples without a persona, whose turns are the prompt or its messages. Rows that share the group have one ``given_id``.
+
+    Raises:
+        ValueError: if the file is no such table, or lacks a column that is mapped.
+    """
+    drafts, refused, seen, n_rows, hidden = [], [], Counter[str](), 0, 0
+    for number, cells_of_row in _records(file, source):
+        n_rows += 1
+        try:
+            cells, n_hidden = without_hidden(cells_of_row())
+            drafts.append(read_prompt(cells, number, source, seen=seen))
+        except RowError as error:
+            refused.append(refusal(number, str(error), file=file.path))
+            continue
+        hidden += n_hidden
+    return Reading(tuple(drafts), tuple(refused), n_rows, hidden, {})
+
+
+def read_prompt(
+    cells: Mapping[str, object], number: int, source: PromptSource, *, seen: Counter[str]
+) -> Draft:
+    """Read a row; ``seen`` counts the ids made from content, so that a repeated row gets its own id.
+
+    Raises:
+        RowError: the row is invalid. The sentence names the reason.
+    """
+    turns, answers = read_turns(cells, source.prompt), read_answers(cells, source.answers)
+    return Draft(
+        row=number,
+        example_id=numbered(digest_of(*turns, *answers), seen),
+        given_id=read_id(cells, source.group) if source.group else "",
+        persona="",
+        partner="",
+        turns=turns,
+        answers=answers,
+        needs="unknown",
+        story_id="",
+        split=read_choice(cells, source.split, SPLITS) if source.split else "",
+    )
+
+
+def read_turns(cells: Mapping[str, object], column: str) -> tuple[str, ...]:
+    """Return the turns of a prompt: one of a text, and ``<role>: <content>`` of each message of a list.
+
+    Raises:
+        RowError: if the cell holds neither.
+    """
+    prompt = _cell(cells, column)
+    if not isinstance(prompt, list):
+        return (clean_text(prompt, name=repr(column)),)
+    if not prompt:
+        raise RowError(
+            f"{column!r} must hold a message, got an empty list; add one or drop the row"
+        )
+    return tuple(_turn(message, f"{column}[{place}]") for place, message in enumerate(prompt))
+
+
+def read_answers(cells: Mapping[str, object], column: str) -> tuple[str, ...]:
+    """Return the right answers, of a text or a list of texts.
+
+    Raises:
+        RowError: if there is none, or one is empty.
+    """
+    answers = _cell(cells, column)
+    listed = answers if isinstance(answers, list) else [answers]
+    if not listed:
+        raise RowError(
+            f"{column!r} must hold an answer, got an empty list; add one or drop the row"
+        )
+    return tuple(
+        clean_text(answer, name=f"{column}[{place}]" if len(listed) > 1 else repr(column))
+        for place, answer in enumerate(map(_text_of_number, listed))
+    )
+
+
+def _records(
+    file: TextFile, source: PromptSource
+) -> Iterator[tuple[int, Callable[[], Mapping[str, object]]]]:
+    """Yield the number of each row, counted from 1, and what reads its cells and may raise RowError."""
+    named = (source.prompt, source.answers, source.group, source.split)
+    columns = [composed(name) for name in named if name is not None]
+    if file.path.lower().endswith(".csv"):
+        for number, cells in csv_records(file, columns, section="dialogue.data.source"):
+            yield number, partial(_of_width, cells, columns)
+    elif file.path.lower().endswith(".parquet"):
+        for number, row in enumerate(_parquet_rows(file, columns), start=1):
+            yield number, partial(dict, row)
+    else:
+        for number, line in numbered_lines(file):
+            yield number, partial(parse_line, line)
+
+
+def _of_width(cells: Mapping[str, object], columns: list[str]) -> Mapping[str, object]:
+    check_width(cells, columns)
+    return cells
+
+
+def _parquet_rows(file: TextFile, columns: list[str]) -> list[dict[str, object]]:
+    import pyarrow  # the rows of other files are read without it
+    from pyarrow import parquet
+
+    try:
+        with file.open() as content:
+            table = parquet.read_table(content)
+    except (pyarrow.ArrowException, OSError) as error:
+        raise ValueError(
+            f"{file.path} must be a Parquet file, got {error}; write it again"
+        ) from error
+    if missing := sorted({*columns} - {*table.column_names}):
+        raise ValueError(
+            f"{file.path} must have the columns of dialogue.data.source, got none named {missing}; it has {table.column_names}"
+        )
+    rows: list[dict[str, object]] = table.select(columns).to_pylist()
+    return rows
+
+
+def _cell(cells: Mapping[str, object], column: str) -> object:
+    if (cell := cells.get(column)) is None:
+        got = "nothing" if column in cells else f"{sorted(map(str, cells))}"
+        raise RowError(f"key {column!r} must be there, got {got}; add it, or name another column")
+    return cell
+
+
+def _turn(message: object, name: str) -> str:
+    if not isinstance(message, Mapping) or not {"role", "content"} <= message.keys():
+        raise RowError(
+            f"{name} must have role and content, got {json.dumps(message)[:60]}; write both"
+        )
+    role, content = (clean_text(message[key], name=f"{name}.{key}") for key in ("role", "content"))
+    return f"{role}: {content}"
+
+
+def _text_of_number(answer: object) -> object:
+    is_number = isinstance(answer, int | float) and not isinstance(answer, bool)
+    return f"{answer:.15g}" if is_number else answer

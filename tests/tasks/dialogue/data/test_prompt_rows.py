@@ -1,0 +1,125 @@
+"""Plain prompts and answers become examples without a persona or a story, from three kinds of files."""
+
+import io
+import json
+from typing import Any
+
+import pandas as pd
+import pytest
+from tiny_dialogue import ROOT, data_params, retrieval_params
+
+from grpo_pipeline.tasks.dialogue.data.checks import check_dialogues
+from grpo_pipeline.tasks.dialogue.data.examples import build_examples
+from grpo_pipeline.tasks.dialogue.data.params import DialogueSplitParams, PromptSource
+from grpo_pipeline.tasks.dialogue.data.prompt_rows import read_prompts
+from grpo_pipeline.tasks.dialogue.data.splits import split_personas
+from grpo_pipeline.tasks.dialogue.data.story_index import index_stories
+from grpo_pipeline.tasks.dialogue.data.text_files import DialogueFiles
+from grpo_pipeline.tasks.text_lines import TextFile
+
+ROWS = [{"prompt": f"{a}+1=", "answers": str(a + 1), "level": f"l{a % 4}"} for a in range(12)]
+
+
+def file_of(rows: list[Any], suffix: str = "jsonl") -> TextFile:
+    """Write the rows as the suffix says; bytes among JSON lines stay what they are."""
+    if suffix == "jsonl":
+        lines = [row if isinstance(row, bytes) else json.dumps(row).encode() for row in rows]
+        return TextFile(f"{ROOT}/q.jsonl", b"\n".join(lines))
+    content, table = io.BytesIO(), pd.DataFrame(rows)
+    table.to_csv(content, index=False) if suffix == "csv" else table.to_parquet(content)
+    return TextFile(f"{ROOT}/q.{suffix}", content.getvalue())
+
+
+def source(**changes: Any) -> PromptSource:
+    return PromptSource(kind="prompts", **changes)
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "csv", "parquet"])
+def test_three_kinds_of_files_hold_the_same_prompts(suffix: str) -> None:
+    reading = read_prompts(file_of(ROWS, suffix), source(group="level"))
+    assert [(d.turns, d.answers, d.given_id) for d in reading.drafts] == [
+        ((r["prompt"],), (r["answers"],), r["level"]) for r in ROWS
+    ]
+    assert (reading.n_rows, reading.refused, len({d.example_id for d in reading.drafts})) == (12, (), 12)
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_messages_are_turns_with_their_role_and_answers_may_be_several_or_numbers(suffix: str) -> None:
+    talk = [{"role": "system", "content": "be short"}, {"role": "user", "content": "2+2?"}]
+    rows = [{"messages": talk, "right": ["4", "four"]}, {"messages": talk[1:], "right": ["4"]}]
+    first, second = read_prompts(file_of(rows, suffix), source(prompt="messages", answers="right")).drafts
+    assert (first.turns, first.answers) == (("system: be short", "user: 2+2?"), ("4", "four"))
+    assert second.turns == ("user: 2+2?",)
+    (number,) = read_prompts(file_of([{"prompt": "q", "answers": 4}]), source()).drafts
+    assert number.answers == ("4",)
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ({"answers": "a"}, "key 'prompt' must be there, got ['answers']; add it, or name another column"),
+        ({"prompt": None, "answers": "a"}, "key 'prompt' must be there, got nothing"),
+        ({"prompt": " ", "answers": "a"}, "'prompt' must not be empty"),
+        ({"prompt": 3, "answers": "a"}, "'prompt' must be text, got int"),
+        ({"prompt": [], "answers": "a"}, "'prompt' must hold a message, got an empty list"),
+        ({"prompt": [{"role": "user"}], "answers": "a"}, "prompt[0] must have role and content, got {\"role\": \"user\"}"),
+        ({"prompt": [{"role": "user", "content": ""}], "answers": "a"}, "prompt[0].content must not be empty"),
+        ({"prompt": "q"}, "key 'answers' must be there"),
+        ({"prompt": "q", "answers": []}, "'answers' must hold an answer, got an empty list"),
+        ({"prompt": "q", "answers": ["a", ""]}, "answers[1] must not be empty"),
+        ({"prompt": "q", "answers": True}, "'answers' must be text, got bool"),
+        (b"{", "the line must be JSON"),
+    ],
+)  # fmt: skip
+def test_bad_rows_are_listed_and_the_others_read(row: Any, reason: str) -> None:
+    reading = read_prompts(file_of([ROWS[0], row]), source())
+    assert [entry["row"] for entry in reading.refused] == [2]
+    assert reading.refused[0]["reason"].startswith(reason)
+    assert len(reading.drafts) == 1
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_a_table_without_a_column_is_refused_with_what_it_has(suffix: str) -> None:
+    with pytest.raises(ValueError, match=r"must have the columns of dialogue.data.source, got none named \['answer'\]; it has"):
+        read_prompts(file_of(ROWS, suffix), source(answers="answer"))
+    with pytest.raises(ValueError, match="must be a Parquet file, got"):
+        read_prompts(TextFile(f"{ROOT}/q.parquet", b"no table"), source())
+
+
+def prepared(rows: list[Any], **changes: Any) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, Any]]:
+    params = data_params(source={"kind": "prompts", **changes}, max_question_bytes=40)
+    checked, stories, quarantine, report = check_dialogues(DialogueFiles(ROOT, file_of(rows), None), {}, params)
+    split = DialogueSplitParams.model_validate({"seed": 0, "fractions": {"train": 0.5, "val": 0.25, "test": 0.25}})
+    index = index_stories(stories, retrieval_params())
+    examples = build_examples(index, checked, stories, split_personas(checked, split), retrieval_params())
+    return examples.table, quarantine, report
+
+
+def test_they_become_model_input_without_stories_and_the_prompt_is_what_is_read() -> None:
+    table, _, report = prepared(ROWS)
+    assert set(table["question"]) == {row["prompt"] for row in ROWS}
+    assert table["story_ids"].tolist() == [[]] * 12
+    assert (set(table["persona"]), table["persona_id"].nunique(), report["stories"]) == ({""}, 12, 0)
+    assert table["split"].value_counts().to_dict() == {"train": 6, "val": 3, "test": 3}
+
+
+def test_a_group_is_never_divided_and_a_named_split_is_taken() -> None:
+    table, _, _ = prepared(ROWS, group="level")
+    assert table.groupby("persona_id")["split"].nunique().tolist() == [1, 1, 1, 1]
+    parts = {"l0": "train", "l1": "val", "l2": "test", "l3": "train"}
+    named = [row | {"part": parts[row["level"]]} for row in ROWS]
+    table, _, _ = prepared(named, group="level", split="part")
+    assert table.set_index("question")["split"].to_dict() == {row["prompt"]: row["part"] for row in named}
+    wrong = [*named, ROWS[0] | {"prompt": "9+9=", "part": "test"}]
+    _, quarantine, _ = prepared(wrong, group="level", split="part")
+    assert quarantine["reason"].str.contains("persona or group 'l0' must be in one split, got").all()
+    assert len(quarantine) == 4
+
+
+def test_a_long_prompt_loses_its_beginning_and_whole_messages_first() -> None:
+    talk = [{"role": "user", "content": "x" * 30}, {"role": "user", "content": "short"}]
+    rows = [*ROWS, {"prompt": "a" * 50 + "end", "answers": "y"}, {"prompt": talk, "answers": "z"}]
+    table, _, report = prepared(rows)
+    by_answer = {answers[0]: question for answers, question in zip(table["answers"], table["question"], strict=True)}
+    assert (by_answer["y"], by_answer["z"]) == ("a" * 37 + "end", "user: short")
+    assert report["shortened"]["questions"] == 2
