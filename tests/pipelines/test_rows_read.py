@@ -31,7 +31,15 @@ from grpo_pipeline.tasks.dialogue.build import tokenise
 from grpo_pipeline.tasks.dialogue.data.examples import DialogueExamples, content_digest
 
 SEED, TRAIN, VAL, TEST = 3, "train", "val", "test"
-LENGTH = {"epochs": 2, "batch_size": 4, "group_size": 3, "max_steps": None, "micro_batch_size": None, "validation_samples": 2}
+LENGTH = {
+    "animation_frames": 5,
+    "epochs": 2,
+    "batch_size": 4,
+    "group_size": 3,
+    "max_steps": None,
+    "micro_batch_size": None,
+    "validation_samples": 2,
+}
 TIMES = ["step_seconds", "samples_per_second", "peak_memory_mb"]
 Changed = tuple[str, ...]
 

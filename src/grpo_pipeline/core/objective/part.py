@@ -20,12 +20,29 @@ class Part(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
+    @classmethod
+    def _can_be_null(cls, name: str) -> bool:
+        """Check whether a key is one of this section, so that null takes it away; a misspelt one is refused."""
+        return name in {field.alias or key for key, field in cls.model_fields.items()}
+
     @model_validator(mode="before")
     @classmethod
     def _leave_out_null(cls, values: Any) -> Any:
         if not isinstance(values, Mapping):
             return values
-        return {name: value for name, value in values.items() if value is not None}
+        return {
+            name: value
+            for name, value in values.items()
+            if value is not None or not cls._can_be_null(name)
+        }
+
+
+class Kind(Part):
+    """A section of one kind that is merged onto one of another kind: null also takes away keys that only the other one has."""
+
+    @classmethod
+    def _can_be_null(cls, name: str) -> bool:
+        return True
 
 
 def _constant(value: Any) -> Any:

@@ -5,10 +5,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from grpo_pipeline.core.objective.part import Part
+from grpo_pipeline.core.objective.part import Kind
 
 
-class FrozenReference(Part):
+class FrozenReference(Kind):
     """A reference that stays as it is (``reference`` of ``losses.kl`` or ``kl_in_reward``).
 
     Attributes:
@@ -20,7 +20,7 @@ class FrozenReference(Part):
     path: str | None = None
 
 
-class CopiedReference(Part):
+class CopiedReference(Kind):
     """A reference that becomes the present policy now and then.
 
     Attributes:
@@ -34,7 +34,7 @@ class CopiedReference(Part):
     every_steps: int = Field(default=1, ge=1)
 
 
-class AveragedReference(Part):
+class AveragedReference(Kind):
     """A reference that is a moving average of the policy.
 
     Attributes:

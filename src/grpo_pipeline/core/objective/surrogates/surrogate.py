@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Self
 
 from pydantic import Field, model_validator
 
-from grpo_pipeline.core.objective.part import Part, Weight
+from grpo_pipeline.core.objective.part import Kind, Weight
 from grpo_pipeline.core.policy_gradient.names import RatioLevel, Reduction
 from grpo_pipeline.core.schedules import Schedule
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from grpo_pipeline.core.policy_gradient.ratios import Units
 
 
-class Surrogate(Part):
+class Surrogate(Kind):
     """A term that teaches the policy by its advantages (``<task>.<arm>.algorithm.losses.policy``).
 
     Letters of all surrogates: l log-probability of a unit now, r its ratio to the rollout policy, A its advantage. Each has the
