@@ -11,7 +11,7 @@ from kedro.io import DatasetError
 from grpo_pipeline.datasets.examples import ExamplesDataset
 from grpo_pipeline.datasets.json_lines import JsonLinesDataset
 from grpo_pipeline.tasks.dialogue.data.examples import DialogueExamples, content_digest
-from grpo_pipeline.tasks.dialogue.data.params import RetrievalParams
+from grpo_pipeline.tasks.dialogue.data.params import RetrievalParams, TfidfEncoder
 from grpo_pipeline.tasks.dialogue.data.story_index import StoryIndex, index_stories
 from grpo_pipeline.tasks.dialogue.pipelines.folder_dataset import DialogueFolderDataset
 from grpo_pipeline.tasks.dialogue.pipelines.story_index_dataset import StoryIndexDataset
@@ -19,7 +19,7 @@ from grpo_pipeline.tasks.dialogue.pipelines.story_index_dataset import StoryInde
 TABLE = pd.DataFrame({"id": ["0012", "NA"], "text": ["é\u2028x\ny", ""], "answers": [["a", "b"], ["c"]], "row": [1, 2]})
 STORIES = pd.DataFrame({"story_id": ["1", "2"], "title": ["Cat", ""], "text": ["cats nap", "dogs run"], "persona_id": ["p", ""]})
 open_examples = partial(ExamplesDataset, holds="grpo_pipeline.tasks.dialogue.data.examples:DialogueExamples")
-TFIDF = RetrievalParams(top_n=1, query="persona", encoder="tfidf", dense=None)
+TFIDF = RetrievalParams(top_n=1, query="persona", encoder=TfidfEncoder(kind="tfidf"))
 
 
 def test_a_table_stays_what_it_is(tmp_path: Path) -> None:

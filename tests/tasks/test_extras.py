@@ -51,7 +51,7 @@ def test_the_registry_opens_without_them_and_a_task_says_what_to_install(root: P
     ("name", "extra", "use"),
     [
         ("rdkit", "molecules", lambda: generate_molecules(None, None)),
-        ("sacrebleu", "dialogue", lambda: build.build_task(*[None] * 5)),
+        ("sacrebleu", "dialogue", lambda: build.build_task(*[None] * 6)),
         ("rouge_score", "dialogue", lambda: rouge.rouge(["a"], [["a"]])),
         ("sacrebleu", "dialogue", lambda: bleu.bleu_counts(["a"], [["a"]])),
     ],

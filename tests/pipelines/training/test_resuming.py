@@ -45,7 +45,8 @@ WHAT: dict[str, Any] = {
 
 def loop(**changes: Any) -> TrainingParams:
     """Return 3 epochs of 2 steps, checkpoints after steps 2, 4 and 6, on the CPU."""
-    return training_params(**{"epochs": 3, "batch_size": 4, "device": "cpu", "encoder_refresh": "once"} | changes)
+    usual = {"epochs": 3, "batch_size": 4, "device": "cpu", "encoder_refresh": "once", "animation_frames": 12}
+    return training_params(**usual | changes)
 
 
 def train(training: TrainingParams, *, start: Any = NOTHING, algorithm: AlgorithmParams | None = None) -> list[Any]:
