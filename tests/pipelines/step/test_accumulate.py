@@ -1,4 +1,4 @@
-"""On images, micro-batches give the update of the whole batch with less memory; for all options: test_option_pairs."""
+"""On images, micro-batches give the update of the whole batch with less memory; for all options: test_every_option."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,10 +1,9 @@
-"""Every pair of algorithm options, through the loop itself: each changes the trained weights, is refused, or is listed below.
+"""Every algorithm option, through the loop itself: it changes the trained weights, or is refused with a sentence.
 
 The options are those of the pydantic models, of a union those of each kind: a new one has no settings here and fails the first
-test. A setting is a patch and the patch of its default; null takes a part away. "A acts under B" = one of three steps from one
-start ends at other weights with A beside B than with A's default beside B, to the bit. Where a setting does not act, exactly one
-rule of ``SILENT`` has to say why, and the rules are held to it from the other side: where one applies, the weights have to be the
-same.
+test. A setting is a patch and the patch of its default; null takes a part away. An option acts if one of three steps from one
+start ends at other weights with it than with its default, to the bit. Parts do not know each other (tests/house/test_parts.py),
+so that pairs are tried where two share a place of the step: ``TOGETHER``.
 """
 
 import json
@@ -12,7 +11,6 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import combinations
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
@@ -198,54 +196,6 @@ def option_paths(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
             yield from option_paths(section, f"{prefix}{name}.")
 
 
-@dataclass(frozen=True)
-class Rule:
-    """Settings of these options cannot act where ``when`` holds of the parameters with and without it, for the reason given."""
-
-    paths: tuple[str, ...]
-    why: str
-    when: Callable[[AlgorithmParams, AlgorithmParams], bool]
-
-
-def each(condition: Callable[[AlgorithmParams], bool]) -> Callable[[AlgorithmParams, AlgorithmParams], bool]:
-    return lambda with_it, without: condition(with_it) and condition(without)
-
-
-def meaning(p: AlgorithmParams) -> dict[str, Any]:
-    """Return the parameters with a surrogate in the place of the kind, and without what it does not read.
-
-    In one piece ``per_decision_local`` is ``per_decision``. With one update per batch every ratio is 1: no bound is met,
-    clipped surrogates, cispo and reinforce have one gradient, and that of sapo is theirs but for rounding, whatever its
-    temperatures.
-    """
-    found = p.model_dump()
-    loss = found["losses"]["policy"]
-    loss["reduction"] = loss["reduction"].removesuffix("_local")
-    is_clipped, is_on_policy = p.name in CLIPPED, p.update_epochs == 1
-    loss["kind"] = "clipped" if is_clipped or (is_on_policy and p.name in ("reinforce", "cispo")) else p.name
-    if is_on_policy and loss["kind"] in ("clipped", "sapo"):
-        found["losses"]["policy"] = {name: value for name, value in loss.items() if f"losses.policy.{name}" not in BOUNDS}
-    return found
-
-
-BOUNDS = tuple(
-    f"losses.policy.{name}"
-    for name in ("clip_low", "clip_high", "delta", "dual_clip", "ratio_cap", "tau_positive", "tau_negative")
-)
-OF_THE_POLICY = tuple(path for path in SETTINGS if path.startswith("advantage."))
-SILENT = [
-    Rule(
-        ("losses.policy.kind", "losses.policy.reduction", *BOUNDS),
-        "a name for the surrogate and the reduction that are there anyway, or a bound that no ratio meets: see meaning",
-        lambda a, b: "supervised" not in (a.name, b.name) and meaning(a) == meaning(b),
-    ),
-    Rule(OF_THE_POLICY, "the control has no policy loss: its samples are drawn and compared for the record",
-         each(lambda p: p.name == "supervised")),
-    Rule(("advantage.std", "advantage.eps"), "this method divides by no deviation",
-         each(lambda p: p.name != "supervised" and p.advantage.method in ("leave_one_out", "mean_only"))),
-]  # fmt: skip
-
-
 @cache
 def resolve(text: str) -> AlgorithmParams | str:
     """Return the parameters of BASE with a patch (JSON), or the sentence of the refusal."""
@@ -293,34 +243,21 @@ def test_every_option_of_the_models_has_a_setting() -> None:
     assert sorted(kinds) == sorted([*KINDS, "grpo"])
 
 
-@pytest.mark.slow
-def test_every_pair_of_settings_acts_is_refused_or_is_listed() -> None:
-    problems, acted, silent, refusals = [], 0, 0, set()
-    for first, second in combinations([None, *ALL], 2):
-        for one, other in ((second, first), (first, second)):
-            if one is None or (other is not None and one.path == other.path):
-                continue
-            beside = {} if other is None else other.patch
-            with_it, without = parameters(beside, one.patch), parameters(beside, one.default)
-            if isinstance(with_it, str):
-                refusals.add(with_it)
-                continue
-            if isinstance(without, str) or with_it == without:
-                continue
-            same = all(weights(with_it, n) == weights(without, n) for n in range(1, STEPS + 1))
-            rules = [rule for rule in SILENT if one.path in rule.paths and rule.when(with_it, without)]
-            acted, silent = acted + (not same), silent + same
-            if same != bool(rules):
-                problems.append(f"{one} beside {other}: {'silent without a reason' if same else f'acts, but: {rules[0].why}'}")
-    assert not problems, "\n".join(problems)
-    assert min(acted, silent, len(refusals)) > 20  # none of the three ways out is taken by all
-    # A field of a section that the other setting takes away, or one that the other kind of policy loss does not know.
-    shape = (
-        r": Field required$|^losses\.policy: Unable to extract tag using discriminator 'kind'$|"
-        r"^(losses\.policy|(losses\.kl|kl_in_reward)\.reference)\.\w+\.\w+: (Extra inputs are not permitted$|Input should be ')"
-    )
-    odd = [sentence for sentence in refusals if not re.search(rf": .*must .*[;:] |{shape}", sentence, re.DOTALL)]
-    assert not odd
+# A field of a section that the setting takes away, or one that the other kind of a section does not know or has otherwise.
+SHAPE = (
+    r": Field required$|^losses\.policy: Unable to extract tag using discriminator 'kind'$|"
+    r"^(losses\.policy|(losses\.kl|kl_in_reward)\.reference)\.\w+\.\w+: (Extra inputs are not permitted$|Input should be ')"
+)
+
+
+@pytest.mark.parametrize("one", ALL, ids=str)
+def test_a_setting_acts_or_is_refused_with_a_sentence(one: Setting) -> None:
+    with_it, without = parameters(one.patch), parameters(one.default)
+    assert isinstance(without, AlgorithmParams)
+    if isinstance(with_it, str):
+        assert re.search(rf": .*must .*[;:] |{SHAPE}", with_it, re.DOTALL)
+        return
+    assert any(weights(with_it, n) != weights(without, n) for n in range(1, STEPS + 1))
 
 
 TOGETHER = {
