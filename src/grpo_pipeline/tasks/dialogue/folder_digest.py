@@ -1,10 +1,14 @@
-"""Compute a digest of the content of a model folder.
+"""Describe a language model for a checkpoint: by its parameters, and a folder by the digest of its content.
 
 A run may be resumed after the folder was moved, but not with another model.
 """
 
 import hashlib
 from pathlib import Path
+from typing import Any
+
+from grpo_pipeline.core.agreement import decisive
+from grpo_pipeline.tasks.dialogue.language_model.params import FolderParams, LanguageModelParams
 
 CHUNK = 2**20
 SUFFIXES = (".json", ".safetensors", ".model", ".txt")
@@ -21,3 +25,11 @@ def digest_of_folder(path: str) -> str:
             while part := stream.read(CHUNK):
                 digest.update(part)
     return digest.hexdigest()
+
+
+def describe_language_model(params: LanguageModelParams) -> dict[str, Any]:
+    """Describe the language model by its parameters, and a folder by its content."""
+    network = decisive(params.network, without=["path"])
+    if isinstance(params.network, FolderParams):
+        network["content"] = digest_of_folder(params.network.path)
+    return decisive(params, without=["network"]) | {"network": network}

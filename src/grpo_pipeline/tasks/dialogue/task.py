@@ -11,9 +11,10 @@ import pandas as pd
 import torch
 from torch import Generator, Tensor, nn
 
+from grpo_pipeline.core.agreement import decisive
 from grpo_pipeline.core.groups import replicate
 from grpo_pipeline.core.objective.algorithm import AlgorithmParams
-from grpo_pipeline.core.storage.weights import ModelWeights
+from grpo_pipeline.core.storage.weights import ModelWeights, digest_of_tensors
 from grpo_pipeline.core.training.micro_batches import PerPrompt
 from grpo_pipeline.core.types import Rollouts, Scores
 from grpo_pipeline.rewards.pool import RewardPool
@@ -30,7 +31,7 @@ from grpo_pipeline.tasks.dialogue.evaluation.evaluate import evaluate
 from grpo_pipeline.tasks.dialogue.evaluation.reply_table import tabulate
 from grpo_pipeline.tasks.dialogue.evaluation.showcase import showcase, training_frame
 from grpo_pipeline.tasks.dialogue.evaluation.validation import validate
-from grpo_pipeline.tasks.dialogue.fingerprint import fingerprint
+from grpo_pipeline.tasks.dialogue.folder_digest import describe_language_model
 from grpo_pipeline.tasks.dialogue.huggingface_folder import FOLDER, write_huggingface
 from grpo_pipeline.tasks.dialogue.language_model.base import Encoded, LanguageModel, detached
 from grpo_pipeline.tasks.dialogue.language_model.build import build_language_model
@@ -326,5 +327,25 @@ class DialogueTask(BaseTask):
         return {FOLDER: partial(write_huggingface, policy, self.tokenizer)}
 
     def fingerprint(self, data: DialogueData, *, draws: bool = True) -> dict[str, Any]:
-        """Describe model, objective, initial weights and data, without paths and the processes that measure rewards."""
-        return fingerprint(self, data, draws=draws)
+        """Describe model, objective, initial weights and data as JSON-able values: what a checkpoint and its run must agree on.
+
+        Left out: where a folder lies, and what only says how it is executed. Where no replies are drawn, neither their rewards
+        nor their distribution decide anything: of ``replies`` only the length stays, to which reference replies are cut.
+        """
+        shared = {
+            "language_model": describe_language_model(self.language_model),
+            "prompt": decisive(self.prompt),
+            "supervised_loss": decisive(self.supervised),
+            "examples": data.examples.digest,
+            "start": None if self.start is None else digest_of_tensors(self.start.tensors),
+        }
+        if not draws:
+            return shared | {"replies": {"max_tokens": self.replies.max_tokens}}
+        return shared | {
+            "replies": decisive(self.replies),
+            "reward": decisive(self.rewards),
+            "reward_pool": {"failure": self.pool.failure},
+            "reward_functions": {
+                name: measure.digest for name, measure in self.rewards.measures.items()
+            },
+        }

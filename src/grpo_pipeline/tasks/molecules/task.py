@@ -9,9 +9,10 @@ import pandas as pd
 import torch
 from torch import Generator, Tensor, nn
 
+from grpo_pipeline.core.agreement import decisive
 from grpo_pipeline.core.groups import replicate
 from grpo_pipeline.core.objective.algorithm import AlgorithmParams
-from grpo_pipeline.core.storage.weights import ModelWeights
+from grpo_pipeline.core.storage.weights import ModelWeights, digest_of_tensors
 from grpo_pipeline.core.training.micro_batches import PerPrompt
 from grpo_pipeline.core.types import Rollouts, Scores
 from grpo_pipeline.rewards.pool import RewardPool
@@ -48,7 +49,6 @@ from grpo_pipeline.tasks.molecules.evaluation.evaluate import evaluate
 from grpo_pipeline.tasks.molecules.evaluation.graph_table import tabulate
 from grpo_pipeline.tasks.molecules.evaluation.showcase import showcase, training_frame
 from grpo_pipeline.tasks.molecules.evaluation.validation import validate
-from grpo_pipeline.tasks.molecules.fingerprint import fingerprint
 from grpo_pipeline.tasks.molecules.graphs.components import Components
 from grpo_pipeline.tasks.molecules.graphs.decoding import decode
 from grpo_pipeline.tasks.molecules.graphs.graph_prompts import GraphPrompts
@@ -388,8 +388,30 @@ class MoleculeTask(BaseTask):
         }
 
     def fingerprint(self, data: MoleculeData, *, draws: bool = True) -> dict[str, Any]:
-        """Describe model, objective, initial weights and data, without the processes that measure rewards."""
-        return fingerprint(self, data, draws=draws)
+        """Describe model, objective, initial weights and data as JSON-able values: what a checkpoint and its run must agree on.
+
+        Left out: what only says how it is executed. Where no graphs are drawn, neither their rewards nor how they are drawn
+        decide anything.
+        """
+        shared = {
+            "prompt": decisive(self.prompt),
+            "noise": decisive(self.noise),
+            "denoiser": decisive(self.denoiser),
+            "supervised_loss": decisive(self.supervised),
+            "examples": data.examples.digest,
+            "start": None if self.start is None else digest_of_tensors(self.start.tensors),
+        }
+        if not draws:
+            return shared
+        return shared | {
+            "trajectory": decisive(self.trajectory),
+            "reward": decisive(self.rewards),
+            "reward_pool": {"failure": self.pool.failure},
+            "reward_functions": {
+                name: measure.digest for name, measure in self.rewards.measures.items()
+            },
+            "sampling": decisive(self.sampling),
+        }
 
 
 def _as_trajectories(rollouts: Rollouts) -> Trajectories:
