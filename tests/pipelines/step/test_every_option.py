@@ -2,8 +2,8 @@
 
 The options are those of the pydantic models, of a union those of each kind: a new one has no settings here and fails the first
 test. A setting is a patch and the patch of its default; null takes a part away. An option acts if one of three steps from one
-start ends at other weights with it than with its default, to the bit. Parts do not know each other (tests/house/test_parts.py),
-so that pairs are tried where two share a place of the step: ``TOGETHER``.
+start ends at other weights with it than with its default, to the bit. Parts do not know each other (tests/house/test_parts.py);
+some of several together, ``TOGETHER``, are tried from micro-batches.
 """
 
 import json

@@ -50,8 +50,15 @@ def test_messages_are_turns_with_their_role_and_answers_may_be_several_or_number
     first, second = read_prompts(file_of(rows, suffix), source(prompt="messages", answers="right")).drafts
     assert (first.turns, first.answers) == (("system: be short", "user: 2+2?"), ("4", "four"))
     assert second.turns == ("user: 2+2?",)
-    (number,) = read_prompts(file_of([{"prompt": "q", "answers": 4}]), source()).drafts
-    assert number.answers == ("4",)
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_numbers_keep_every_digit_and_nan_is_no_answer(suffix: str) -> None:
+    whole = read_prompts(file_of([{"prompt": "q", "answers": n} for n in (4, 2**53 + 1)], suffix), source())
+    assert [draft.answers for draft in whole.drafts] == [("4",), ("9007199254740993",)]
+    parts = read_prompts(file_of([{"prompt": "q", "answers": x} for x in (3.0, 0.1, float("nan"))], suffix), source())
+    assert [draft.answers for draft in parts.drafts] == [("3",), ("0.1",)]
+    assert [entry["row"] for entry in parts.refused] == [3]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Read examples from rows of prompts and answers: JSON lines, a CSV or a Parquet file."""
 
 import json
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -152,5 +153,10 @@ def _turn(message: object, name: str) -> str:
 
 
 def _text_of_number(answer: object) -> object:
-    is_number = isinstance(answer, int | float) and not isinstance(answer, bool)
-    return f"{answer:.15g}" if is_number else answer
+    """Write a number as people do, every digit of it; pandas writes 3.0 where another row has none, and NaN is no answer."""
+    if isinstance(answer, float):
+        if not math.isfinite(answer):
+            return None
+        return str(int(answer)) if answer.is_integer() else repr(answer)
+    is_whole = isinstance(answer, int) and not isinstance(answer, bool)
+    return str(answer) if is_whole else answer
