@@ -6,6 +6,7 @@ import threading
 import time
 import tracemalloc
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from PIL import Image
 from grpo_pipeline.tasks.attention.data import image_folder
 from grpo_pipeline.tasks.attention.data.file_naming import file_names
 from grpo_pipeline.tasks.attention.data.image_folder import ImageFolder, UnreadableFileError, read_manifest
+from grpo_pipeline.tasks.attention.data.image_formats import read_npy
 from grpo_pipeline.tasks.attention.data.planes import with_values
 from grpo_pipeline.tasks.csv_records import csv_records
 from grpo_pipeline.tasks.text_lines import TextFile
@@ -329,3 +331,21 @@ def test_a_picture_of_exactly_as_many_pixels_as_allowed_is_read(folder, monkeypa
     monkeypatch.setattr(image_folder, "MAX_PIXELS", 23)
     with pytest.raises(UnreadableFileError, match="'a.png' must have at most 23 pixels, got 6 x 4; shrink it"):
         folder.read_image("a.png")
+
+
+def test_one_header_of_an_npy_file_is_parsed_at_a_time(tmp_path, monkeypatch):
+    np.save(tmp_path / "a.npy", np.zeros((2, 3), np.uint8))
+    parsing, most, load = [], [], np.load
+
+    def watched(*args, **kwargs):
+        parsing.append(1)
+        most.append(len(parsing))
+        time.sleep(0.01)
+        parsing.pop()
+        return load(*args, **kwargs)
+
+    monkeypatch.setattr(np, "load", watched)
+    with ThreadPoolExecutor(4) as pool:
+        read = list(pool.map(lambda _: read_npy(tmp_path / "a.npy", "a.npy"), range(8)))
+    assert [array.shape for array in read] == [(2, 3)] * 8
+    assert max(most) == 1

@@ -6,6 +6,7 @@ nearest axes, never resampled. DICOM frames keep their stored orientation.
 """
 
 from pathlib import Path
+from threading import Lock
 
 import numpy as np
 
@@ -16,6 +17,10 @@ from grpo_pipeline.tasks.attention.data.formats.nifti import read_nifti
 from grpo_pipeline.tasks.attention.data.formats.volume_checks import library
 from grpo_pipeline.tasks.attention.data.planes import Stack, check_numbers, split_key
 from grpo_pipeline.tasks.attention.data.unreadable_file import UnreadableFileError, describe
+
+# NumPy parses the header of an NPY file with ast, whose depth counter all threads of Python 3.11 share: two at once may end in
+# "SystemError: AST constructor recursion depth mismatch".
+_ONE_HEADER_AT_ONCE = Lock()
 
 
 def read_stack(path: Path, relpath: str, *, as_mask: bool) -> Stack:
@@ -52,7 +57,8 @@ def read_npy_stack(path: Path, relpath: str) -> Stack:
 def read_npy(path: Path, relpath: str) -> np.ndarray:
     """Map an NPY file without Python objects into memory; its values are not read yet."""
     try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
+        with _ONE_HEADER_AT_ONCE:
+            array = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, OSError, EOFError, SyntaxError) as error:
         raise UnreadableFileError(
             f"{relpath!r} must be a complete NPY file of numbers, got {describe(error)}; save it again"
