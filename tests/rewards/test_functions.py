@@ -3,19 +3,20 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 import tiny_rewards
 from refusals import refuses
 
 from grpo_pipeline.rewards.functions import (
     Measure,
-    beside_prompts,
     call_function,
+    call_of,
     check_measure,
     check_names,
     load_function,
     measure_chunk,
     shorten,
-    takes_prompts,
+    texts_beside,
 )
 
 
@@ -34,7 +35,9 @@ test_refuses_what_cannot_be_called = refuses(
     (Measure("no_such_module:f"), "must be importable, got ModuleNotFoundError: No module named 'no_such_module'"),
     (Measure("tiny_rewards:nothing"), "must be importable, got AttributeError"),
     (Measure("tiny_rewards:NOT_A_FUNCTION"), "must be callable, got a int"),
-    (Measure("tiny_rewards:one_argument"), r"must take \(subjects, references\), got TypeError: too many positional"),
+    (Measure("tiny_rewards:nothing_taken"), r"must take \(subjects, references\), got TypeError: too many positional"),
+    (Measure("tiny_rewards:a_column_by_its_name"), r"missing a required argument: 'level'; .* is columns\['…'\]"),
+    (Measure("tiny_rewards:columns_first"), r"must take \(subjects, references\), .* got 'columns' as parameter 1"),
     (Measure("tiny_rewards:slow"), "missing a required argument: 'seconds'"),
     (Measure("tiny_rewards:scripted", {"x": 1}), r"must take \(subjects, references, x=…\), got TypeError"),
     (Measure("tiny_rewards:slow", {"seconds": math.nan}), "options of 'tiny_rewards:slow' must be JSON values"),
@@ -94,14 +97,14 @@ def test_a_function_with_completions_is_called_by_name():
     subjects, references = ["a", "bcd"], [("x",), ("y", "z")]
     measure = Measure(f"{here}:as_trl")
     check_measure(measure)
-    beside = beside_prompts(measure, references, ["pp", "q"])
+    beside = texts_beside(measure, references, ["pp", "q"])
     # 2 + 10 * 1 + 100 * 1, and 1 + 10 * 3 + 100 * 2.
     assert measure_chunk(tiny_rewards.as_trl, {}, subjects, beside) == [112.0, 231.0]
     # Nobody knows the prompts: empty ones.
-    assert measure_chunk(tiny_rewards.as_trl, {}, subjects, beside_prompts(measure, references, None)) == [110.0, 230.0]
+    assert measure_chunk(tiny_rewards.as_trl, {}, subjects, texts_beside(measure, references, None)) == [110.0, 230.0]
     scaled = Measure(f"{here}:completions_alone", {"scale": 3.0})
     check_measure(scaled)
-    assert beside_prompts(scaled, references, ["pp", "q"]) == references
+    assert texts_beside(scaled, references, ["pp", "q"]) == references
     assert measure_chunk(tiny_rewards.completions_alone, scaled.options, ["x", "z"], references) == [3.0, 0.0]
 
 
@@ -142,7 +145,9 @@ def test_a_function_that_takes_everything_gets_prompts_references_and_options_by
         seen.append({"completions": completions, "answers": answers, "scale": scale, "other": other})
         return [scale] * len(completions)
 
-    assert [takes_prompts(function) for function in (everything, without_prompts)] == [True, False]
+    assert [call_of(function, {}).by_name for function in (everything, without_prompts)] == [
+        ("prompts", "references", "answers"), ("answers",),
+    ]  # fmt: skip
     assert call_function(everything, {"scale": 2.0}, ["a"], [("p", "x", "y")]) == [1.0]
     references = [["x", "y"]]
     assert seen.pop() == {
@@ -167,3 +172,64 @@ def test_a_text_is_cut_beyond_its_limit():
     assert shorten("ab" * 40) == repr("ab" * 40)
     assert shorten("ab" * 40 + "c") == f"{'ab' * 40!r}… (81 characters)"
     assert shorten("abcd", limit=3) == "'abc'… (4 characters)"
+
+
+def prompts_alone(replies, prompts):
+    return [float(len(prompt)) for prompt in prompts]
+
+
+def replies_alone(replies, *, words):
+    return [float(words) for _ in replies]
+
+
+def old_and_columns(subjects, references, *, columns):
+    return [float(len(row) + level) for row, level in zip(references, columns["level"], strict=True)]
+
+
+CELLS = ['{"level": 1}', '{"level": 2}']
+
+
+@pytest.mark.parametrize(
+    ("function", "options", "values"),
+    [
+        (prompts_alone, {}, [2.0, 1.0]),
+        (replies_alone, {"words": 3}, [3.0, 3.0]),
+        (old_and_columns, {}, [2.0, 4.0]),
+        (tiny_rewards.levels, {"factor": 2.0}, [2242.0, 4426.0]),
+    ],
+)
+def test_what_a_function_names_beside_its_samples_it_gets(function, options, values, monkeypatch):
+    monkeypatch.setattr(tiny_rewards, "under_test", function, raising=False)
+    measure = Measure("tiny_rewards:under_test", options)
+    check_measure(measure)
+    beside = texts_beside(measure, [["x"], ["y", "z"]], ["pp", "q"], CELLS)
+    assert measure_chunk(function, options, ["a", "bcd"], beside) == values
+
+
+def test_an_option_named_as_a_text_beside_the_samples_is_the_option_s():
+    def fixed(replies, *, prompts):
+        return [float(prompts)] * len(replies)
+
+    assert call_of(fixed, {}).by_name == ("prompts",)
+    assert call_of(fixed, {"prompts": 2}).by_name == ()
+    assert call_function(fixed, {"prompts": 2}, ["a"], [["x"]]) == [2.0]
+
+
+def test_nobody_knows_columns_of_a_task_without_them():
+    def fallback(completions, columns):
+        return [float(len(columns))] * len(completions)
+
+    assert call_function(fallback, {}, ["a"], [("{}", "x")]) == [0.0]
+
+
+def test_the_second_place_is_that_of_the_references():
+    def any_places(*texts, columns):
+        return columns
+
+    def by_place(texts, references, /):
+        return texts, references
+
+    functions = (any_places, by_place, old_and_columns, min, prompts_alone, replies_alone)
+    assert [call_of(function, {}) for function in functions] == [
+        (True, ("columns",)), (True, ()), (True, ("columns",)), (True, ()), (False, ("prompts",)), (False, ()),
+    ]  # fmt: skip

@@ -70,14 +70,19 @@ def test_a_part_that_measures_no_sample_at_all_is_refused_before_a_run(causes, f
             return collected(*causes)
 
     asked, measure = [], Measure("mine:part")
-    given = {"subjects": ["a", "b"][: len(causes)], "references": [["x"], ["y"]][: len(causes)], "prompts": ["p", "q"]}
+    given = {
+        "subjects": ["a", "b"][: len(causes)],
+        "references": [["x"], ["y"]][: len(causes)],
+        "prompts": ["p", "q"],
+        "cells": ["{}", "{}"],
+    }
     try:
         try_rewards({"own": measure}, Pool(), task="tiny", **given)
     except RewardFailedError:
         assert fails
     else:
         assert not fails
-    assert asked == [(measure, given["subjects"], given["references"], ["p", "q"])]
+    assert asked == [(measure, given["subjects"], given["references"], ["p", "q"], ["{}", "{}"])]
 
 
 @pytest.mark.parametrize("groups", [[], [[]], [["a"], ["b", "c"]]])

@@ -71,6 +71,17 @@ def test_known_and_repeated_samples_are_measured_once():
         assert pool.counts.measured == 5
 
 
+def test_columns_are_part_of_a_sample_in_this_process_and_in_others():
+    levels, cells = Measure("tiny_rewards:levels"), ['{"level": 1}', '{"level": null}', '{"level": 1}', '{"level": 2}']
+    given = levels, ["a"] * 4, [["x"]] * 4, ["p"] * 4, cells
+    with RewardPool(params(workers=0)) as here, RewardPool(params(workers=1)) as there:
+        for pool in (here, there):
+            assert pool.submit(*given).result(timeout=600).values.tolist() == [1111.0, 111.0, 1111.0, 2111.0]
+            assert pool.counts.measured == 3
+            assert pool.submit(SCRIPTED, *given[1:]).result(timeout=600).values.tolist() == [1 + 1 / 7] * 4
+            assert pool.counts.measured == 4  # it does not read them
+
+
 def test_submit_does_not_wait_and_nothing_is_measured_at_once():
     with RewardPool(params()) as pool:
         assert pool.submit(SCRIPTED, []).result(timeout=0).values.shape == (0,)

@@ -92,9 +92,25 @@ def process(replies, answers):
     return [float(os.getpid())] * len(replies)
 
 
-def one_argument(replies):
+def nothing_taken():
     """Take too little."""
+    return []
+
+
+def a_column_by_its_name(replies, *, level):
+    """Ask for what nobody gives."""
     return [0.0] * len(replies)
+
+
+def columns_first(columns, replies):
+    """Take them in the wrong order."""
+    return [0.0] * len(replies)
+
+
+def levels(replies, *, prompts, answers, columns, factor=1.0):
+    """Score a reply by what its own row says, or by 0 where it says nothing."""
+    rows = zip(replies, prompts, answers, columns["level"], strict=True)
+    return [factor * (len(r) + 10 * len(p) + 100 * len(a) + 1000 * (level or 0)) for r, p, a, level in rows]
 
 
 async def later(replies, answers):

@@ -54,6 +54,7 @@ def make_examples() -> DialogueExamples:
             "story_id": "",
             "split": split,
             "row": i + 1,
+            "columns": "{}",
             "story_ids": ["s1", "s2"] if i % 2 else ["s2", "s1"],
         }
         for i, split in enumerate(SPLITS)

@@ -1,11 +1,12 @@
 """Find a reward function by its import path, and apply the rule for samples that it cannot score.
 
 A reward function has the signature ``(subjects: Sequence[str], references: Sequence[Sequence[str]]) -> Sequence[float]`` and may
-take keyword options. A function with a parameter ``completions`` is called by name, as in TRL: ``(prompts, completions,
-**kwargs)``, with the references as ``references`` and ``answers``.
+take keyword options. Parameters after the first that are called ``prompts``, ``answers``, ``references`` or ``columns`` get
+these by name: ``(replies, *, prompts, answers, columns)``. A function with a parameter ``completions`` gets everything by name,
+as in TRL: ``(prompts, completions, **kwargs)``.
 
-It must be a pure function of each (subject, references) alone: calls are cut into chunks, repeated samples are measured once, and
-values are cached.
+It must be a pure function of each sample and what it reads beside it: calls are cut into chunks, repeated samples are measured
+once, and values are cached.
 """
 
 import hashlib
@@ -18,11 +19,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 RewardFunction = Callable[..., Sequence[float]]
 Function = TypeVar("Function", bound=Callable[..., Any])
-# (text, reference texts) of each sample.
+# (text, texts beside it) of each sample; see texts_beside.
 Samples = Sequence[tuple[str, Sequence[str]]]
 # The value of a sample, or a sentence with the reason why it has none.
 Outcome = float | str
@@ -83,8 +84,11 @@ def _imported(name: str, *, within: str) -> set[str]:
     return found
 
 
-COMPLETIONS, PROMPTS = "completions", "prompts"
+COMPLETIONS, PROMPTS, COLUMNS = "completions", "prompts", "columns"
 REFERENCES = ("references", "answers")
+BESIDE = (PROMPTS, *REFERENCES, COLUMNS)
+"""What a function may read beside its samples, by name."""
+NO_CELLS = "{}"
 NOT_FIRST = (
     "prompts",
     "prompt",
@@ -95,8 +99,9 @@ NOT_FIRST = (
     "labels",
     "ground_truth",
     "solution",
+    "columns",
 )
-NOT_SECOND = ("subjects", "replies", "responses", "texts", "outputs", "prompts")
+NOT_SECOND = ("subjects", "replies", "responses", "texts", "outputs")
 """Names of parameters that say something else than what stands in their place."""
 
 
@@ -113,27 +118,56 @@ def parameters_of(function: RewardFunction) -> tuple[tuple[str, ...], bool]:
     return tuple(named), rest
 
 
-def takes_prompts(function: RewardFunction) -> bool:
-    """Check whether a function is called by name and may read the prompts; they then come before its references."""
+class Call(NamedTuple):
+    """The texts beside its samples that a function gets: the references in the second place or not, and those of ``BESIDE`` by name."""
+
+    has_references: bool
+    by_name: tuple[str, ...]
+
+
+def call_of(function: RewardFunction, options: Mapping[str, Any]) -> Call:
+    """Find what a function reads by its signature; an option comes before what has the same name."""
     names, takes_all = parameters_of(function)
-    return COMPLETIONS in names and (PROMPTS in names or takes_all)
+    if COMPLETIONS in names:
+        read = {*names, PROMPTS, *REFERENCES} if takes_all else {*names}
+        return Call(False, tuple(name for name in BESIDE if name in read and name not in options))
+    if not names:  # Python cannot inspect it, or its parameters have no names
+        return Call(True, ())
+    found = [*inspect.signature(function).parameters.values()]
+    rest = found if found[0].kind is inspect.Parameter.VAR_POSITIONAL else found[1:]
+    places = [one.name for one in rest if one.kind not in (one.KEYWORD_ONLY, one.VAR_KEYWORD)]
+    is_second = bool(places) and places[0] not in (PROMPTS, COLUMNS, *options)
+    # The first parameter holds the samples, whatever its name.
+    read = {one.name for one in rest} - {*(places[:1] if is_second else ())} - {*options}
+    return Call(is_second, tuple(name for name in BESIDE if name in read))
 
 
-def beside_prompts(
-    measure: Measure, references: Sequence[Sequence[str]], prompts: Sequence[str] | None
+def texts_beside(
+    measure: Measure,
+    references: Sequence[Sequence[str]],
+    prompts: Sequence[str] | None,
+    cells: Sequence[str] | None = None,
 ) -> Sequence[Sequence[str]]:
-    """Collect the texts beside each sample: its references, after the prompt if the function reads it.
+    """Collect the texts beside each sample: the prompt and the cells if the function reads them, then its references.
 
-    A prompt that nobody knows is an empty text.
+    Args:
+        measure: the function.
+        references: N lists of texts.
+        prompts: N texts; None for empty ones.
+        cells: N JSON objects, column -> value; None for empty ones.
     """
     try:
-        reads_prompts = takes_prompts(load_function(measure.function))
+        read = call_of(load_function(measure.function), measure.options).by_name
     except ValueError:  # the process that is to measure says why it cannot be imported
-        reads_prompts = False
-    if not reads_prompts:
+        read = ()
+    first: list[Sequence[str]] = []
+    if PROMPTS in read:
+        first.append([""] * len(references) if prompts is None else prompts)
+    if COLUMNS in read:
+        first.append([NO_CELLS] * len(references) if cells is None else cells)
+    if not first:
         return references
-    known = [""] * len(references) if prompts is None else prompts
-    return [(prompt, *texts) for prompt, texts in zip(known, references, strict=True)]
+    return [(*row[:-1], *row[-1]) for row in zip(*first, references, strict=True)]
 
 
 def call_function(
@@ -142,17 +176,28 @@ def call_function(
     subjects: Sequence[str],
     texts: Sequence[Sequence[str]],
 ) -> Sequence[float]:
-    """Call a reward with samples and the texts of ``beside_prompts``, by name if it has ``completions``."""
-    names, takes_all = parameters_of(function)
-    if COMPLETIONS not in names:
-        return function(list(subjects), [list(row) for row in texts], **options)
-    with_prompts = takes_prompts(function)
-    references = [list(row[with_prompts:]) for row in texts]
-    columns: dict[str, Any] = {COMPLETIONS: list(subjects)} | dict.fromkeys(REFERENCES, references)
-    if with_prompts:
-        columns[PROMPTS] = [row[0] for row in texts]
-    given = {name: column for name, column in columns.items() if takes_all or name in names}
-    return function(**given | dict(options))
+    """Call a reward with samples and the texts of ``texts_beside``."""
+    has_references, read = call_of(function, options)
+    before = (PROMPTS in read) + (COLUMNS in read)
+    references = [list(row[before:]) for row in texts]
+    beside: dict[str, Any] = dict.fromkeys(REFERENCES, references)
+    if PROMPTS in read:
+        beside[PROMPTS] = [row[0] for row in texts]
+    if COLUMNS in read:
+        beside[COLUMNS] = _columns([row[before - 1] for row in texts])
+    given = {name: beside[name] for name in read} | dict(options)
+    if COMPLETIONS in parameters_of(function)[0]:
+        return function(**given | {COMPLETIONS: list(subjects)})
+    if has_references:
+        return function(list(subjects), references, **given)
+    return function(list(subjects), **given)
+
+
+def _columns(cells: Sequence[str]) -> dict[str, list[Any]]:
+    """Read N JSON objects as columns: name -> N values, None where a row lacks the name."""
+    rows = [json.loads(row) for row in cells]
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: [row.get(name) for row in rows] for name in names}
 
 
 def load_function(path: str) -> RewardFunction:
@@ -221,7 +266,7 @@ def _nothing() -> None:
 
 
 def check_measure(measure: Measure) -> None:
-    """Raise unless the function can be imported and called with samples, references and the options.
+    """Raise unless the function can be imported and called with samples, what it reads beside them and the options.
 
     Raises:
         ValueError: as ``load_function``; for a function that takes other arguments or is a coroutine; for options that are
@@ -237,11 +282,14 @@ def check_measure(measure: Measure) -> None:
     check_names(measure, function)
     try:
         if COMPLETIONS not in parameters_of(function)[0]:
-            inspect.signature(function).bind([], [], **measure.options)
+            call = call_of(function, measure.options)
+            named = dict.fromkeys(call.by_name) | dict(measure.options)
+            inspect.signature(function).bind(*([], []) if call.has_references else [[]], **named)
     except (TypeError, ValueError) as error:
         wanted = ", ".join(["subjects", "references", *(f"{name}=…" for name in measure.options)])
         raise ValueError(
-            f"the reward function {measure.function!r} must take ({wanted}), got {_name(error)}; change its signature"
+            f"the reward function {measure.function!r} must take ({wanted}), got {_name(error)}; change its signature: it may "
+            f"also name {list(BESIDE)}, and a column of the data is columns['…']"
         ) from error
     if inspect.iscoroutinefunction(function):
         raise ValueError(
@@ -257,7 +305,7 @@ def check_names(measure: Measure, function: RewardFunction) -> None:
     """
     names, _ = parameters_of(function)
     if COMPLETIONS in names:
-        known = (PROMPTS, COMPLETIONS, *REFERENCES, *measure.options)
+        known = (PROMPTS, COMPLETIONS, *REFERENCES, COLUMNS, *measure.options)
         needed = inspect.signature(function).parameters.values()
         missing = [
             one.name
@@ -269,7 +317,7 @@ def check_names(measure: Measure, function: RewardFunction) -> None:
         if missing:
             raise ValueError(
                 f"the reward function {measure.function!r} is called by name and must take its parameters from {list(known)}, "
-                f"got {missing[0]!r}; rename it, or give it as an option"
+                f"got {missing[0]!r}; rename it, give it as an option, or read a column of the data as columns['…']"
             )
         return
     for place, (name, wrong) in enumerate(zip(names, (NOT_FIRST, NOT_SECOND), strict=False)):

@@ -16,7 +16,7 @@ Failure = float | Literal["exclude", "stop"]
 class OwnReward(Weighed):
     """A user-defined term, by path: ``(subjects, references, **options) -> one number per subject``.
 
-    It may also be called by name, ``(prompts, completions, **kwargs)``.
+    It may name ``prompts``, ``answers`` and ``columns``, or be called by name, ``(prompts, completions, **kwargs)``.
 
     Attributes:
         function: import path, ``package.module:function``.

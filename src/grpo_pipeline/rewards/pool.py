@@ -16,7 +16,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from grpo_pipeline.rewards.functions import Measure, Outcome, beside_prompts
+from grpo_pipeline.rewards.functions import Measure, Outcome, texts_beside
 from grpo_pipeline.rewards.params import Failure, PoolParams
 from grpo_pipeline.rewards.reward_cache import Key, RewardCache
 from grpo_pipeline.rewards.workers import Chunk, WorkerPool
@@ -101,6 +101,7 @@ class RewardPool:
         subjects: Sequence[str],
         references: Sequence[Sequence[str]] | None = None,
         prompts: Sequence[str] | None = None,
+        cells: Sequence[str] | None = None,
     ) -> Future[CollectedRewards]:
         """Begin to measure N samples and return at once; the future's ``result()`` waits for the values, in this order.
 
@@ -112,6 +113,7 @@ class RewardPool:
             subjects: N texts.
             references: N lists of texts; None for empty ones.
             prompts: N texts, for a reward that reads them; None for empty ones.
+            cells: N JSON objects, column -> value, for a reward that reads them; None for empty ones.
 
         Raises:
             ValueError: if the number of references is not N.
@@ -123,7 +125,7 @@ class RewardPool:
                 f"references must have one row per sample, got {len(texts)} for {len(subjects)}; repeat them"
             )
         self._worker_pool.refuse_if_closed()
-        beside = beside_prompts(measure, texts, prompts)
+        beside = texts_beside(measure, texts, prompts, cells)
         keys = [
             (measure.digest, subject, tuple(row))
             for subject, row in zip(subjects, beside, strict=True)

@@ -18,6 +18,7 @@ def try_rewards(
     references: Sequence[Sequence[str]],
     task: str,
     prompts: Sequence[str] | None = None,
+    cells: Sequence[str] | None = None,
 ) -> None:
     """Call user-defined rewards on a few texts of the training data, before any training.
 
@@ -26,7 +27,7 @@ def try_rewards(
         RewardPoolError: for one that gives another value for the same text, or cannot be imported.
     """
     for name, measure in own.items():
-        found = pool.submit(measure, subjects, references, prompts).result()
+        found = pool.submit(measure, subjects, references, prompts, cells).result()
         if len(subjects) and all(cause is not None for cause in found.causes):
             raise RewardFailedError(
                 f"reward {name!r} must score texts of the training data, got no value for any of {len(subjects)} from "

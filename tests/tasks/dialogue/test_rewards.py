@@ -69,6 +69,15 @@ def test_a_reward_that_asks_for_the_prompt_gets_that_of_its_own_reply():
     ]
 
 
+def test_a_reward_gets_the_columns_of_the_row_of_its_own_reply():
+    params = make(own={"levels": {"function": "tiny_rewards:levels", "weight": 1.0}})
+    beside = {"questions": ["four", "seven!!"], "cells": ['{"level": 3}', '{"level": 5}']}
+    with processes() as pool:
+        found = submit_rewards(params, pool, replies=REPLIES, answers=ANSWERS, **beside).result()
+    rows = zip(REPLIES, (4, 7), (2, 1), (3, 5), strict=True)
+    assert found.components["levels"].tolist() == [[len(r) + 10 * p + 100 * a + 1000 * n for r in g] for g, p, a, n in rows]
+
+
 def test_a_reward_that_fails_for_one_micro_batch_alone_does_not_stop_the_run():
     params, parts = make(), [[["raise a", "raise b"]], [["one", "raise c"]]]
     with processes() as pool:

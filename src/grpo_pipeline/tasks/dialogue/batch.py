@@ -22,6 +22,7 @@ class DialogueBatch:
         reference: ids and is_token [P, T], a reference reply of each prompt, padded on the right, with its end.
         answers: for each prompt all reference replies, as texts.
         questions: for each prompt the text that the model reads, without its stories.
+        cells: for each prompt the other columns of its row, a JSON object.
     """
 
     rows: Tensor
@@ -29,6 +30,7 @@ class DialogueBatch:
     reference: Tokens
     answers: PerPrompt
     questions: PerPrompt
+    cells: PerPrompt
 
 
 @dataclass(frozen=True)
@@ -71,13 +73,14 @@ def make_batch(
     reference = data.references.padded(
         data.references.draw_texts(rows, draws.numpy()), pad_id=pad_id, padding="right"
     )
-    answers = data.examples.table["answers"].iloc[rows]
+    table = data.examples.table.iloc[rows]
     return DialogueBatch(
         rows=torch.as_tensor(rows, dtype=torch.int64).to(device),
         prompt=_to(prompt, device),
         reference=_to(reference, device),
-        answers=PerPrompt(tuple(texts) for texts in answers),
-        questions=PerPrompt(data.examples.table["question"].iloc[rows]),
+        answers=PerPrompt(tuple(texts) for texts in table["answers"]),
+        questions=PerPrompt(table["question"]),
+        cells=PerPrompt(table["columns"]),
     )
 
 

@@ -108,6 +108,7 @@ class DialogueTask(BaseTask):
             references=answers,
             task=self.name,
             prompts=list(tried["question"]),
+            cells=list(tried["columns"]),
         )
 
     def build_policy(self, seed: int) -> LanguageModel:
@@ -200,6 +201,7 @@ class DialogueTask(BaseTask):
             replies=replies,
             answers=batch.answers,
             questions=batch.questions,
+            cells=batch.cells,
         )
         return Outcomes(
             replies, PerPrompt(RewardShare(pending, place) for place in range(len(replies)))

@@ -43,6 +43,29 @@ def test_three_kinds_of_files_hold_the_same_prompts(suffix: str) -> None:
     assert (reading.n_rows, reading.refused, len({d.example_id for d in reading.drafts})) == (12, (), 12)
 
 
+@pytest.mark.parametrize("suffix", ["jsonl", "csv", "parquet"])
+def test_every_other_column_of_a_row_is_kept(suffix: str) -> None:
+    rows = [row | {"kind": None if place else "a"} for place, row in enumerate(ROWS)]
+    reading = read_prompts(file_of(rows, suffix), source(group="level"))
+    absent = "" if suffix == "csv" else None
+    wanted = [{"kind": row["kind"] or absent, "level": row["level"]} for row in rows]
+    assert [draft.columns for draft in reading.drafts] == wanted
+    assert reading.extras == {"other_columns": ["kind", "level"]}
+
+
+def test_a_column_that_a_row_lacks_is_none_and_values_keep_their_kind() -> None:
+    rows = [{"prompt": "q", "answers": "a", "n": 3, "tags": ["x", 1.5]}, {"prompt": "r", "answers": "b"}]
+    drafts = read_prompts(file_of(rows), source()).drafts
+    assert [draft.columns for draft in drafts] == [{"n": 3, "tags": ["x", 1.5]}, {"n": None, "tags": None}]
+
+
+def test_dates_of_a_parquet_file_are_texts_and_bytes_are_left_out() -> None:
+    when, picture = pd.Timestamp("2024-05-06"), {"bytes": b"x", "path": "p"}
+    rows = [{"prompt": "q", "answers": "a", "when": when, "picture": picture, "raw": b"y"}]
+    [draft] = read_prompts(file_of(rows, "parquet"), source()).drafts
+    assert draft.columns == {"when": "2024-05-06 00:00:00"}
+
+
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
 def test_messages_are_turns_with_their_role_and_answers_may_be_several_or_numbers(suffix: str) -> None:
     talk = [{"role": "system", "content": "be short"}, {"role": "user", "content": "2+2?"}]
@@ -106,6 +129,7 @@ def test_they_become_model_input_without_stories_and_the_prompt_is_what_is_read(
     table, _, report = prepared(ROWS)
     assert set(table["question"]) == {row["prompt"] for row in ROWS}
     assert table["story_ids"].tolist() == [[]] * 12
+    assert {*table["columns"]} == {f'{{"level": "l{n}"}}' for n in range(4)}
     assert (set(table["persona"]), table["persona_id"].nunique(), report["stories"]) == ({""}, 12, 0)
     assert table["split"].value_counts().to_dict() == {"train": 6, "val": 3, "test": 3}
 

@@ -1,5 +1,6 @@
 """Check raw dialogues: valid examples become canonical rows beside the story corpus, refused ones are listed with reasons."""
 
+import json
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -240,6 +241,7 @@ def example_row(draft: Draft, question: FittedQuestion, personas: Mapping[str, s
         draft.story_id,
         draft.split,
         draft.row,
+        json.dumps(draft.columns, sort_keys=True),
     )
     return dict(zip(EXAMPLE_COLUMNS, values, strict=True))
 

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 NEEDS = ("persona", "story", "none", "unknown")
@@ -20,6 +20,7 @@ EXAMPLE_COLUMNS = (
     "story_id",
     "split",
     "row",
+    "columns",
 )
 STORY_COLUMNS = ("story_id", "title", "text", "persona_id")
 Row = dict[str, Any]
@@ -40,6 +41,7 @@ class Draft:
         needs: one of ``NEEDS``.
         story_id: the story that holds the answer, or "".
         split: split from the file, or "".
+        columns: the other cells of the row, for rewards that read them; JSON-able values.
     """
 
     row: int
@@ -52,6 +54,7 @@ class Draft:
     needs: str
     story_id: str
     split: str
+    columns: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,9 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from grpo_pipeline.tasks.csv_records import check_width, csv_records
 from grpo_pipeline.tasks.dialogue.data.drafts import SPLITS, Draft, Reading, digest_of, refusal
@@ -15,12 +17,16 @@ from grpo_pipeline.tasks.dialogue.data.text_files import clean_text, parse_line,
 from grpo_pipeline.tasks.row_error import RowError
 from grpo_pipeline.tasks.text_lines import TextFile, composed, numbered_lines
 
+if TYPE_CHECKING:  # the rows of other files are read without it
+    import pyarrow
+
 
 def read_prompts(file: TextFile, source: PromptSource) -> Reading:
     """Read every row; the suffix of the file says how: ``.csv``, ``.parquet``, or JSON lines.
 
     Returns:
         Examples without a persona, whose turns are the prompt or its messages. Rows that share the group have one ``given_id``.
+        Every example has all other columns of the file, None where its row lacks one.
 
     Raises:
         ValueError: if the file is no such table, or lacks a column that is mapped.
@@ -35,7 +41,9 @@ def read_prompts(file: TextFile, source: PromptSource) -> Reading:
             refused.append(refusal(number, str(error), file=file.path))
             continue
         hidden += n_hidden
-    return Reading(tuple(drafts), tuple(refused), n_rows, hidden, {})
+    absent = dict.fromkeys(sorted({name for draft in drafts for name in draft.columns}))
+    drafts = [replace(draft, columns=absent | dict(draft.columns)) for draft in drafts]
+    return Reading(tuple(drafts), tuple(refused), n_rows, hidden, {"other_columns": [*absent]})
 
 
 def read_prompt(
@@ -58,6 +66,11 @@ def read_prompt(
         needs="unknown",
         story_id="",
         split=read_choice(cells, source.split, SPLITS) if source.split else "",
+        columns={
+            name: cell
+            for name, cell in cells.items()
+            if name not in (source.prompt, source.answers)
+        },
     )
 
 
@@ -118,7 +131,7 @@ def _of_width(cells: Mapping[str, object], columns: list[str]) -> Mapping[str, o
 
 
 def _parquet_rows(file: TextFile, columns: list[str]) -> list[dict[str, object]]:
-    import pyarrow  # the rows of other files are read without it
+    import pyarrow
     from pyarrow import parquet
 
     try:
@@ -132,8 +145,19 @@ def _parquet_rows(file: TextFile, columns: list[str]) -> list[dict[str, object]]
         raise ValueError(
             f"{file.path} must have the columns of dialogue.data.source, got none named {missing}; it has {table.column_names}"
         )
-    rows: list[dict[str, object]] = table.select(columns).to_pylist()
-    return rows
+    # JSON has no form for bytes, which are left out; dates and decimals become texts.
+    kept = [field.name for field in table.schema if not _holds_bytes(field.type)]
+    rows: list[dict[str, object]] = table.select(kept).to_pylist()
+    return [json.loads(json.dumps(row, default=str)) for row in rows]
+
+
+def _holds_bytes(kind: "pyarrow.DataType") -> bool:
+    """Check whether values of a type are bytes, or have bytes in them, as images have."""
+    from pyarrow import types
+
+    parts = (kind.field(place).type for place in range(kind.num_fields))
+    is_bytes = types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind)
+    return is_bytes or types.is_fixed_size_binary(kind) or any(map(_holds_bytes, parts))
 
 
 def _cell(cells: Mapping[str, object], column: str) -> object:

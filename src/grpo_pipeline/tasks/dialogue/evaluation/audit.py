@@ -128,6 +128,7 @@ def _score(
         replies=replies,
         answers=batch.answers,
         questions=batch.questions,
+        cells=batch.cells,
     ).result()
     rewards = combine_rewards(measured.components, measured.weights)
     texts = [reply for group in replies for reply in group]

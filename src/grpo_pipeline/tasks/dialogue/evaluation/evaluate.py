@@ -188,6 +188,7 @@ def _submit(
             replies=replies,
             answers=batch.answers,
             questions=batch.questions,
+            cells=batch.cells,
         ),
         columns,
     )

@@ -23,6 +23,7 @@ def submit_rewards(
     replies: Sequence[Sequence[str]],
     answers: Sequence[Sequence[str]],
     questions: Sequence[str] | None = None,
+    cells: Sequence[str] | None = None,
 ) -> PendingRewards:
     """Begin to measure every component of every reply, and return at once.
 
@@ -32,6 +33,7 @@ def submit_rewards(
         replies: P groups of G texts.
         answers: P lists of at least one reference answer.
         questions: P texts that the model read, for rewards that read them; None for empty ones.
+        cells: P JSON objects of the other columns, for rewards that read them; None for empty ones.
 
     Raises:
         ValueError: if groups differ in size or are empty, or a group has no list of answers or an empty one.
@@ -46,16 +48,16 @@ def submit_rewards(
         raise ValueError(
             f"the answers of prompt {empty[0]} must be a list of at least one text, got {answers[empty[0]]!r}; correct the row"
         )
-    # P * G replies, row n = p * G + g, each with the answers of its prompt.
+    # P * G replies, row n = p * G + g, each with what belongs to its prompt.
+    size = len(replies[0])
     subjects = [reply for group in replies for reply in group]
-    references = [texts for group, texts in zip(replies, answers, strict=True) for _ in group]
-    prompts = (
-        None
-        if questions is None
-        else [question for group, question in zip(replies, questions, strict=True) for _ in group]
+    references = [texts for texts in answers for _ in range(size)]
+    prompts, rows = (
+        None if texts is None else [text for text in texts for _ in range(size)]
+        for texts in (questions, cells)
     )
     futures = {
-        name: pool.submit(measure, subjects, references, prompts)
+        name: pool.submit(measure, subjects, references, prompts, rows)
         for name, measure in params.measures.items()
     }
     return PendingRewards(
