@@ -37,15 +37,22 @@ class RewardPoolError(RuntimeError):
 
 @dataclass(frozen=True)
 class Measure:
-    """A reward function by its path "package.module:function", with its keyword options (JSON)."""
+    """A reward function by its path "package.module:function", with its keyword options (JSON).
+
+    Attributes:
+        function: its path.
+        options: its keyword options.
+        may_hang: whether an option of the user's, such as a regular expression, decides how long it takes.
+    """
 
     function: str
     options: Mapping[str, Any] = field(default_factory=dict)
+    may_hang: bool = False
 
     @property
     def is_built_in(self) -> bool:
         """Check whether the function belongs to the project: a pure one, which never hangs by itself."""
-        return self.function.startswith(OURS)
+        return self.function.startswith(OURS) and not self.may_hang
 
     @cached_property
     def digest(self) -> str:
@@ -58,7 +65,8 @@ class Measure:
         """
         name = getattr(load_function(self.function), "__module__", None) or ""
         task = ".".join(name.split(".")[:3])  # grpo_pipeline.tasks.<task>
-        names = _imported(name, within=f"{task}.") if self.is_built_in else {name}
+        is_ours = self.function.startswith(OURS)
+        names = _imported(name, within=f"{task}.") if is_ours else {name}
         texts = [
             Path(file).read_bytes()
             for one in sorted(names)
@@ -119,7 +127,7 @@ def parameters_of(function: RewardFunction) -> tuple[tuple[str, ...], bool]:
 
 
 class Call(NamedTuple):
-    """The texts beside its samples that a function gets: the references in the second place or not, and those of ``BESIDE`` by name."""
+    """Texts beside its samples that a function gets: references in the second place or not, and those of ``BESIDE`` by name."""
 
     has_references: bool
     by_name: tuple[str, ...]

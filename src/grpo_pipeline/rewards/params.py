@@ -53,6 +53,8 @@ class MeasuredReward(Part):
 
     functions: ClassVar[Mapping[str, str]]
     """Term -> import path of the function that measures it; its fields, except the weight, are the function's options."""
+    may_hang: ClassVar[tuple[str, ...]] = ()
+    """Terms of the project whose options decide how long they take."""
     beside: ClassVar[tuple[str, ...]] = ("own",)
     """Fields that are no terms."""
 
@@ -85,7 +87,11 @@ class MeasuredReward(Part):
         return {
             name: term.measure
             if isinstance(term, OwnReward)
-            else Measure(self.functions[name], term.model_dump(mode="json", exclude={"weight"}))
+            else Measure(
+                self.functions[name],
+                term.model_dump(mode="json", exclude={"weight"}),
+                may_hang=name in self.may_hang,
+            )
             for name, term in self.terms.items()
             if name in self.own or name in self.functions
         }

@@ -4,6 +4,10 @@ from typing import ClassVar
 
 from grpo_pipeline.core.objective.part import Weighed
 from grpo_pipeline.rewards.params import MeasuredReward
+from grpo_pipeline.tasks.dialogue.scores.number import NumberReward
+from grpo_pipeline.tasks.dialogue.scores.overlong import LengthReward
+from grpo_pipeline.tasks.dialogue.scores.pattern import PatternReward
+from grpo_pipeline.tasks.dialogue.scores.repetition import RepetitionReward
 
 SCORES = "grpo_pipeline.tasks.dialogue.scores"
 
@@ -15,14 +19,30 @@ class DialogueReward(MeasuredReward):
         f1: overlap of words.
         rouge_l: longest common sequence of words.
         bleu: overlap of sequences of words.
+        exact_match: 1 if the words are those of an answer.
+        number: 1 if the last number is that of an answer.
+        pattern: 1 if a regular expression matches.
+        length: 0, and down to -1 for too many words.
+        repetition: minus the share of repeated sequences of words.
     """
 
     functions: ClassVar = {
         "f1": f"{SCORES}.f1:f1",
         "rouge_l": f"{SCORES}.rouge:rouge_l",
         "bleu": f"{SCORES}.bleu:bleu",
+        "exact_match": f"{SCORES}.exact_match:exact_match",
+        "number": f"{SCORES}.number:number",
+        "pattern": f"{SCORES}.pattern:pattern",
+        "length": f"{SCORES}.overlong:overlong",
+        "repetition": f"{SCORES}.repetition:repetition",
     }
+    may_hang: ClassVar = ("pattern",)
 
     f1: Weighed | None = None
     rouge_l: Weighed | None = None
     bleu: Weighed | None = None
+    exact_match: Weighed | None = None
+    number: NumberReward | None = None
+    pattern: PatternReward | None = None
+    length: LengthReward | None = None
+    repetition: RepetitionReward | None = None
