@@ -10,6 +10,7 @@ from kedro.io import DatasetError
 
 from grpo_pipeline.datasets.examples import ExamplesDataset
 from grpo_pipeline.datasets.json_lines import JsonLinesDataset
+from grpo_pipeline.tasks.dialogue.data.dataset_folder import DatasetFolder
 from grpo_pipeline.tasks.dialogue.data.examples import DialogueExamples, content_digest
 from grpo_pipeline.tasks.dialogue.data.params import RetrievalParams, TfidfEncoder
 from grpo_pipeline.tasks.dialogue.data.story_index import StoryIndex, index_stories
@@ -71,6 +72,9 @@ def test_a_raw_folder(tmp_path: Path) -> None:
     assert (files.examples.open().read(), files.stories) == (b"\xff\r\n", None)
     dataset.save({"a.csv": b"x", "s.jsonl": b"{}"})
     assert dataset.load().stories.open().read() == b"{}"
+    (tmp_path / "raw" / "set").mkdir()
+    folder = DialogueFolderDataset(filepath=str(tmp_path / "raw"), examples="set").load().examples
+    assert (type(folder), folder.path) == (DatasetFolder, str(tmp_path / "raw" / "set"))
     missing = DialogueFolderDataset(filepath=str(tmp_path / "raw"))
     with pytest.raises(DatasetError, match=r"examples.jsonl must hold the examples, got \['a.csv', 's.jsonl'\] in that folder"):
         missing.load()

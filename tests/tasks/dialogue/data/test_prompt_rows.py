@@ -2,13 +2,16 @@
 
 import io
 import json
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 import pytest
 from tiny_dialogue import ROOT, data_params, retrieval_params
 
 from grpo_pipeline.tasks.dialogue.data.checks import check_dialogues
+from grpo_pipeline.tasks.dialogue.data.dataset_folder import DatasetFolder
 from grpo_pipeline.tasks.dialogue.data.examples import build_examples
 from grpo_pipeline.tasks.dialogue.data.params import DialogueSplitParams, PromptSource
 from grpo_pipeline.tasks.dialogue.data.prompt_rows import read_prompts
@@ -114,6 +117,53 @@ def test_a_table_without_a_column_is_refused_with_what_it_has(suffix: str) -> No
         read_prompts(file_of(ROWS, suffix), source(answers="answer"))
     with pytest.raises(ValueError, match="must be a Parquet file, got"):
         read_prompts(TextFile(f"{ROOT}/q.parquet", b"no table"), source())
+
+
+def save_data_set(folder: Path, *shards: list[Any]) -> DatasetFolder:
+    """Write the shards as the library datasets does, which is none of ours: Arrow streams, and their names as JSON."""
+    folder.mkdir(parents=True)
+    names = [f"data-{place:05d}-of-{len(shards):05d}.arrow" for place in range(len(shards))]
+    for name, rows in zip(names, shards, strict=True):
+        table = pa.Table.from_pylist(rows)
+        with pa.OSFile(str(folder / name), "wb") as file, pa.ipc.new_stream(file, table.schema) as stream:
+            stream.write_table(table)
+    (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": name} for name in names]}))
+    return DatasetFolder(str(folder))
+
+
+def test_a_saved_data_set_is_read_in_the_order_of_its_files(tmp_path: Path) -> None:
+    folder = save_data_set(tmp_path / "set", ROWS[:5], ROWS[5:])
+    reading, expected = read_prompts(folder, source(group="level")), read_prompts(file_of(ROWS), source(group="level"))
+    assert (reading.drafts, reading.extras) == (expected.drafts, expected.extras)
+    other = save_data_set(tmp_path / "other", ROWS[:5], ROWS[5:])
+    assert folder.digest() == other.digest() != save_data_set(tmp_path / "less", ROWS[:5]).digest()
+
+
+def test_several_saved_data_sets_are_the_splits(tmp_path: Path) -> None:
+    parts = {"train": ROWS[:4], "validation": [*ROWS[4:6], {"prompt": "", "answers": "x"}], "test": ROWS[6:]}
+    for name, rows in parts.items():
+        save_data_set(tmp_path / name, rows)
+    (tmp_path / "dataset_dict.json").write_text(json.dumps({"splits": list(parts)}))
+    reading = read_prompts(DatasetFolder(str(tmp_path)), source())
+    assert [draft.split for draft in reading.drafts] == ["train"] * 4 + ["val"] * 2 + ["test"] * 6
+    assert [(entry["file"], entry["row"]) for entry in reading.refused] == [(f"{tmp_path}/validation", 3)]
+    (tmp_path / "dataset_dict.json").write_text(json.dumps({"splits": ["train", "extra"]}))
+    with pytest.raises(ValueError, match=r"must name splits of .*, got \['extra'\]"):
+        read_prompts(DatasetFolder(str(tmp_path)), source())
+
+
+def test_a_folder_that_is_no_data_set_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"must be a data set that save_to_disk wrote, got a folder without state.json"):
+        read_prompts(DatasetFolder(str(tmp_path)), source())
+    (tmp_path / "state.json").write_text('{"_data_files": [{"filename": "a.arrow"}]}')
+    with pytest.raises(ValueError, match=r"a.arrow must be an Arrow stream, got"):
+        read_prompts(DatasetFolder(str(tmp_path)), source())
+    (tmp_path / "a.arrow").write_bytes(b"no table")
+    with pytest.raises(ValueError, match=r"a.arrow must be an Arrow stream, got"):
+        read_prompts(DatasetFolder(str(tmp_path)), source())
+    (tmp_path / "state.json").write_text("{}")
+    with pytest.raises(ValueError, match=r"state.json must be JSON with '_data_files', got KeyError"):
+        read_prompts(DatasetFolder(str(tmp_path)), source())
 
 
 def prepared(rows: list[Any], **changes: Any) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, Any]]:

@@ -24,7 +24,7 @@ class GeneratedSource(Section):
 
 
 class PromptSource(Section):
-    """Prompts and their answers, without persona and stories: JSON lines, a CSV or a Parquet file.
+    """Prompts and their answers, without persona and stories: JSON lines, a CSV, a Parquet file or a saved data set.
 
     Attributes:
         kind: of the source.

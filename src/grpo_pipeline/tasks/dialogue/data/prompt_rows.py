@@ -1,4 +1,4 @@
-"""Read examples from rows of prompts and answers: JSON lines, a CSV or a Parquet file."""
+"""Read examples from rows of prompts and answers: JSON lines, a CSV, a Parquet file or a folder of a data set."""
 
 import json
 import math
@@ -9,6 +9,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from grpo_pipeline.tasks.csv_records import check_width, csv_records
+from grpo_pipeline.tasks.dialogue.data.dataset_folder import (
+    DatasetFolder,
+    folders_by_split,
+    read_table,
+)
 from grpo_pipeline.tasks.dialogue.data.drafts import SPLITS, Draft, Reading, digest_of, refusal
 from grpo_pipeline.tasks.dialogue.data.example_rows import numbered, read_choice
 from grpo_pipeline.tasks.dialogue.data.hidden_characters import without_hidden
@@ -22,7 +27,7 @@ if TYPE_CHECKING:  # the rows of other files are read without it
 
 
 def read_prompts(file: TextFile, source: PromptSource) -> Reading:
-    """Read every row; the suffix of the file says how: ``.csv``, ``.parquet``, or JSON lines.
+    """Read every row; the suffix of the file says how: ``.csv``, ``.parquet``, or JSON lines; a folder is a saved data set.
 
     Returns:
         Examples without a persona, whose turns are the prompt or its messages. Rows that share the group have one ``given_id``.
@@ -32,15 +37,18 @@ def read_prompts(file: TextFile, source: PromptSource) -> Reading:
         ValueError: if the file is no such table, or lacks a column that is mapped.
     """
     drafts, refused, seen, n_rows, hidden = [], [], Counter[str](), 0, 0
-    for number, cells_of_row in _records(file, source):
-        n_rows += 1
-        try:
-            cells, n_hidden = without_hidden(cells_of_row())
-            drafts.append(read_prompt(cells, number, source, seen=seen))
-        except RowError as error:
-            refused.append(refusal(number, str(error), file=file.path))
-            continue
-        hidden += n_hidden
+    parts = folders_by_split(file) if isinstance(file, DatasetFolder) else [(file, "")]
+    for part, split in parts:
+        for number, cells_of_row in _records(part, source):
+            n_rows += 1
+            try:
+                cells, n_hidden = without_hidden(cells_of_row())
+                draft = read_prompt(cells, number, source, seen=seen)
+            except RowError as error:
+                refused.append(refusal(number, str(error), file=part.path))
+                continue
+            drafts.append(replace(draft, split=draft.split or split))
+            hidden += n_hidden
     absent = dict.fromkeys(sorted({name for draft in drafts for name in draft.columns}))
     drafts = [replace(draft, columns=absent | dict(draft.columns)) for draft in drafts]
     return Reading(tuple(drafts), tuple(refused), n_rows, hidden, {"other_columns": [*absent]})
@@ -117,8 +125,8 @@ def _records(
     if file.path.lower().endswith(".csv"):
         for number, cells in csv_records(file, columns, section="dialogue.data.source"):
             yield number, partial(_of_width, cells, columns)
-    elif file.path.lower().endswith(".parquet"):
-        for number, row in enumerate(_parquet_rows(file, columns), start=1):
+    elif isinstance(file, DatasetFolder) or file.path.lower().endswith(".parquet"):
+        for number, row in enumerate(_arrow_rows(file, columns), start=1):
             yield number, partial(dict, row)
     else:
         for number, line in numbered_lines(file):
@@ -130,17 +138,8 @@ def _of_width(cells: Mapping[str, object], columns: list[str]) -> Mapping[str, o
     return cells
 
 
-def _parquet_rows(file: TextFile, columns: list[str]) -> list[dict[str, object]]:
-    import pyarrow
-    from pyarrow import parquet
-
-    try:
-        with file.open() as content:
-            table = parquet.read_table(content)
-    except (pyarrow.ArrowException, OSError) as error:
-        raise ValueError(
-            f"{file.path} must be a Parquet file, got {error}; write it again"
-        ) from error
+def _arrow_rows(file: TextFile, columns: list[str]) -> list[dict[str, object]]:
+    table = read_table(file) if isinstance(file, DatasetFolder) else _read_parquet(file)
     if missing := sorted({*columns} - {*table.column_names}):
         raise ValueError(
             f"{file.path} must have the columns of dialogue.data.source, got none named {missing}; it has {table.column_names}"
@@ -149,6 +148,19 @@ def _parquet_rows(file: TextFile, columns: list[str]) -> list[dict[str, object]]
     kept = [field.name for field in table.schema if not _holds_bytes(field.type)]
     rows: list[dict[str, object]] = table.select(kept).to_pylist()
     return [json.loads(json.dumps(row, default=str)) for row in rows]
+
+
+def _read_parquet(file: TextFile) -> "pyarrow.Table":
+    import pyarrow
+    from pyarrow import parquet
+
+    try:
+        with file.open() as content:
+            return parquet.read_table(content)
+    except (pyarrow.ArrowException, OSError) as error:
+        raise ValueError(
+            f"{file.path} must be a Parquet file, got {error}; write it again"
+        ) from error
 
 
 def _holds_bytes(kind: "pyarrow.DataType") -> bool:

@@ -3,6 +3,7 @@
 from typing import Any
 
 from grpo_pipeline.datasets.raw_file import RawFolderDataset
+from grpo_pipeline.tasks.dialogue.data.dataset_folder import DatasetFolder
 from grpo_pipeline.tasks.dialogue.data.text_files import DialogueFiles
 from grpo_pipeline.tasks.text_lines import TextFile
 
@@ -12,7 +13,7 @@ class DialogueFolderDataset(RawFolderDataset[DialogueFiles]):
 
     Args:
         filepath: the data root.
-        examples: name of the file of rows or conversations below the root.
+        examples: name of the file of rows or conversations below the root, or of the folder of a saved data set.
         stories: name of the story corpus below the root; it may be absent.
         metadata: for Kedro-Viz.
     """
@@ -34,13 +35,18 @@ class DialogueFolderDataset(RawFolderDataset[DialogueFiles]):
         Raises:
             DatasetError: if the root or the file of examples is missing.
         """
-        examples = self._read(self._examples, holds="the examples", setting="dialogue_examples")
+        place, setting = self._root / self._examples, "dialogue_examples"
+        examples = (
+            DatasetFolder(str(place))
+            if place.is_dir()
+            else self._read(self._examples, holds="the examples", setting=setting)
+        )
         corpus = self._root / self._stories
         stories = TextFile(str(corpus)) if corpus.is_file() else None
         return DialogueFiles(self._root, examples, stories)
 
     def _exists(self) -> bool:
-        return (self._root / self._examples).is_file()
+        return (self._root / self._examples).exists()
 
     def _describe(self) -> dict[str, Any]:
         return {"filepath": str(self._root), "examples": self._examples, "stories": self._stories}
