@@ -52,6 +52,7 @@ from grpo_pipeline.tasks.dialogue.parameter_groups import parameter_groups
 from grpo_pipeline.tasks.dialogue.params import PromptParams, SupervisedParams
 from grpo_pipeline.tasks.dialogue.rewards.params import DialogueReward
 from grpo_pipeline.tasks.dialogue.rewards.reward import gather_rewards, submit_rewards
+from grpo_pipeline.tasks.dialogue.rewards.right_answers import check_right_answers
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ class DialogueTask(BaseTask):
         check_algorithm(algorithm)
 
     def check_data(self, data: DialogueData) -> None:
-        """Call the user-defined rewards on a few reference replies; raises as ``try_rewards``."""
+        """Call user-defined rewards on a few reference replies, and the others on all; raises as the two checks."""
         table = data.examples.table
         tried = table[table["split"] == "train"][:TRIED]
         answers = [list(texts) for texts in tried["answers"]]
@@ -110,6 +111,7 @@ class DialogueTask(BaseTask):
             prompts=list(tried["question"]),
             cells=list(tried["columns"]),
         )
+        check_right_answers(self.rewards, self.pool, table)
 
     def build_policy(self, seed: int) -> LanguageModel:
         """Build a model with the weights of ``start``, of its folder, or fresh ones; the global random state stays unchanged."""

@@ -1,5 +1,6 @@
 """Declare the parameters of the reward: its terms by name, each with its weight (``dialogue.reward``)."""
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 from grpo_pipeline.core.objective.part import Weighed
@@ -37,6 +38,12 @@ class DialogueReward(MeasuredReward):
         "repetition": f"{SCORES}.repetition:repetition",
     }
     may_hang: ClassVar = ("pattern",)
+    best: ClassVar[Mapping[str, float]] = {
+        **dict.fromkeys(("f1", "exact_match", "number", "pattern"), 1.0),
+        **dict.fromkeys(("length", "repetition"), 0.0),
+    }
+    """Term -> value of a right answer, of those that have one."""
+    reads_answers: ClassVar = ("f1", "rouge_l", "bleu", "exact_match", "number")
 
     f1: Weighed | None = None
     rouge_l: Weighed | None = None

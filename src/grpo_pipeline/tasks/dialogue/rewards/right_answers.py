@@ -1,0 +1,49 @@
+"""Check before any training that the right answers of the data earn what the reward has to give."""
+
+import logging
+
+import numpy as np
+import pandas as pd
+
+from grpo_pipeline.rewards.functions import shorten
+from grpo_pipeline.rewards.group_rewards import RewardFailedError
+from grpo_pipeline.rewards.pool import RewardPool
+from grpo_pipeline.tasks.dialogue.rewards.params import DialogueReward
+
+logger = logging.getLogger(__name__)
+NAMED = 5
+
+
+def check_right_answers(params: DialogueReward, pool: RewardPool, table: pd.DataFrame) -> None:
+    """Measure the first answer of every example, and name those that a term does not pay its best value.
+
+    A term that no example can satisfy trains nothing. Terms without a best value (``DialogueReward.best``) are not measured.
+
+    Args:
+        params: the terms.
+        pool: measures them.
+        table: the examples.
+
+    Raises:
+        RewardFailedError: if a term that reads the answers pays its best value for none of them.
+    """
+    answers = [list(texts) for texts in table["answers"]]
+    first = [texts[0] for texts in answers]
+    for name in [name for name in params.best if name in params.measures]:
+        best = params.best[name]
+        values = pool.submit(params.measures[name], first, answers).result().values
+        bad = np.flatnonzero(~(values >= best))
+        if not len(bad):
+            continue
+        told = f"{table['example_id'].iloc[bad[0]]!r} ({shorten(first[bad[0]])})"
+        if len(bad) == len(first) and name in params.reads_answers:
+            raise RewardFailedError(
+                f"reward {name!r} must pay {best:g} for the right answer of an example, got less for all {len(first)}, the first "
+                f"one {told}; correct the answers, or take the term away with dialogue.reward.{name}: null"
+            )
+        others = ", ".join(repr(table["example_id"].iloc[place]) for place in bad[1:NAMED])
+        logger.warning(
+            "reward %r pays less than %g, its best value, for the right answers of %d of %d examples: %s%s; a model cannot earn "
+            "more there by answering right",
+            *(name, best, len(bad), len(first), told, f", {others}" if others else ""),
+        )
