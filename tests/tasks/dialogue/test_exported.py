@@ -52,7 +52,9 @@ def exported(folder: Path, language_model: dict[str, Any]) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize(
-    ("architecture", "lora"), [("t5", None), ("gpt2", None), ("llama", None), ("t5", LORA), (None, None)], ids=str
+    ("architecture", "lora"),
+    [("t5", None), ("gpt2", None), ("llama", None), ("t5", LORA | {"targets": ["q", "v"]}), (None, None)],
+    ids=str,
 )
 def test_the_same_replies_without_the_folder_that_it_came_from(tmp_path: Path, architecture: str | None, lora: Any) -> None:
     source = {} if architecture is None else model_folder(tmp_path / "hub", architecture) | {"tuning": lora}
@@ -80,10 +82,10 @@ def test_what_is_no_complete_model_of_this_task_is_refused(tmp_path: Path) -> No
     save_weights(tmp_path / "before", weights)
     with pytest.raises(FileNotFoundError, match=r"before must hold one of tokenizer.json"):
         read_exported(tmp_path / "before")
-    bert = {"language_model_config": weights.config["language_model_config"] | {"model_type": "bert"}}
+    vit = {"language_model_config": weights.config["language_model_config"] | {"model_type": "vit"}}
     for changes, message in [
         ({"task": "attention"}, "must hold a model of the dialogue task, got 'attention'"),
-        (bert, "of type t5, gpt2, llama, got 'bert'"),
+        (vit, "language_model_config of 'vit' must hold a causal language model or an encoder-decoder"),
     ]:
         save_weights(tmp_path / "other", replace(weights, config=weights.config | changes))
         with pytest.raises(ValueError, match=message):
@@ -209,7 +211,8 @@ def test_a_question_that_is_too_long_is_cut_or_refused_as_in_training(tmp_path: 
 
 @pytest.mark.parametrize("kind", ["t5", "gpt2"])
 def test_an_older_exported_model_answers_as_the_same_model_of_today(tmp_path: Path, kind: str) -> None:
-    exported(tmp_path / "now", {"kind": kind, "tuning": LORA, **POSITIONS[kind]})
+    attention = LORA | {"targets": {"t5": ["q", "v"], "gpt2": ["c_attn"]}[kind]}
+    exported(tmp_path / "now", {"kind": kind, "tuning": attention, **POSITIONS[kind]})
     weights = load_weights(tmp_path / "now")
     sizes = {name: value for name, value in weights.config["language_model"]["network"].items() if name != "kind"}
     before = {

@@ -51,11 +51,13 @@ class ReferenceUpdate:
 
 
 def frozen_copy(module: Module) -> Module:
-    """Copy a module for use as the reference: own memory, evaluation mode, no gradients.
+    """Copy a module for use as the reference: evaluation mode, no gradients.
 
-    The copy shares no parameter with the original, so no optimiser of the original can move it.
+    The copy owns its buffers and every parameter that the original trains, so no optimiser of the original can move it. Frozen
+    parameters are shared: the reference of a network with low-rank updates costs the memory of the updates alone.
     """
-    reference = copy.deepcopy(module)
+    frozen = {id(p): p for p in module.parameters() if not p.requires_grad}
+    reference = copy.deepcopy(module, memo=frozen)
     reference.requires_grad_(False)
     for parameter in reference.parameters():
         parameter.grad = None
@@ -78,7 +80,7 @@ def load_reference(folder: Path, module: Module) -> Module:
         ValueError: if names or shapes do not fit (names the first of them).
     """
     tensors = load_weights(folder).tensors
-    reference = frozen_copy(module)
+    reference = copy.deepcopy(module).requires_grad_(False).eval()
     if found := _misfits(tensors, reference.state_dict()):
         raise ValueError(
             f"reference weights {folder} must fit the policy, got {_first(found)}; build the policy with the configuration in "
@@ -99,7 +101,7 @@ def update_reference(
 
     For every parameter and every floating-point buffer; other buffers (counters) are copied. Where both are equal the
     reference keeps its bits, so frozen weights do not drift and a constant -inf in a buffer stays. Devices and dtypes may
-    differ; a bfloat16 reference rounds small steps of "ema" away.
+    differ; a bfloat16 reference rounds small steps of "ema" away. Frozen parameters that both share stay.
     Source: the hard and the soft update of TR-DPO, arXiv 2404.09656, with decay = 1 - alpha.
 
     Args:
@@ -112,7 +114,7 @@ def update_reference(
         Whether the reference was updated.
 
     Raises:
-        ValueError: if names or shapes differ, or the two share memory; the reference is as before.
+        ValueError: if names or shapes differ, or the two share memory that is trained; the reference is as before.
     """
     if rule.method == "frozen" or step == 0 or step % rule.every_steps:
         return False
@@ -121,6 +123,10 @@ def update_reference(
         raise ValueError(
             f"the policy must fit its reference, got {_first(found)}; build the reference with frozen_copy"
         )
+    shared = {
+        name for name, p in policy.named_parameters() if p is old[name] and not p.requires_grad
+    }
+    old = {name: tensor for name, tensor in old.items() if name not in shared}
     if found := _shared(old, new.values()):
         raise ValueError(
             f"the reference must own its memory, got {_first(found)} shared with the policy; use frozen_copy"

@@ -124,9 +124,5 @@ def _build_reference(algorithm: AlgorithmParams, policy: nn.Module) -> nn.Module
     kl = algorithm.paid_kl
     if kl is None:
         return None
-    reference = frozen_copy(policy)
-    return (
-        reference
-        if kl.reference.path is None
-        else load_reference(Path(kl.reference.path), reference)
-    )
+    path = kl.reference.path
+    return frozen_copy(policy) if path is None else load_reference(Path(path), policy)

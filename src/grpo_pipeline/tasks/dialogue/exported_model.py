@@ -19,6 +19,9 @@ from grpo_pipeline.tasks.dialogue.language_model.tokens import Tokenizer
 from grpo_pipeline.tasks.dialogue.migrate import migrate_language_model
 from grpo_pipeline.tasks.dialogue.params import PromptParams
 
+# Layers with low-rank updates of models exported before ``targets`` existed: queries and values.
+EARLIER = {"t5": ("q", "v"), "gpt2": ("c_attn",), "llama": ("q_proj", "v_proj")}
+
 
 @dataclass(frozen=True)
 class ExportedModel:
@@ -63,7 +66,12 @@ def read_exported(folder: Path) -> ExportedModel:
         ("reader_config", "language_model_config"),
     ):  # as earlier exports say
         config = {new: config[old], **config} if old in config else config
-    params = LanguageModelParams.model_validate(migrate_language_model(config["language_model"]))
+    section = migrate_language_model(config["language_model"])
+    if (tuning := section.get("tuning")) and "targets" not in tuning:
+        section["tuning"] = tuning | {
+            "targets": EARLIER[config["language_model_config"]["model_type"]]
+        }
+    params = LanguageModelParams.model_validate(section)
     language_model = build_from_config(config["language_model_config"], params.tuning)
     language_model.load_state_dict(dict(weights.tensors))
     has_words = isinstance(params.network, FolderParams) and params.network.tokenizer == "folder"

@@ -62,7 +62,8 @@ def plain_model(language_model: LanguageModel) -> Any:
     from peft.tuners.lora import LoraLayer
 
     model = copy.deepcopy(language_model.model)
-    for name, module in list(model.named_modules()):
+    # The innermost first: the parameters of experts have an update each, one around the other.
+    for name, module in reversed(list(model.named_modules())):
         if isinstance(module, LoraLayer):
             module.merge()
             parent, _, child = name.rpartition(".")

@@ -4,23 +4,25 @@ from torch import nn
 
 from grpo_pipeline.tasks.dialogue.language_model.base import LanguageModel
 
+# Names of tables of positions: of GPT-2, and of OPT, BART and their kin. T5, Llama and their kin have none.
+POSITIONS = ("wpe", "embed_positions")
+
 
 def parameter_groups(language_model: LanguageModel) -> dict[str, list[nn.Parameter]]:
     """List the trainable parameters of each component, each parameter once; a component without any is left out.
 
-    ``embeddings`` holds those of tokens and positions and the head (T5, GPT-2 and ByT5 tie some of them). ``encoder`` and
+    ``embeddings`` holds those of tokens and positions and the head (many networks tie some of them). ``encoder`` and
     ``decoder`` hold the layers; a causal language model has no encoder. Low-rank updates belong to the layers that they change.
     """
     model = language_model.model
-    ends = [
-        model.get_input_embeddings(),
-        model.get_output_embeddings(),
-        # GPT-2's table of positions; T5 and Llama have none.
-        *(part for name, part in model.named_modules() if name.endswith("transformer.wpe")),
+    positions = [
+        part
+        for name, part in model.named_modules()
+        if name.rpartition(".")[2] in POSITIONS and isinstance(part, nn.Embedding)
     ]
     modules = {
-        "embeddings": ends,
-        "encoder": ([language_model.model.encoder] if language_model.kind == "seq2seq" else []),
+        "embeddings": [model.get_input_embeddings(), model.get_output_embeddings(), *positions],
+        "encoder": [model.get_encoder()] if language_model.kind == "seq2seq" else [],
         "decoder": [model],
     }
     taken: set[int] = set()

@@ -69,8 +69,8 @@ def test_what_a_folder_lacks_or_holds_instead_is_named(tmp_path: Path, monkeypat
     refuses(FileNotFoundError, r"must hold one of tokenizer.json", tokenizer="folder")
     monkeypatch.setattr(ByteTokenizer, "size", 260)
     refuses(ValueError, r"^the tokenizer must have at most 259 ids, .*, got 260; give the tokenizer")
-    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
-    refuses(ValueError, r"must hold a model of type t5, gpt2, llama, got 'bert'")
+    (tmp_path / "config.json").write_text('{"model_type": "vit"}')
+    refuses(ValueError, r"must hold a causal language model or an encoder-decoder")
     (tmp_path / "config.json").write_text("{")
     refuses(ValueError, r"config.json must be a JSON file, got .*; copy it again")
     (tmp_path / "model.safetensors").unlink()
@@ -105,21 +105,29 @@ def test_a_wrong_section_is_refused() -> None:
 
 
 REPLIES = torch.randint(2, 12, (3, 2, 4), generator=torch.Generator().manual_seed(2))
-# A [r, in] and B [out, r] per layer, r = 3, width 8: t5 has q and v [8, 8] in 2 self- and 2 x 2 decoder attentions of 2 layers
-NUMBERS = {"t5": 6 * 2 * 3 * (8 + 8), "gpt2": 2 * 3 * (8 + 24), "llama": 2 * 3 * ((8 + 8) + (8 + 4))}
+# A [r, in] and B [out, r] per layer, r = 3, width 8, feed-forward 16; t5 has 6 attentions and 4 feed-forwards in its two stacks
+ATTENTION = {"t5": 6 * 2 * 3 * (8 + 8), "gpt2": 2 * 3 * (8 + 24), "llama": 2 * 3 * ((8 + 8) + (8 + 4))}
+ALL = {
+    "t5": 6 * 4 * 3 * (8 + 8) + 4 * 2 * 3 * (8 + 16),
+    "gpt2": 2 * 3 * ((8 + 24) + (8 + 8) + 2 * (8 + 32)),
+    "llama": 2 * 3 * (2 * (8 + 8) + 2 * (8 + 4) + 3 * (8 + 16)),
+}
+TARGETS = {"t5": ("q", "v"), "gpt2": ("c_attn",), "llama": ("q_proj", "v_proj")}
 
 
+@pytest.mark.parametrize("targets", ["attention", "all"])
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_the_updates_begin_at_nothing_and_are_all_that_learns(architecture: str) -> None:
+def test_the_updates_begin_at_nothing_and_are_all_that_learns(architecture: str, targets: str) -> None:
     language_model = tiny_reader(architecture)
     with torch.no_grad():
         plain = language_model.hidden(tiny_encoded(language_model), REPLIES)
-    add_lora(language_model, LoraTuning(kind="lora", rank=3, alpha=6.0))
+    chosen = TARGETS[architecture] if targets == "attention" else None
+    add_lora(language_model, LoraTuning(kind="lora", rank=3, alpha=6.0, targets=chosen))
     hidden = language_model.double().hidden(tiny_encoded(language_model), REPLIES)
     assert torch.equal(hidden, plain)
     trained = {name: p for name, p in language_model.named_parameters() if p.requires_grad}
     assert all("lora_" in name for name in trained)
-    assert sum(p.numel() for p in trained.values()) == NUMBERS[architecture]
+    assert sum(p.numel() for p in trained.values()) == (ATTENTION if chosen else ALL)[architecture]
     gradients = torch.autograd.grad(hidden.square().sum(), [*trained.values()])
     # A gets no gradient while B is 0
     assert all(bool(g.any()) == ("lora_B" in name) for name, g in zip(trained, gradients, strict=True))
@@ -133,3 +141,9 @@ def test_alpha_over_rank_scales_the_update() -> None:
     language_model.double()
     a, b = layer.q_proj.lora_A["default"].weight, torch.nn.init.eye_(layer.q_proj.lora_B["default"].weight)
     torch.testing.assert_close(layer.q_proj(x), x @ (weight + 2.5 * b @ a).T, rtol=1e-12, atol=1e-12)
+
+
+def test_targets_that_are_no_layers_are_named_with_those_that_there_are() -> None:
+    tuning = LoraTuning(kind="lora", rank=2, alpha=5.0, targets=("q_proj", "query"))
+    with pytest.raises(ValueError, match=r"targets must name linear layers of a llama, down_proj, .*, got query; correct them"):
+        add_lora(tiny_reader("llama"), tuning)

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from grpo_pipeline.tasks.dialogue.language_model.prompt_text import ModelKind
 
@@ -30,6 +31,10 @@ class Encoded:
     cache: Mapping[str, Tensor] = field(default_factory=dict)
 
 
+# The output embedding and its bias, or None: see ``LanguageModel.head``.
+Head = tuple[Tensor, Tensor | None] | None
+
+
 class Decoding(Protocol):
     """Replies in progress, written a token of each at a time, with a key-value cache."""
 
@@ -43,7 +48,10 @@ class Decoding(Protocol):
 
 
 class LanguageModel(nn.Module):
-    """A language model that answers prompts; ``Seq2SeqModel`` and ``CausalModel`` implement it.
+    """A language model that answers prompts.
+
+    ``CausalModel`` and ``Seq2SeqModel`` share a prompt among its replies, for networks whose layers they know; ``LibraryCausal``
+    and ``LibrarySeq2Seq`` take any network of transformers.
 
     Args:
         model: of transformers, with a head; without dropout, so that sampling and scoring give the same numbers.
@@ -61,10 +69,19 @@ class LanguageModel(nn.Module):
         return len(self.model.get_output_embeddings().weight)
 
     @property
-    def head(self) -> tuple[Tensor, Tensor | None]:
-        """Return the output embedding [V, D] and its bias [V] or None: logits = hidden @ weight.T + bias."""
+    def head(self) -> Head:
+        """Return the output embedding [V, D] and its bias [V] or None: logits = hidden @ weight.T + bias.
+
+        None for a network whose logits are another function of its states: its ``hidden`` gives the logits.
+        """
         layer = self.model.get_output_embeddings()
         return layer.weight, layer.bias
+
+    @property
+    def positions(self) -> int | None:
+        """Largest number of tokens of a causal network's text, or of a decoder's; None without a limit."""
+        found = getattr(self.model.config, "max_position_embeddings", None)
+        return None if found is None else int(found)
 
     def encode(self, ids: Tensor, is_token: Tensor) -> Encoded:
         """Read the prompts, int64 and bool [P, n, S], once; with gradient if it is enabled.
@@ -125,6 +142,58 @@ def check_prompts(ids: Tensor, is_token: Tensor) -> None:
         raise ValueError(
             f"every prompt must have a token, got none in prompt {empty[0]}; leave it out"
         )
+
+
+def check_causal_prompts(ids: Tensor, is_token: Tensor) -> None:
+    """Check the prompts of a causal language model, [P, 1, S], padded on the left.
+
+    Raises:
+        ValueError: as ``check_prompts``, and if there are several texts, or padding is not on the left.
+    """
+    check_prompts(ids, is_token)
+    if ids.shape[1] != 1 or not bool(is_token[:, 0, -1].all()):
+        raise ValueError(
+            f"a causal language model must get one text per prompt, padded on the left, got {ids.shape[1]} texts or padding "
+            "at the end; join the stories, and encode with padding: left"
+        )
+
+
+def check_positions(limit: int | None, encoded: Encoded, max_tokens: int) -> None:
+    """Check that replies of max_tokens fit after the prompts of a causal language model.
+
+    Raises:
+        ValueError: if the longest prompt leaves too little room.
+    """
+    longest = int(encoded.is_seen.sum(dim=1).max()) + 1
+    if limit is not None and longest + max_tokens - 1 > limit:
+        raise ValueError(
+            f"a prompt must have at most {limit - max_tokens + 1} tokens, so that a reply of {max_tokens} fits into "
+            f"{limit} positions, got {longest}; cut the prompt, or allow shorter replies"
+        )
+
+
+def memory_of(encoded: Encoded) -> Tensor:
+    """Return the memory [P, S, D] of an encoding.
+
+    Raises:
+        ValueError: if it is that of a causal language model.
+    """
+    if encoded.memory is None:
+        raise ValueError(
+            "encoded must hold a memory, got that of a causal language model; encode with the language model that decodes"
+        )
+    return encoded.memory
+
+
+def logits_of(states: Tensor, head: Head) -> Tensor:
+    """Compute logits [..., V], in float32 at least: sums over many choices in half precision are no probabilities.
+
+    Args:
+        states: of ``LanguageModel.hidden``, [..., D], or [..., V] where the head is None.
+        head: of the language model.
+    """
+    logits = states if head is None else functional.linear(states, *head)
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
 def _map(encoded: Encoded, function: Callable[[Tensor], Tensor]) -> Encoded:

@@ -22,8 +22,11 @@ from grpo_pipeline.core.rng import drawn_on_the_cpu
 from grpo_pipeline.tasks.dialogue.language_model.base import LanguageModel
 from grpo_pipeline.tasks.dialogue.language_model.byte_tokenizer import EOS, PAD, ByteTokenizer
 from grpo_pipeline.tasks.dialogue.language_model.causal import CausalModel
+from grpo_pipeline.tasks.dialogue.language_model.continuation import check_continuation
 from grpo_pipeline.tasks.dialogue.language_model.encoder_decoder import Seq2SeqModel
 from grpo_pipeline.tasks.dialogue.language_model.folder_tokenizer import read_tokenizer
+from grpo_pipeline.tasks.dialogue.language_model.library_causal import LibraryCausal
+from grpo_pipeline.tasks.dialogue.language_model.library_encoder_decoder import LibrarySeq2Seq
 from grpo_pipeline.tasks.dialogue.language_model.lora import add_lora
 from grpo_pipeline.tasks.dialogue.language_model.params import (
     CausalParams,
@@ -37,10 +40,16 @@ from grpo_pipeline.tasks.dialogue.language_model.safe_loading import (
     SAFE,
     check_weights,
     refusing_code,
+    refusing_kinds,
 )
 from grpo_pipeline.tasks.dialogue.language_model.tokens import Tokenizer
 
-SEQ2SEQ, CAUSAL = ("t5",), ("gpt2", "llama")
+# Networks whose layers are known, so that the replies of a group share their prompt.
+SHARING: dict[str, type[LanguageModel]] = {
+    "t5": Seq2SeqModel,
+    "gpt2": CausalModel,
+    "llama": CausalModel,
+}
 FEED_FORWARD = 4  # times the width, as in all three papers
 IDS: dict[str, Any] = {"vocab_size": ByteTokenizer.size, "pad_token_id": PAD, "eos_token_id": EOS}
 
@@ -56,7 +65,7 @@ def build_language_model(
 
     Raises:
         FileNotFoundError: if the folder or a file of it is missing.
-        ValueError: if it holds another kind of model, or the tokenizer does not fit the model.
+        ValueError: if it holds no language model, or one that cannot be continued from a cache, or the tokenizer does not fit.
     """
     network = params.network
     with drawn_on_the_cpu(seed):
@@ -78,18 +87,12 @@ def build_from_config(config: Mapping[str, Any], tuning: LoraTuning | None) -> L
         tuning: of its low-rank updates.
 
     Raises:
-        ValueError: for another kind of model.
+        ValueError: if it is the configuration of no language model.
     """
-    kind = config.get("model_type")
-    if kind not in SEQ2SEQ + CAUSAL:
-        raise ValueError(
-            f"language_model_config must be of a model of type {', '.join(SEQ2SEQ + CAUSAL)}, got {kind!r}; export it again"
-        )
-    with torch.random.fork_rng(devices=[]):
-        loader: Any = AutoModelForSeq2SeqLM if kind in SEQ2SEQ else AutoModelForCausalLM
-        language_model = _wrap(
-            loader.from_config(_prepared(AutoConfig.for_model(**config)), dtype=torch.float32)
-        )
+    kind = config.get("model_type", "")
+    with torch.random.fork_rng(devices=[]), refusing_kinds(f"language_model_config of {kind!r}"):
+        prepared = _prepared(AutoConfig.for_model(**config))
+        language_model = _wrap(_loader(prepared).from_config(prepared, dtype=torch.float32))
         if tuning is not None:
             add_lora(language_model, tuning)
     return language_model
@@ -110,29 +113,37 @@ def check_tokenizer(language_model: LanguageModel, tokenizer: Tokenizer) -> None
 
 def _read(params: FolderParams) -> tuple[LanguageModel, Tokenizer]:
     folder = Path(params.path)
-    config = _prepared(_read_config(folder))
-    loader = AutoModelForSeq2SeqLM if config.model_type in SEQ2SEQ else AutoModelForCausalLM
-    model = loader.from_pretrained(str(folder), config=config, dtype=torch.float32, **SAFE)
+    with refusing_kinds(str(folder)):
+        config = _prepared(_read_config(folder))
+        model, loaded = _loader(config).from_pretrained(
+            str(folder), config=config, dtype=torch.float32, output_loading_info=True, **SAFE
+        )
+    if missing := sorted(loaded["missing_keys"]):
+        raise ValueError(
+            f"{folder} must hold all weights of a {type(model).__name__}, got none of {', '.join(missing[:3])}; save the model "
+            "with its head"
+        )
     language_model = _wrap(model)
     tokenizer = ByteTokenizer() if params.tokenizer == "bytes" else read_tokenizer(params.path)
     check_tokenizer(language_model, tokenizer)
+    check_continuation(language_model, name=str(folder))
     return language_model, tokenizer
 
 
 def _read_config(folder: Path) -> Any:
     check_weights(folder)
     try:
-        kind = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("model_type")
+        json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except ValueError as error:
         raise ValueError(
             f"{folder / 'config.json'} must be a JSON file, got {error}; copy it again"
         ) from error
-    if kind not in SEQ2SEQ + CAUSAL:
-        raise ValueError(
-            f"{folder} must hold a model of type {', '.join(SEQ2SEQ + CAUSAL)}, got {kind!r}; give another folder"
-        )
     with refusing_code(folder):
         return AutoConfig.from_pretrained(str(folder), **LOCAL)
+
+
+def _loader(config: Any) -> Any:
+    return AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
 
 
 def _prepared(config: Any) -> Any:
@@ -142,17 +153,16 @@ def _prepared(config: Any) -> Any:
     """
     if getattr(config, "activation_function", None) == "gelu_new":
         config.activation_function = "gelu_pytorch_tanh"
-    for name in config.to_dict():
-        if name.endswith(("dropout", "dropout_rate", "pdrop")):
+    for name, value in config.to_dict().items():
+        if "drop" in name and isinstance(value, float):
             setattr(config, name, 0.0)
     return config
 
 
 def _wrap(model: Any) -> LanguageModel:
-    language_model = (
-        Seq2SeqModel(model) if model.config.model_type in SEQ2SEQ else CausalModel(model)
-    )
-    return language_model.eval()
+    config = model.config
+    plain = LibrarySeq2Seq if config.is_encoder_decoder else LibraryCausal
+    return SHARING.get(config.model_type, plain)(model).eval()
 
 
 def _new(params: T5Params | CausalParams) -> Any:

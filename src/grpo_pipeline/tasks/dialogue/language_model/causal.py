@@ -13,7 +13,8 @@ from grpo_pipeline.tasks.dialogue.language_model.attention import additive_mask
 from grpo_pipeline.tasks.dialogue.language_model.base import (
     Encoded,
     LanguageModel,
-    check_prompts,
+    check_causal_prompts,
+    check_positions,
     shifted,
 )
 from grpo_pipeline.tasks.dialogue.language_model.causal_decoding import CausalDecoding
@@ -40,12 +41,7 @@ class CausalModel(LanguageModel):
         Raises:
             ValueError: also if there are several texts, or padding is not on the left.
         """
-        check_prompts(ids, is_token)
-        if ids.shape[1] != 1 or not bool(is_token[:, 0, -1].all()):
-            raise ValueError(
-                f"a causal language model must get one text per prompt, padded on the left, got {ids.shape[1]} texts or padding "
-                "at the end; join the stories, and encode with padding: left"
-            )
+        check_causal_prompts(ids, is_token)
         # The last token is the start of the reply; positions count tokens without the padding on the left.
         read, seen = ids[:, 0, :-1], is_token[:, 0, :-1]  # [P, S]
         positions = (seen.cumsum(dim=1) - 1).clamp_min(0)  # [P, S]
@@ -83,13 +79,7 @@ class CausalModel(LanguageModel):
 
     def check_room(self, encoded: Encoded, max_tokens: int) -> None:
         """See ``LanguageModel.check_room``."""
-        limit = self.model.config.max_position_embeddings
-        longest = int(encoded.is_seen.sum(dim=1).max()) + 1
-        if longest + max_tokens - 1 > limit:
-            raise ValueError(
-                f"a prompt must have at most {limit - max_tokens + 1} tokens, so that a reply of {max_tokens} fits into "
-                f"{limit} positions, got {longest}; cut the prompt, or allow shorter replies"
-            )
+        check_positions(self.positions, encoded, max_tokens)
 
 
 def _held(encoded: Encoded) -> list[Prompt]:

@@ -23,6 +23,7 @@ from grpo_pipeline.tasks.dialogue.language_model.base import (
     Encoded,
     LanguageModel,
     check_prompts,
+    memory_of,
     shifted,
 )
 
@@ -62,7 +63,7 @@ class Seq2SeqModel(LanguageModel):
         inputs = shifted(encoded, replies)  # [P * G, T]
         states: Tensor = self.model.decoder(
             input_ids=inputs,
-            attention_mask=causal_mask(inputs.shape[1], self._memory(encoded)),
+            attention_mask=causal_mask(inputs.shape[1], memory_of(encoded)),
             encoder_hidden_states=encoded.memory,
             encoder_attention_mask=self.memory_mask(encoded),
             use_cache=False,
@@ -83,15 +84,7 @@ class Seq2SeqModel(LanguageModel):
 
     def memory_mask(self, encoded: Encoded) -> Tensor:
         """Build the additive mask [P, 1, 1, S] of the memory."""
-        return additive_mask(encoded.is_seen, self._memory(encoded).dtype)[:, None, None]
-
-    @staticmethod
-    def _memory(encoded: Encoded) -> Tensor:
-        if encoded.memory is None:
-            raise ValueError(
-                "encoded must hold a memory, got that of a causal language model; encode with the language model that decodes"
-            )
-        return encoded.memory
+        return additive_mask(encoded.is_seen, memory_of(encoded).dtype)[:, None, None]
 
 
 class Seq2SeqDecoding:

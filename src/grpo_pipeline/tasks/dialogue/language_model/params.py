@@ -9,17 +9,19 @@ from grpo_pipeline.tasks.params import Section
 
 
 class LoraTuning(Section):
-    """A frozen network with low-rank updates of its attention.
+    """A frozen network with low-rank updates of its linear layers.
 
     Attributes:
         kind: of the tuning.
         rank: r, the width of the two matrices.
         alpha: the update counts alpha / r times.
+        targets: last names of the layers that have updates, such as q_proj; null: all but the head.
     """
 
     kind: Literal["lora"]
     rank: int = Field(ge=1)
     alpha: float = Field(gt=0)
+    targets: tuple[str, ...] | None = Field(default=None, min_length=1)
 
 
 class NewNetwork(Section):

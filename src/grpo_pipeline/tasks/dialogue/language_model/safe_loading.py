@@ -58,3 +58,23 @@ def refusing_code(folder: Path) -> Iterator[None]:
             f"{folder} must be of a kind that the library transformers knows, got one with code of its own, which is never run; "
             "give another model"
         ) from error
+
+
+@contextmanager
+def refusing_kinds(name: str) -> Iterator[None]:
+    """Turn the library's list of all the models that it knows into a single sentence.
+
+    Raises:
+        ValueError: that sentence, for a model that writes no text.
+    """
+    try:
+        yield
+    except ValueError as error:
+        if "Unrecognized" not in str(error) and "does not recognize this architecture" not in str(
+            error
+        ):
+            raise
+        raise ValueError(
+            f"{name} must hold a causal language model or an encoder-decoder that the library transformers knows, got another; "
+            "give another folder, or install a newer transformers"
+        ) from error

@@ -9,10 +9,9 @@ How this differs from public versions:
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from grpo_pipeline.core.sampling.truncation import action_logprobs, truncated_log_probs
-from grpo_pipeline.tasks.dialogue.language_model.base import Encoded, LanguageModel
+from grpo_pipeline.tasks.dialogue.language_model.base import Encoded, LanguageModel, logits_of
 from grpo_pipeline.tasks.dialogue.language_model.compaction import Places, compacted
 from grpo_pipeline.tasks.dialogue.language_model.packed_masks import pack
 from grpo_pipeline.tasks.dialogue.language_model.params import ReplyParams
@@ -53,7 +52,7 @@ def sample_replies(
     table = _Table(len(encoded.start), group_size, params, ends, encoded.start)
     tokens = encoded.start[:, None].expand(-1, group_size)  # [P, G]
     for _ in range(params.max_tokens):
-        tokens = table.draw(_logits(decoding.step(tokens), head), generator)  # [P', G']
+        tokens = table.draw(logits_of(decoding.step(tokens), head), generator)  # [P', G']
         unfinished = int(table.is_open.sum())
         if not unfinished:
             break
@@ -165,9 +164,3 @@ class _Table:
 
     def _empty(self, name: str) -> int:
         return self._pad if name == "actions" else 0
-
-
-def _logits(hidden: Tensor, head: tuple[Tensor, Tensor | None]) -> Tensor:
-    """Compute logits [..., V], in float32 at least: sums over many choices in half precision are no probabilities."""
-    logits = functional.linear(hidden, *head)
-    return logits.to(torch.promote_types(logits.dtype, torch.float32))

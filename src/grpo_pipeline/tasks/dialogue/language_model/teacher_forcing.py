@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from grpo_pipeline.core.sampling.linear_logprobs import chunked_logprobs
-from grpo_pipeline.tasks.dialogue.language_model.base import Encoded, LanguageModel
+from grpo_pipeline.tasks.dialogue.language_model.base import Encoded, Head, LanguageModel
+from grpo_pipeline.tasks.dialogue.language_model.token_scores import score_tokens
 from grpo_pipeline.tasks.dialogue.language_model.tokens import Tokens
 from grpo_pipeline.tasks.dialogue.params import LossMean
 
@@ -38,12 +39,17 @@ def reference_logprobs(
     """
     hidden = language_model.hidden(encoded, reference.ids[:, None])[:, 0]  # [P, T, D]
     taken = reference.is_token
-    weight, bias = language_model.head
     # Only tokens, [M, D], then back to [P, T]: no logits of padding are computed.
-    scored, _ = chunked_logprobs(
-        hidden[taken], weight, reference.ids[taken], bias=bias, with_entropy=False
-    )  # [M]
+    scored = logprobs_of(hidden[taken], language_model.head, reference.ids[taken])  # [M]
     return scored.new_zeros(taken.shape).masked_scatter(taken, scored)
+
+
+def logprobs_of(hidden: Tensor, head: Head, tokens: Tensor) -> Tensor:
+    """Compute the log-probability [M] of tokens int64 [M] given hidden states [M, D], or logits [M, V] without a head."""
+    if head is None:
+        return score_tokens(hidden, head, tokens, temperature=1.0).logprobs
+    weight, bias = head
+    return chunked_logprobs(hidden, weight, tokens, bias=bias, with_entropy=False)[0]
 
 
 def reference_loss(logprobs: Tensor, is_token: Tensor, *, mean: LossMean) -> Tensor:

@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from grpo_pipeline.core.sampling.linear_logprobs import chunked_logprobs
 from grpo_pipeline.core.sampling.plackett_luce import entropy_of
 from grpo_pipeline.core.sampling.truncation import action_logprobs, truncated_log_probs
+from grpo_pipeline.tasks.dialogue.language_model.base import Head, logits_of
 from grpo_pipeline.tasks.dialogue.language_model.packed_masks import unpack
 
 # Logits of a block: 2**22 float32 numbers are 16 MiB, and log-softmax keeps a few such blocks.
@@ -33,7 +33,7 @@ class TokenScores(NamedTuple):
 
 def score_tokens(
     hidden: Tensor,
-    head: tuple[Tensor, Tensor | None],
+    head: Head,
     actions: Tensor,
     *,
     temperature: float,
@@ -42,39 +42,35 @@ def score_tokens(
     """Score actions int64 [M] given hidden states [M, D], with gradient to hidden, weight and bias.
 
     Args:
-        hidden: [M, D].
-        head: weight [V, D] and bias [V] or None.
+        hidden: [M, D], or logits [M, V] where the head is None.
+        head: of the language model.
         actions: int64 [M].
         temperature: temperature of sampling.
         kept: uint8 [M, ceil(V / 8)], mask of sampling (``packed_masks.pack``), or None if every choice was kept.
     """
-    weight, bias = head
-    if kept is None:
+    if kept is None and head is not None:
+        weight, bias = head
         logprobs, entropy = chunked_logprobs(
             hidden, weight, actions, bias=bias, temperature=temperature
         )
         assert entropy is not None  # it was asked for
         return TokenScores(logprobs, entropy)
     # Blocks of whole rows, [rows, V] logits each; none is kept for the backward pass.
-    rows = max(1, BLOCK_NUMBERS // len(weight))
+    rows = max(1, BLOCK_NUMBERS // (hidden.shape[1] if head is None else len(head[0])))
     starts = tuple(range(rows, len(hidden), rows))
-    blocks = zip(*(part.tensor_split(starts) for part in (hidden, actions, kept)), strict=True)
+    parts = [part.tensor_split(starts) for part in (hidden, actions)]
+    masks = [None] * len(parts[0]) if kept is None else kept.tensor_split(starts)
     scored = [
-        checkpoint(_score_block, h, weight, bias, a, k, temperature, use_reentrant=False)
-        for h, a, k in blocks
+        checkpoint(_score_block, h, head, a, k, temperature, use_reentrant=False)
+        for h, a, k in zip(*parts, masks, strict=True)
     ]
     return TokenScores(*(torch.cat(part) for part in zip(*scored, strict=True)))
 
 
 def _score_block(
-    hidden: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    actions: Tensor,
-    kept: Tensor,
-    temperature: float,
+    hidden: Tensor, head: Head, actions: Tensor, kept: Tensor | None, temperature: float
 ) -> tuple[Tensor, Tensor]:
-    logits = functional.linear(hidden, weight, bias)  # [rows, V]
-    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    log_probs = truncated_log_probs(logits, temperature=temperature, kept=unpack(kept, len(weight)))
+    logits = logits_of(hidden, head)  # [rows, V]
+    is_kept = None if kept is None else unpack(kept, logits.shape[-1])
+    log_probs = truncated_log_probs(logits, temperature=temperature, kept=is_kept)
     return action_logprobs(log_probs, actions), entropy_of(log_probs)
