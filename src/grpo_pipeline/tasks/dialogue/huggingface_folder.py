@@ -7,15 +7,12 @@ unexpected keys. This project reads back the model beside the folder, whose upda
 """
 
 import copy
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from transformers.utils import logging
-
 from grpo_pipeline.tasks.dialogue.language_model.base import LanguageModel
 from grpo_pipeline.tasks.dialogue.language_model.folder_tokenizer import FolderTokenizer
+from grpo_pipeline.tasks.dialogue.language_model.safe_loading import without_bars
 from grpo_pipeline.tasks.dialogue.language_model.tokens import Tokenizer
 
 FOLDER = "huggingface"
@@ -30,7 +27,7 @@ def write_huggingface(language_model: LanguageModel, tokenizer: Tokenizer, folde
             same.
         folder: exists and is empty.
     """
-    with _without_bars():
+    with without_bars():
         plain_model(language_model).save_pretrained(folder)
     if isinstance(tokenizer, FolderTokenizer):
         for name, content in tokenizer.files.items():
@@ -41,18 +38,6 @@ def write_huggingface(language_model: LanguageModel, tokenizer: Tokenizer, folde
         from transformers import ByT5Tokenizer
 
         ByT5Tokenizer(extra_ids=0).save_pretrained(folder)
-
-
-@contextmanager
-def _without_bars() -> Iterator[None]:
-    """Switch off transformers' progress bar for every model that is written."""
-    was_on = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if was_on:
-            logging.enable_progress_bar()
 
 
 def plain_model(language_model: LanguageModel) -> Any:

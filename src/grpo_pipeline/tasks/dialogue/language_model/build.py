@@ -41,6 +41,7 @@ from grpo_pipeline.tasks.dialogue.language_model.safe_loading import (
     check_weights,
     refusing_code,
     refusing_kinds,
+    without_bars,
 )
 from grpo_pipeline.tasks.dialogue.language_model.tokens import Tokenizer
 
@@ -113,7 +114,7 @@ def check_tokenizer(language_model: LanguageModel, tokenizer: Tokenizer) -> None
 
 def _read(params: FolderParams) -> tuple[LanguageModel, Tokenizer]:
     folder = Path(params.path)
-    with refusing_kinds(str(folder)):
+    with refusing_kinds(str(folder)), without_bars():
         config = _prepared(_read_config(folder))
         model, loaded = _loader(config).from_pretrained(
             str(folder), config=config, dtype=torch.float32, output_loading_info=True, **SAFE

@@ -78,3 +78,17 @@ def refusing_kinds(name: str) -> Iterator[None]:
             f"{name} must hold a causal language model or an encoder-decoder that the library transformers knows, got another; "
             "give another folder, or install a newer transformers"
         ) from error
+
+
+@contextmanager
+def without_bars() -> Iterator[None]:
+    """Switch off transformers' progress bar of every model that is read or written."""
+    from transformers.utils import logging
+
+    was_on = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if was_on:
+            logging.enable_progress_bar()
