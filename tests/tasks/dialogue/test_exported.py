@@ -25,7 +25,7 @@ from grpo_pipeline.tasks.dialogue.language_model.build import build_language_mod
 from grpo_pipeline.tasks.dialogue.language_model.params import LanguageModelParams
 from grpo_pipeline.tasks.dialogue.language_model.prompt_text import prompt_texts, story_text
 from grpo_pipeline.tasks.dialogue.language_model.sampling import greedy_replies, sample_replies
-from grpo_pipeline.tasks.dialogue.language_model.tokens import decode_rows, encode_texts
+from grpo_pipeline.tasks.dialogue.language_model.tokens import decode_rows, pad_rows
 from grpo_pipeline.tasks.dialogue.prompt_answers import answer, answer_request, write_reply
 
 POSITIONS = {"t5": {}, "gpt2": {"max_positions": 400}, "llama": {"max_positions": 400}}
@@ -159,8 +159,12 @@ def test_new_prompts_get_the_likeliest_reply_and_samples_that_hang_on_nothing_el
     content = sha256(b"persona: i context: hello\0title: A story: b\0a story as it is read").digest()
     generator = step_generator(1, int.from_bytes(content[:8], "big"), stream=Stream.PREDICTION)
     kind, ends = model.language_model.kind, (*model.tokenizer.end_ids, model.tokenizer.pad_id)
-    read, most = prompt_texts("persona: i context: hello", texts, kind=kind), model.prompt.max_tokens
-    tokens = encode_texts(model.tokenizer, read, max_tokens=most, too_long="keep_end")
+    read, end, most = (
+        prompt_texts("persona: i context: hello", texts, kind=kind),
+        [model.tokenizer.eos_id],
+        model.prompt.max_tokens,
+    )
+    tokens = pad_rows([model.tokenizer.encode(text)[-(most - 1) :] + end for text in read], pad_id=model.tokenizer.pad_id)
     encoded = model.language_model.encode(tokens.ids[None], tokens.is_token[None])
     drawn = sample_replies(model.language_model, encoded, 3, params=model.replies, ends=ends, generator=generator)
     assert found["replies"].iloc[0] == decode_rows(model.tokenizer, drawn.actions[0], drawn.is_valid[0])
@@ -205,7 +209,9 @@ def test_a_question_that_is_too_long_is_cut_or_refused_as_in_training(tmp_path: 
     model, table = read_exported(tmp_path / "model"), pd.DataFrame({"question": ["persona: " + "a " * 100 + "context: hello"]})
     assert len(answer(model, table, samples=0, seed=0)) == 1
     strict = replace(model, prompt=model.prompt.model_copy(update={"too_long": "refuse"}))
-    with pytest.raises(ValueError, match="row 0 of the prompts: text 0 must have at most 63 tokens, got 223; raise the limit"):
+    with pytest.raises(
+        ValueError, match="row 0 of the prompts: text 0 must have at most 63 tokens, got 223; shorten it, or train"
+    ):
         answer(strict, table, samples=0, seed=0)
 
 

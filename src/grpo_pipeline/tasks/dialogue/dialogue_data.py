@@ -9,7 +9,9 @@ import numpy as np
 from grpo_pipeline.tasks.dialogue.data.examples import DialogueExamples
 from grpo_pipeline.tasks.dialogue.language_model.prompt_text import (
     ModelKind,
-    prompt_texts,
+    frame_of,
+    prompt_ids,
+    reply_ids,
     story_text,
 )
 from grpo_pipeline.tasks.dialogue.language_model.token_table import TokenTable, stack_rows
@@ -56,21 +58,24 @@ def tokenise_examples(
         The data, and a report by split: numbers of texts, the longest ones, and the number of cut texts.
 
     Raises:
-        ValueError: if a text is too long and is to be refused (names the example).
+        ValueError: if a text is too long and is to be refused (names the example), or as ``reply_ids``.
     """
-    end = [tokenizer.eos_id] if kind == "seq2seq" else []
+    begin, end = frame_of(tokenizer, prompt, kind=kind)
+    room = prompt.max_tokens - len(begin) - len(end)
     stories = {name: story_text(title, text) for name, title, text in _stories(examples)}
-    questions = zip(examples.table["question"], examples.table["story_ids"], strict=True)
+    table = examples.table
+    told = [[stories[name] for name in names] for names in table["story_ids"]]
     read = [
-        [tokenizer.encode(t) for t in prompt_texts(q, [stories[s] for s in ids], kind=kind)]
-        for q, ids in questions
+        prompt_ids(tokenizer, question, texts, kind=kind, prompt=prompt)
+        for question, texts in zip(table["question"], told, strict=True)
     ]
     if prompt.too_long == "refuse":
-        _refuse_long(examples, read, prompt.max_tokens - len(end))
+        _refuse_long(examples, read, room)
     said = [
-        [tokenizer.encode(answer) for answer in answers] for answers in examples.table["answers"]
+        [reply_ids(tokenizer, answer, question, texts, prompt=prompt) for answer in answers]
+        for answers, question, texts in zip(table["answers"], table["question"], told, strict=True)
     ]
-    prompts = [[text[-(prompt.max_tokens - len(end)) :] + end for text in row] for row in read]
+    prompts = [[begin + text[-room:] + end for text in row] for row in read]
     references = [
         [[*text[: max_reply_tokens - 1], tokenizer.eos_id] for text in row] for row in said
     ]
@@ -82,7 +87,7 @@ def tokenise_examples(
                 read,
                 said,
                 np.asarray(rows),
-                limits=(prompt.max_tokens - len(end), max_reply_tokens - 1),
+                limits=(room, max_reply_tokens - 1),
             )
             for name, rows in examples.table.groupby("split", sort=True).indices.items()
         },

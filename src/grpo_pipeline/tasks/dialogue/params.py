@@ -1,8 +1,8 @@
 """Declare the parameters of prompts, predictions and the supervised loss of reference replies."""
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from grpo_pipeline.tasks.params import Section
 
@@ -15,10 +15,20 @@ class PromptParams(Section):
     Attributes:
         max_tokens: largest number of tokens of a text of a prompt, its end included.
         too_long: a longer text is refused by name, or loses its beginning (stories before the question).
+        template: ``chat``: a prompt is a conversation in the form of the tokenizer's chat template; null: plain text.
     """
 
     max_tokens: int = Field(ge=2)
     too_long: Literal["refuse", "keep_end"]
+    template: Literal["chat"] | None = None
+
+    @model_validator(mode="after")
+    def _check_template(self) -> Self:
+        if self.template is not None and self.too_long == "keep_end":
+            raise ValueError(
+                "too_long must be refuse with a template, whose beginning no prompt may lose, got keep_end; change one of them"
+            )
+        return self
 
 
 class PredictParams(Section):

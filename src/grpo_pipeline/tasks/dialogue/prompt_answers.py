@@ -11,9 +11,9 @@ import torch
 from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.tasks.dialogue.exported_model import ExportedModel
 from grpo_pipeline.tasks.dialogue.language_model.base import Encoded
-from grpo_pipeline.tasks.dialogue.language_model.prompt_text import prompt_texts, story_text
+from grpo_pipeline.tasks.dialogue.language_model.prompt_text import frame_of, prompt_ids, story_text
 from grpo_pipeline.tasks.dialogue.language_model.sampling import greedy_replies, sample_replies
-from grpo_pipeline.tasks.dialogue.language_model.tokens import decode_rows, encode_texts
+from grpo_pipeline.tasks.dialogue.language_model.tokens import decode_rows, pad_rows
 
 MOST_ROWS, MOST_SAMPLES = 256, 64
 """What one request to a server may ask for."""
@@ -43,13 +43,19 @@ def _ends(model: ExportedModel) -> tuple[int, ...]:
 
 
 def _read(model: ExportedModel, question: str, stories: Sequence[str]) -> Encoded:
-    kind = model.language_model.kind
-    tokens = encode_texts(
-        model.tokenizer,
-        prompt_texts(question, stories, kind=kind),
-        max_tokens=model.prompt.max_tokens,
-        too_long=model.prompt.too_long,
-        with_end=kind == "seq2seq",
+    kind, tokenizer, prompt = model.language_model.kind, model.tokenizer, model.prompt
+    begin, end = frame_of(tokenizer, prompt, kind=kind)
+    room = prompt.max_tokens - len(begin) - len(end)
+    texts = prompt_ids(tokenizer, question, stories, kind=kind, prompt=prompt)
+    for number, text in enumerate(texts):
+        if prompt.too_long == "refuse" and len(text) > room:
+            raise ValueError(
+                f"text {number} must have at most {room} tokens, got {len(text)}; shorten it, or train with a larger "
+                "dialogue.prompt.max_tokens"
+            )
+    tokens = pad_rows(
+        [begin + text[-room:] + end for text in texts],
+        pad_id=tokenizer.pad_id,
         padding="left" if kind == "causal" else "right",
     )
     return model.language_model.encode(tokens.ids[None], tokens.is_token[None])

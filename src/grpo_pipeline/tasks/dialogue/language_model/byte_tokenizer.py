@@ -5,7 +5,7 @@
 The ids are those of ByT5 (Xue et al., arXiv 2105.13626, section 3.1), without its 125 sentinel ids.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 OFFSET = 3
 PAD, EOS, UNKNOWN = range(OFFSET)
@@ -18,10 +18,20 @@ class ByteTokenizer:
     pad_id = PAD
     eos_id = EOS
     end_ids: tuple[int, ...] = (EOS,)
+    begin_ids: tuple[int, ...] = ()
 
     def encode(self, text: str) -> list[int]:
         """Encode each byte as an id; half of a surrogate pair, which UTF-8 cannot hold, becomes "?"."""
         return [byte + OFFSET for byte in text.encode("utf-8", errors="replace")]
+
+    def encode_chat(
+        self, messages: Sequence[Mapping[str, str]], reply: str | None = None
+    ) -> list[int]:
+        """Refuse: bytes have no chat template."""
+        raise ValueError(
+            "dialogue.prompt.template must be null for the tokenizer bytes, which has no chat template, got chat; read that of a "
+            "folder, network.tokenizer: folder"
+        )
 
     def decode(self, ids: Sequence[int]) -> str:
         """Decode ids to text; ids of no byte are left out, bytes that are no UTF-8 become U+FFFD."""

@@ -46,11 +46,34 @@ class FolderTokenizer:
         self.size = len(tokenizer)
         self.eos_id = int(tokenizer.eos_token_id)
         self.end_ids = tuple(dict.fromkeys((self.eos_id, *configured_ends(files))))
+        self.begin_ids = begin_of(tokenizer)
         self.pad_id = self.eos_id if tokenizer.pad_token_id is None else int(tokenizer.pad_token_id)
 
     def encode(self, text: str) -> list[int]:
         """Encode a text as ids, without begin and end."""
         return list(self._tokenizer.encode(text, add_special_tokens=False))
+
+    def encode_chat(
+        self, messages: Sequence[Mapping[str, str]], reply: str | None = None
+    ) -> list[int]:
+        """Encode a conversation; see ``tokens.Tokenizer``."""
+        name = self._tokenizer.name_or_path
+        if not self._tokenizer.chat_template:
+            raise ValueError(
+                f"{name} must have a chat template for dialogue.prompt.template: chat, got none; add chat_template.jinja, or set "
+                "template: null"
+            )
+        said = [] if reply is None else [{"role": "assistant", "content": reply}]
+        try:
+            text = self._tokenizer.apply_chat_template(
+                [*map(dict, messages), *said], add_generation_prompt=reply is None, tokenize=False
+            )
+        except Exception as error:  # a template may raise any error
+            raise ValueError(
+                f"the chat template of {name} must accept the roles {[m['role'] for m in messages]}, got "
+                f"{type(error).__name__}: {error}; change the messages, or set dialogue.prompt.template: null"
+            ) from error
+        return self.encode(text)
 
     def decode(self, ids: Sequence[int]) -> str:
         """Decode ids to text without special tokens; ids outside the vocabulary are left out."""
@@ -60,6 +83,13 @@ class FolderTokenizer:
                 known, skip_special_tokens=True, clean_up_tokenization_spaces=False
             )
         )
+
+
+def begin_of(tokenizer: Any) -> tuple[int, ...]:
+    """Find the ids that the tokenizer puts before a text: Llama's and Gemma's begin, nothing for GPT-2 and T5."""
+    plain, framed = (list(tokenizer.encode("a", add_special_tokens=s)) for s in (False, True))
+    places = (p for p in range(len(framed)) if framed[p : p + len(plain)] == plain)
+    return tuple(framed[: next(places, 0)])
 
 
 def configured_ends(files: Mapping[str, bytes]) -> tuple[int, ...]:

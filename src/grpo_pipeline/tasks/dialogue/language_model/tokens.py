@@ -1,13 +1,12 @@
-"""Turn texts into padded rows of token ids with a mask; too long texts are refused or cut, by the parameters."""
+"""Hold texts as padded rows of token ids with a mask."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
 
-TooLong = Literal["refuse", "keep_start", "keep_end"]
 Side = Literal["left", "right"]
 
 
@@ -19,15 +18,27 @@ class Tokenizer(Protocol):
         pad_id: id of padding; masked everywhere.
         eos_id: ends a text.
         end_ids: all ids that end a reply, ``eos_id`` first; a model may have been trained with several.
+        begin_ids: what the model expects before every text that it reads; often nothing.
     """
 
     size: int
     pad_id: int
     eos_id: int
     end_ids: tuple[int, ...]
+    begin_ids: tuple[int, ...]
 
     def encode(self, text: str) -> list[int]:
         """Encode a text as ids, without an end."""
+        ...
+
+    def encode_chat(
+        self, messages: Sequence[Mapping[str, str]], reply: str | None = None
+    ) -> list[int]:
+        """Encode a conversation in the form of the chat template: up to the model's turn, or with its reply.
+
+        Raises:
+            ValueError: if there is no template, or it refuses the messages.
+        """
         ...
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -48,40 +59,6 @@ class Tokens:
     is_token: Tensor
 
 
-def encode_texts(
-    tokenizer: Tokenizer,
-    texts: Sequence[str],
-    *,
-    max_tokens: int,
-    too_long: TooLong,
-    with_end: bool = True,
-    padding: Side = "right",
-) -> Tokens:
-    """Encode texts as a padded batch on the CPU, as wide as its longest text.
-
-    Args:
-        tokenizer: gives ids.
-        texts: B texts; an empty text is its end alone.
-        max_tokens: largest length of a row, its end included.
-        too_long: ``refuse`` raises; ``keep_start`` drops the last tokens, ``keep_end`` the first ones. The end stays.
-        with_end: put ``eos_id`` after each text.
-        padding: the padded side.
-
-    Raises:
-        ValueError: if max_tokens leaves no room for a token, or a text is too long and is to be refused (names its row).
-    """
-    room = max_tokens - with_end
-    if room < 1:
-        raise ValueError(
-            f"max_tokens must be at least {1 + with_end}, got {max_tokens}; leave room for one token"
-        )
-    end = [tokenizer.eos_id] if with_end else []
-    rows = [
-        _cut(tokenizer.encode(text), room, too_long, row) + end for row, text in enumerate(texts)
-    ]
-    return pad_rows(rows, pad_id=tokenizer.pad_id, padding=padding)
-
-
 def pad_rows(rows: Sequence[Sequence[int]], *, pad_id: int, padding: Side = "right") -> Tokens:
     """Join rows of different lengths into a batch, as wide as the longest."""
     lengths = torch.tensor([len(row) for row in rows], dtype=torch.int64)
@@ -100,13 +77,3 @@ def decode_rows(tokenizer: Tokenizer, ids: Tensor, is_token: Tensor) -> list[str
         tokenizer.decode([token for token, keep in zip(*pair, strict=True) if keep])
         for pair in pairs
     ]
-
-
-def _cut(ids: list[int], room: int, too_long: TooLong, row: int) -> list[int]:
-    if len(ids) <= room:
-        return ids
-    if too_long == "refuse":
-        raise ValueError(
-            f"text {row} must have at most {room} tokens, got {len(ids)}; raise the limit, or choose keep_start or keep_end"
-        )
-    return ids[:room] if too_long == "keep_start" else ids[-room:]
