@@ -1,8 +1,8 @@
 """Define the interface of metrics: prediction rows and resampling weights in, one value per resample out."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -33,6 +33,12 @@ def no_more(names: Iterable[str]) -> Mapping[str, "Metric"]:
     """Find no further metrics: the suite knows all of them."""
     del names
     return {}
+
+
+def for_all_data(suite: "MetricSuite", names: Collection[str]) -> "MetricSuite":
+    """Return the suite unchanged: it is the same for all data."""
+    del names
+    return suite
 
 
 def as_it_is(rows: pd.DataFrame) -> pd.DataFrame:
@@ -159,6 +165,7 @@ class MetricSuite:
         summary: the comparison document -> sentences of the task, beside those that every task gets.
         discover: names of columns or metrics -> metrics that only the configuration knows, such as components of a user's reward.
             Each is named like its column.
+        adapt: the suite and the names given to ``discover`` -> the suite for what these data measure, such as another headline.
         headline: names of the metrics of a short table; empty: all metrics.
         bar: the conditions of learning from reward; None where the task states none.
     """
@@ -172,6 +179,7 @@ class MetricSuite:
     prepare: Callable[[pd.DataFrame], pd.DataFrame] = as_it_is
     summary: Callable[[Mapping[str, Any]], list[str]] = no_sentences
     discover: Callable[[Iterable[str]], Mapping[str, Metric]] = no_more
+    adapt: Callable[["MetricSuite", Collection[str]], "MetricSuite"] = for_all_data
     headline: tuple[str, ...] = ()
     bar: Bar | None = None
 
@@ -183,6 +191,8 @@ class MetricSuite:
         known = (name for name in self.headline if name in self.metrics)
         return tuple(name for name in known if self.metrics[name].better != "none")[:1]
 
-    def for_names(self, names: Iterable[str]) -> Self:
-        """Add the metrics that these columns (or names of metrics) ask for."""
-        return replace(self, metrics={**self.metrics, **self.discover(names)})
+    def for_names(self, names: Iterable[str]) -> "MetricSuite":
+        """Add the metrics that these columns (or names of metrics) ask for, and adapt the suite to them."""
+        given = tuple(names)
+        known = replace(self, metrics={**self.metrics, **self.discover(given)})
+        return self.adapt(known, given)

@@ -373,7 +373,11 @@ class Tracker:
         header = record.header
         paths = (f"{header.task}.{grid}.arms.{header.arm}.base" for grid in GRIDS)
         base = next((self._flat[path] for path in paths if path in self._flat), header.arm)
-        headline = find_task(header.task).build_suite({}).headline if header.task in TASKS else ()
+        headline = (
+            find_task(header.task).build_suite({}).for_names(header.metrics).headline
+            if header.task in TASKS
+            else ()
+        )
         ended = ended_run(
             record,
             defaults=self._trial_defaults(header.task, base),

@@ -26,7 +26,7 @@ SPEC = TaskSpec(
         "reply/tokens": "Tokens in a reply",
     },
     words=Wording(
-        drawn="one sampled reply per example; rewards are means over all sampled replies",
+        drawn="one sampled reply per example; rewards and accuracy are means over all sampled replies",
         gain="its replies − the start's",
         rules="Other replies; greedy and policy are those of",
         rule="replies",
@@ -40,6 +40,7 @@ SPEC = TaskSpec(
         },
         clusters="persona",
         terms={
+            "Accuracy": "The share of sampled replies that are right by the terms of the reward that say so: pass@1.",
             "F1": "The words that a reply shares with the right one, as the mean of precision and recall: 1 is the same words.",
             "BLEU": "The share of word sequences of a reply that the right one has, too, less where it is too short.",
             "ROUGE": "The share of the right reply's words, pairs of words or longest sequence that a reply has, too.",

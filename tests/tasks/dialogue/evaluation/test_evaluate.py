@@ -203,7 +203,7 @@ def test_a_reply_without_a_reward_is_left_out_of_the_mean_and_counted():
     measured = SimpleNamespace(components=parts, weights={"f1": 1.0, "bleu": 2.0})
     said = Said([("a", "b", "c"), ("d", "e", "f")], SimpleNamespace(result=lambda: measured), {})
     examples, batch = DATA.examples.table.iloc[[10, 11]], TASK.make_batch(DATA, np.array([10, 11]))
-    rows = prediction_rows(examples, batch, "policy", said, own=("f1",))
+    rows = prediction_rows(examples, batch, "policy", said, rewards=SimpleNamespace(own=("f1",), verifiable=()), n_samples=3)
     assert (rows["asked_f1"].tolist(), rows["unscored_f1"].tolist()) == ([3, 3], [1, 3])
     assert rows["reward"].iloc[0] == pytest.approx((0.2 + (0.4 + 0.4)) / 2)
     assert rows["reward_f1"].iloc[0] == pytest.approx(0.3)

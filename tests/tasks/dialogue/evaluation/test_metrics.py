@@ -154,7 +154,7 @@ def verdict_scores(**values):
 
 def verdict_document(*, grpo=None, start=None, trivial=0.3, reward=0.2, **moved):
     """A comparison in which grpo earns 0.2 more reward; ``moved`` are differences of scores to the control, 0 if not named."""
-    differences = {"reward": entry(reward)} | {name: entry(moved.get(name, 0.0)) for name in READ_BY_PEOPLE}
+    differences = {"reward": entry(reward)} | {name: entry(moved.get(name, 0.0)) for name in READ_BY_PEOPLE if name != "accuracy"}
     baselines = {rule: verdict_scores(reward=trivial) for rule in TRIVIAL_RULES[:-1]} | {"reference": verdict_scores(reward=3.0)}
     if start is not False:
         baselines["start"] = verdict_scores(**SOUND | {"reward": 1.0} | (start or {}))

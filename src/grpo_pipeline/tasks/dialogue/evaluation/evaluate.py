@@ -21,6 +21,7 @@ from grpo_pipeline.statistics.unscored_rewards import unscored_columns
 from grpo_pipeline.tasks.dialogue.batch import DialogueBatch
 from grpo_pipeline.tasks.dialogue.data.hidden_characters import printable
 from grpo_pipeline.tasks.dialogue.dialogue_data import DialogueData
+from grpo_pipeline.tasks.dialogue.evaluation.accuracy import accuracy_columns
 from grpo_pipeline.tasks.dialogue.evaluation.prediction_columns import (
     Columns,
     kl_per_reply,
@@ -32,6 +33,7 @@ from grpo_pipeline.tasks.dialogue.evaluation.trivial_rules import trivial_replie
 from grpo_pipeline.tasks.dialogue.language_model.base import Encoded, LanguageModel
 from grpo_pipeline.tasks.dialogue.language_model.sampling import greedy_replies
 from grpo_pipeline.tasks.dialogue.language_model.teacher_forcing import reference_perplexity
+from grpo_pipeline.tasks.dialogue.rewards.params import DialogueReward
 from grpo_pipeline.tasks.dialogue.rewards.reward import submit_rewards
 from grpo_pipeline.tasks.dialogue.scores.diversity import self_bleu
 from grpo_pipeline.tasks.dialogue.scores.score_table import score_replies
@@ -119,9 +121,9 @@ def evaluate(
         said["start"] = task.cache.take(
             data, (number, seed, n_samples, rows.tobytes()), partial(sample, begun)
         )
-        own = tuple(task.rewards.own_measures)
         frames += [
-            prediction_rows(examples, batch, rule, one, own=own) for rule, one in said.items()
+            prediction_rows(examples, batch, rule, one, rewards=task.rewards, n_samples=n_samples)
+            for rule, one in said.items()
         ]
     return pd.concat(frames, ignore_index=True).sort_values(
         ["rule", "example_id"], ignore_index=True
@@ -211,9 +213,15 @@ def _trivial(
 
 
 def prediction_rows(
-    examples: pd.DataFrame, batch: DialogueBatch, rule: str, said: Said, *, own: Sequence[str] = ()
+    examples: pd.DataFrame,
+    batch: DialogueBatch,
+    rule: str,
+    said: Said,
+    *,
+    rewards: DialogueReward,
+    n_samples: int,
 ) -> pd.DataFrame:
-    """Build the rows of a rule, with the samples that user-defined rewards ``own`` left unscored; waits for the rewards."""
+    """Build the rows of a rule, with the samples that user-defined rewards left unscored; waits for the rewards."""
     first = [replies[0] for replies in said.replies]
     measured = said.rewards.result()
     total = combine_rewards(measured.components, measured.weights).total
@@ -234,8 +242,9 @@ def prediction_rows(
                 f"reward_{name}": component.nanmean(dim=1).numpy()
                 for name, component in measured.components.items()
             },
+            **accuracy_columns(rewards, said.replies, measured.components, n_samples=n_samples),
             **unscored_columns(
-                {name: measured.components[name].numpy() for name in own},
+                {name: measured.components[name].numpy() for name in rewards.own},
                 np.ones(total.shape, dtype=bool),
             ),
             story_found=np.asarray(found, dtype=np.float64),

@@ -3,7 +3,8 @@
 Definitions, directions and the handling of undefined values are in docs/metrics.md.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -23,6 +24,7 @@ from grpo_pipeline.statistics.metric import (
     MetricSuite,
     Unit,
 )
+from grpo_pipeline.tasks.dialogue.evaluation.accuracy import ACCURACY, MAJORITY, PASS
 from grpo_pipeline.tasks.dialogue.evaluation.summary import summary
 from grpo_pipeline.tasks.dialogue.evaluation.trivial_rules import TRIVIAL_RULES
 from grpo_pipeline.tasks.dialogue.evaluation.warning_signs import WarningBounds
@@ -35,6 +37,7 @@ SCORES = ("f1", "rouge_1", "rouge_2", "rouge_l", "length", *COUNTS)
 REQUIRED = ("example_id", "persona_id", "needs", "rule", "reply", *SCORES, "reward")
 RULES = ("policy", "greedy", "start", *TRIVIAL_RULES)
 NO_ROWS = "needs at least one example"
+UNJUDGED = "needs a reply that could be judged"
 NO_MODEL = "needs a model, and this rule has none"
 REWARD = "reward_"
 
@@ -150,12 +153,47 @@ METRICS: dict[str, Metric] = {
 
 
 def own_rewards(names: Iterable[str]) -> dict[str, Metric]:
-    """Build a metric for each user-defined component ``reward_<name>``, in the order of the names."""
-    found = [name for name in names if name.startswith(REWARD) and name not in METRICS]
-    return {
+    """Build the metrics that only the data name, in their order: components ``reward_<name>``, then those of right replies."""
+    given = tuple(names)
+    found = [name for name in given if name.startswith(REWARD) and name not in METRICS]
+    rewards = {
         name: reward_metric(name, title=f"Reward, {name.removeprefix(REWARD)} component")
         for name in found
     }
+    return rewards | {name: right_metric(name) for name in given if is_right_metric(name)}
+
+
+def is_right_metric(name: str) -> bool:
+    """Check whether a column is one of ``accuracy_columns``."""
+    return name == ACCURACY or (
+        name.startswith((PASS, MAJORITY)) and name.rpartition("_")[2].isdigit()
+    )
+
+
+def right_metric(name: str) -> Metric:
+    """Build the mean of a column of ``accuracy_columns``."""
+    if name == ACCURACY:
+        return mean_metric(name, title="Accuracy", better="higher", reason=UNJUDGED, bounds=SHARE)
+    k = name.rpartition("_")[2]
+    title = f"{'pass' if name.startswith(PASS) else 'maj'}@{k}"
+    return mean_metric(
+        name, title=title, better="higher", reason=f"needs {k} judged replies", bounds=SHARE
+    )
+
+
+def adapt_suite(suite: MetricSuite, names: Collection[str]) -> MetricSuite:
+    """Judge by the accuracy where replies are right or wrong, and by F1 otherwise."""
+    if ACCURACY not in names:
+        return suite
+    first = {name: suite.metrics[name] for name in names if is_right_metric(name)}
+    last = [[name for name in first if name.startswith(kind)][-1:] for kind in (PASS, MAJORITY)]
+    bar = suite.bar if suite.bar is None else replace(suite.bar, metrics=(ACCURACY,))
+    return replace(
+        suite,
+        metrics=first | {name: suite.metrics[name] for name in suite.metrics if name not in first},
+        headline=(ACCURACY, *last[0], *last[1], "reward"),
+        bar=bar,
+    )
 
 
 def build_suite(options: Mapping[str, float]) -> MetricSuite:
@@ -174,6 +212,7 @@ def build_suite(options: Mapping[str, float]) -> MetricSuite:
         prepare=lambda rows: rows.assign(reply=rows["reply"].fillna("").astype(str)),
         summary=partial(summary, bounds=WarningBounds.model_validate(dict(options))),
         discover=own_rewards,
+        adapt=adapt_suite,
         headline=("f1", "bleu", "distinct_2", "reward"),
         bar=Bar(
             metrics=("f1",),

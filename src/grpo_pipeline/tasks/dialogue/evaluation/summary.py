@@ -5,11 +5,11 @@ from typing import Any
 
 from grpo_pipeline.statistics.wording import signed
 from grpo_pipeline.tasks.dialogue.evaluation.warning_signs import (
-    READ_BY_PEOPLE,
     START,
     Entry,
     WarningBounds,
     direction,
+    measured,
     warnings,
 )
 
@@ -47,11 +47,12 @@ def reward_sentence(arm: str, difference: Entry, *, than: str) -> str:
 
 def scores_sentence(arm: str, differences: Mapping[str, Entry], *, than: str) -> str:
     """Write which of the reported scores changed with the reward."""
+    titles = measured(differences)
     rose, fell = (
-        [title for name, title in READ_BY_PEOPLE.items() if direction(differences[name]) == sign]
+        [title for name, title in titles.items() if direction(differences[name]) == sign]
         for sign in (1, -1)
     )
-    still = [title for title in READ_BY_PEOPLE.values() if title not in rose + fell]
+    still = [title for title in titles.values() if title not in rose + fell]
     parts = [
         f"{', '.join(titles)} {words}"
         for titles, words in ((rose, "higher"), (fell, "lower"), (still, "not shown to differ"))

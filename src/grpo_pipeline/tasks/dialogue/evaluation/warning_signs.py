@@ -11,6 +11,7 @@ from grpo_pipeline.tasks.params import Section
 
 Entry = Mapping[str, Any]
 READ_BY_PEOPLE = {
+    "accuracy": "accuracy",
     "f1": "F1",
     "bleu": "BLEU",
     "rouge_1": "ROUGE-1",
@@ -89,7 +90,9 @@ def disagreement_warning(arm: str, comparison: Mapping[str, Any]) -> list[str]:
     if arm not in comparison["differences"]:
         return []
     differences = comparison["differences"][arm]
-    fell = [title for name, title in READ_BY_PEOPLE.items() if direction(differences[name]) == -1]
+    fell = [
+        title for name, title in measured(differences).items() if direction(differences[name]) == -1
+    ]
     if direction(differences["reward"]) != 1 or not fell:
         return []
     return [
@@ -179,6 +182,11 @@ def trivial_warning(arm: str, now: Mapping[str, float], comparison: Mapping[str,
         f"{arm}: WARNING: the trivial rule {best} earns {rewards[best]:.3f} reward without a model, the arm {now['reward']:.3f}: "
         "the reward can be had without answering."
     ]
+
+
+def measured(differences: Mapping[str, Entry]) -> dict[str, str]:
+    """Map the scores that people read and that were measured to their titles."""
+    return {name: title for name, title in READ_BY_PEOPLE.items() if name in differences}
 
 
 def direction(entry: Entry) -> int:

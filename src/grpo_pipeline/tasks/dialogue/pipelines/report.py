@@ -38,7 +38,7 @@ PARTS = (
 
 
 def plot_scores_by_need(params: EvaluationParams, **predictions: pd.DataFrame) -> dict[str, Figure]:
-    """Draw reward and F1 by the need of the right reply; a keyword argument per arm, its prediction rows."""
+    """Draw reward and primary score by the need of the right reply; a keyword argument per arm, its prediction rows."""
     return scores_by_need(
         predictions, params, suite=build_suite(params.task, params.metric_options)
     )

@@ -1,4 +1,4 @@
-"""Draw reward and F1 of all arms by the need of the right reply, as bars with intervals."""
+"""Draw reward and primary score of all arms by the need of the right reply, as bars with intervals."""
 
 from collections.abc import Mapping
 
@@ -13,7 +13,6 @@ from grpo_pipeline.statistics.alignment import align_arms
 from grpo_pipeline.statistics.bootstrap import cluster_weights, describe
 from grpo_pipeline.statistics.metric import Metric, MetricSuite
 
-PANELS = ("reward", "f1")
 NEEDS = ("persona", "story", "none", "unknown")
 START_COLOUR = "#999999"
 
@@ -21,11 +20,14 @@ START_COLOUR = "#999999"
 def scores_by_need(
     arms: Mapping[str, pd.DataFrame], params: EvaluationParams, *, suite: MetricSuite
 ) -> dict[str, Figure]:
-    """Draw reward and F1 of each arm's headline rule and of the baseline arm's chance rule, by ``needs``.
+    """Draw the reward and the metric that judges, of each arm's headline rule and of the baseline arm's chance rule.
 
-    Every bar uses the resamples of whole clusters of the comparison. A metric without an interval (a need in a single cluster)
-    has a bar without an interval. Returns file name -> panel.
+    A group of bars stands for a value of ``needs``. Every bar uses the resamples of whole clusters of the comparison. A metric
+    without an interval (a need in a single cluster) has a bar without an interval. Returns file name -> panel.
     """
+    suite = suite.for_names(
+        dict.fromkeys(name for table in arms.values() for name in table.columns)
+    )
     tables = align_arms(arms, suite, headline=params.headline_rule, cluster=params.cluster)
     rows = {arm: rules[params.headline_rule] for arm, rules in tables.items()}
     before = tables[params.baseline_arm].get(params.chance_rule)
@@ -36,7 +38,7 @@ def scores_by_need(
     weights = cluster_weights(clusters, resamples=params.resamples, seed=params.seed)
     return {
         f"{place}_{name}.svg": draw_bars(suite.metrics[name], shown, weights, colours)
-        for place, name in enumerate(PANELS)
+        for place, name in enumerate(dict.fromkeys(("reward", *suite.judged)))
     }
 
 

@@ -45,6 +45,14 @@ class DialogueReward(MeasuredReward):
     """Term -> value of a right answer, of those that have one."""
     reads_answers: ClassVar = ("f1", "rouge_l", "bleu", "exact_match", "number")
 
+    @property
+    def verifiable(self) -> tuple[str, ...]:
+        """List the terms that say whether a reply is right: matches and numbers, else a pattern that stands for the answers."""
+        right = tuple(name for name in ("number", "exact_match") if name in self.terms)
+        if right or self.pattern is None or any(name in self.terms for name in self.reads_answers):
+            return right
+        return ("pattern",)
+
     f1: Weighed | None = None
     rouge_l: Weighed | None = None
     bleu: Weighed | None = None
