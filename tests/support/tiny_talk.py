@@ -55,6 +55,7 @@ def make_examples() -> DialogueExamples:
             "split": split,
             "row": i + 1,
             "columns": "{}",
+            "messages": "[]",
             "story_ids": ["s1", "s2"] if i % 2 else ["s2", "s1"],
         }
         for i, split in enumerate(SPLITS)

@@ -1,3 +1,5 @@
+import json
+
 import numpy as np
 import pytest
 import tiny_talk as tiny
@@ -61,3 +63,33 @@ def test_what_is_too_long_loses_its_beginning_and_is_counted_or_refused() -> Non
     assert counted["examples_with_a_cut_prompt"] == is_cut.any(1).sum() > is_cut.all(1).sum()
     with pytest.raises(ValueError, match=r"the prompt of example 'e00' must have at most 59 tokens in a text, got \d+; raise"):
         tokenised(max_tokens=60, too_long="refuse")
+
+
+class Framed(ByteTokenizer):
+    """Bytes with a begin, and a template that writes each message in brackets and ``<`` at the model's turn."""
+
+    begin_ids = (7,)
+
+    def encode_chat(self, messages, reply=None):
+        said = "".join(f"[{m['role']} {m['content']}]" for m in messages)
+        return self.encode(f"{said}<" + ("" if reply is None else f"{reply}>"))
+
+
+def test_the_begin_stays_before_a_prompt_that_is_cut() -> None:
+    prompt = PromptParams(max_tokens=20, too_long="keep_end")
+    data, _ = tokenise_examples(tiny.make_examples(), Framed(), kind="seq2seq", prompt=prompt, max_reply_tokens=9)
+    for text in texts_of(data.prompts, 3):
+        assert (len(text), text[0], text[-1]) == (20, 7, EOS)
+
+
+def test_with_a_template_messages_are_read_as_they_are_and_a_text_is_the_users() -> None:
+    examples = tiny.make_examples()
+    talk = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "hi"}]
+    examples.table["messages"] = ["[]", json.dumps(talk), *["[]"] * (len(examples.table) - 2)]
+    prompt = PromptParams(max_tokens=200, too_long="refuse", template="chat")
+    data, _ = tokenise_examples(examples, Framed(), kind="causal", prompt=prompt, max_reply_tokens=40)
+    first, second = (BYTES.decode(texts_of(data.prompts, row)[0]) for row in (0, 1))
+    assert first.startswith("[user title: ")
+    assert first.endswith("what is number 0?]<")
+    assert second == "[user hello][assistant hi]<"
+    assert [BYTES.decode(text) for text in texts_of(data.references, 1)] == ["blue>", "i like blue>"]

@@ -232,3 +232,20 @@ def test_an_older_exported_model_answers_as_the_same_model_of_today(tmp_path: Pa
     assert all(torch.equal(found[name], expected[name]) for name in expected)
     question = "persona: i like red. context: hello"
     assert write_reply(old, question, []) == write_reply(now, question, [])
+
+
+def test_a_conversation_is_a_question_too(tmp_path: Path) -> None:
+    exported(tmp_path / "model", {})
+    model, said = (
+        read_exported(tmp_path / "model"),
+        [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "hi"}],
+    )
+    table = pd.DataFrame({"question": [said, "user: hello\nassistant: hi"]})
+    replies = answer(model, table, samples=2, seed=0)
+    assert replies["reply"][0] == replies["reply"][1]  # without a template it is read as lines
+    assert replies["replies"][0] == replies["replies"][1]
+    with pytest.raises(ValueError, match=r"row 0 of the prompts: question\[0\] must have role and content, got"):
+        answer(model, pd.DataFrame({"question": [[{"role": "user"}]]}), samples=0, seed=0)
+    chat = replace(model, prompt=model.prompt.model_copy(update={"template": "chat", "too_long": "refuse"}))
+    with pytest.raises(ValueError, match="row 0 of the prompts: dialogue.prompt.template must be null for the tokenizer bytes"):
+        answer(chat, table, samples=0, seed=0)

@@ -1,5 +1,6 @@
 """Hold the data of a run: examples, and their prompts and reference replies as tokens."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -65,15 +66,16 @@ def tokenise_examples(
     stories = {name: story_text(title, text) for name, title, text in _stories(examples)}
     table = examples.table
     told = [[stories[name] for name in names] for names in table["story_ids"]]
+    asked = list(zip(table["question"], told, map(json.loads, table["messages"]), strict=True))
     read = [
-        prompt_ids(tokenizer, question, texts, kind=kind, prompt=prompt)
-        for question, texts in zip(table["question"], told, strict=True)
+        prompt_ids(tokenizer, question, texts, kind=kind, prompt=prompt, messages=messages)
+        for question, texts, messages in asked
     ]
     if prompt.too_long == "refuse":
         _refuse_long(examples, read, room)
     said = [
-        [reply_ids(tokenizer, answer, question, texts, prompt=prompt) for answer in answers]
-        for answers, question, texts in zip(table["answers"], table["question"], told, strict=True)
+        [reply_ids(tokenizer, answer, *each, prompt=prompt) for answer in answers]
+        for answers, each in zip(table["answers"], asked, strict=True)
     ]
     prompts = [[begin + text[-room:] + end for text in row] for row in read]
     references = [
@@ -124,6 +126,6 @@ def _count(read: Any, said: Any, rows: np.ndarray, *, limits: tuple[int, int]) -
             any(len(t) > limits[0] for t in read[row]) for row in rows
         ),
         "reference_replies": len(references),
-        "longest_reference_reply": int(references.max()),
+        "longest_reference_reply": int(references.max(initial=0)),
         "cut_reference_replies": int((references > limits[1]).sum()),
     }

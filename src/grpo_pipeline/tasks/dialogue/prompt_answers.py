@@ -9,9 +9,15 @@ import pandas as pd
 import torch
 
 from grpo_pipeline.core.rng import Stream, step_generator
+from grpo_pipeline.tasks.dialogue.data.prompt_rows import as_turn, read_messages
 from grpo_pipeline.tasks.dialogue.exported_model import ExportedModel
 from grpo_pipeline.tasks.dialogue.language_model.base import Encoded
-from grpo_pipeline.tasks.dialogue.language_model.prompt_text import frame_of, prompt_ids, story_text
+from grpo_pipeline.tasks.dialogue.language_model.prompt_text import (
+    Message,
+    frame_of,
+    prompt_ids,
+    story_text,
+)
 from grpo_pipeline.tasks.dialogue.language_model.sampling import greedy_replies, sample_replies
 from grpo_pipeline.tasks.dialogue.language_model.tokens import decode_rows, pad_rows
 
@@ -20,18 +26,21 @@ MOST_ROWS, MOST_SAMPLES = 256, 64
 
 
 @torch.no_grad()
-def write_reply(model: ExportedModel, question: str, stories: Sequence[str]) -> str:
+def write_reply(
+    model: ExportedModel, question: str, stories: Sequence[str], messages: Sequence[Message] = ()
+) -> str:
     """Write the greedy reply to a question: the likeliest token each time.
 
     Args:
         model: result of ``read_exported``.
         question: "persona: … context: …".
         stories: results of ``prompt_text.story_text``.
+        messages: the question as a conversation, for a model with a chat template.
 
     Raises:
         ValueError: if the prompt is too long and ``prompt.too_long`` is ``refuse``, or does not fit the language model.
     """
-    encoded, ends = _read(model, question, stories), _ends(model)
+    encoded, ends = _read(model, question, stories, messages), _ends(model)
     found = greedy_replies(
         model.language_model, encoded, max_tokens=model.replies.max_tokens, ends=ends
     )
@@ -42,11 +51,13 @@ def _ends(model: ExportedModel) -> tuple[int, ...]:
     return *model.tokenizer.end_ids, model.tokenizer.pad_id
 
 
-def _read(model: ExportedModel, question: str, stories: Sequence[str]) -> Encoded:
+def _read(
+    model: ExportedModel, question: str, stories: Sequence[str], messages: Sequence[Message]
+) -> Encoded:
     kind, tokenizer, prompt = model.language_model.kind, model.tokenizer, model.prompt
     begin, end = frame_of(tokenizer, prompt, kind=kind)
     room = prompt.max_tokens - len(begin) - len(end)
-    texts = prompt_ids(tokenizer, question, stories, kind=kind, prompt=prompt)
+    texts = prompt_ids(tokenizer, question, stories, kind=kind, prompt=prompt, messages=messages)
     for number, text in enumerate(texts):
         if prompt.too_long == "refuse" and len(text) > room:
             raise ValueError(
@@ -63,7 +74,13 @@ def _read(model: ExportedModel, question: str, stories: Sequence[str]) -> Encode
 
 @torch.no_grad()
 def draw_replies(
-    model: ExportedModel, question: str, stories: Sequence[str], *, samples: int, seed: int
+    model: ExportedModel,
+    question: str,
+    stories: Sequence[str],
+    messages: Sequence[Message] = (),
+    *,
+    samples: int,
+    seed: int,
 ) -> list[str]:
     """Draw replies to a question; they follow from its texts and the seed, and from no other question."""
     content = hashlib.sha256("\0".join([question, *stories]).encode()).digest()
@@ -72,7 +89,7 @@ def draw_replies(
     )
     drawn = sample_replies(
         model.language_model,
-        _read(model, question, stories),
+        _read(model, question, stories, messages),
         samples,
         params=model.replies,
         ends=_ends(model),
@@ -86,8 +103,8 @@ def answer(model: ExportedModel, table: pd.DataFrame, *, samples: int, seed: int
 
     Args:
         model: result of ``read_exported``.
-        table: column ``question``, "persona: … context: …", and optionally ``stories``: a list of texts, or of mappings with
-            ``title`` and ``text``, or JSON of such a list.
+        table: column ``question``, "persona: … context: …" or a list of messages, and optionally ``stories``: a list of texts, or
+            of mappings with ``title`` and ``text``, or JSON of such a list.
         samples: number of sampled replies of each row, beside the likeliest reply; 0 for none.
         seed: seed of the sampled replies.
 
@@ -108,21 +125,21 @@ def answer(model: ExportedModel, table: pd.DataFrame, *, samples: int, seed: int
     rows = []
     for number, row in enumerate(table.to_dict("records")):
         try:
-            question, stories = _prompt(row)
-            reply = write_reply(model, question, stories)
-            drawn = (
-                draw_replies(model, question, stories, samples=samples, seed=seed)
-                if samples
-                else []
-            )
+            prompt = _prompt(row)
+            reply = write_reply(model, *prompt)
+            drawn = draw_replies(model, *prompt, samples=samples, seed=seed) if samples else []
         except ValueError as error:
             raise ValueError(f"row {number} of the prompts: {error}") from error
         rows.append({"reply": reply, "replies": drawn})
     return pd.DataFrame(rows, columns=["reply", "replies"], dtype=object)
 
 
-def _prompt(row: Mapping[Any, Any]) -> tuple[str, list[str]]:
+def _prompt(row: Mapping[Any, Any]) -> tuple[str, list[str], Sequence[Message]]:
     question, told = row["question"], row.get("stories")
+    messages: Sequence[Message] = ()
+    if isinstance(question, list):
+        messages = read_messages(row, "question")
+        question = "\n".join(map(as_turn, messages))
     if not isinstance(question, str) or not question.strip():
         raise ValueError(f"question must be a text, got {question!r}; fill it in")
     if isinstance(told, str) and told.strip():
@@ -132,9 +149,9 @@ def _prompt(row: Mapping[Any, Any]) -> tuple[str, list[str]]:
             raise ValueError(f"stories must be a list in JSON, got {error}; correct it") from error
     if not isinstance(told, list | tuple):
         if told is None or told == "" or told != told:  # NaN: an empty cell
-            return question, []
+            return question, [], messages
         raise ValueError(f"stories must be a list, got {told!r}; correct it")
-    return question, [_story(story) for story in told]
+    return question, [_story(story) for story in told], messages
 
 
 def _story(story: Any) -> str:

@@ -199,8 +199,17 @@ def test_a_group_is_never_divided_and_a_named_split_is_taken() -> None:
 
 def test_a_long_prompt_loses_its_beginning_and_whole_messages_first() -> None:
     talk = [{"role": "user", "content": "x" * 30}, {"role": "user", "content": "short"}]
-    rows = [*ROWS, {"prompt": "a" * 50 + "end", "answers": "y"}, {"prompt": talk, "answers": "z"}]
+    long = [{"role": "user", "content": "b" * 60 + "end"}]
+    rows = [
+        *ROWS,
+        {"prompt": "a" * 50 + "end", "answers": "y"},
+        {"prompt": talk, "answers": "z"},
+        {"prompt": long, "answers": "w"},
+    ]
     table, _, report = prepared(rows)
+    messages = {answers[0]: json.loads(kept) for answers, kept in zip(table["answers"], table["messages"], strict=True)}
+    assert (messages["y"], messages["z"]) == ([], talk[1:])
+    assert messages["w"] == [{"role": "user", "content": "b" * 37 + "end"}]
     by_answer = {answers[0]: question for answers, question in zip(table["answers"], table["question"], strict=True)}
     assert (by_answer["y"], by_answer["z"]) == ("a" * 37 + "end", "user: short")
-    assert report["shortened"]["questions"] == 2
+    assert report["shortened"]["questions"] == 3

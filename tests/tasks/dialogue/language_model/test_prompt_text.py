@@ -1,4 +1,4 @@
-"""What a language model reads and should reply, with the begin of its tokenizer and in the form of a chat template."""
+"""Prompts and replies as tokens, with the begin of their tokenizer and in the form of a chat template."""
 
 from pathlib import Path
 from typing import Any

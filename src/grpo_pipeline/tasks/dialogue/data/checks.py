@@ -242,8 +242,19 @@ def example_row(draft: Draft, question: FittedQuestion, personas: Mapping[str, s
         draft.split,
         draft.row,
         json.dumps(draft.columns, sort_keys=True),
+        json.dumps(kept_messages(draft.messages, question), ensure_ascii=False),
     )
     return dict(zip(EXAMPLE_COLUMNS, values, strict=True))
+
+
+def kept_messages(
+    messages: Sequence[Mapping[str, str]], question: FittedQuestion
+) -> list[dict[str, str]]:
+    """Drop and cut messages as the question that they make was shortened."""
+    kept = [dict(message) for message in messages[question.dropped_turns :]]
+    if kept and question.is_cut:
+        kept[-1]["content"] = question.context
+    return kept
 
 
 def describe_bad(quarantine: pd.DataFrame, *, n_left: int) -> str:
@@ -291,7 +302,7 @@ def lengths(
     checked: pd.DataFrame, fitted: Sequence[FittedQuestion], params: DialogueDataParams
 ) -> dict[str, object]:
     """Return lengths in bytes of UTF-8, and how many questions were shortened."""
-    answers = checked["answers"].explode()
+    answers = checked["answers"].explode().dropna()  # of a row without answers
     texts = {"question": checked["question"], "answer": answers}
     sizes = {name: column.map(lambda text: len(text.encode())) for name, column in texts.items()}
     shortened = {

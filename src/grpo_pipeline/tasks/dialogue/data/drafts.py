@@ -21,6 +21,7 @@ EXAMPLE_COLUMNS = (
     "split",
     "row",
     "columns",
+    "messages",
 )
 STORY_COLUMNS = ("story_id", "title", "text", "persona_id")
 Row = dict[str, Any]
@@ -42,6 +43,7 @@ class Draft:
         story_id: the story that holds the answer, or "".
         split: split from the file, or "".
         columns: the other cells of the row, for rewards that read them; JSON-able values.
+        messages: role and content of each turn, where the file has them apart; else empty.
     """
 
     row: int
@@ -55,6 +57,7 @@ class Draft:
     story_id: str
     split: str
     columns: Mapping[str, object] = field(default_factory=dict)
+    messages: tuple[Mapping[str, str], ...] = ()
 
 
 @dataclass(frozen=True)

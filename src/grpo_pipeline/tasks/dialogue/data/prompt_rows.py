@@ -62,7 +62,8 @@ def read_prompt(
     Raises:
         RowError: the row is invalid. The sentence names the reason.
     """
-    turns, answers = read_turns(cells, source.prompt), read_answers(cells, source.answers)
+    messages, answers = read_messages(cells, source.prompt), read_answers(cells, source.answers)
+    turns = tuple(map(as_turn, messages))
     return Draft(
         row=number,
         example_id=numbered(digest_of(*turns, *answers), seen),
@@ -79,31 +80,39 @@ def read_prompt(
             for name, cell in cells.items()
             if name not in (source.prompt, source.answers)
         },
+        messages=messages if "role" in messages[0] else (),
     )
 
 
-def read_turns(cells: Mapping[str, object], column: str) -> tuple[str, ...]:
-    """Return the turns of a prompt: one of a text, and ``<role>: <content>`` of each message of a list.
+def read_messages(cells: Mapping[str, object], column: str) -> tuple[Mapping[str, str], ...]:
+    """Return the messages of a prompt, role and content each; of a text one without a role.
 
     Raises:
         RowError: if the cell holds neither.
     """
     prompt = _cell(cells, column)
     if not isinstance(prompt, list):
-        return (clean_text(prompt, name=repr(column)),)
+        return ({"content": clean_text(prompt, name=repr(column))},)
     if not prompt:
         raise RowError(
             f"{column!r} must hold a message, got an empty list; add one or drop the row"
         )
-    return tuple(_turn(message, f"{column}[{place}]") for place, message in enumerate(prompt))
+    return tuple(_message(each, f"{column}[{place}]") for place, each in enumerate(prompt))
 
 
-def read_answers(cells: Mapping[str, object], column: str) -> tuple[str, ...]:
-    """Return the right answers, of a text or a list of texts.
+def as_turn(message: Mapping[str, str]) -> str:
+    """Write a message as a line: ``<role>: <content>``, or the content alone."""
+    return f"{message['role']}: {message['content']}" if "role" in message else message["content"]
+
+
+def read_answers(cells: Mapping[str, object], column: str | None) -> tuple[str, ...]:
+    """Return the right answers, of a text or a list of texts; none without a column.
 
     Raises:
         RowError: if there is none, or one is empty.
     """
+    if column is None:
+        return ()
     answers = _cell(cells, column)
     listed = answers if isinstance(answers, list) else [answers]
     if not listed:
@@ -179,13 +188,12 @@ def _cell(cells: Mapping[str, object], column: str) -> object:
     return cell
 
 
-def _turn(message: object, name: str) -> str:
+def _message(message: object, name: str) -> Mapping[str, str]:
     if not isinstance(message, Mapping) or not {"role", "content"} <= message.keys():
         raise RowError(
             f"{name} must have role and content, got {json.dumps(message)[:60]}; write both"
         )
-    role, content = (clean_text(message[key], name=f"{name}.{key}") for key in ("role", "content"))
-    return f"{role}: {content}"
+    return {key: clean_text(message[key], name=f"{name}.{key}") for key in ("role", "content")}
 
 
 def _text_of_number(answer: object) -> object:

@@ -77,9 +77,9 @@ def reply_ids(
     reply: str,
     question: str,
     stories: Sequence[str],
+    messages: Sequence[Message] = (),
     *,
     prompt: PromptParams,
-    messages: Sequence[Message] = (),
 ) -> list[int]:
     """Tokenise a reply, uncut and without its end, as the language model would write it behind its prompt.
 
