@@ -19,7 +19,7 @@ class DialogueBatch:
     Attributes:
         rows: row numbers in the data, int64 [P] or [P, G].
         prompt: ids and is_token [P, n, S], as the language model takes them.
-        reference: ids and is_token [P, T], a reference reply of each prompt, padded on the right, with its end.
+        reference: ids and is_token [P, T], a reference reply of each prompt, padded on the right, with its end; None without.
         answers: for each prompt all reference replies, as texts.
         questions: for each prompt the text that the model reads, without its stories.
         cells: for each prompt the other columns of its row, a JSON object.
@@ -27,7 +27,7 @@ class DialogueBatch:
 
     rows: Tensor
     prompt: Tokens
-    reference: Tokens
+    reference: Tokens | None
     answers: PerPrompt
     questions: PerPrompt
     cells: PerPrompt
@@ -70,14 +70,15 @@ def make_batch(
     )
     padding: Side = "left" if kind == "causal" else "right"
     prompt = data.prompts.padded(data.prompts.texts_of(rows), pad_id=pad_id, padding=padding)
-    reference = data.references.padded(
-        data.references.draw_texts(rows, draws.numpy()), pad_id=pad_id, padding="right"
-    )
+    reference = None
+    if data.examples.has_answers:
+        texts = data.references.draw_texts(rows, draws.numpy())
+        reference = data.references.padded(texts, pad_id=pad_id, padding="right")
     table = data.examples.table.iloc[rows]
     return DialogueBatch(
         rows=torch.as_tensor(rows, dtype=torch.int64).to(device),
         prompt=_to(prompt, device),
-        reference=_to(reference, device),
+        reference=None if reference is None else _to(reference, device),
         answers=PerPrompt(tuple(texts) for texts in table["answers"]),
         questions=PerPrompt(table["question"]),
         cells=PerPrompt(table["columns"]),

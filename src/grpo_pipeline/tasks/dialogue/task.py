@@ -101,7 +101,9 @@ class DialogueTask(BaseTask):
         table = data.examples.table
         tried = table[table["split"] == "train"][:TRIED]
         answers = [list(texts) for texts in tried["answers"]]
-        replies = [texts[-1] for texts in answers]
+        # Without answers, prompts are texts as good as any.
+        given = zip(answers, tried["question"], strict=True)
+        replies = [texts[-1] if texts else question for texts, question in given]
         try_rewards(
             self.rewards.own_measures,
             self.pool,
@@ -237,6 +239,8 @@ class DialogueTask(BaseTask):
 
     def supervised_counts(self, batch: DialogueBatch) -> Tensor:
         """Count the reference tokens, or the prompts, float64 [1]."""
+        if batch.reference is None:
+            return torch.zeros(1, dtype=torch.float64, device=self.device)
         count = (
             batch.reference.is_token.sum()
             if self.supervised.mean == "per_token"
@@ -252,7 +256,16 @@ class DialogueTask(BaseTask):
         outcomes: Outcomes,
         shares: Tensor | None = None,
     ) -> Tensor:
-        """Compute the cross-entropy of the batch's reference replies, at temperature 1 over all tokens."""
+        """Compute the cross-entropy of the batch's reference replies, at temperature 1 over all tokens.
+
+        Raises:
+            ValueError: if the examples have no answers.
+        """
+        if batch.reference is None:
+            raise ValueError(
+                f"the supervised loss must have an answer of every example, got none of row {int(batch.rows.flatten()[0])}; name "
+                "the column in dialogue.data.source.answers, or take losses.supervised from the arm, and dialogue.warm_start away"
+            )
         logprobs = reference_logprobs(policy, context, batch.reference)
         loss = reference_loss(logprobs, batch.reference.is_token, mean=self.supervised.mean)
         return loss if shares is None else loss * shares[0].to(loss.dtype)

@@ -31,6 +31,11 @@ class DialogueExamples:
     stories: pd.DataFrame
     digest: str
 
+    @property
+    def has_answers(self) -> bool:
+        """Whether the examples have right answers: all of them or none."""
+        return len(self.table) > 0 and len(self.table["answers"].iloc[0]) > 0
+
     def stored(self) -> Stored:
         """Split the examples into the parts that a dataset stores."""
         return Stored({"table": self.table, "stories": self.stories}, {}, {"digest": self.digest})
@@ -81,8 +86,12 @@ def with_table(examples: DialogueExamples, table: pd.DataFrame) -> DialogueExamp
 def question_and_answer(examples: DialogueExamples, rows: np.ndarray) -> pd.DataFrame:
     """Tabulate questions for people, with what the right reply needs, and the first right reply."""
     table = examples.table.iloc[rows]
-    answers = [texts[0] for texts in table["answers"]]
-    return table[["needs", "question"]].assign(answer=answers)
+    return table[["needs", "question"]].assign(answer=first_answers(table))
+
+
+def first_answers(table: pd.DataFrame) -> list[str]:
+    """List the first right answer of each example, or an empty text without one."""
+    return [texts[0] if len(texts) else "" for texts in table["answers"]]
 
 
 def content_digest(*tables: pd.DataFrame) -> str:

@@ -29,7 +29,7 @@ class PromptSource(Section):
     Attributes:
         kind: of the source.
         prompt: column of the prompt: a text, or a list of messages with ``role`` and ``content``.
-        answers: column of the right answers: a text, a number, or a list of them.
+        answers: column of the right answers: a text, a number, or a list of them; null: there are none, and rewards alone teach.
         group: column whose equal values stay in one split; null: each row by itself.
         split: column with ``train``, ``val`` or ``test``; null draws the splits.
     """
@@ -37,7 +37,7 @@ class PromptSource(Section):
     kind: Literal["prompts"]
     stories_from: ClassVar[Literal["nowhere"]] = "nowhere"
     prompt: Column = "prompt"
-    answers: Column = "answers"
+    answers: Column | None = "answers"
     group: Column | None = None
     split: Column | None = None
 

@@ -14,7 +14,7 @@ from grpo_pipeline.tasks.dialogue.batch import DialogueBatch
 from grpo_pipeline.tasks.dialogue.data.hidden_characters import printable
 from grpo_pipeline.tasks.dialogue.dialogue_data import DialogueData
 from grpo_pipeline.tasks.dialogue.evaluation.reply_task import ReplyTask
-from grpo_pipeline.tasks.dialogue.evaluation.trivial_rules import trivial_replies
+from grpo_pipeline.tasks.dialogue.evaluation.trivial_rules import training_texts, trivial_replies
 from grpo_pipeline.tasks.dialogue.language_model.base import LanguageModel
 from grpo_pipeline.tasks.dialogue.rewards.params import DialogueReward
 from grpo_pipeline.tasks.dialogue.rewards.reward import submit_rewards
@@ -70,9 +70,7 @@ def audit(
         n_samples: number of replies of the start to each example; the other rules give one.
     """
     table = data.examples.table
-    training = [
-        text for answers in table.loc[table["split"] == "train", "answers"] for text in answers
-    ]
+    training = training_texts(table)
     frames = []
     for number, first in enumerate(range(0, len(rows), BATCH_PROMPTS)):
         batch = task.make_batch(data, rows[first : first + BATCH_PROMPTS])
@@ -80,8 +78,12 @@ def audit(
         generator = step_generator(seed, number, stream=Stream.AUDIT, device=task.device)
         said = {
             "start": _sample(task, policy, batch, n_samples=n_samples, generator=generator)
-        } | _trivial(examples, training)
-        frames += [_score(task, batch, examples, said[name]).assign(policy=name) for name in ROLES]
+        } | _trivial(examples, training, has_answers=data.examples.has_answers)
+        frames += [
+            _score(task, batch, examples, said[name]).assign(policy=name)
+            for name in ROLES
+            if name in said
+        ]
     return pd.concat(frames, ignore_index=True)
 
 
@@ -106,13 +108,15 @@ def _sample(
     )
 
 
-def _trivial(examples: pd.DataFrame, training: Sequence[str]) -> dict[str, Sequence[Sequence[str]]]:
+def _trivial(
+    examples: pd.DataFrame, training: Sequence[str], *, has_answers: bool
+) -> dict[str, Sequence[Sequence[str]]]:
     """Write the reply of each rule to each example, a group of one."""
     written = trivial_replies(
         training,
         list(examples["context"]),
         personas=list(examples["persona"]),
-        answers=list(examples["answers"]),
+        answers=list(examples["answers"]) if has_answers else None,
     )
     return {rule: [(reply,) for reply in replies] for rule, replies in written.items()}
 
@@ -145,5 +149,5 @@ def _score(
         sample=np.tile(np.arange(n_samples), len(examples)),
         reply=[printable(text) for text in texts],
         **{name: value.flatten().cpu().numpy() for name, value in columns.items()},
-        **{name: scores[name] for name in METRICS},
+        **{name: scores.get(name, np.full(len(texts), np.nan)) for name in METRICS},
     )

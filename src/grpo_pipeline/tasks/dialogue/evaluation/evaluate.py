@@ -29,7 +29,7 @@ from grpo_pipeline.tasks.dialogue.evaluation.prediction_columns import (
     without_model,
 )
 from grpo_pipeline.tasks.dialogue.evaluation.reply_task import BATCH_PROMPTS, ReplyTask
-from grpo_pipeline.tasks.dialogue.evaluation.trivial_rules import trivial_replies
+from grpo_pipeline.tasks.dialogue.evaluation.trivial_rules import training_texts, trivial_replies
 from grpo_pipeline.tasks.dialogue.language_model.base import Encoded, LanguageModel
 from grpo_pipeline.tasks.dialogue.language_model.sampling import greedy_replies
 from grpo_pipeline.tasks.dialogue.language_model.teacher_forcing import reference_perplexity
@@ -70,7 +70,10 @@ class Model:
 
     @cached_property
     def known(self) -> Columns:
-        """Compute how well the model predicts the references."""
+        """Compute how well the model predicts the references; NaN without any."""
+        if self.batch.reference is None:
+            nothing = np.full(len(self.batch.rows), np.nan)
+            return {"reference_nll": nothing, "reference_tokens": nothing}
         # reference_nll in nats and reference_tokens of each prompt's first reference.
         found = reference_perplexity(self.language_model, self.context, self.batch.reference)
         return {
@@ -103,9 +106,7 @@ def evaluate(
     """
     start = task.build_policy(seed)
     table = data.examples.table
-    training = [
-        text for answers in table.loc[table["split"] == "train", "answers"] for text in answers
-    ]
+    training = training_texts(table)
     frames = []
     for number, first in enumerate(track(range(0, len(rows), BATCH_PROMPTS), "evaluate dialogue")):
         batch = task.make_batch(data, rows[first : first + BATCH_PROMPTS])
@@ -204,7 +205,7 @@ def _trivial(
         training,
         list(examples["context"]),
         personas=list(examples["persona"]),
-        answers=list(examples["answers"]),
+        answers=None if batch.reference is None else list(examples["answers"]),
     )
     return {
         rule: _submit(task, batch, [(reply,) for reply in replies], without_model(len(replies)))

@@ -181,8 +181,25 @@ def right_metric(name: str) -> Metric:
     )
 
 
+def without_answers(suite: MetricSuite) -> MetricSuite:
+    """Leave out what compares replies with right answers; the reward then judges."""
+    lost = (*SCORES, "bleu", "perplexity", "reward_f1", "reward_rouge_l", "reward_bleu")
+    kept = {name: metric for name, metric in suite.metrics.items() if name not in lost}
+    return replace(
+        suite,
+        metrics=kept | {"length": suite.metrics["length"]},
+        required=tuple(name for name in suite.required if name not in SCORES),
+        finite=("length",),
+        headline=("reward", "distinct_2", "length"),
+        bar=suite.bar if suite.bar is None else replace(suite.bar, metrics=("reward",)),
+    )
+
+
 def adapt_suite(suite: MetricSuite, names: Collection[str]) -> MetricSuite:
-    """Judge by the accuracy where replies are right or wrong, and by F1 otherwise."""
+    """Judge by the accuracy where replies are right or wrong, by F1 where there are answers, and by the reward otherwise."""
+    # A choice of metrics that lacks F1 says nothing of the data; a table of predictions has the reward, too.
+    if "reward" in names and "length" in names and "f1" not in names:
+        suite = without_answers(suite)
     if ACCURACY not in names:
         return suite
     first = {name: suite.metrics[name] for name in names if is_right_metric(name)}

@@ -5,6 +5,7 @@ import pandas as pd
 
 from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.tasks.dialogue.batch import DialogueBatch
+from grpo_pipeline.tasks.dialogue.data.examples import first_answers
 from grpo_pipeline.tasks.dialogue.data.hidden_characters import printable
 from grpo_pipeline.tasks.dialogue.dialogue_data import DialogueData
 from grpo_pipeline.tasks.dialogue.evaluation.reply_task import ReplyTask
@@ -25,7 +26,7 @@ def tabulate(
     ended = (is_end(rollouts.actions, task.ends) & rollouts.is_valid).any(dim=-1)
     frame = table[["example_id", "persona_id", "needs", "question"]].copy()
     return frame.assign(
-        answer=[texts[0] for texts in table["answers"]],
+        answer=first_answers(table),
         group=rows,
         sample=np.tile(np.arange(group_size), prompts),
         reply=[printable(reply) for replies in task.texts(rollouts) for reply in replies],

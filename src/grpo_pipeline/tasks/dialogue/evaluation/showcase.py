@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 from grpo_pipeline.core.rng import Stream, step_generator
+from grpo_pipeline.tasks.dialogue.data.examples import first_answers
 from grpo_pipeline.tasks.dialogue.data.hidden_characters import printable
 from grpo_pipeline.tasks.dialogue.dialogue_data import DialogueData
 from grpo_pipeline.tasks.dialogue.evaluation.reply_task import ReplyTask
@@ -36,7 +37,7 @@ def showcase(
     return {
         "example_id": table["example_id"].to_numpy(str),
         "question": table["question"].to_numpy(str),
-        "answer": np.asarray([texts[0] for texts in table["answers"]], dtype=str),
+        "answer": np.asarray(first_answers(table), dtype=str),
         "greedy": np.asarray([replies[0] for replies in task.texts(greedy)], dtype=str),
         "replies": np.asarray([list(replies) for replies in task.texts(sampled)], dtype=str),
     }

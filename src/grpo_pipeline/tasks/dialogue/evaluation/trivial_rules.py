@@ -6,11 +6,20 @@ F1 alone is hackable: a fixed list of frequent words overlaps with many answers,
 from collections import Counter
 from collections.abc import Sequence
 
+import pandas as pd
+
 from grpo_pipeline.tasks.dialogue.scores.normalisation import words
 
 CONSTANT = "i am good how are you"
 TOP_WORDS = 8
 TRIVIAL_RULES = ("constant", "top_words", "copy_last_turn", "copy_persona", "reference")
+
+
+def training_texts(table: pd.DataFrame) -> list[str]:
+    """List the answers of the training split of an examples' table; without answers its prompts."""
+    training = table[table["split"] == "train"]
+    answers = [text for texts in training["answers"] for text in texts]
+    return answers or list(training["question"])
 
 
 def constant_replies(count: int, *, text: str = CONSTANT) -> list[str]:
@@ -53,28 +62,29 @@ def trivial_replies(
     contexts: Sequence[str],
     *,
     personas: Sequence[Sequence[str] | str],
-    answers: Sequence[Sequence[str]],
+    answers: Sequence[Sequence[str]] | None,
 ) -> dict[str, list[str]]:
     """Write the replies of every trivial rule to the same N examples.
 
     Args:
-        training_replies: the answers of the training split alone.
+        training_replies: the answers of the training split alone; without answers its prompts.
         contexts: N contexts, turns separated by line ends, oldest first.
         personas: N personas.
-        answers: N lists of reference answers; only ``reference`` reads them.
+        answers: N lists of reference answers, which only ``reference`` reads; None where there are none.
 
     Returns:
-        ``constant``, ``top_words``, ``copy_last_turn``, ``copy_persona``, ``reference`` -> N replies.
+        ``constant``, ``top_words``, ``copy_last_turn``, ``copy_persona`` and, with answers, ``reference`` -> N replies.
 
     Raises:
         ValueError: if the lists differ in length; as ``most_frequent_words`` and ``reference_replies``.
     """
-    if not len(contexts) == len(personas) == len(answers):
-        raise ValueError(
-            f"contexts, personas and answers must have one row per example, got {len(contexts)}, {len(personas)} and "
-            f"{len(answers)}; take them from the same rows"
-        )
     count = len(contexts)
+    sizes = [count, len(personas), *([] if answers is None else [len(answers)])]
+    if len(set(sizes)) != 1:
+        raise ValueError(
+            f"contexts, personas and answers must have one row per example, got {sizes}; take them from the same rows"
+        )
+    ceiling = {} if answers is None else {"reference": reference_replies(answers)}
     return {
         "constant": constant_replies(count),
         "top_words": constant_replies(count, text=most_frequent_words(training_replies)),
@@ -85,5 +95,4 @@ def trivial_replies(
         "copy_persona": [
             persona if isinstance(persona, str) else " ".join(persona) for persona in personas
         ],
-        "reference": reference_replies(answers),
-    }
+    } | ceiling

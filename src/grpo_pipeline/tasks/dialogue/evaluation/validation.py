@@ -30,8 +30,8 @@ def validate(
     """Compute means over the sampled replies of held-out prompts, and the perplexity of their first references.
 
     Keys: ``reward/mean``, ``reward/<component>/mean`` (NaN where nothing could be measured), ``reply/tokens``, ``reply/ended``
-    and ``reference/perplexity``. Replies are drawn at ``dialogue.replies.temperature``, with the same noise whenever it is
-    called.
+    and, where there are answers, ``reference/perplexity``. Replies are drawn at ``dialogue.replies.temperature``, with the same
+    noise whenever it is called.
     """
     found: dict[str, list[Tensor]] = {}
     nll, tokens = 0.0, 0.0
@@ -41,9 +41,10 @@ def validate(
         measured, perplexity = _measure(task, policy, batch, n_samples, generator)
         for name, values in measured.items():
             found.setdefault(name, []).append(values.double().flatten().cpu())
-        nll, tokens = nll + float(perplexity.nll.sum()), tokens + float(perplexity.tokens.sum())
+        if perplexity is not None:
+            nll, tokens = nll + float(perplexity.nll.sum()), tokens + float(perplexity.tokens.sum())
     means = {name: float(torch.cat(values).nanmean()) for name, values in found.items()}
-    return means | {"reference/perplexity": float(np.exp(nll / tokens))}
+    return means | ({"reference/perplexity": float(np.exp(nll / tokens))} if tokens else {})
 
 
 def _measure(
@@ -52,14 +53,16 @@ def _measure(
     batch: DialogueBatch,
     n_samples: int,
     generator: Generator,
-) -> tuple[dict[str, Tensor], Perplexity]:
+) -> tuple[dict[str, Tensor], Perplexity | None]:
     context = task.encode(policy, batch)
     temperature = task.replies.temperature
     rollouts = task.sample(
         policy, context, n_samples, temperature=temperature, proposal="policy", generator=generator
     )
     outcomes = task.decode(policy, context, rollouts, batch)
-    perplexity = reference_perplexity(policy, context, batch.reference)
+    perplexity = (
+        None if batch.reference is None else reference_perplexity(policy, context, batch.reference)
+    )
     parts, weights = task.reward(batch, rollouts, outcomes)
     ended = (is_end(rollouts.actions, task.ends) & rollouts.is_valid).any(dim=-1)
     measured = {"reward/mean": combine_rewards(parts, weights).total}

@@ -59,5 +59,6 @@ def reply_group(group: pd.DataFrame) -> ReplyGroup:
         first_cells = Cell(shorten(reply) or "(nothing)"), Cell(str(row["sample"]))
         rows.append([*first_cells, *rewards, Cell(f"{advantage:+.2f}", tone=tone)])
     first = group.iloc[0]
-    caption = f"{first['example_id']}: the right reply is “{shorten(first['answer'])}”"
+    known = "" if pd.isna(first["answer"]) else f": the right reply is “{shorten(first['answer'])}”"
+    caption = f"{first['example_id']}{known}"
     return ReplyGroup(shorten(first["question"]), str(first["needs"]), Table(caption, heads, rows))

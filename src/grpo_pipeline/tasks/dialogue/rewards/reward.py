@@ -31,19 +31,20 @@ def submit_rewards(
         params: components and weights.
         pool: processes that measure, with the rule for failures; values do not depend on their number.
         replies: P groups of G texts.
-        answers: P lists of at least one reference answer.
+        answers: P lists of at least one reference answer, or empty lists all where no term reads them.
         questions: P texts that the model read, for rewards that read them; None for empty ones.
         cells: P JSON objects of the other columns, for rewards that read them; None for empty ones.
 
     Raises:
-        ValueError: if groups differ in size or are empty, or a group has no list of answers or an empty one.
+        ValueError: if groups differ in size or are empty, or a group has no list of answers or an empty one beside others.
     """
     check_groups(replies, name="replies")
     if len(answers) != len(replies):
         raise ValueError(
             f"answers must have one row per group, got {len(answers)} for {len(replies)}; give each prompt its own"
         )
-    empty = [row for row, texts in enumerate(answers) if isinstance(texts, str) or not texts]
+    wrong = [isinstance(texts, str) or (not texts and any(answers)) for texts in answers]
+    empty = [row for row, is_wrong in enumerate(wrong) if is_wrong]
     if empty:
         raise ValueError(
             f"the answers of prompt {empty[0]} must be a list of at least one text, got {answers[empty[0]]!r}; correct the row"

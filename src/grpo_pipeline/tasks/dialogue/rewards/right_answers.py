@@ -25,8 +25,11 @@ def check_right_answers(params: DialogueReward, pool: RewardPool, table: pd.Data
         table: the examples.
 
     Raises:
-        RewardFailedError: if a term that reads the answers pays its best value for none of them.
+        RewardFailedError: if a term that reads the answers pays its best value for none of them, or there are none.
     """
+    if not any(len(texts) for texts in table["answers"]):
+        _refuse_readers(params, table)
+        return
     answers = [list(texts) for texts in table["answers"]]
     first = [texts[0] for texts in answers]
     for name in [name for name in params.best if name in params.measures]:
@@ -46,4 +49,14 @@ def check_right_answers(params: DialogueReward, pool: RewardPool, table: pd.Data
             "reward %r pays less than %g, its best value, for the right answers of %d of %d examples: %s%s; a model cannot earn "
             "more there by answering right",
             *(name, best, len(bad), len(first), told, f", {others}" if others else ""),
+        )
+
+
+def _refuse_readers(params: DialogueReward, table: pd.DataFrame) -> None:
+    """Refuse terms that read the answers, where the examples have none."""
+    readers = [name for name in params.reads_answers if name in params.terms]
+    if readers:
+        raise RewardFailedError(
+            f"reward {readers[0]!r} must have a right answer of every example, got none of {table['example_id'].iloc[0]!r}; name "
+            f"the column in dialogue.data.source.answers, or take the term away with dialogue.reward.{readers[0]}: null"
         )

@@ -12,7 +12,7 @@ from grpo_pipeline.tasks.dialogue.scores.rouge import rouge
 
 
 def score_replies(replies: Replies, answers: Answers) -> dict[str, NDArray[Any]]:
-    """Compute a column per score, by the same functions as the rewards of those names.
+    """Compute a column per score, by the same functions as the rewards of those names; of replies without answers the length.
 
     Columns: ``f1``, ``rouge_1``, ``rouge_2``, ``rouge_l``, ``bleu`` (sentence) in [0, 1], ``length`` in words, and
     ``bleu_<count>`` for each of ``BLEU_COLUMNS``, the input of ``corpus_bleu``.
@@ -20,6 +20,8 @@ def score_replies(replies: Replies, answers: Answers) -> dict[str, NDArray[Any]]
     Raises:
         ValueError: as ``check_pairs``.
     """
+    if not any(answers):
+        return {"length": length(replies)}
     counts = bleu_counts(replies, answers)
     columns: dict[str, NDArray[Any]] = {"f1": f1(replies, answers), **rouge(replies, answers)}
     columns |= {"bleu": sentence_bleu(counts), "length": length(replies)}
