@@ -71,8 +71,9 @@ ENCODER_DECODERS: dict[str, dict[str, Any]] = {
 }
 
 
-# Networks of which no reply can be drawn from a cache as it is scored: a recurrent state, positions that skip padding ids.
-REFUSED: dict[str, dict[str, Any]] = {"m2m_100": BART, "mamba": IDS | {"hidden_size": 32, "num_hidden_layers": 2}}
+# Networks of which no reply can be drawn from a cache as it is scored: tokens that see both sides, positions that skip padding
+# ids, a recurrent state.
+REFUSED: dict[str, dict[str, Any]] = {"bert": SIZES, "m2m_100": BART, "mamba": IDS | {"hidden_size": 32, "num_hidden_layers": 2}}
 
 
 def tiny_network(kind: str, *, seed: int = 0) -> Any:

@@ -11,7 +11,6 @@ from grpo_pipeline.tasks.dialogue.language_model.build import build_from_config,
 from grpo_pipeline.tasks.dialogue.language_model.byte_tokenizer import ByteTokenizer
 from grpo_pipeline.tasks.dialogue.language_model.folder_tokenizer import read_tokenizer
 from grpo_pipeline.tasks.dialogue.language_model.params import (
-    FolderParams,
     LanguageModelParams,
     ReplyParams,
 )
@@ -72,11 +71,12 @@ def read_exported(folder: Path) -> ExportedModel:
             "targets": EARLIER[config["language_model_config"]["model_type"]]
         }
     params = LanguageModelParams.model_validate(section)
-    language_model = build_from_config(config["language_model_config"], params.tuning)
+    language_model = build_from_config(config["language_model_config"], params)
     language_model.load_state_dict(dict(weights.tensors))
-    has_words = isinstance(params.network, FolderParams) and params.network.tokenizer == "folder"
     tokenizer: Tokenizer = ByteTokenizer()
-    if has_words:  # in the Hugging Face folder; models of before have the files beside the weights
+    if (
+        params.tokenizer_folder is not None
+    ):  # in the Hugging Face folder; models of before have the files beside the weights
         found = find_complete(folder) or folder
         tokenizer = read_tokenizer(str(found / FOLDER if (found / FOLDER).is_dir() else found))
     check_tokenizer(language_model, tokenizer)

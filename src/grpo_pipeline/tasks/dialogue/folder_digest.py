@@ -11,7 +11,7 @@ from grpo_pipeline.core.agreement import decisive
 from grpo_pipeline.tasks.dialogue.language_model.params import FolderParams, LanguageModelParams
 
 CHUNK = 2**20
-SUFFIXES = (".json", ".safetensors", ".model", ".txt")
+SUFFIXES = (".json", ".safetensors", ".model", ".txt", ".jinja")
 
 
 def digest_of_folder(path: str) -> str:
@@ -32,4 +32,6 @@ def describe_language_model(params: LanguageModelParams) -> dict[str, Any]:
     network = decisive(params.network, without=["path"])
     if isinstance(params.network, FolderParams):
         network["content"] = digest_of_folder(params.network.path)
+    elif params.tokenizer_folder is not None:
+        network["tokenizer"] = digest_of_folder(params.tokenizer_folder)
     return decisive(params, without=["network"]) | {"network": network}

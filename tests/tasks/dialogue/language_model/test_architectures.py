@@ -8,7 +8,7 @@ import torch
 from tiny_networks import CAUSAL, CHOICES, ENCODER_DECODERS, REFUSED, tiny_network
 from tiny_readers import attention, reply_params
 from torch import Tensor
-from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, BertConfig, BertForMaskedLM, ViTConfig, ViTModel
+from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, ViTConfig, ViTModel
 
 from grpo_pipeline.tasks.dialogue.huggingface_folder import plain_model
 from grpo_pipeline.tasks.dialogue.language_model.base import LanguageModel, logits_of
@@ -16,7 +16,7 @@ from grpo_pipeline.tasks.dialogue.language_model.build import build_from_config,
 from grpo_pipeline.tasks.dialogue.language_model.byte_tokenizer import ByteTokenizer
 from grpo_pipeline.tasks.dialogue.language_model.library_causal import LibraryCausal
 from grpo_pipeline.tasks.dialogue.language_model.library_encoder_decoder import LibrarySeq2Seq
-from grpo_pipeline.tasks.dialogue.language_model.params import LanguageModelParams, LoraTuning
+from grpo_pipeline.tasks.dialogue.language_model.params import LanguageModelParams
 from grpo_pipeline.tasks.dialogue.language_model.reply_rollouts import ReplyRollouts
 from grpo_pipeline.tasks.dialogue.language_model.sampling import sample_replies
 from grpo_pipeline.tasks.dialogue.language_model.scoring import score_replies
@@ -25,7 +25,7 @@ from grpo_pipeline.tasks.dialogue.language_model.tokens import Tokens
 from grpo_pipeline.tasks.dialogue.parameter_groups import parameter_groups
 
 LORA = {"kind": "lora", "rank": 2, "alpha": 8.0}
-SMALL_BERT = {"vocab_size": CHOICES, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+SMALL_VIT = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
 LIMITED = {"none": {}, "top_p": {"top_p": 0.8, "temperature": 0.7}}
 PROMPTS, GROUP = 3, 4
 ENDS = (1, *range(3, 11), 0)  # many, so that finished replies leave the batch
@@ -37,8 +37,8 @@ def _few_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ByteTokenizer, "size", CHOICES)
 
 
-def read(path: Path, tuning: Any = None) -> LanguageModel:
-    section = {"network": {"kind": "folder", "path": str(path), "tokenizer": "bytes"}, "tuning": tuning}
+def read(path: Path, tuning: Any = None, **changes: Any) -> LanguageModel:
+    section = {"network": {"kind": "folder", "path": str(path), "tokenizer": "bytes", **changes}, "tuning": tuning}
     language_model = build_language_model(LanguageModelParams.model_validate(section), seed=0)[0]
     for name, parameter in language_model.named_parameters():
         if "lora_B" in name:
@@ -162,20 +162,23 @@ def test_logits_are_taken_from_the_library_where_states_and_head_do_not_give_the
 def test_the_configuration_alone_builds_the_same_network(kind: str, tmp_path: Path) -> None:
     tiny_network(kind).save_pretrained(tmp_path)
     language_model = read(tmp_path, LORA)
-    again = build_from_config(language_model.model.config.to_dict(), LoraTuning.model_validate(LORA))
+    section = {"network": {"kind": "folder", "path": "gone", "tokenizer": "bytes"}, "tuning": LORA}
+    again = build_from_config(language_model.model.config.to_dict(), LanguageModelParams.model_validate(section))
     again.load_state_dict(language_model.state_dict())
     texts, replies = prompts(again), torch.full((PROMPTS, 1, 4), 7)
     with torch.no_grad():
         assert torch.equal(*(m.hidden(m.encode(*texts), replies) for m in (again, language_model)))
 
 
-@pytest.mark.parametrize(
-    ("kind", "reason"), [("m2m_100", "say the same from its cache .* apart by"), ("mamba", "from keys and values")]
-)
+SAME = "must say the same from its cache as in one forward pass, got log-probabilities apart by"
+CACHE = "must hold a network that continues a text from keys"
+
+
+@pytest.mark.parametrize(("kind", "reason"), [("bert", SAME), ("m2m_100", SAME), ("mamba", CACHE)])
 def test_a_network_that_draws_otherwise_than_it_scores_is_refused(kind: str, reason: str, tmp_path: Path) -> None:
     assert kind in REFUSED
     tiny_network(kind).save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match=rf"must .*{reason}.*; give another model"):
+    with pytest.raises(ValueError, match=rf"{reason}.*; give another model"):
         read(tmp_path)
 
 
@@ -183,10 +186,33 @@ def test_a_folder_without_a_head_or_of_a_network_that_writes_nothing_is_refused(
     tiny_network("stablelm").base_model.save_pretrained(tmp_path / "headless")
     with pytest.raises(ValueError, match=r"must hold all weights of a StableLmForCausalLM, got none of lm_head.weight; save"):
         read(tmp_path / "headless")
-    # Sees the tokens on both sides, so that it continues nothing.
-    BertForMaskedLM(BertConfig(**SMALL_BERT)).save_pretrained(tmp_path / "both_sides")
-    with pytest.raises(ValueError, match=r"must say the same from its cache .* \(bert\); give another model"):
-        read(tmp_path / "both_sides")
-    ViTModel(ViTConfig(**SMALL_BERT)).save_pretrained(tmp_path / "pictures")
+    ViTModel(ViTConfig(**SMALL_VIT)).save_pretrained(tmp_path / "pictures")
     with pytest.raises(ValueError, match="must hold a causal language model or an encoder-decoder"):
         read(tmp_path / "pictures")
+
+
+@pytest.mark.parametrize("kind", ["qwen2", "gpt2", "bart"])
+def test_frozen_weights_in_half_precision_have_updates_in_float32(kind: str, tmp_path: Path) -> None:
+    tiny_network(kind).save_pretrained(tmp_path)
+    language_model = read(tmp_path, LORA, weights="bfloat16")
+    for name, parameter in language_model.named_parameters():
+        assert parameter.dtype == (torch.float32 if parameter.requires_grad else torch.bfloat16), name
+    rollouts = sample_replies(
+        language_model, language_model.encode(*prompts(language_model)), GROUP, params=reply_params(max_tokens=9), ends=ENDS,
+        generator=torch.Generator().manual_seed(5),
+    )  # fmt: skip
+    scored = score_replies(
+        language_model, language_model.encode(*prompts(language_model)), rollouts, temperature=1.0, tokens_per_batch=None
+    )
+    # bfloat16 has 8 bits: the ratios are those of a rounded network, and not far from 1.
+    assert scored.logprobs.dtype == torch.float32
+    assert (scored.logprobs - rollouts.logprobs)[rollouts.is_valid].abs().max() < 0.2
+    trained = [p for p in language_model.parameters() if p.requires_grad]
+    assert all(bool(g.isfinite().all()) for g in torch.autograd.grad(scored.logprobs.sum(), trained))
+
+
+def test_all_weights_in_half_precision_are_not_trained(tmp_path: Path) -> None:
+    with pytest.raises(
+        ValueError, match="network.weights must be float32 where all weights are trained, got bfloat16, which rounds"
+    ):
+        read(tmp_path, weights="bfloat16")

@@ -20,7 +20,7 @@ from transformers import (
 
 from grpo_pipeline.core.rng import drawn_on_the_cpu
 from grpo_pipeline.tasks.dialogue.language_model.base import LanguageModel
-from grpo_pipeline.tasks.dialogue.language_model.byte_tokenizer import EOS, PAD, ByteTokenizer
+from grpo_pipeline.tasks.dialogue.language_model.byte_tokenizer import ByteTokenizer
 from grpo_pipeline.tasks.dialogue.language_model.causal import CausalModel
 from grpo_pipeline.tasks.dialogue.language_model.continuation import check_continuation
 from grpo_pipeline.tasks.dialogue.language_model.encoder_decoder import Seq2SeqModel
@@ -32,7 +32,6 @@ from grpo_pipeline.tasks.dialogue.language_model.params import (
     CausalParams,
     FolderParams,
     LanguageModelParams,
-    LoraTuning,
     T5Params,
 )
 from grpo_pipeline.tasks.dialogue.language_model.safe_loading import (
@@ -52,13 +51,12 @@ SHARING: dict[str, type[LanguageModel]] = {
     "llama": CausalModel,
 }
 FEED_FORWARD = 4  # times the width, as in all three papers
-IDS: dict[str, Any] = {"vocab_size": ByteTokenizer.size, "pad_token_id": PAD, "eos_token_id": EOS}
 
 
 def build_language_model(
     params: LanguageModelParams, *, seed: int
 ) -> tuple[LanguageModel, Tokenizer]:
-    """Build the language model, float32 on the CPU, and its tokenizer; the global random state stays unchanged.
+    """Build the language model, on the CPU, and its tokenizer; the global random state stays unchanged.
 
     Args:
         params: what to build.
@@ -68,24 +66,25 @@ def build_language_model(
         FileNotFoundError: if the folder or a file of it is missing.
         ValueError: if it holds no language model, or one that cannot be continued from a cache, or the tokenizer does not fit.
     """
-    network = params.network
+    network, folder = params.network, params.tokenizer_folder
+    tokenizer = ByteTokenizer() if folder is None else read_tokenizer(folder)
     with drawn_on_the_cpu(seed):
-        language_model, tokenizer = (
-            _read(network)
-            if isinstance(network, FolderParams)
-            else (_wrap(_new(network)), ByteTokenizer())
-        )
+        if isinstance(network, FolderParams):
+            language_model = _read(network)
+            check_tokenizer(language_model, tokenizer)
+        else:
+            language_model = _wrap(_new(network, tokenizer))
         if params.tuning is not None:
             add_lora(language_model, params.tuning)
     return language_model, tokenizer
 
 
-def build_from_config(config: Mapping[str, Any], tuning: LoraTuning | None) -> LanguageModel:
-    """Build a language model of an exported model's architecture, float32 on the CPU, to be filled with its weights.
+def build_from_config(config: Mapping[str, Any], params: LanguageModelParams) -> LanguageModel:
+    """Build a language model of an exported model's architecture, on the CPU, to be filled with its weights.
 
     Args:
         config: ``language_model_config`` of the model: what ``model.config.to_dict`` returned.
-        tuning: of its low-rank updates.
+        params: what it was built from; gives the number format and the tuning.
 
     Raises:
         ValueError: if it is the configuration of no language model.
@@ -93,9 +92,10 @@ def build_from_config(config: Mapping[str, Any], tuning: LoraTuning | None) -> L
     kind = config.get("model_type", "")
     with torch.random.fork_rng(devices=[]), refusing_kinds(f"language_model_config of {kind!r}"):
         prepared = _prepared(AutoConfig.for_model(**config))
-        language_model = _wrap(_loader(prepared).from_config(prepared, dtype=torch.float32))
-        if tuning is not None:
-            add_lora(language_model, tuning)
+        dtype = getattr(torch, params.weights)
+        language_model = _wrap(_loader(prepared).from_config(prepared, dtype=dtype))
+        if params.tuning is not None:
+            add_lora(language_model, params.tuning)
     return language_model
 
 
@@ -112,12 +112,16 @@ def check_tokenizer(language_model: LanguageModel, tokenizer: Tokenizer) -> None
         )
 
 
-def _read(params: FolderParams) -> tuple[LanguageModel, Tokenizer]:
+def _read(params: FolderParams) -> LanguageModel:
     folder = Path(params.path)
     with refusing_kinds(str(folder)), without_bars():
         config = _prepared(_read_config(folder))
         model, loaded = _loader(config).from_pretrained(
-            str(folder), config=config, dtype=torch.float32, output_loading_info=True, **SAFE
+            str(folder),
+            config=config,
+            dtype=getattr(torch, params.weights),
+            output_loading_info=True,
+            **SAFE,
         )
     if missing := sorted(loaded["missing_keys"]):
         raise ValueError(
@@ -125,10 +129,8 @@ def _read(params: FolderParams) -> tuple[LanguageModel, Tokenizer]:
             "with its head"
         )
     language_model = _wrap(model)
-    tokenizer = ByteTokenizer() if params.tokenizer == "bytes" else read_tokenizer(params.path)
-    check_tokenizer(language_model, tokenizer)
     check_continuation(language_model, name=str(folder))
-    return language_model, tokenizer
+    return language_model
 
 
 def _read_config(folder: Path) -> Any:
@@ -166,14 +168,20 @@ def _wrap(model: Any) -> LanguageModel:
     return SHARING.get(config.model_type, plain)(model).eval()
 
 
-def _new(params: T5Params | CausalParams) -> Any:
-    """Build a network with fresh weights."""
+def _new(params: T5Params | CausalParams, tokenizer: Tokenizer) -> Any:
+    """Build a network with fresh weights for the ids of a tokenizer."""
+    ids = {
+        "vocab_size": tokenizer.size,
+        "pad_token_id": tokenizer.pad_id,
+        "eos_token_id": tokenizer.eos_id,
+    }
     if isinstance(params, CausalParams):
-        return _new_gpt2(params) if params.kind == "gpt2" else _new_llama(params)
-    return _new_t5(params)
+        ids["bos_token_id"] = tokenizer.eos_id
+        return _new_gpt2(params, ids) if params.kind == "gpt2" else _new_llama(params, ids)
+    return _new_t5(params, ids | {"decoder_start_token_id": tokenizer.pad_id})
 
 
-def _new_t5(params: T5Params) -> Any:
+def _new_t5(params: T5Params, ids: dict[str, Any]) -> Any:
     sizes: dict[str, Any] = {
         "d_model": params.width,
         "d_kv": params.width // params.heads,
@@ -182,29 +190,26 @@ def _new_t5(params: T5Params) -> Any:
         "num_decoder_layers": params.layers,
         "num_heads": params.heads,
         "dropout_rate": 0.0,
-        "decoder_start_token_id": PAD,
     }
-    return T5ForConditionalGeneration(T5Config(**sizes, **IDS))
+    return T5ForConditionalGeneration(T5Config(**sizes, **ids))
 
 
-def _new_gpt2(params: CausalParams) -> Any:
+def _new_gpt2(params: CausalParams, ids: dict[str, Any]) -> Any:
     sizes: dict[str, Any] = {
         "n_embd": params.width,
         "n_layer": params.layers,
         "n_head": params.heads,
         "n_positions": params.max_positions,
-        "bos_token_id": EOS,
     }
-    return GPT2LMHeadModel(_prepared(GPT2Config(**sizes, **IDS)))
+    return GPT2LMHeadModel(_prepared(GPT2Config(**sizes, **ids)))
 
 
-def _new_llama(params: CausalParams) -> Any:
+def _new_llama(params: CausalParams, ids: dict[str, Any]) -> Any:
     sizes: dict[str, Any] = {
         "hidden_size": params.width,
         "intermediate_size": FEED_FORWARD * params.width,
         "num_hidden_layers": params.layers,
         "num_attention_heads": params.heads,
         "max_position_embeddings": params.max_positions,
-        "bos_token_id": EOS,
     }
-    return LlamaForCausalLM(LlamaConfig(**sizes, **IDS))
+    return LlamaForCausalLM(LlamaConfig(**sizes, **ids))

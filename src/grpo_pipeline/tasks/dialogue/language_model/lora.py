@@ -7,6 +7,7 @@ alone reach less (Dettmers et al. 2023, arXiv 2305.14314, figure 2). There is no
 numbers (ratio 1 at the first update).
 """
 
+import torch
 from torch import nn
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
@@ -49,6 +50,10 @@ def add_lora(language_model: LanguageModel, params: LoraTuning) -> None:
         fan_in_fan_out=any(isinstance(part, Conv1D) for part in model.modules()),
     )
     inject_adapter_in_model(config, model)
+    for parameter in language_model.parameters():
+        if parameter.requires_grad:
+            # Beside weights in half precision, too: it would round small updates away.
+            parameter.data = parameter.data.to(torch.promote_types(parameter.dtype, torch.float32))
 
 
 def linear_layers(model: PreTrainedModel) -> list[str]:

@@ -25,17 +25,19 @@ class LoraTuning(Section):
 
 
 class NewNetwork(Section):
-    """A small network with fresh weights that reads bytes.
+    """A small network with fresh weights.
 
     Attributes:
         width: D, a multiple of heads; with llama an even one.
         layers: number of layers; of the encoder and of the decoder each.
         heads: number of heads of each attention.
+        tokenizer: ``bytes``: the byte-level tokenizer; else a folder with a tokenizer, as ``save_pretrained`` writes it.
     """
 
     width: int = Field(ge=1)
     layers: int = Field(ge=1)
     heads: int = Field(ge=1)
+    tokenizer: str = Field(default="bytes", min_length=1)
 
     @model_validator(mode="after")
     def _check_heads(self) -> Self:
@@ -84,11 +86,13 @@ class FolderParams(Section):
         path: folder with config.json and the weights as safetensors, as ``save_pretrained`` writes them.
         tokenizer: ``folder``: the tokenizer in the folder; ``bytes``: the byte-level tokenizer, for models of this project and
             ByT5.
+        weights: number format of the frozen weights; ``bfloat16`` takes half the memory and needs a ``tuning``.
     """
 
     kind: Literal["folder"]
     path: str = Field(min_length=1)
     tokenizer: Literal["folder", "bytes"]
+    weights: Literal["float32", "bfloat16"] = "float32"
 
 
 class LanguageModelParams(Section):
@@ -101,6 +105,29 @@ class LanguageModelParams(Section):
 
     network: Annotated[T5Params | CausalParams | FolderParams, Field(discriminator="kind")]
     tuning: LoraTuning | None = None
+
+    @model_validator(mode="after")
+    def _check_weights(self) -> Self:
+        if self.weights != "float32" and self.tuning is None:
+            raise ValueError(
+                f"network.weights must be float32 where all weights are trained, got {self.weights}, which rounds small updates "
+                "away; change it, or set tuning: {kind: lora, …}"
+            )
+        return self
+
+    @property
+    def weights(self) -> str:
+        """Number format of the network's own weights."""
+        return self.network.weights if isinstance(self.network, FolderParams) else "float32"
+
+    @property
+    def tokenizer_folder(self) -> str | None:
+        """Folder of the tokenizer; None for bytes."""
+        if self.network.tokenizer == "bytes":
+            return None
+        return (
+            self.network.path if isinstance(self.network, FolderParams) else self.network.tokenizer
+        )
 
 
 class ReplyParams(Section):
