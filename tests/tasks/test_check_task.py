@@ -802,18 +802,21 @@ def test_a_first_ratio_that_is_not_1_stops_the_run() -> None:
         (1.00012, "joint", "float32", True),
         (0.985, "decision", "bf16", False),
         (0.975, "decision", "bf16", True),
+        (0.985, "decision", "weights", False),  # float32 but for frozen weights
+        (0.975, "decision", "weights", True),
         (float("nan"), "decision", "bf16", True),
     ],
 )
 def test_how_far_a_first_ratio_may_be_from_1(ratio: float, level: str, precision: str, is_refused: bool) -> None:
-    algorithm, training = training_of("reverse", precision=precision)
+    network = nn.Linear(1, 1, dtype=torch.bfloat16 if precision == "weights" else torch.float32)
+    algorithm, training = training_of("reverse", precision=precision.replace("weights", "float32"))
     policy = algorithm.losses.policy.model_copy(update={"ratio_level": level})
     algorithm = algorithm.model_copy(update={"losses": algorithm.losses.model_copy(update={"policy": policy})})
     if not is_refused:
-        check_first_ratio({"policy/ratio_mean": ratio}, algorithm, training, reverse(), step=4)
+        check_first_ratio({"policy/ratio_mean": ratio}, algorithm, training, reverse(), network, step=4)
         return
     with pytest.raises(ValueError, match="at step 4 of reverse"):
-        check_first_ratio({"policy/ratio_mean": torch.tensor(ratio)}, algorithm, training, reverse(), step=4)
+        check_first_ratio({"policy/ratio_mean": torch.tensor(ratio)}, algorithm, training, reverse(), network, step=4)
 
 
 def test_a_policy_is_moved_for_its_checks_and_is_afterwards_what_it_was() -> None:

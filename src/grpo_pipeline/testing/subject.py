@@ -18,6 +18,7 @@ from torch import Generator, Tensor, nn
 
 import grpo_pipeline
 from grpo_pipeline.core.rng import capture_rng, restore_rng
+from grpo_pipeline.core.training.precision import has_half_weights
 from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.tasks.base import Proposal, Task
 from grpo_pipeline.tasks.spec import TaskSpec
@@ -45,6 +46,7 @@ class Subject:
         spec: spec of the task; None without a spec.
         group_size: G; it differs from P, so that exchanged axes are noticed.
         temperature: temperature of the samples; it is not 1, so that a forgotten temperature is noticed.
+        has_supervised: whether the supervised loss is asked for; data without answers have none.
     """
 
     task: Task
@@ -54,6 +56,7 @@ class Subject:
     spec: TaskSpec | None = None
     group_size: int = GROUP
     temperature: float = TEMPERATURE
+    has_supervised: bool = True
 
     @property
     def prompts(self) -> int:
@@ -177,7 +180,7 @@ class Subject:
     def tolerance(self) -> float:
         """Largest difference of two equal log-probabilities in nats, from rounding in this precision."""
         kind = self.task.device.type
-        if torch.is_autocast_enabled(kind):
+        if torch.is_autocast_enabled(kind) or has_half_weights(self.policy):
             return 0.1
         return 2e-4 if kind == "cpu" else 5e-3
 

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from grpo_pipeline.core.params import Float32Products
 from grpo_pipeline.core.training.state import TrainState
@@ -59,6 +59,11 @@ def exact_region(like: Tensor) -> Iterator[None]:
 def at_least_float32(x: Tensor) -> Tensor:
     """Return float32 where x is of half precision, else x itself."""
     return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
+
+
+def has_half_weights(policy: nn.Module) -> bool:
+    """Check whether a policy holds weights of half precision, as frozen ones may be."""
+    return any(p.dtype in (torch.bfloat16, torch.float16) for p in policy.parameters())
 
 
 def set_float32_products(wanted: Float32Products) -> None:

@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from grpo_pipeline.core.objective.algorithm import AlgorithmParams
 from grpo_pipeline.core.params import TrainingParams
+from grpo_pipeline.core.training.precision import has_half_weights
 from grpo_pipeline.tasks.base import Task
 
 # How far the mean ratio of a batch's first update may be from 1: by rounding alone, in float32 and where products are coarser.
@@ -20,6 +21,7 @@ def check_first_ratio(
     algorithm: AlgorithmParams,
     training: TrainingParams,
     task: Task,
+    policy: nn.Module,
     *,
     step: int,
 ) -> None:
@@ -32,14 +34,17 @@ def check_first_ratio(
         algorithm: a ``joint`` ratio multiplies those of all decisions, and their rounding.
         training: bfloat16, and TF32 on CUDA, round more.
         task: named in the error.
+        policy: frozen weights in bfloat16 round more, too.
         step: number of the batch.
 
     Raises:
         ValueError: naming the ratio, the limit and where to look.
     """
     ratio = float(metrics.get("policy/ratio_mean", 1.0))
-    is_coarse = training.precision == "bf16" or (
-        training.float32_products == "tf32" and task.device.type == "cuda"
+    is_coarse = (
+        training.precision == "bf16"
+        or has_half_weights(policy)
+        or (training.float32_products == "tf32" and task.device.type == "cuda")
     )
     limit = COARSE_ROUNDING if is_coarse else RATIO_ROUNDING
     if algorithm.losses.policy is not None and algorithm.losses.policy.ratio_level == "joint":

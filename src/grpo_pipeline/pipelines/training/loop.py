@@ -81,7 +81,9 @@ class StepRunner:
             state = moved["next_state"]
             measured.append(moved["step_metrics"])
             if update_epoch == 0:
-                check_first_ratio(measured[0], algorithm, training, task, step=state.step)
+                check_first_ratio(
+                    measured[0], algorithm, training, task, state.policy, step=state.step
+                )
         cost = count_cost(algorithm, experience.rollouts, experience.resampling)
         prompts, group_size = experience.rollouts.actions.shape[:2]
         # An arm that draws nothing reads each prompt once.

@@ -64,7 +64,7 @@ def train(
         ValueError: if ``resume`` is unknown, or the first ratio of a batch is not 1.
         CheckpointError: if the checkpoint belongs to other parameters.
     """
-    check_first_ratio(probe_metrics or {}, algorithm, training, task, step=0)
+    check_first_ratio(probe_metrics or {}, algorithm, training, task, state.policy, step=0)
     sections = sections or {name: f"{task.name}.{name}" for name in ("algorithm", "training")} | {
         "task": task.name
     }
