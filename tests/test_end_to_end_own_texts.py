@@ -73,6 +73,25 @@ def test_plain_prompts_of_a_table(project: Path, tmp_path: Path) -> None:
     assert re.search(r"\d\+\d=", page)
 
 
+def test_prompts_without_answers_and_without_a_warm_start(project: Path, tmp_path: Path) -> None:
+    """Rewards alone teach: nothing of the run asks for an answer, from the folder to the page."""
+    (tmp_path / "sums.csv").write_text("\n".join(["prompt,level", *(f"{a}+{b}=,{a % 2}" for a in range(10) for b in range(6))]))
+    folder = project / "conf" / "sums" / "dialogue"
+    folder.mkdir(parents=True)
+    (folder.parent / "globals.yml").write_text(
+        f"extends: smoke\ndialogue_folder: sums\ndialogue_root: {tmp_path}\ndialogue_examples: sums.csv\n"
+    )
+    (folder / "parameters_data.yml").write_text("dialogue: {data: {source: {kind: prompts, answers: null}}}\n")
+    reward = {"f1": None, "rouge_l": None, "bleu": None, "pattern": {"weight": 1.0, "regex": "[a-z]", "part": "search"}}
+    changes = {"reward": reward, "warm_start": None, "arms": ["grpo"], "grpo": {"algorithm": {"losses": {"supervised": None}}}}
+    (folder / "parameters_training.yml").write_text(json.dumps({"dialogue": changes}))
+    said = say(project, "sums", "dialogue", "dialogue.training.max_steps=1,executor.kind=serial")
+    assert "Accuracy" in said
+    metrics = comparison(project, "sums")["arms"]["grpo"]["metrics"]
+    assert {"f1", "rouge_l", "bleu", "perplexity"}.isdisjoint(metrics)
+    assert metrics["accuracy"]["value"] is not None
+
+
 def test_drug_like_molecules(project: Path, tmp_path: Path, shared_data: Callable[[str], Path]) -> None:
     lines = (shared_data("molecules") / "zinc_valid.txt").read_text().split()[::100]
     (tmp_path / "zinc_valid.txt").write_text("\n".join([*lines, lines[0]]))

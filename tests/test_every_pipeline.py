@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from kedro_processes import run
+from parameter_models import read_parameters
 
 from grpo_pipeline.pipeline_registry import PIPELINES, SHORT, register_pipelines
 from grpo_pipeline.tasks import BUILT_IN, find_task
@@ -71,7 +72,7 @@ def project(tmp_path_factory: pytest.TempPathFactory, make_project: Any) -> Path
 
 @pytest.mark.parametrize(("task", "command"), HERE)
 def test_a_registered_pipeline_runs(project: Path, task: str, command: str) -> None:
-    spec, parts = find_task(task), command.split(",")
+    spec, parts = find_task(task).with_stages_of(read_parameters(ROOT / "conf", "smoke")[task]), command.split(",")
     lengths = [f"{task}.{name}.max_steps=2" for name in ("training", *(f"{stage}.training" for stage in spec.stages))]
     left = {part: f"data/{LEFT[part]}".replace("*", f"{task}_smoke", 1) for part in parts}
     before, page = files_of(project, left), project / "data/08_reporting/attention_smoke/report.html"

@@ -15,6 +15,7 @@ import yaml
 from kedro.pipeline import Node, Pipeline
 from kedro.validation.type_extractor import TypeExtractor
 from kedro_processes import clean_environ
+from parameter_models import read_parameters
 
 from grpo_pipeline.errors import OWN, is_expected
 from grpo_pipeline.pipeline_registry import PIPELINES, LazyPipeline, register_pipelines
@@ -101,11 +102,15 @@ def test_what_is_wrong_on_the_command_line_is_said_before_anything_heavy_is_impo
 
 def test_the_specs_declare_what_the_nodes_read() -> None:
     asked = TypeExtractor(REGISTERED).extract_types_from_pipelines()
-    specs = {task: find_task(task) for task in BUILT_IN}
+    base = read_parameters(ROOT / "conf", "base")
+    specs = {task: find_task(task).with_stages_of(base[task]) for task in BUILT_IN}
     declared = {f"{task}.{name}": type_ for task, spec in specs.items() for name, type_ in sections(spec).items()}
     declared["executor"] = ExecutorParams  # of every task
     # Sections of an arm's own are read by the task itself, not as the input of a node.
     own = {f"{task}.{arm}.{name}" for task, spec in specs.items() for arm, names in spec.own.items() for name in names}
+    # Whether an optional stage is there depends on the parameters that were read last.
+    stages = [f"{task}.{stage}" for task, spec in specs.items() for stage in spec.stages]
+    own |= {f"{stage}.{name}" for stage in stages for name in ("algorithm", "training")}
     assert asked == {path: type_ for path, type_ in declared.items() if path in asked or path not in own}
 
 

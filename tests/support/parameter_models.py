@@ -34,9 +34,6 @@ def models_of(task: str, parameters: dict[str, Any] | None = None) -> dict[str, 
     return {name: next(part for part in get_args(type_) or (type_,) if part is not NoneType) for name, type_ in types.items()}
 
 
-TASKS = {task: models_of(task) for task in BUILT_IN}
-
-
 @cache
 def _read(conf: Path, env: str) -> dict[str, Any]:
     return ReplacingConfigLoader(str(conf), env=env, **CONFIG_LOADER_ARGS)["parameters"]
@@ -45,6 +42,9 @@ def _read(conf: Path, env: str) -> dict[str, Any]:
 def read_parameters(conf: Path, env: str) -> dict[str, Any]:
     """Return the parameters of an environment as Kedro resolves them; the files are read once."""
     return copy.deepcopy(_read(conf, env))
+
+
+TASKS = {task: models_of(task, read_parameters(ROOT / "conf", "base")) for task in BUILT_IN}
 
 
 def sections(conf: Path, env: str, task: str = "attention") -> dict[str, Any]:

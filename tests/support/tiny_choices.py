@@ -55,6 +55,9 @@ class TinyChoices:
     def check_algorithm(self, algorithm: AlgorithmParams) -> None:
         return None
 
+    def check_data(self, data: Any) -> None:
+        return None
+
     def build_policy(self, seed: int) -> ChoicePolicy:
         return ChoicePolicy(seed)
 

@@ -712,6 +712,18 @@ def test_a_right_task_passes_and_leaves_every_random_stream_and_the_policy_alone
     assert np.array_equal(np.random.get_state()[1], drawn)  # noqa: NPY002
 
 
+def test_a_supervised_loss_that_is_not_part_of_the_objective_is_not_asked_for() -> None:
+    class Unsupervised(ReverseTask):
+        def supervised_loss(self, *given: Any, **named: Any) -> Any:
+            raise ValueError("no answers")
+
+    task = Unsupervised(ModelParams(width=12))
+    policy = task.build_policy(5).eval()
+    check_quickly(task, WORDS, policy, rows=task.rows(WORDS, "train"), has_supervised=False)
+    with pytest.raises(TaskContractError, match="no answers"):
+        check_quickly(task, WORDS, policy, rows=task.rows(WORDS, "train"))
+
+
 def test_it_runs_without_kedro_mlflow_and_pytest() -> None:
     code = (
         "import sys; from grpo_pipeline.testing import check_task\nfrom reverse.task import *\n"

@@ -1,5 +1,6 @@
 """Check a task against every promise of ``grpo_pipeline.tasks.base.Task``, and a cheap half of them before a training."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -95,7 +96,13 @@ def check_task(task: Any, data: Any, *, spec: TaskSpec | None = None) -> None:
 
 
 def check_quickly(
-    task: Any, data: Any, weights: nn.Module, *, rows: np.ndarray, learns: bool = True
+    task: Any,
+    data: Any,
+    weights: nn.Module,
+    *,
+    rows: np.ndarray,
+    learns: bool = True,
+    has_supervised: bool = True,
 ) -> None:
     """Check the cheap half of the promises with the caller's policy, whose bits are restored.
 
@@ -105,12 +112,14 @@ def check_quickly(
         weights: the policy.
         rows: row numbers of a batch; a few of them are read.
         learns: whether the policy learns from its samples. If not, a task may have none at all, as that of a pretraining.
+        has_supervised: whether the supervised loss is part of the objective, and asked for.
 
     Raises:
         TaskContractError: as ``check_task``.
     """
     with global_streams_kept(), torch.enable_grad(), moved_weights(weights):
-        subject: Subject = subject_of(task, data, policy=weights, rows=rows[:PROMPTS])
+        found: Subject = subject_of(task, data, policy=weights, rows=rows[:PROMPTS])
+        subject = replace(found, has_supervised=has_supervised)
         for check in READ:
             check(subject)
         drawn = subject.rollouts

@@ -28,7 +28,8 @@ def check_nothing_is_paid_for_nothing(s: Subject) -> None:
             "0 for every sample",
             remedy="take the mean over the decisions, or write NaN where rollouts.actions.shape[-1] is 0",
         )
-    _check_supervised(s, outcomes)
+    if s.has_supervised:
+        _check_supervised(s, outcomes)
 
 
 def check_outcomes_are_repeatable(s: Subject) -> None:

@@ -41,6 +41,7 @@ def test_some_answers_without_the_best_value_are_named(pool: RewardPool, caplog:
     """Of seven the first five, once for each term."""
     with caplog.at_level(logging.WARNING):
         check_right_answers(reward(**ALL), pool, table_of(["1"], *[["none"]] * 7))
+        check_right_answers(reward(**ALL), pool, table_of(["1"], *[["none"]] * 7))  # for the next arm
     [record] = caplog.records
     assert record.getMessage().startswith(
         "reward 'number' pays less than 1, its best value, for the right answers of 7 of 8 examples: "

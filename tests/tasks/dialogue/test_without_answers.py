@@ -12,6 +12,7 @@ from tiny_replies import evaluation_params
 
 from grpo_pipeline.pipelines.evaluation.nodes import compare_arms
 from grpo_pipeline.pipelines.reward_audit.samples import read_samples
+from grpo_pipeline.pipelines.training.start import build_state
 from grpo_pipeline.rewards.group_rewards import RewardFailedError
 from grpo_pipeline.tasks.dialogue.build import tokenise
 from grpo_pipeline.tasks.dialogue.data.examples import content_digest, question_and_answer
@@ -83,6 +84,12 @@ def test_scores_of_answers_are_absent_from_validation_evaluation_and_comparison(
     assert COMPARED.isdisjoint(document["arms"]["grpo"]["metrics"])
     assert document["headline"] == ["reward", "distinct_2", "length"]
     assert list(document["bar"]["grpo"]) == ["reward"]
+
+
+def test_data_are_checked_where_a_task_begins_without_a_stage(data: DialogueData) -> None:
+    task = tiny.make_task(reward=NONE | {"number": {"weight": 1.0}})
+    with pytest.raises(RewardFailedError, match="reward 'number' must have a right answer"):
+        build_state(tiny.algorithm_params("grpo"), tiny.training_params(), 0, task, data)
 
 
 def test_a_pattern_alone_is_verifiable_without_answers() -> None:

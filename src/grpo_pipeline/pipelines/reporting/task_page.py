@@ -29,8 +29,9 @@ def render_task(
     parameters: Mapping[str, Any],
 ) -> str:
     """Render comparison, curves, samples and the reward audit as a self-contained HTML page."""
-    suite, words = build_suite(params.task, params.metric_options), find_task(params.task).words
-    metrics = suite.for_names(comparison["arms"][comparison["control"]]["metrics"]).metrics
+    measured = comparison["arms"][comparison["control"]]["metrics"]
+    suite = build_suite(params.task, params.metric_options).for_names(measured)
+    metrics, words = suite.metrics, find_task(params.task).words
     parts = {
         "words": words,
         "arms": tables.arms_table(comparison, metrics, words=words),

@@ -29,8 +29,9 @@ def build_state(
 
     Raises:
         ValueError: if the learning rates do not name the task's parameter groups, the task cannot do what the algorithm asks
-            for, or stored groups would be replayed on prompts that have changed.
+            for, or stored groups would be replayed on prompts that have changed. Also as ``Task.check_data``.
     """
+    task.check_data(data)
     task.check_algorithm(algorithm)
     if algorithm.replay is not None and not task.repeats_prompts:
         raise ValueError(
@@ -91,8 +92,14 @@ def build_probe_state(
     )
     rows = rows_of_step(task.rows(shown, "train"), 0, batch_size=training.batch_size, seed=seed)
     with network_precision(state):
-        learns = algorithm.losses.policy is not None
-        check_quickly(task, shown, state.policy, rows=rows, learns=learns)
+        check_quickly(
+            task,
+            shown,
+            state.policy,
+            rows=rows,
+            learns=algorithm.losses.policy is not None,
+            has_supervised=algorithm.losses.supervised is not None,
+        )
     return state
 
 

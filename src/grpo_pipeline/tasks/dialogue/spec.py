@@ -15,7 +15,7 @@ from grpo_pipeline.tasks.spec import TaskSpec, Wording
 SPEC = TaskSpec(
     name="dialogue",
     arms=("supervised", "reinforce", "grpo"),
-    stages=("warm_start",),
+    optional_stages=("warm_start",),
     classes="needs",
     one_of_each="grpo_pipeline.tasks.dialogue.data.examples:question_and_answer",
     with_table="grpo_pipeline.tasks.dialogue.data.examples:with_table",

@@ -86,7 +86,7 @@ def ordinary_predictions(arm: str, *, seed: int) -> pd.DataFrame:
     for name in ("warm_start", "supervised", "reinforce", "grpo"):
         given[f"params:dialogue.{name}.algorithm"] = AlgorithmParams.model_validate(found[name]["algorithm"])
         given[f"dialogue.{name}.resume_from"] = NoCheckpoint("none")
-    spec = find_task("dialogue")
+    spec = find_task("dialogue").with_stages_of(found)
     parts = {name: Parts.of(given[f"params:dialogue.{name}.algorithm"]) for name in ("warm_start", arm)}
     stages = create_stages(spec, {}, parts)
     whole = create_preparation(spec, spec.stages) + stages + create_arm("dialogue", arm, parts=parts[arm])

@@ -61,8 +61,9 @@ def render_replies(
     parameters: Mapping[str, Any],
 ) -> str:
     """Render all results as a self-contained HTML page."""
-    suite = build_suite(params.task, params.metric_options)
-    metrics = suite.for_names(comparison["arms"][comparison["control"]]["metrics"]).metrics
+    measured = comparison["arms"][comparison["control"]]["metrics"]
+    suite = build_suite(params.task, params.metric_options).for_names(measured)
+    metrics = suite.metrics
     words = find_task(params.task).words
     parts = {
         "arms": tables.arms_table(comparison, metrics, words=words),

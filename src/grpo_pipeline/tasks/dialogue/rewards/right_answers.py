@@ -17,7 +17,8 @@ NAMED = 5
 def check_right_answers(params: DialogueReward, pool: RewardPool, table: pd.DataFrame) -> None:
     """Measure the first answer of every example, and name those that a term does not pay its best value.
 
-    A term that no example can satisfy trains nothing. Terms without a best value (``DialogueReward.best``) are not measured.
+    A term that no example can satisfy trains nothing. Terms without a best value (``DialogueReward.best``) are not measured. What
+    the pool still knows from an earlier check, of the stage before an arm for instance, is not said again.
 
     Args:
         params: the terms.
@@ -34,7 +35,9 @@ def check_right_answers(params: DialogueReward, pool: RewardPool, table: pd.Data
     first = [texts[0] for texts in answers]
     for name in [name for name in params.best if name in params.measures]:
         best = params.best[name]
+        before = pool.counts.measured
         values = pool.submit(params.measures[name], first, answers).result().values
+        is_known = pool.counts.measured == before
         bad = np.flatnonzero(~(values >= best))
         if not len(bad):
             continue
@@ -44,6 +47,8 @@ def check_right_answers(params: DialogueReward, pool: RewardPool, table: pd.Data
                 f"reward {name!r} must pay {best:g} for the right answer of an example, got less for all {len(first)}, the first "
                 f"one {told}; correct the answers, or take the term away with dialogue.reward.{name}: null"
             )
+        if is_known:
+            continue
         others = ", ".join(repr(table["example_id"].iloc[place]) for place in bad[1:NAMED])
         logger.warning(
             "reward %r pays less than %g, its best value, for the right answers of %d of %d examples: %s%s; a model cannot earn "
