@@ -75,7 +75,7 @@ def build_dialogue(read: dict[str, Any]) -> Any:
     """Return the task, its arms checked."""
     parts = (read[name] for name in ("prompt", "replies", "reward", "reward_pool", "supervised_loss"))
     task = build_task(read["language_model"], *parts, execution=read["training"])
-    check_arms(task, [read[f"{arm}.algorithm"] for arm in TALK_ARMS])
+    check_arms(task, [read[f"{arm}.algorithm"] for arm in TALK_ARMS if f"{arm}.algorithm" in read])
     check_learning_rates(task, read["training"], read["warm_start.training"])
     return task
 

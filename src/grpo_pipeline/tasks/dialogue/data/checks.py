@@ -24,8 +24,10 @@ from grpo_pipeline.tasks.dialogue.data.drafts import (
 )
 from grpo_pipeline.tasks.dialogue.data.example_rows import read_rows
 from grpo_pipeline.tasks.dialogue.data.params import (
+    ArithmeticSource,
     ConversationSource,
     DialogueDataParams,
+    GeneratedSource,
     PromptSource,
 )
 from grpo_pipeline.tasks.dialogue.data.persona_groups import group_names, persona_key
@@ -123,6 +125,8 @@ def sort_dialogues(
 def read_source(files: DialogueFiles, params: DialogueDataParams) -> Reading:
     """Read the examples as the kind of the source says."""
     source = params.source
+    if isinstance(source, ArithmeticSource):
+        return read_prompts(files.examples, source.columns)
     if isinstance(source, PromptSource):
         return read_prompts(files.examples, source)
     if isinstance(source, ConversationSource):
@@ -147,10 +151,11 @@ def check_generated(
     params: DialogueDataParams,
 ) -> None:
     """Refuse a user's folder if the parameters ask for generated data."""
-    if params.source.kind == "generated" and generated.get("examples") != reading.n_rows:
+    is_written = isinstance(params.source, GeneratedSource | ArithmeticSource)
+    if is_written and generated.get("examples") != reading.n_rows:
         raise ValueError(
             f"{files.root} must hold the {generated.get('examples')} generated examples while dialogue.data.source.kind is "
-            f"generated, got {reading.n_rows} rows; set dialogue.data.source: {{kind: jsonl}} to read your own data"
+            f"{params.source.kind}, got {reading.n_rows} rows; set dialogue.data.source: {{kind: jsonl}} to read your own data"
         )
 
 

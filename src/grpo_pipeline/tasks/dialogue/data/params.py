@@ -14,13 +14,45 @@ class GeneratedSource(Section):
     """Dialogues that are written first.
 
     Attributes:
-        kind: ``generated`` writes the data first; ``prompts`` reads prompts and answers; ``jsonl`` rows with personas;
-            ``conversations`` a table of conversations.
+        kind: ``generated`` writes the data first; ``arithmetic`` sums; ``prompts`` reads prompts and answers; ``jsonl`` rows with
+            personas; ``conversations`` a table of conversations.
     """
 
     kind: Literal["generated"]
     stories_from: ClassVar[Corpus] = "file"
     splits_from: ClassVar = "drawn"
+
+
+class ArithmeticSource(Section):
+    """Sums and short word problems that are written first, and read as prompts.
+
+    Attributes:
+        kind: of the source.
+        seed: of the numbers and words.
+        problems: how many are written.
+        largest: largest number that is added; the smallest is 0.
+        word_share: share of word problems.
+    """
+
+    kind: Literal["arithmetic"]
+    stories_from: ClassVar[Literal["nowhere"]] = "nowhere"
+    seed: int = Field(ge=0)
+    problems: int = Field(ge=1)
+    largest: int = Field(ge=1)
+    word_share: float = Field(ge=0, le=1)
+
+    @property
+    def columns(self) -> "PromptSource":
+        """How the written file is read."""
+        return PromptSource(kind="prompts", group="pair")
+
+    @model_validator(mode="after")
+    def _has_enough_pairs(self) -> Self:
+        if self.problems > (most := (self.largest + 1) ** 2):
+            raise ValueError(
+                f"problems must be at most {most} for numbers up to {self.largest}, got {self.problems}; raise largest"
+            )
+        return self
 
 
 class PromptSource(Section):
@@ -108,7 +140,7 @@ class DialogueDataParams(Section):
     """
 
     source: Annotated[
-        GeneratedSource | PromptSource | RowSource | ConversationSource,
+        GeneratedSource | ArithmeticSource | PromptSource | RowSource | ConversationSource,
         Field(discriminator="kind"),
     ]
     root: str

@@ -11,10 +11,12 @@ from grpo_pipeline.core.params import TrainingParams
 from grpo_pipeline.rewards.params import PoolParams
 from grpo_pipeline.tasks.dialogue import build
 from grpo_pipeline.tasks.dialogue.data import checks, examples, retrieval, splits, story_index
+from grpo_pipeline.tasks.dialogue.data.arithmetic import write_problems
 from grpo_pipeline.tasks.dialogue.data.examples import DialogueExamples
 from grpo_pipeline.tasks.dialogue.data.generated import generate
 from grpo_pipeline.tasks.dialogue.data.generated.params import PersonaParams
 from grpo_pipeline.tasks.dialogue.data.params import (
+    ArithmeticSource,
     DialogueDataParams,
     DialogueSplitParams,
     RetrievalParams,
@@ -32,6 +34,10 @@ def generate_dialogues(
     personas: PersonaParams, data: DialogueDataParams
 ) -> tuple[dict[str, bytes], dict[str, object]]:
     """Generate the files, with a report; another ``source`` gives no files."""
+    if isinstance(data.source, ArithmeticSource):
+        problems = write_problems(data.source)
+        summary = {"examples": len(problems), "params": data.source.model_dump(mode="json")}
+        return {"examples.jsonl": dump_lines(problems)}, {"source": data.source.kind, **summary}
     if data.source.kind != "generated":
         return {}, {"source": data.source.kind, "examples": 0, "stories": 0}
     rows, stories = generate.generate_rows(personas), generate.generate_stories(personas)
