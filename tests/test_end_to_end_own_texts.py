@@ -10,6 +10,7 @@ import pytest
 from kedro_processes import run
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+SUPPORT = Path(__file__).parent / "support"
 TALK = (
     "dialogue.data.source.every=60,dialogue.warm_start.training.max_steps=2,dialogue.training.max_steps=1,"
     "dialogue.training.batch_size=4,dialogue.training.group_size=2,dialogue.replies.max_tokens=16,dialogue.language_model.network.width=16,"
@@ -90,6 +91,47 @@ def test_prompts_without_answers_and_without_a_warm_start(project: Path, tmp_pat
     metrics = comparison(project, "sums")["arms"]["grpo"]["metrics"]
     assert {"f1", "rouge_l", "bleu", "perplexity"}.isdisjoint(metrics)
     assert metrics["accuracy"]["value"] is not None
+
+
+# What a user writes for a file in the form of GSM8K, whose answers end with "#### 42".
+WORD_PROBLEMS = """dialogue:
+  data: {source: {kind: prompts, prompt: question, answers: answer}, max_question_bytes: 400}
+  prompt: {max_tokens: 400}
+  replies: {max_tokens: 160}
+  reward: {f1: null, rouge_l: null, bleu: null, number: {weight: 1.0}}
+"""
+
+
+def test_word_problems_in_the_form_of_gsm8k_are_trained_on_with_five_lines(project: Path) -> None:
+    folder = project / "conf" / "problems" / "dialogue"
+    folder.mkdir(parents=True)
+    (folder.parent / "globals.yml").write_text(
+        f"extends: smoke\ndialogue_folder: problems\ndialogue_root: {SUPPORT}\ndialogue_examples: word_problems.jsonl\n"
+    )
+    (folder / "parameters.yml").write_text(WORD_PROBLEMS)
+    short = "dialogue.warm_start.training.max_steps=2,dialogue.training.max_steps=1,dialogue.arms=supervised+grpo"
+    say(project, "problems", "dialogue", f"{short},executor.kind=serial")
+    document = comparison(project, "problems")
+    assert document["headline"][0] == "accuracy"
+    # The right answer of every problem is read from behind its marks, and a copy of the question has none of them.
+    found = {rule: document["baselines"][rule]["metrics"]["accuracy"]["value"] for rule in ("reference", "copy_last_turn")}
+    assert found == {"reference": 1.0, "copy_last_turn": 0.0}
+
+
+def test_sums_are_written_read_and_judged_by_their_numbers(project: Path) -> None:
+    """The environment ``arithmetic``, shortened; what it reaches at full length is in docs/dialogue/data.md."""
+    short = (
+        "dialogue.data.source.problems=80,dialogue.data.source.largest=9,dialogue.language_model.network.width=16,"
+        "dialogue.warm_start.training.epochs=1,dialogue.training.epochs=1,dialogue.training.max_steps=2,"
+        "dialogue.evaluation.resamples=50,executor.kind=serial"
+    )
+    said = say(project, "arithmetic", "dialogue", short)
+    assert "Accuracy" in said
+    document = comparison(project, "dialogue_arithmetic")
+    assert document["headline"] == ["accuracy", "pass_at_8", "majority_at_8", "reward"]
+    assert document["baselines"]["reference"]["metrics"]["accuracy"]["value"] == 1.0
+    page = (project / "data/08_reporting/dialogue_arithmetic/report.html").read_text()
+    assert re.search(r"Accuracy.*maj@8", page, re.DOTALL)
 
 
 def test_drug_like_molecules(project: Path, tmp_path: Path, shared_data: Callable[[str], Path]) -> None:
