@@ -85,6 +85,12 @@ def sections() -> dict[str, type[BaseModel]]:
             found.setdefault(
                 f"{spec.name}.{arm}.algorithm", found[f"{spec.name}.{spec.arms[0]}.algorithm"]
             )
+        for stage in spec.with_stages_of(base()[spec.name]).stages:  # an optional one, too
+            for name, path in (
+                ("algorithm", f"{spec.arms[0]}.algorithm"),
+                ("training", "training"),
+            ):
+                found.setdefault(f"{spec.name}.{stage}.{name}", found[f"{spec.name}.{path}"])
         own = ((arm, section) for arm, sections in spec.own.items() for section in sections)
         found |= {
             f"{spec.name}.{arm}.{section}": found[f"{spec.name}.{section}"] for arm, section in own
