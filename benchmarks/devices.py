@@ -126,7 +126,9 @@ def open_task(
     changes: dict[str, Any] = {
         "training": {"device": device, "precision": precision, "float32_products": products}
     }
-    changes |= {stage: {"training": {"max_steps": 1}} for stage in find_task(name).stages}
+    with KedroSession.create(project, env=env) as session:
+        spec = find_task(name).with_stages_of(session.load_context().params[name])
+    changes |= {stage: {"training": {"max_steps": 1}} for stage in spec.stages}
     with KedroSession.create(project, env=env, runtime_params={name: changes}) as session:
         context = session.load_context()
         parameters, examples = context.params[name], context.catalog[f"{name}.examples"].load()
