@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import pytest
 from kedro.framework.cli.utils import _split_params
 
+from grpo_pipeline.cli import cli
 from grpo_pipeline.pipeline_registry import register_pipelines
 from grpo_pipeline.runs.parameters import check_parameters
 from grpo_pipeline.runs.run_config_loader import RunConfigLoader
@@ -83,6 +84,8 @@ def test_a_command_is_one_of_a_new_shell_and_all_that_it_names_exists(command: C
             check_run(arguments[1:])
         else:
             assert arguments[:1] in (["registry"], ["viz"], ["jupyter"])
+    elif program == ".venv/bin/grpo":
+        check_grpo(arguments)
     elif program == ".venv/bin/python":
         check_python(arguments)
     else:
@@ -97,6 +100,13 @@ def check_make(arguments: list[str]) -> None:
     assert {word for word in arguments if "=" not in word} <= targets
     assert variables.keys() <= {"ENV", "TASK", "PARAMS", "ARGS", "PYTHON", "TORCH_ARGS", "BASE", "PORT"}
     check_parts(variables.get("TASK", ""), variables.get("ENV", ""), variables.get("PARAMS", ""))
+
+
+def check_grpo(arguments: list[str]) -> None:
+    """Check the command and the names of its options."""
+    command = cli.commands[arguments[0]]
+    options = {name for parameter in command.params for name in parameter.opts} | {"--help"}
+    assert {word for word in arguments if word.startswith("-")} <= options
 
 
 def check_run(arguments: list[str]) -> None:

@@ -66,7 +66,7 @@ class ImageFolderDataset(AbstractDataset[ImageChunk | Literal[False], ImageFolde
                 return list_cases(self._root, self._manifest)
             except ValueError as error:
                 raise DatasetError(str(error)) from error
-        path = self._root / self._manifest
+        path = Path(os.path.normpath(self._root / self._manifest))  # it may lie beside the root
         if not path.is_file():
             found = sorted(p.name for p in self._root.glob("*.csv")) or "no CSV file"
             raise DatasetError(

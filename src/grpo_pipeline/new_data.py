@@ -1,0 +1,117 @@
+"""Write an environment for data of a user's own: each task that has a module ``new_data`` looks at the folder."""
+
+import os
+import re
+from collections.abc import Iterator
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from grpo_pipeline.tasks import TASKS, find_task
+from grpo_pipeline.tasks.new_data import Found, Hints, UnclearDataError
+
+NAME = re.compile(r"[a-z][a-z0-9_]*")
+
+
+def look(folder: Path, hints: Hints, *, task: str = "") -> Found:
+    """Ask the tasks what a folder holds.
+
+    Args:
+        folder: the data; nothing is written into it.
+        hints: what the user says.
+        task: the only task to ask; "" asks all.
+
+    Raises:
+        UnclearDataError: if no task or several can read it, or a guess would be a gamble (says what to name).
+    """
+    if not folder.is_dir():
+        raise UnclearDataError(f"the data must be a folder, got {folder}; correct the path")
+    if task:
+        find_task(task)
+    unclear, found = list[str](), list[Found]()
+    known = dict(_guessers(task))
+    for name, module in known.items():
+        try:
+            guess = module.guess(folder, hints)
+        except UnclearDataError as error:
+            unclear.append(f"{name}: {error}")
+            continue
+        if guess is not None:
+            found.append(guess)
+    if len(found) == 1:
+        columns = known[found[0].task].COLUMNS
+        if strange := sorted({*hints.columns} - {*columns}):
+            raise UnclearDataError(
+                f"--column must be of {', '.join(columns)}, got {', '.join(strange)}; correct the key before the ="
+            )
+        return found[0]
+    if found:
+        names = ", ".join(guess.task for guess in found)
+        raise UnclearDataError(
+            f"{folder} must be the data of one task, got {names}; name it: --task {found[0].task}"
+        )
+    if unclear:
+        raise UnclearDataError("\n".join(unclear))
+    raise UnclearDataError(
+        f"{folder} must hold images with a CSV file or a folder per class, a file of prompts, or a file of molecules, got none "
+        "of them; docs/attention/data.md, docs/dialogue/data.md and docs/molecules/data.md show each form"
+    )
+
+
+def write_environment(found: Found, folder: Path, conf: Path, name: str) -> list[Path]:
+    """Write ``conf/<name>``: ``globals.yml``, ``<task>/parameters.yml`` and the files that a guess adds.
+
+    Args:
+        found: result of ``look``.
+        folder: the data.
+        conf: the project's ``conf``.
+        name: of the environment, lower-case letters, digits and ``_``.
+
+    Returns:
+        The files, which did not exist.
+
+    Raises:
+        UnclearDataError: if the name is none, or the environment is there.
+    """
+    if not NAME.fullmatch(name):
+        raise UnclearDataError(
+            f"the name must be lower-case letters, digits and _, got {name!r}; name it: --name my_data"
+        )
+    home = conf / name
+    if home.exists():
+        raise UnclearDataError(
+            f"{home} must not exist yet, got a folder; take another --name, or delete it"
+        )
+    root, here = _relative(folder, conf.parent), _relative(home, folder)
+    values = {
+        f"{found.task}_folder": f"{found.task}_{name}",
+        f"{found.task}_root": root,
+        **{key: value.replace("{here}", here) for key, value in found.globals.items()},
+    }
+    heads = (
+        f"# Results go to data/*/{found.task}_{name}; paths are relative to the project.\n",
+        "# What is not named here is as in conf/base. Every line is a guess: correct what is wrong.\n",
+    )
+    texts = {
+        "globals.yml": heads[0] + yaml.safe_dump(values, sort_keys=False, width=10_000),
+        f"{found.task}/parameters.yml": heads[1] + found.parameters,
+        **found.files,
+    }
+    for path, text in texts.items():
+        (home / path).parent.mkdir(parents=True, exist_ok=True)
+        (home / path).write_text(text, encoding="utf-8")
+    return [home / path for path in texts]
+
+
+def _guessers(task: str) -> Iterator[tuple[str, Any]]:
+    for name, spec in TASKS.items():
+        module = f"{spec.rpartition('.')[0]}.new_data"
+        if task in ("", name) and find_spec(module):
+            yield name, import_module(module)
+
+
+def _relative(path: Path, start: Path) -> str:
+    return Path(os.path.relpath(path.resolve(), start.resolve())).as_posix()

@@ -1,0 +1,364 @@
+"""Guess how a folder of images is described: by a CSV file with a row per image, or by a folder per class."""
+
+import csv
+import io
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from grpo_pipeline.tasks.new_data import (
+    Found,
+    Hints,
+    Table,
+    UnclearDataError,
+    column_of,
+    find_table,
+    flow,
+    line,
+)
+
+SUFFIXES = (
+    ".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".gif", ".npy", ".nii", ".nii.gz", ".dcm", ".mha", ".mhd",
+)  # fmt: skip
+# Words in names of folders, columns and files -> the mask that they mean.
+MASKS = {
+    "region_mask": ("gland", "prostate", "region", "organ", "breast"),
+    "bag_mask": ("trace", "needle", "bag"),
+    "lesion_mask": (
+        "mask",
+        "seg",
+        "annotation",
+        "outline",
+        "lesion",
+        "tumor",
+        "tumour",
+        "contour",
+        "roi",
+        "truth",
+    ),
+}
+# Words that mark a mask where folders are classes, which may have names such as lesion.
+OUTLINES = ("mask", "seg", "annotation", "outline", "contour", "truth")
+NAMES = {
+    "label": (
+        "label",
+        "class",
+        "diagnosis",
+        "pathology",
+        "target",
+        "category",
+        "histology",
+        "malignancy",
+        "y",
+        "result",
+    ),
+    "patient_id": (
+        "patient_id",
+        "patient",
+        "subject",
+        "subject_id",
+        "case",
+        "case_id",
+        "person",
+        "pid",
+        "similarity_group",
+        "group",
+    ),
+    "center": ("center", "centre", "site", "hospital", "institution", "scanner"),
+    "split": ("split", "fold", "subset", "partition", "set", "part"),
+    "involvement": ("involvement", "cancer_percent", "percent_cancer"),
+    "grade_group": ("grade_group", "isup", "isup_grade", "gleason_grade_group"),
+    "core_id": ("core_id", "core", "image_id", "id"),
+}
+# Key of ``attention.data.columns`` -> what the environment says of it.
+COLUMNS = {
+    "image": "files of images",
+    "region_mask": "where points may fall; null: anywhere",
+    "bag_mask": "where the label is known; null: the region",
+    "lesion_mask": "outlines, for evaluation alone; null: unknown",
+    "label": "what is to be told from an image",
+    "involvement": "share of the image that is positive; null: unknown",
+    "grade_group": "null: unknown",
+    "patient_id": "never divided between splits",
+    "center": "null: one center",
+    "core_id": "null: file name of the image",
+    "split": "train, val, test; null: drawn by attention.split",
+}
+POSITIVE = (
+    "1",
+    "yes",
+    "true",
+    "positive",
+    "pos",
+    "malignant",
+    "cancer",
+    "tumor",
+    "tumour",
+    "carcinoma",
+    "adenocarcinoma",
+    "abnormal",
+    "disease",
+    "diseased",
+    "lesion",
+)
+NEGATIONS = ("no", "non", "not", "without", "negative", "benign")
+SPLITS = {
+    "train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val", "dev": "val",
+    "test": "test", "testing": "test",
+}  # fmt: skip
+MOST_CLASSES = 20
+INDEX = "index.csv"
+
+
+def guess(folder: Path, hints: Hints) -> Found | None:
+    """Describe a folder with images; None where there is none.
+
+    Raises:
+        UnclearDataError: if columns, labels or what counts as positive cannot be told.
+    """
+    files = [
+        path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*")) if _is_image(path)
+    ]
+    if not files:
+        return None
+    table = find_table(folder, hints)
+    if table is None:
+        return _of_folders(folder, files, hints)
+    return _of_table(table, files, hints)
+
+
+def _of_table(table: Table, files: Sequence[str], hints: Hints) -> Found:
+    places = {column: _places(cells, files) for column, cells in table.columns.items()}
+    columns: dict[str, str | None] = dict.fromkeys(("image", *MASKS))
+    folders = dict.fromkeys(("image", *MASKS), "")
+    for column, found in places.items():
+        for place, _ in found.most_common():
+            key = _mask_of(f"{column if place == '' else ''} {place}") or "image"
+            if columns[key] is None:
+                columns[key], folders[key] = column, place
+    for key in ("image", *MASKS):
+        if (named := column_of(table.columns, key, (), hints)) is not None:
+            columns[key] = named
+            folders[key] = next((place for place, _ in places[named].most_common()), "")
+    if columns["image"] is None:
+        raise UnclearDataError(
+            f"{table.name} must have a column with files of images below the folder, got {', '.join(table.columns)}, and none of "
+            f"them names a file such as {files[0]}; name it: --column image=<column>"
+        )
+    taken = {columns[key] for key in columns}
+    rest = [column for column in table.columns if column not in taken]
+    for key, names in NAMES.items():
+        columns[key] = column_of(table.columns if key in hints.columns else rest, key, names, hints)
+    if columns["split"] and not {value.lower() for value in table.values(columns["split"])} <= {
+        *SPLITS
+    }:
+        columns["split"] = None
+    columns["core_id"] = _unique(table, columns["core_id"], columns["image"])
+    label = columns["label"] or _only_label(table, rest, [c for c in columns.values() if c])
+    numeric = [
+        c for c in rest if c not in {*columns.values(), label} and _is_numeric(table.columns[c])
+    ]
+    described: dict[str, str | None] = {**columns, "label": label}
+    note = f"{table.rows} rows of {table.name}, {len(files)} image files"
+    return _describe(
+        described,
+        folders,
+        table.values(label),
+        hints,
+        note=note,
+        manifest=table.name,
+        numeric=numeric,
+    )
+
+
+def _of_folders(folder: Path, files: Sequence[str], hints: Hints) -> Found:
+    """List the images of a folder per class; ``train/``, ``val/`` and ``test/``, or ``images/``, may stand above the classes."""
+    masks = _masks(files)
+    pictures = [file for file in files if file not in masks]
+    parts = {file: Path(file).parts for file in pictures}
+    tops = {p[0].lower() for p in parts.values()}
+    deep = all(len(p) > 2 for p in parts.values())
+    has_splits = deep and tops <= {*SPLITS}
+    depth = 1 if has_splits or (deep and len(tops) == 1) else 0
+    classes = {p[depth] for p in parts.values() if len(p) > depth + 1}
+    if len(classes) < 2 or any(len(p) <= depth + 1 for p in parts.values()):
+        raise UnclearDataError(
+            f"{folder} must have a CSV file with a row per image, or a folder per class, got {len(files)} images and neither; "
+            "labels are needed to train: put the images of each class into a folder of its own"
+        )
+    rows = [("file", "class", "split", "mask")]
+    for file, p in parts.items():
+        split = SPLITS[p[0].lower()] if has_splits else ""
+        rows.append((file, p[depth], split, ";".join(m for m in masks if _belongs(m, file))))
+    buffer = io.StringIO()
+    csv.writer(buffer, lineterminator="\n").writerows(rows)
+    columns: dict[str, str | None] = {
+        "image": "file",
+        "lesion_mask": "mask" if any(row[3] for row in rows[1:]) else None,
+        "label": "class",
+        "split": "split" if has_splits else None,
+        "core_id": "file" if len({_stem(p[-1]) for p in parts.values()}) < len(parts) else None,
+    }
+    note = f"{len(pictures)} images in {len(classes)} folders, one per class; {INDEX} lists them"
+    manifest = "{here}/" + INDEX
+    found = _describe(columns, {}, sorted(classes), hints, note=note, manifest=manifest, numeric=[])
+    return replace(found, files={INDEX: buffer.getvalue()})
+
+
+def _describe(
+    columns: Mapping[str, str | None],
+    folders: Mapping[str, str],
+    values: Sequence[str],
+    hints: Hints,
+    *,
+    note: str,
+    manifest: str,
+    numeric: Sequence[str],
+) -> Found:
+    positive = _positive(values, hints)
+    negative = [value for value in values if value not in positive]
+    patient = columns.get("patient_id")
+    notes = [
+        note,
+        f"label: {columns['label']}, positive {', '.join(positive)}; negative {', '.join(negative)}",
+    ]
+    if patient is None:
+        notes.append(
+            "no column of patients: every image counts as a patient of its own. Where one has several images, name the column, "
+            "--column patient_id=<column>, or the same patient may be in training and test"
+        )
+    used = {**columns, "patient_id": patient or columns["image"]}
+    lines = [
+        "attention:",
+        "  data:",
+        "    source: manifest",
+        line("    columns:", "key: column of your table; docs/attention/data.md"),
+        *(line(f"      {key}: {flow(used.get(key))}", COLUMNS[key]) for key in COLUMNS),
+        line("      clinical: []", _clinical(numeric)),
+    ]
+    if any(folders.values()):
+        lines.append(line("    folders:", "put before the cells"))
+        lines += [f"      {key}: {flow(place)}" for key, place in folders.items()]
+    lines += [
+        "    label:",
+        line(f"      positive: {flow(positive)}", "cells that mean label 1"),
+        f"      negative: {flow(negative)}",
+        line(
+            "    on_bad_row: quarantine", "a bad row is listed and left out; fail: it stops the run"
+        ),
+    ]
+    text = "\n".join(lines) + "\n"
+    return Found("attention", {"attention_manifest": manifest}, text, tuple(notes))
+
+
+def _clinical(numeric: Sequence[str]) -> str:
+    if not numeric:
+        return "no column of numbers"
+    return f"numbers; name those that are known before the diagnosis: {', '.join(numeric)}"
+
+
+def _positive(values: Sequence[str], hints: Hints) -> list[str]:
+    if unknown := sorted({*hints.positive} - {*values}):
+        raise UnclearDataError(
+            f"--positive must be values of the label, {', '.join(values)}, got {', '.join(unknown)}"
+        )
+    found = list(hints.positive) or [value for value in values if _sounds_positive(value)]
+    if not found or len(found) == len(values):
+        raise UnclearDataError(
+            f"the label must have a value that means positive and one that does not, got {', '.join(values[:MOST_CLASSES])}; "
+            "name what is positive: --positive <value>, once for each"
+        )
+    return found
+
+
+def _only_label(table: Table, columns: Sequence[str], taken: Sequence[str]) -> str:
+    found = [c for c in columns if c not in taken and 2 <= len(table.values(c)) <= MOST_CLASSES]
+    if len(found) != 1:
+        raise UnclearDataError(
+            f"{table.name} must have a column with the label, got {', '.join(table.columns)}, of which "
+            f"{', '.join(found) or 'none'} may be one; name it: --column label=<column>"
+        )
+    return found[0]
+
+
+def _unique(table: Table, column: str | None, image: str) -> str | None:
+    """Choose the column of unique names: the named one, none if the files' own names are unique, else that of the files."""
+    if column is not None and len(set(table.columns[column])) == table.rows:
+        return column
+    return None if len({_stem(Path(c).name) for c in table.columns[image]}) == table.rows else image
+
+
+def _places(cells: Sequence[str], files: Sequence[str]) -> Counter[str]:
+    """Count the folders below which the cells of a column name files; those of nine cells in ten stay."""
+    named = [cell.split(";")[0].strip() for cell in cells if cell]
+    by_name: dict[str, list[str]] = {}
+    for file in files:
+        by_name.setdefault(Path(file).name, []).append(file)
+    found: Counter[str] = Counter()
+    for cell in named:
+        for file in by_name.get(Path(cell).name, ()):
+            if file == cell or file.endswith(f"/{cell}"):
+                found[file[: -len(cell)].rstrip("/")] += 1
+    # A mask may be missing where nothing is to be seen: half of the cells are enough for one.
+    return Counter(
+        {p: n for p, n in found.items() if n >= (0.5 if _mask_of(p) else 0.9) * len(named)}
+    )
+
+
+def _mask_of(name: str) -> str | None:
+    """Tell by its words which mask a folder, column or file holds; None for none."""
+    text = name.lower()
+    return next((key for key, words in MASKS.items() if any(word in text for word in words)), None)
+
+
+def _masks(files: Sequence[str]) -> list[str]:
+    """Choose the files that are masks: below a folder of masks, or with the name of an image beside them and a word for masks."""
+    stems: dict[Path, set[str]] = {}
+    for file in files:
+        stems.setdefault(Path(file).parent, set()).add(_stem(Path(file).name))
+    found = []
+    for file in files:
+        home, stem = Path(file).parent, _stem(Path(file).name)
+        begins = (stem[:end] for end in range(1, len(stem)))
+        if _is_outline(home.as_posix()) or any(
+            begin in stems[home] and _is_outline(stem[len(begin) :]) for begin in begins
+        ):
+            found.append(file)
+    return found
+
+
+def _is_outline(name: str) -> bool:
+    return any(word in name.lower() for word in OUTLINES)
+
+
+def _belongs(mask: str, file: str) -> bool:
+    """Check whether a mask has the name of an image, and perhaps more, in its folder or below one of masks beside it."""
+    home, stem = Path(mask).parent, _stem(Path(file).name)
+    plain = Path(*(part for part in home.parts if not _is_outline(part)))
+    same = Path(file).parent in (home, plain) or Path(*Path(file).parent.parts[1:]) == plain
+    return (
+        same and re.fullmatch(rf"{re.escape(stem)}(?![0-9]).*", _stem(Path(mask).name)) is not None
+    )
+
+
+def _is_image(path: Path) -> bool:
+    return path.name.lower().endswith(SUFFIXES) and not path.name.startswith(".") and path.is_file()
+
+
+def _stem(name: str) -> str:
+    return name[:-7] if name.lower().endswith(".nii.gz") else Path(name).stem
+
+
+def _sounds_positive(value: str) -> bool:
+    words = {*re.findall(r"[a-z0-9]+", value.lower())}
+    return bool(words & {*POSITIVE}) and not words & {*NEGATIONS}
+
+
+def _is_numeric(cells: Sequence[str]) -> bool:
+    known = [cell for cell in cells if cell]
+    try:
+        return len({float(cell) for cell in known}) > 2
+    except ValueError:
+        return False

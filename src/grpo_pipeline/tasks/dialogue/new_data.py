@@ -1,0 +1,197 @@
+"""Guess how a file of prompts and answers is described: JSON lines, a CSV, a Parquet file or a saved data set."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from grpo_pipeline.tasks.csv_records import csv_records
+from grpo_pipeline.tasks.dialogue.data.dataset_folder import (
+    DatasetFolder,
+    folders_by_split,
+    read_table,
+)
+from grpo_pipeline.tasks.dialogue.data.drafts import Reading
+from grpo_pipeline.tasks.dialogue.data.params import PromptSource
+from grpo_pipeline.tasks.dialogue.data.prompt_rows import read_prompts
+from grpo_pipeline.tasks.new_data import Found, Hints, UnclearDataError, column_of, flow, line
+from grpo_pipeline.tasks.text_lines import TextFile, numbered_lines
+
+SUFFIXES = (".jsonl", ".ndjson", ".json", ".parquet", ".csv")
+NAMES = {
+    "prompt": (
+        "prompt",
+        "messages",
+        "conversation",
+        "question",
+        "instruction",
+        "input",
+        "query",
+        "problem",
+    ),
+    "answers": (
+        "answers",
+        "answer",
+        "response",
+        "output",
+        "completion",
+        "target",
+        "reply",
+        "solution",
+        "label",
+    ),
+    "group": ("group", "topic", "source", "document", "document_id", "conversation_id"),
+    "split": ("split", "subset", "partition"),
+}
+COLUMNS = tuple(NAMES)
+LONGEST_REPLY = 256  # tokens: bytes, by default
+ROOM = 16  # tokens of a prompt beside its bytes: the cue, begin and end
+
+
+def guess(folder: Path, hints: Hints) -> Found | None:
+    """Describe a file of prompts; None where there is none.
+
+    Raises:
+        UnclearDataError: if there are several files, or no row of the file can be read.
+    """
+    if (folder / "state.json").is_file() or (folder / "dataset_dict.json").is_file():
+        return _describe(DatasetFolder(str(folder)), ".", hints)
+    names = (
+        [hints.table] if hints.table else sorted(p.name for p in folder.iterdir() if p.is_file())
+    )
+    files = [name for name in names if name.lower().endswith(SUFFIXES)]
+    columns = {name: _columns(TextFile(str(folder / name))) for name in files}
+    told = [name for name, names in columns.items() if _prompt_of(names, hints)]
+    if len(told) > 1:
+        raise UnclearDataError(
+            f"{folder} must have one file of prompts, got {', '.join(told)}; name it: --table {told[0]}, or put all rows into "
+            "one file with a column split"
+        )
+    if not told:
+        if (name := next((name for name, names in columns.items() if names), None)) is None:
+            return None
+        raise UnclearDataError(
+            f"{name} must have a column with the prompt, got {', '.join(columns[name])}; name it: --column prompt=<column>"
+        )
+    [name] = told
+    return _describe(TextFile(str(folder / name)), name, hints)
+
+
+def _describe(file: TextFile, name: str, hints: Hints) -> Found | None:
+    columns = _columns(file)
+    if (prompt := _prompt_of(columns, hints)) is None:
+        return None
+    chosen = {
+        key: column_of([c for c in columns if c != prompt], key, names, hints)
+        for key, names in NAMES.items()
+        if key != "prompt"
+    }
+    source = PromptSource(kind="prompts", prompt=prompt, **chosen)
+    try:
+        reading = read_prompts(file, source)
+    except ValueError as error:
+        raise UnclearDataError(f"{name}: {error}") from error
+    if not reading.drafts:
+        raise UnclearDataError(
+            f"{name} must have a row that can be read, got none of {reading.n_rows}; the first: {reading.refused[0]['reason']}"
+        )
+    shares = [len({d.split for d in reading.drafts} & {part}) for part in ("train", "val", "test")]
+    has_parts = isinstance(file, DatasetFolder) and all(shares)
+    return Found(
+        "dialogue",
+        {"dialogue_examples": name},
+        _parameters(source, reading, has_parts),
+        _notes(name, source, reading),
+    )
+
+
+def _parameters(source: PromptSource, reading: Reading, has_parts: bool) -> str:
+    longest = max(len("\n".join(draft.turns).encode()) for draft in reading.drafts)
+    replies = [len(text.encode()) + 1 for draft in reading.drafts for text in draft.answers]
+    reply = min(max(replies, default=LONGEST_REPLY), LONGEST_REPLY)
+    others = {name: value for name, value in source.model_dump().items() if name != "kind"}
+    lines = ["dialogue:", "  data:", "    source:", "      kind: prompts"]
+    comments = {
+        "prompt": "column of the prompt: a text, or messages with role and content",
+        "answers": "right answers; null: rewards alone teach",
+        "group": "rows with the same value stay in one split; null: each by itself",
+        "split": "train, val, test; null: drawn by dialogue.split",
+    }
+    lines += [
+        line(f"      {name}: {flow(value)}", comments[name]) for name, value in others.items()
+    ]
+    lines += [
+        line(
+            f"    max_question_bytes: {longest}",
+            "the longest prompt; a longer one loses its beginning",
+        ),
+        line(
+            "    on_bad_row: quarantine", "a bad row is listed and left out; fail: it stops the run"
+        ),
+        "  language_model:               # the default is small and reads bytes; your own: docs/dialogue/model.md",
+        "    network:",
+        "      # {kind: folder, path: ../my_model, tokenizer: folder}",
+        "      width: 64",
+        "  prompt:",
+        line(
+            f"    max_tokens: {longest + ROOM}",
+            "bytes are tokens; fewer are needed with a tokenizer of words",
+        ),
+        "  replies:",
+        line(f"    max_tokens: {reply}", "the longest answer and its end"),
+    ]
+    if reward := _reward(reading):
+        lines += ["  reward:                        # docs/dialogue/rewards.md", *reward]
+    return "\n".join(lines) + "\n"
+
+
+def _reward(reading: Reading) -> list[str]:
+    """Choose the reward: the right number where every answer is one, else the default of conf/base."""
+    from grpo_pipeline.tasks.dialogue.scores.number import last_number
+
+    answers = [text for draft in reading.drafts for text in draft.answers]
+    if not answers or any(last_number(text) is None for text in answers):
+        return []
+    terms = [f"    {name}: null" for name in ("f1", "rouge_l", "bleu")]
+    return [
+        *terms,
+        line(
+            "    number: {weight: 1.0}",
+            "every answer ends with a number: 1 if it is the reply's last one",
+        ),
+    ]
+
+
+def _notes(name: str, source: PromptSource, reading: Reading) -> tuple[str, ...]:
+    read = f"{len(reading.drafts)} of {reading.n_rows} rows of {name} can be read"
+    found = [f"{read}; prompt: {source.prompt}, answers: {source.answers or 'none'}"]
+    if reading.refused:
+        found.append(
+            f"the first of the others, row {reading.refused[0]['row']}: {reading.refused[0]['reason']}"
+        )
+    if source.answers is None:
+        found.append(
+            "without answers there is no supervised arm: set dialogue.arms and a reward that reads no answers"
+        )
+    return tuple(found)
+
+
+def _columns(file: TextFile) -> list[str]:
+    """List the columns of the first row; empty where the file is no table."""
+    path = file.path.lower()
+    try:
+        if isinstance(file, DatasetFolder):
+            return list(read_table(folders_by_split(file)[0][0]).column_names)
+        if path.endswith(".parquet"):
+            from pyarrow import parquet
+
+            return list(parquet.read_schema(file.path).names)
+        if path.endswith(".csv"):
+            return [c for c in next(csv_records(file, [], section="the table"))[1] if c]
+        first = json.loads(next(line for _, line in numbered_lines(file)))
+        return list(first) if isinstance(first, dict) else []
+    except (ValueError, OSError, StopIteration):
+        return []
+
+
+def _prompt_of(columns: Sequence[str], hints: Hints) -> str | None:
+    return column_of(columns, "prompt", NAMES["prompt"], hints) if columns else None

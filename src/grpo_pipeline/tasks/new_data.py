@@ -1,0 +1,147 @@
+"""Describe data of a user's own: a guess that a task makes from a folder, for an environment in ``conf/``."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from grpo_pipeline.tasks.csv_records import csv_records
+from grpo_pipeline.tasks.text_lines import TextFile
+
+
+class UnclearDataError(ValueError):
+    """A guess would be a gamble; the text says what to name."""
+
+
+@dataclass(frozen=True)
+class Hints:
+    """The user's own words about the data.
+
+    Attributes:
+        table: name of the file below the folder that has a row per example; "" finds it.
+        columns: key of the task's columns -> name of the column.
+        positive: values of the label that count as positive.
+    """
+
+    table: str = ""
+    columns: Mapping[str, str] = field(default_factory=dict)
+    positive: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Found:
+    """A description of a folder.
+
+    Attributes:
+        task: task that can read it.
+        globals: name -> value of ``globals.yml``, beside the task's folder and root.
+        parameters: text of the parameters file, with a comment at every guess.
+        notes: sentences for the user: what was found, and what to check.
+        files: name -> content of further files of the environment; ``globals`` may name one as ``{here}/<name>``.
+    """
+
+    task: str
+    globals: Mapping[str, str]
+    parameters: str
+    notes: tuple[str, ...]
+    files: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A CSV file.
+
+    Attributes:
+        name: of the file, below the folder.
+        columns: name -> cells, as text without outer blanks.
+    """
+
+    name: str
+    columns: Mapping[str, Sequence[str]]
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return max(map(len, self.columns.values()), default=0)
+
+    def values(self, column: str) -> list[str]:
+        """List the different cells of a column that are not empty, sorted."""
+        return sorted({cell for cell in self.columns[column] if cell})
+
+
+def find_table(folder: Path, hints: Hints) -> Table | None:
+    """Read the CSV file of a folder: the one that is named, or the only one; None where there is none.
+
+    Raises:
+        UnclearDataError: if there are several, the named one is missing, or it is no CSV file with a header.
+    """
+    found = sorted(p.name for p in folder.iterdir() if p.suffix.lower() == ".csv" and p.is_file())
+    if hints.table and hints.table.lower().endswith(".csv"):
+        if not (folder / hints.table).is_file():
+            raise UnclearDataError(
+                f"--table must be a file below {folder}, got {hints.table!r}; it has {found}"
+            )
+        found = [hints.table]
+    if not found or (hints.table and hints.table not in found):
+        return None
+    if len(found) > 1:
+        raise UnclearDataError(
+            f"{folder} must have one CSV file, got {', '.join(found)}; name the one with a row per example: --table {found[0]}"
+        )
+    return read_table(folder, found[0])
+
+
+def read_table(folder: Path, name: str) -> Table:
+    """Read a CSV file with a header; raises ``UnclearDataError`` if it is none."""
+    try:
+        rows = [
+            row for _, row in csv_records(TextFile(str(folder / name)), [], section="the table")
+        ]
+    except ValueError as error:
+        raise UnclearDataError(str(error)) from error
+    if not rows:
+        raise UnclearDataError(
+            f"{folder / name} must have a header and rows, got none; write it again"
+        )
+    columns = [column for column in rows[0] if column]
+    return Table(name, {c: [(row.get(c) or "").strip() for row in rows] for c in columns})
+
+
+def column_of(
+    table: Mapping[str, object] | Sequence[str], key: str, names: Sequence[str], hints: Hints
+) -> str | None:
+    """Choose the column of a key: the one that the user names, or the first whose name is one of ``names``.
+
+    Args:
+        table: names of the columns.
+        key: key of the task's columns.
+        names: usual names, in lower case; they are compared without case and signs.
+        hints: the user's.
+
+    Raises:
+        UnclearDataError: if the user names a column that is not there.
+    """
+    columns = list(table)
+    if key in hints.columns:
+        if hints.columns[key] not in columns:
+            raise UnclearDataError(
+                f"--column {key} must name a column, got {hints.columns[key]!r}; there are {', '.join(columns)}"
+            )
+        return hints.columns[key]
+    plain = {column: "".join(c for c in column.lower() if c.isalnum()) for column in columns}
+    wanted = ["".join(c for c in name if c.isalnum()) for name in names]
+    return next((c for name in wanted for c in columns if plain[c] == name), None)
+
+
+def line(text: str, comment: str = "") -> str:
+    """Write a line of YAML with a comment behind it."""
+    return f"{text:<33} # {comment}" if comment else text
+
+
+def flow(value: Any) -> str:
+    """Write a value of YAML on one line; texts that YAML would read as something else are in quotes."""
+    return (
+        yaml.safe_dump(value, default_flow_style=True, width=10_000).removesuffix("...\n").strip()
+    )

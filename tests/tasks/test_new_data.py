@@ -1,0 +1,243 @@
+"""A folder of a user's own becomes an environment: what is guessed, what is asked for, and that the data stage reads it."""
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from PIL import Image
+
+from grpo_pipeline.new_data import look, write_environment
+from grpo_pipeline.tasks.attention.data.image_folder import ImageFolder, read_manifest
+from grpo_pipeline.tasks.attention.data.manifest import check_manifest
+from grpo_pipeline.tasks.attention.data.params import DataParams
+from grpo_pipeline.tasks.dialogue.data.params import PromptSource
+from grpo_pipeline.tasks.new_data import Found, Hints, UnclearDataError
+
+BASE = Path(__file__).parents[2] / "conf" / "base"
+
+
+def picture(path: Path, value: int = 100) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    grey = np.full((20, 24), value, np.uint8)
+    grey[2:9, 3:8] = 0  # of a mask the background, and an image must show something
+    Image.fromarray(grey).save(path)
+
+
+def table(path: Path, rows: list[dict[str, object]]) -> None:
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def data_of(found: Found) -> dict[str, Any]:
+    section: dict[str, Any] = yaml.safe_load(found.parameters)[found.task]
+    return section
+
+
+def read(folder: Path, found: Found, home: Path) -> Any:
+    """Check a folder of images by the guessed parameters, as the data stage does."""
+    base = yaml.safe_load((BASE / "attention" / "parameters_data.yml").read_text())["attention"]["data"]
+    params = DataParams.model_validate({**base, "root": str(folder), **data_of(found)["data"]})
+    written = write_environment(found, folder, home / "conf", "mine")
+    named = yaml.safe_load(written[0].read_text())
+    manifest = folder / named["attention_manifest"]
+    assert (home / named["attention_root"]).resolve() == folder.resolve()
+    return check_manifest(ImageFolder(folder, read_manifest(manifest), manifest), {"cores": 0}, params)
+
+
+def clinic(folder: Path) -> None:
+    """Write what the manual of the attention data shows: images, glands, traces and their table."""
+    rows: list[dict[str, object]] = []
+    for n in range(8):
+        for kind in ("bmode", "gland", "trace"):
+            picture(folder / kind / f"{n:04}.png", 255 if kind == "gland" else 90 + n)
+        picture(folder / "trace" / f"{n:04}.png", 255)
+        label = ("benign", "adenocarcinoma")[n % 2]
+        row = {"case": f"c{n}", "subject": f"S{n // 2}", "site": "north", "png": f"{n:04}.png", "diagnosis": label}
+        rows.append(row | {"isup": n % 2, "age_years": 50 + n, "note": "seen"})
+    table(folder / "cases.csv", rows)
+
+
+def test_a_table_of_images_with_masks_in_folders_of_their_own(tmp_path: Path) -> None:
+    clinic(tmp_path / "clinic")
+    found = look(tmp_path / "clinic", Hints())
+    data = data_of(found)["data"]
+    assert data["columns"] == {
+        "image": "png", "region_mask": "png", "bag_mask": "png", "lesion_mask": None, "label": "diagnosis", "involvement": None,
+        "grade_group": "isup", "patient_id": "subject", "center": "site", "core_id": None, "split": None, "clinical": [],
+    }  # fmt: skip
+    assert data["folders"] == {"image": "bmode", "region_mask": "gland", "bag_mask": "trace", "lesion_mask": ""}
+    assert data["label"] == {"positive": ["adenocarcinoma"], "negative": ["benign"]}
+    assert "known before the diagnosis: age_years" in found.parameters
+    checked = read(tmp_path / "clinic", found, tmp_path / "project")[0]
+    assert checked["label"].tolist() == [0, 1] * 4
+    assert checked["patient_id"].nunique() == 4
+
+
+def test_a_folder_per_class_with_masks_beside_the_images(tmp_path: Path) -> None:
+    for n in range(12):
+        name, value = ("malignant", 1) if n % 3 else ("normal", 0)
+        picture(tmp_path / "breast" / name / f"{name} ({n}).png", 90 + n)
+        if value:
+            picture(tmp_path / "breast" / name / f"{name} ({n})_mask.png", 255)
+            picture(tmp_path / "breast" / name / f"{name} ({n})_mask_1.png", 255)
+    found = look(tmp_path / "breast", Hints())
+    rows = [*csv.DictReader(found.files["index.csv"].splitlines())]
+    assert len(rows) == 12
+    assert rows[0]["mask"] == "malignant/malignant (1)_mask.png;malignant/malignant (1)_mask_1.png"  # none of (10) and (11)
+    assert {row["mask"] for row in rows if row["class"] == "normal"} == {""}
+    assert any("every image counts as a patient of its own" in note for note in found.notes)
+    checked = read(tmp_path / "breast", found, tmp_path / "project")[0]
+    assert checked["label"].sum() == 8
+    assert sorted(path.name for path in (tmp_path / "breast").iterdir()) == ["malignant", "normal"]  # nothing was written there
+
+
+def test_folders_of_splits_above_those_of_classes_and_masks_in_a_folder_of_their_own(tmp_path: Path) -> None:
+    for split in ("train", "valid", "test"):
+        for name in ("cyst", "tumour"):
+            for n in range(2):
+                picture(tmp_path / "scans" / split / name / f"{n}.png", 90 + n)
+                picture(tmp_path / "scans" / split / name / "masks" / f"{n}.png", 255)
+    found = look(tmp_path / "scans", Hints())
+    rows = [*csv.DictReader(found.files["index.csv"].splitlines())]
+    assert {row["split"] for row in rows} == {"train", "val", "test"}
+    assert [row["mask"] for row in rows if row["split"] == "val"] == [
+        f"valid/{c}/masks/{n}.png" for c in ("cyst", "tumour") for n in range(2)
+    ]
+    assert data_of(found)["data"]["label"] == {"positive": ["tumour"], "negative": ["cyst"]}
+    assert set(read(tmp_path / "scans", found, tmp_path / "project")[0]["split"]) == {"train", "val", "test"}
+
+
+def test_images_and_masks_of_classes_apart_and_classes_that_sound_like_masks(tmp_path: Path) -> None:
+    for name in ("lesion", "healthy"):
+        for n in range(3):
+            picture(tmp_path / "set" / "images" / name / f"{name}_{n}.png", 90 + n)
+            picture(tmp_path / "set" / "masks" / name / f"{name}_{n}.png", 255)
+    rows = [*csv.DictReader(look(tmp_path / "set", Hints()).files["index.csv"].splitlines())]
+    assert [(row["file"], row["class"], row["mask"]) for row in rows if row["class"] == "lesion"] == [
+        (f"images/lesion/lesion_{n}.png", "lesion", f"masks/lesion/lesion_{n}.png") for n in range(3)
+    ]
+
+
+def test_hints_decide_what_no_name_tells(tmp_path: Path) -> None:
+    for n in range(6):
+        picture(tmp_path / "d" / f"{n}.png", 90 + n)
+    rows = [{"a": f"{n}.png", "b": f"g{n % 3}", "c": n % 2, "who": n} for n in range(6)]
+    table(tmp_path / "d" / "t.csv", rows)
+    with pytest.raises(
+        UnclearDataError, match=r"t.csv must have a column with the label, got a, b, c, who, of which b, c, who may be one"
+    ):
+        look(tmp_path / "d", Hints())
+    found = look(tmp_path / "d", Hints(columns={"label": "b", "patient_id": "who"}, positive=("g2", "g0")))
+    data = data_of(found)["data"]
+    assert (data["label"], data["columns"]["patient_id"]) == ({"positive": ["g2", "g0"], "negative": ["g1"]}, "who")
+    for hints, message in (
+        (Hints(columns={"label": "b"}), "must have a value that means positive and one that does not, got g0, g1, g2; name"),
+        (Hints(columns={"label": "b"}, positive=("g9",)), "--positive must be values of the label, g0, g1, g2, got g9"),
+        (Hints(columns={"label": "x"}), "--column label must name a column, got 'x'; there are a, b, c, who"),
+        (Hints(columns={"label": "c", "lable": "c"}), "--column must be of image, .*, got lable; correct the key"),
+    ):
+        with pytest.raises(UnclearDataError, match=message):
+            look(tmp_path / "d", hints)
+
+
+@pytest.mark.parametrize(
+    ("value", "is_positive"), [("malignant", True), ("Prostate cancer", True), ("non-cancer", False), ("no tumor", False)]
+)
+def test_a_word_of_illness_is_positive_unless_it_is_denied(tmp_path: Path, value: str, is_positive: bool) -> None:
+    for n in range(4):
+        picture(tmp_path / f"{n}.png", 90 + n)
+    table(
+        tmp_path / "t.csv",
+        [{"file": f"{n}.png", "label": (value, "malignant" if not is_positive else "fine")[n % 2]} for n in range(4)],
+    )
+    assert data_of(look(tmp_path, Hints()))["data"]["label"]["positive"] == [value if is_positive else "malignant"]
+
+
+def test_prompts_with_their_lengths_and_a_reward_for_numbers(tmp_path: Path) -> None:
+    rows = [{"question": "é" * n + "?", "answer": f"so #### {n}", "topic": "a", "extra": 1} for n in range(1, 9)]
+    (tmp_path / "gsm.jsonl").write_text("\n".join(map(json.dumps, [*rows, {"question": ""}])))
+    found = look(tmp_path, Hints())
+    section = data_of(found)
+    assert section["data"]["source"] == {
+        "kind": "prompts",
+        "prompt": "question",
+        "answers": "answer",
+        "group": "topic",
+        "split": None,
+    }
+    PromptSource.model_validate(section["data"]["source"])
+    assert section["data"]["max_question_bytes"] == 17
+    assert section["replies"]["max_tokens"] == len("so #### 1") + 1
+    assert section["reward"] == {"f1": None, "rouge_l": None, "bleu": None, "number": {"weight": 1.0}}
+    assert found.notes[0].startswith("8 of 9 rows of gsm.jsonl can be read")
+    assert "row 9" in found.notes[1]
+    words = [row | {"answer": "blue"} for row in rows]
+    (tmp_path / "gsm.jsonl").write_text("\n".join(map(json.dumps, words)))
+    assert "reward" not in data_of(look(tmp_path, Hints()))
+
+
+def test_prompts_whose_column_nobody_would_guess_are_asked_for(tmp_path: Path) -> None:
+    table(tmp_path / "t.csv", [{"q": "1+1=", "a": "2"}])
+    with pytest.raises(UnclearDataError, match=r"t.csv must have a column with the prompt, got q, a; name it: --column prompt="):
+        look(tmp_path, Hints())
+    source = data_of(look(tmp_path, Hints(columns={"prompt": "q", "answers": "a"})))["data"]["source"]
+    assert (source["prompt"], source["answers"]) == ("q", "a")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "source"),
+    [
+        ("all.smi", "CCO ethanol\nc1ccccc1\n", {"kind": "smiles"}),
+        ("zinc.txt", "CCO\nCCN\n", {"kind": "smiles"}),
+        ("t.csv", "ID,SMILES\n1,CCO\n", {"kind": "csv", "smiles": "SMILES", "name": "ID"}),
+        ("t.sdf", "x\n$$$$\n", {"kind": "sdf"}),
+    ],
+)
+def test_molecules_in_each_form(tmp_path: Path, name: str, text: str, source: dict[str, str]) -> None:
+    (tmp_path / name).write_text(text)
+    (tmp_path / "README.txt").write_text("These are molecules of a plant.\n")
+    found = look(tmp_path, Hints())
+    assert (found.task, data_of(found)["data"]["source"], found.globals) == ("molecules", source, {"molecules_file": name})
+
+
+def test_what_nobody_can_read_or_several_tasks_can_is_said(tmp_path: Path) -> None:
+    with pytest.raises(UnclearDataError, match=r"the data must be a folder, got .*nowhere; correct the path"):
+        look(tmp_path / "nowhere", Hints())
+    with pytest.raises(UnclearDataError, match=r"must hold images with a CSV file or a folder per class, a file of prompts"):
+        look(tmp_path, Hints())
+    picture(tmp_path / "0.png")
+    with pytest.raises(UnclearDataError, match=r"a folder per class, got 1 images and neither; labels are needed to train"):
+        look(tmp_path, Hints())
+    (tmp_path / "m.smi").write_text("CCO\n")
+    table(tmp_path / "t.csv", [{"file": "0.png", "label": 1}, {"file": "0.png", "label": 0}])
+    with pytest.raises(
+        UnclearDataError, match=r"must be the data of one task, got attention, molecules; name it: --task attention"
+    ):
+        look(tmp_path, Hints())
+    assert look(tmp_path, Hints(), task="molecules").task == "molecules"
+    table(tmp_path / "u.csv", [{"file": "0.png", "label": 1}])
+    with pytest.raises(UnclearDataError, match=r"must have one CSV file, got t.csv, u.csv; name the one with a row per example"):
+        look(tmp_path, Hints(), task="attention")
+    assert look(tmp_path, Hints(table="t.csv"), task="attention").globals == {"attention_manifest": "t.csv"}
+
+
+def test_an_environment_is_not_overwritten_and_has_a_name(tmp_path: Path) -> None:
+    (tmp_path / "m.smi").write_text("CCO\n")
+    found = look(tmp_path, Hints())
+    conf = tmp_path / "project" / "conf"
+    written = write_environment(found, tmp_path, conf, "mine")
+    assert yaml.safe_load(written[0].read_text()) == {
+        "molecules_folder": "molecules_mine",
+        "molecules_root": "..",
+        "molecules_file": "m.smi",
+    }
+    with pytest.raises(UnclearDataError, match=r"mine must not exist yet, got a folder; take another --name"):
+        write_environment(found, tmp_path, conf, "mine")
+    with pytest.raises(UnclearDataError, match=r"the name must be lower-case letters, digits and _, got 'my data'; name it"):
+        write_environment(found, tmp_path, conf, "my data")

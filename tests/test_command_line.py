@@ -1,0 +1,69 @@
+"""Commands of the project beside Kedro's, as a user calls them."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from forked_kedro import kedro_command
+from kedro_processes import clean_environ, run
+from PIL import Image
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+def call(project: Path, *args: str, folder: str = ".") -> "subprocess.CompletedProcess[str]":
+    command = kedro_command(*args)
+    return subprocess.run(
+        command, cwd=project / folder, env=clean_environ(), capture_output=True, text=True, timeout=300, check=False
+    )
+
+
+def classes(folder: Path, *, shades: int) -> None:
+    """Write 16 images of each of two classes; with one shade they show nothing."""
+    draw = np.random.default_rng(0)
+    for name in ("cancer", "healthy"):
+        (folder / name).mkdir(parents=True)
+        for n in range(16):
+            Image.fromarray(draw.integers(9, 9 + shades, (24, 24), np.uint8)).save(folder / name / f"{name}{n}.png")
+
+
+def test_a_folder_of_images_is_described_read_and_trained_on(project: Path, tmp_path: Path) -> None:
+    classes(tmp_path / "scans", shades=200)
+    done = call(project, "new-data", str(tmp_path / "scans"), folder="conf")  # from any folder of the project
+    assert done.returncode == 0, done.stderr
+    assert "- 32 images in 2 folders, one per class; index.csv lists them" in done.stdout
+    assert "Train with: make run ENV=scans TASK=attention" in done.stdout
+    splits = json.loads((project / "data/03_primary/attention_scans/splits.json").read_text())
+    assert sum(len(splits[part]) for part in ("train", "val", "test")) == 32
+    assert "deprecated" not in done.stderr
+    (project / "conf" / "scans" / "globals.yml").open("a").write("extends: smoke\n")
+    trained = run(project, "--pipelines", "attention", "--params", "attention.arms=grpo+supervised", env="scans")
+    assert trained.returncode == 0, trained.stderr
+    assert (project / "data" / "08_reporting" / "attention_scans" / "report.html").is_file()
+
+
+def test_what_the_data_stage_refuses_is_one_sentence(project: Path, tmp_path: Path) -> None:
+    classes(tmp_path / "scans", shades=1)
+    done = call(project, "new-data", str(tmp_path / "scans"), "--name", "flat")
+    assert done.returncode == 1
+    assert "must show something" in done.stderr
+    assert "Traceback" not in done.stderr
+    again = call(project, "new-data", str(tmp_path / "scans"), "--name", "flat")
+    assert again.returncode == 1
+    assert "flat must not exist yet" in again.stderr
+    wrong = call(project, "new-data", str(tmp_path / "scans"), "--column", "label")
+    assert (wrong.returncode, "--column must be KEY=COLUMN, got label" in wrong.stderr) == (2, True)
+
+
+def test_the_package_is_a_command_line() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "grpo_pipeline", "new-data", "--help"],
+        cwd=Path(__file__).parents[1],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "grpo new-data ../clinic --positive malignant" in done.stdout
