@@ -119,7 +119,7 @@ def test_word_problems_in_the_form_of_gsm8k_are_trained_on_with_five_lines(proje
 
 
 def test_sums_are_written_read_and_judged_by_their_numbers(project: Path) -> None:
-    """The environment ``arithmetic``, shortened; what it reaches at full length is in docs/dialogue/data.md."""
+    """The environment ``arithmetic``, shortened; what it reaches at full length is in docs/dialogue/rewards.md."""
     short = (
         "dialogue.data.source.problems=80,dialogue.data.source.largest=9,dialogue.language_model.network.width=16,"
         "dialogue.warm_start.training.epochs=1,dialogue.training.epochs=1,dialogue.training.max_steps=2,"
