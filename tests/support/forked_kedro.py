@@ -49,12 +49,32 @@ SECONDS_TO_START = 120
 KEDRO = str(Path(sys.executable).with_name("kedro"))  # how messages call it where the environment lies outside of the project
 
 
-def kedro_command(*args: str, code: str = "") -> list[str]:
+def kedro_command(*args: str, code: str = "", file: int = 2) -> list[str]:
     """Return the command that runs ``kedro`` with arguments in a fork of this process's server, which is started when needed.
 
-    With ``code`` that is run instead, as ``python -c`` does.
+    With ``code`` that is run instead, as ``python -c`` does. An open ``file`` that the command is given goes to the fork, too.
     """
-    return [sys.executable, "-I", "-S", __file__, _server(), code, *args]
+    return [sys.executable, "-I", "-S", __file__, _server(), str(file), code, *args]
+
+
+class ForkedWorkers:
+    """Stands for the module ``subprocess`` in ``runs.worker``: a worker is a fork, and imports nothing."""
+
+    PIPE, DEVNULL, TimeoutExpired = subprocess.PIPE, subprocess.DEVNULL, subprocess.TimeoutExpired
+
+    @staticmethod
+    def Popen(command: list[str], *, env: dict[str, str], **given: Any) -> "subprocess.Popen[bytes]":  # noqa: N802
+        """Start ``python -P -m <module> <number of an open file>``; what is on this process's path is on the worker's."""
+        *python, module, number = command
+        assert python == [sys.executable, "-P", "-m"]
+        # A worker logs into its pipe; Kedro, which it would not import, has logged elsewhere.
+        code = (
+            "import logging, runpy, sys; logging.root.handlers.clear(); "
+            f"sys.path[1:1] = {sys.path!r}; runpy.run_module({module!r}, run_name='__main__', alter_sys=True)"
+        )
+        env = {name: value for name, value in env.items() if name != "PYTHONPATH"}
+        env |= {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
+        return subprocess.Popen(kedro_command(number, code=code, file=int(number)), env=env, **given)
 
 
 def process_of(command: "subprocess.Popen[str]") -> int:
@@ -95,6 +115,7 @@ def _serve(path: str) -> None:
     _copy_tables_from(f"{path}-tables.db")
     import yaml
     from mlflow.utils.requirements_utils import _init_modules_to_packages_map
+    from sqlalchemy import Engine, event
     from sqlalchemy.orm import configure_mappers
 
     configure_mappers()  # MLflow's, which its first query would do
@@ -102,6 +123,7 @@ def _serve(path: str) -> None:
     # The same parser in C, and no wait for a disk whose power no test cuts: a kill loses nothing that was written.
     yaml.SafeLoader, yaml.SafeDumper = yaml.CSafeLoader, yaml.CSafeDumper
     os.fsync = lambda descriptor: None
+    event.listen(Engine, "connect", lambda connection, record: connection.execute("PRAGMA synchronous=OFF"))
     inspect.stack = partial(inspect.stack, 0)  # dynaconf asks for files; their lines are looked for in thousands of modules
     gc.collect()
     gc.freeze()  # no fork looks through what was imported again
@@ -160,7 +182,7 @@ def _run(path: str, connection: socket.socket, imported: dict[str, tuple[int, in
     """Read what to run, run it in a fork, and tell the other end how it ended; signals from there go to it."""
     for number in (signal.SIGINT, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
-    message, streams, _, _ = socket.recv_fds(connection, 1 << 20, 3)
+    message, streams, _, _ = socket.recv_fds(connection, 1 << 20, 4)
     while not message.endswith(b"\n"):
         message += connection.recv(1 << 20)
     asked = json.loads(message)
@@ -216,9 +238,10 @@ def _become_kedro(asked: dict[str, Any], streams: list[int]) -> None:
     import kedro.framework.project
 
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    for number, stream in enumerate(streams):
+    for number, stream in zip((0, 1, 2, asked["file"]), streams, strict=True):
         os.dup2(stream, number)
-        os.close(stream)
+        if stream != number:
+            os.close(stream)
     os.environ.clear()
     os.environ.update(asked["environ"])
     os.chdir(asked["folder"])
@@ -249,14 +272,16 @@ def _become_kedro(asked: dict[str, Any], streams: list[int]) -> None:
     os._exit(code if isinstance(code, int) else int(code is not None))
 
 
-def _ask(path: str, code: str, arguments: list[str]) -> int:
+def _ask(path: str, file: int, code: str, arguments: list[str]) -> int:
     """Have the server run ``kedro`` or code with this process's folder, environment and streams, and end as the run does."""
     connection = socket.socket(socket.AF_UNIX)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, frame: connection.sendall(bytes([number])))
     connection.connect(path)
     asked = {"command": os.getpid(), "folder": os.getcwd(), "environ": dict(os.environ), "code": code, "arguments": arguments}
-    socket.send_fds(connection, [json.dumps(asked).encode() + b"\n"], [0, 1, 2])
+    socket.send_fds(connection, [json.dumps(asked | {"file": file}).encode() + b"\n"], [0, 1, 2, file])
+    if file > 2:
+        os.close(file)  # its other end hears when the fork has ended
     answer = b""
     while not answer.endswith(b"\n"):
         part = connection.recv(64)
@@ -275,4 +300,4 @@ if __name__ == "__main__":
     if sys.argv[1] == "serve":
         _serve(sys.argv[2])
     else:
-        sys.exit(_ask(sys.argv[1], sys.argv[2], sys.argv[3:]))
+        sys.exit(_ask(sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4:]))

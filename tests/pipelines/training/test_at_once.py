@@ -16,7 +16,7 @@ from grpo_pipeline.tasks import BUILT_IN
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_left():
+def nothing_is_left(forked_workers):
     yield
     OF_RUN.close()
     assert workers_of(os.getpid()) == []

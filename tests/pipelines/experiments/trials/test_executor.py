@@ -30,7 +30,7 @@ def run(plan, bench, *, each=lambda record: None):
 
 
 @pytest.mark.slow
-def test_processes_give_the_same_bits_as_one_by_one_and_none_is_left(monkeypatch, capsys):
+def test_processes_give_the_same_bits_as_one_by_one_and_none_is_left(forked_workers, monkeypatch, capsys):
     monkeypatch.setenv("GRPO_PROGRESS", "lines")
     bench = tiny_bench(keeps_weights=True)
     alone, counted = run(PLAN, bench), []
