@@ -280,7 +280,7 @@ def test_the_dialogue_page_holds_verdict_tables_samples_data_and_configuration(m
         *(sentence.replace("'", "&#39;") for sentence in comparison["summary"]),
         f"{comparison['differences']['grpo']['reward']['value']:+.3f}", "Distinct-2 ↑", "Perplexity of the references ↓",
         "Reward, brevity component ↑", "grpo: its replies − the start", "copy_last_turn", "needs story",
-        "48 test examples of 12 personas", "split</dt><dd>test: 48 examples, 12 clusters", "rows.jsonl", "cut_prompt_texts",
+        "48 test examples of 12 subjects", "split</dt><dd>test: 48 examples, 12 clusters", "rows.jsonl", "cut_prompt_texts",
         "temperature: 0.9", "0123abc", "Tokens in a reply", "&lt;b&gt;bell&lt;/b&gt;",
     ]  # fmt: skip
     assert [text for text in shown if text not in html] == []

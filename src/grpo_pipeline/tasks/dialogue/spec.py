@@ -38,7 +38,7 @@ SPEC = TaskSpec(
             "start": "the weights that it began with",
             "constant": "one reply to all, without a model",
         },
-        clusters="persona",
+        clusters="subject",
         terms={
             "Accuracy": "The share of sampled replies that are right by the terms of the reward that say so: pass@1.",
             "F1": "The words that a reply shares with the right one, as the mean of precision and recall: 1 is the same words.",
@@ -47,7 +47,8 @@ SPEC = TaskSpec(
             "Distinct": "The share of different words, or pairs of words, among all: it falls where replies repeat each other.",
             "Self-BLEU": "How alike the replies of one group are by BLEU: a group of equal replies teaches nothing.",
             "perplexity": "How surprised the model is by the right replies: among so many equally likely words it chooses.",
-            "persona": "The sentences that say who speaks; examples of one persona stay together.",
+            "persona": "The sentences that say who speaks.",
+            "subject": "What examples share that stay in one split: a persona, or a value of the column of groups.",
             "greedy": "The reply of the likeliest word at each place, without chance.",
         },
     ),
