@@ -58,6 +58,16 @@ def test_what_the_data_stage_refuses_is_one_sentence(project: Path, tmp_path: Pa
     assert (wrong.returncode, "--column must be KEY=COLUMN, got label" in wrong.stderr) == (2, True)
 
 
+def test_a_file_of_prompts_is_named_itself(project: Path, tmp_path: Path) -> None:
+    for name in ("asked", "more"):
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(json.dumps({"prompt": f"{n}+1=", "answer": n + 1}) for n in range(20)))
+    done = call(project, "new-data", str(tmp_path / "asked.jsonl"), "--no-run")
+    assert done.returncode == 0, done.stderr
+    assert "20 of 20 rows of asked.jsonl can be read" in done.stdout
+    assert "dialogue_examples: asked.jsonl" in (project / "conf" / "asked" / "globals.yml").read_text()
+    assert not (project / "data" / "02_intermediate" / "dialogue_asked").exists()
+
+
 def test_the_package_is_a_command_line() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "grpo_pipeline", "new-data", "--help"],

@@ -20,7 +20,7 @@ def cli() -> None:
 @click.option(
     "--table",
     default="",
-    help="File below the folder with a row per example, if there are several.",
+    help="File below the folder with a row per example, if there are several; FOLDER may be that file.",
 )
 @click.option(
     "--column",
@@ -60,8 +60,10 @@ def new_data(
         raise click.UsageError(
             f"--column must be KEY=COLUMN, got {pairs[0]}; write label=diagnosis, say"
         )
+    name = name or folder.resolve().stem.lower().replace("-", "_").replace(" ", "_")
+    if folder.is_file():  # the table itself
+        folder, table = folder.parent, folder.name
     hints = Hints(table, dict(pair.split("=", 1) for pair in columns), positive)
-    name = name or folder.resolve().name.lower().replace("-", "_").replace(" ", "_")
     try:
         found = look(folder, hints, task=task)
         written = write_environment(found, folder, project / "conf", name)
