@@ -127,6 +127,7 @@ def _serve(path: str) -> None:
     inspect.stack = partial(inspect.stack, 0)  # dynaconf asks for files; their lines are looked for in thousands of modules
     gc.collect()
     gc.freeze()  # no fork looks through what was imported again
+    gc.set_threshold(100_000, 50, 50)
     os.rename(f"{path}.partial", path)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in the terminal is the test's
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those who wait
