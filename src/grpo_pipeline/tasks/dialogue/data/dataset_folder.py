@@ -36,7 +36,7 @@ def folders_by_split(folder: DatasetFolder) -> list[tuple[DatasetFolder, str]]:
     """List the data sets of a folder, each with the split of its rows; "" of a data set that stands alone.
 
     Raises:
-        ValueError: if a data set of several has another name than those of ``SPLIT_OF``.
+        ValueError: if several data sets have other names than those of ``SPLIT_OF``, or are not those of all splits.
     """
     index = Path(folder.path) / "dataset_dict.json"
     if not index.is_file():
@@ -45,6 +45,11 @@ def folders_by_split(folder: DatasetFolder) -> list[tuple[DatasetFolder, str]]:
     if strange := sorted({*names} - {*SPLIT_OF}):
         raise ValueError(
             f"{index} must name splits of {list(SPLIT_OF)}, got {strange}; save one of the data sets by itself, or rename them"
+        )
+    if missing := sorted({*SPLIT_OF.values()} - {SPLIT_OF[name] for name in names}):
+        raise ValueError(
+            f"{index} must name data sets of train, validation and test, got none for {missing}; save one more, or name "
+            f"one of them, such as {Path(folder.path).name}/{names[0]}, whose rows are then divided"
         )
     return [(DatasetFolder(f"{folder.path}/{name}"), SPLIT_OF[name]) for name in names]
 
