@@ -29,7 +29,6 @@ import yaml  # noqa: E402
 from forked_kedro import kedro_command  # noqa: E402
 
 import grpo_pipeline  # noqa: E402  (this one, whatever projects are opened later in this process)
-from grpo_pipeline.runs.threads import VARIABLES  # noqa: E402
 
 # The same parser in C, as in the runs: hundreds of tests read the configuration.
 yaml.SafeLoader, yaml.SafeDumper = yaml.CSafeLoader, yaml.CSafeDumper
@@ -120,7 +119,7 @@ def make_project() -> Callable[[Path], Path]:
 
 @pytest.fixture(scope="session")
 def smoke_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
-    """A project under git and its one run of attention, seed 0, asked to compute in 8 threads; a test changes a copy only.
+    """A project under git and its one run of attention, seed 0; a test changes a copy only.
 
     The parallel processes of pytest-xdist share it: the first that asks makes it, and the others wait.
     """
@@ -144,7 +143,7 @@ def _run_smoke(target: Path) -> tuple[str, str]:
     git = ["git", "-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "init.defaultBranch=main"]
     for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "start"]):
         subprocess.run([*git, *command], cwd=project, check=True)
-    process = start(project, forked=False, **dict.fromkeys(VARIABLES, "8"))
+    process = start(project)
     said: tuple[str, str] = process.communicate(timeout=600)
     assert process.returncode == 0, said[1]
     return said

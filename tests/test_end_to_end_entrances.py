@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from kedro_processes import run, start
+from kedro_processes import run
 
 START = """
 import os
@@ -116,12 +116,20 @@ def test_what_cannot_run_is_refused_with_what_can(smoke_copy: Path, arguments: l
     assert changed == set()
 
 
+IN_ASCII = """
+import sys
+from kedro.framework.cli import main
+sys.stdout, sys.stderr = (open(number, "w", encoding="ascii") for number in (1, 2))  # as with PYTHONIOENCODING=ascii
+sys.argv = ["kedro", *sys.argv[1:]]
+main()
+"""
+
+
 def test_a_console_without_unicode_gets_the_whole_table(smoke_copy: Path) -> None:
     """The page is not drawn again: what is printed comes from the comparison and the answer."""
     parts = ("--pipelines", "attention_evaluate", "--to-outputs", "attention.comparison,attention.answer")
-    evaluation = start(smoke_copy, *parts, forked=False, PYTHONIOENCODING="ascii")
-    output, errors = evaluation.communicate(timeout=600)
-    assert evaluation.returncode == 0, errors
-    assert "grpo - supervised" in output
-    assert output.isascii()
-    assert "?" not in output
+    done = run(smoke_copy, "run", "--env", "smoke", *parts, code=IN_ASCII)
+    assert done.returncode == 0, done.stderr
+    assert "grpo - supervised" in done.stdout
+    assert done.stdout.isascii()
+    assert "?" not in done.stdout

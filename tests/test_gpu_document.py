@@ -41,7 +41,7 @@ def test_the_document_names_every_switch() -> None:
 @pytest.mark.slow
 def test_a_run_with_the_switches_of_a_gpu_goes_through_on_a_cpu(smoke_copy: Path, kedro_run: Any) -> None:
     switches = ["precision=bf16", "memory_format=channels_last", "activation_checkpointing=encoder", "micro_batch_size=3"]
-    params = ",".join(f"attention.training.{switch}" for switch in switches)
+    params = ",".join(["attention.arms=grpo", *(f"attention.training.{switch}" for switch in switches)])
     done = kedro_run(smoke_copy, "--pipelines", "attention_train", "--params", params, timeout=280)
     assert done.returncode == 0, done.stderr[-3000:]
     file = next((smoke_copy / "data").glob("07_model_output/attention_smoke/grpo/metric_rows.jsonl"))

@@ -59,22 +59,16 @@ def together(tmp_path_factory: pytest.TempPathFactory, make_project) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("tasks", [TASKS[:1], TASKS[1:]])
-def test_neither_cores_nor_environment_nor_other_tasks_move_a_bit(
-    together: Path, project: Path, smoke_run, tasks: Sequence[str]
-) -> None:
-    """That of attention alone is the run of many tests; both are processes on all cores, with 8 threads in their environment."""
-    if tasks == ("attention",):
-        project = smoke_run[0]
-    else:
-        process = start(project, *options(tasks), forked=False, **dict.fromkeys(VARIABLES, "8"))
-        said = process.communicate(timeout=600)[1]
-        assert process.returncode == 0, said
-    for task in tasks:
-        alone, beside = result(project, task), result(together, task)
-        assert any(name.endswith(".safetensors") for name in alone)
-        assert alone.keys() == beside.keys()
-        assert [name for name in alone if alone[name] != beside[name]] == []
+def test_neither_cores_nor_environment_nor_other_tasks_move_a_bit(together: Path, project: Path, smoke_run) -> None:
+    """A process on all cores, with 8 threads in its environment and the last task first; and attention alone."""
+    process = start(project, *options(TASKS[::-1]), forked=False, **dict.fromkeys(VARIABLES, "8"))
+    said = process.communicate(timeout=600)[1]
+    assert process.returncode == 0, said
+    for task, other in [*((task, project) for task in TASKS), ("attention", smoke_run[0])]:
+        found, expected = result(other, task), result(together, task)
+        assert any(name.endswith(".safetensors") for name in found)
+        assert found.keys() == expected.keys()
+        assert [name for name in found if found[name] != expected[name]] == []
 
 
 @pytest.mark.parametrize("threads", [0, -1, 1.5, True, "2", None])
