@@ -30,6 +30,9 @@ def test_problems_follow_from_the_seed_and_have_the_right_answers() -> None:
     assert [row["answers"] for row in rows] == [str(sum(pair)) for pair in numbers]
     assert len({tuple(pair) for pair in numbers}) == len(rows) == 90
     assert max(max(pair) for pair in numbers) == 9
+    # 3+5 and 5+3 are one pair, and no two others are.
+    same = {(*sorted(pair), row["pair"]) for pair, row in zip(numbers, rows, strict=True)}
+    assert len(same) == len({tuple(sorted(pair)) for pair in numbers}) == len({row["pair"] for row in rows})
     told = sum(" has " in str(row["prompt"]) for row in rows)
     assert 90 * 0.2 < told < 90 * 0.6
     assert number([str(row["answers"]) for row in rows], [[str(sum(pair))] for pair in numbers], tolerance=0.0).all()
