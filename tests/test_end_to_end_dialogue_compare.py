@@ -34,7 +34,7 @@ def test_the_arms_are_compared_and_a_finished_grid_is_not_trained_again(compared
     assert {key: trial["status"] for key, trial in trials(compared).items()} == dict.fromkeys(sorted(KEYS), "finished")
     document = result(compared)
     assert (document["task"], document["seeds"], list(document["arms"])) == ("dialogue", [0, 1], ["supervised", "grpo"])
-    assert document["n"]["cluster"] == "persona_id"
+    assert document["n"]["cluster"] == "subject_id"
     assert {"reward", "f1", "bleu", "distinct_2"} <= document["differences"]["grpo"].keys()
     same_everywhere(compared / "data/08_reporting" / FOLDER, "compare.html", printed=first.stdout)
     assert f"Page    data/08_reporting/{FOLDER}/compare.html" in first.stdout

@@ -57,7 +57,7 @@ def comparison(value: float, commit: str) -> dict:
     arms = {"supervised": 1.0, "grpo": value}
     return {
         **{"task": "dialogue", "control": "supervised", "commit": commit, "baseline_arm": "grpo"},
-        "n": {"examples": 9, "clusters": 3, "cluster": "persona_id"},
+        "n": {"examples": 9, "clusters": 3, "cluster": "subject_id"},
         "arms": {arm: {"metrics": {"reward": entry(number), "f1": entry(0.5)}} for arm, number in arms.items()},
         "differences": {"grpo": {"reward": entry(value - 1), "f1": entry(0.0)}},
         "policy_gain": {"grpo": {"reward": entry(0.4)}},

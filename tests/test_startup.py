@@ -77,9 +77,7 @@ def test_functions_that_reward_processes_call_import_neither_torch_nor_pandas() 
     """Each process imports them anew: a second and more for every arm and trial."""
     chemistry = ("logp", "qed", "accessibility", "size", "wanted", "forbidden")
     scores = ("f1", "rouge", "bleu", "exact_match", "number", "pattern", "overlong", "repetition")
-    modules = [f"tasks.molecules.rewards.{name}" for name in chemistry] + [
-        f"tasks.dialogue.scores.{name}" for name in scores
-    ]
+    modules = [f"tasks.molecules.rewards.{name}" for name in chemistry] + [f"tasks.dialogue.scores.{name}" for name in scores]
     lines = [*(f"import grpo_pipeline.{name}" for name in modules), "import sys", "print(*sys.modules)"]
     done = subprocess.run([sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=True, timeout=120)
     assert {"torch", "pandas"}.isdisjoint(done.stdout.split())

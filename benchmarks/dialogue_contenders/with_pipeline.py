@@ -25,7 +25,7 @@ from grpo_pipeline.tasks.dialogue.language_model.params import (
     LanguageModelParams,
     ReplyParams,
 )
-from grpo_pipeline.tasks.dialogue.language_model.tokens import Tokens, encode_texts
+from grpo_pipeline.tasks.dialogue.language_model.tokens import Tokens, pad_rows
 from grpo_pipeline.tasks.dialogue.params import PromptParams, SupervisedParams
 from grpo_pipeline.tasks.dialogue.rewards.params import DialogueReward
 from grpo_pipeline.tasks.dialogue.task import DialogueTask
@@ -38,6 +38,9 @@ PARAMETERS = (
 @dataclass(frozen=True)
 class ReinforcementAlone(DialogueTask):
     """The task without its loss on reference replies, which the other contenders do not have either."""
+
+    def check_data(self, data: Any) -> None:
+        """Check nothing: the data are the number of prompts."""
 
     def rows(self, data: Any, split: str) -> np.ndarray:
         """Return as many rows as there are prompts; the batch is given, and no row is looked up."""
@@ -154,13 +157,15 @@ def make_task(
 def make_batch(workload: Workload, task: DialogueTask) -> DialogueBatch:
     """Return the prompts as a batch of the task."""
     ids = workload.ids[:, None]
-    first = [texts[0] for texts in workload.answers]
+    first, tokens = [texts[0] for texts in workload.answers], task.tokenizer
     return DialogueBatch(
         rows=torch.arange(workload.prompts),
         prompt=Tokens(ids, torch.ones_like(ids, dtype=torch.bool)),
-        reference=encode_texts(
-            task.tokenizer, first, max_tokens=workload.new_tokens, too_long="keep_start"
+        reference=pad_rows(
+            [[*tokens.encode(text)[: workload.new_tokens - 1], tokens.eos_id] for text in first],
+            pad_id=tokens.pad_id,
         ),
         answers=PerPrompt(tuple(texts) for texts in workload.answers),
         questions=PerPrompt("" for _ in workload.answers),  # read by rewards of the user's alone
+        cells=PerPrompt("{}" for _ in workload.answers),
     )

@@ -42,7 +42,7 @@ def leave_results(project: Path) -> dict[str, Any]:
 
 
 def rollouts() -> pd.DataFrame:
-    texts = {"example_id": "e1", "persona_id": "p1", "needs": "story", "question": "what?", "answer": "a ring"}
+    texts = {"example_id": "e1", "subject_id": "p1", "needs": "story", "question": "what?", "answer": "a ring"}
     return pd.DataFrame({"sample": [0, 1], "reply": ["", "a ring"], "reward": [0.0, 3.0], "advantage": [-0.7, 0.7]}).assign(
         **texts
     )

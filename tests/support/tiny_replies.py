@@ -17,7 +17,7 @@ PARTS = ("f1", "rouge_l", "bleu")
 def evaluation_params(**changes: Any) -> EvaluationParams:
     """Return how arms are compared, with changes."""
     values = {"task": "dialogue", "split": "test", "control": "supervised", "baseline_arm": "grpo", "headline_rule": "policy"}
-    values |= {"chance_rule": "start", "cluster": "persona_id"}
+    values |= {"chance_rule": "start", "cluster": "subject_id"}
     numbers = {"seed": 0, "resamples": 50, "metric_options": {}}
     return EvaluationParams.model_validate({**values, **numbers, **changes})
 
@@ -30,7 +30,7 @@ def make_examples(*, personas: int = 12, per_persona: int = 4, seed: int = 5) ->
     return pd.DataFrame(
         {
             "example_id": [f"e{i:03d}" for i in range(n)],
-            "persona_id": [f"p{i // per_persona:02d}" for i in range(n)],
+            "subject_id": [f"p{i // per_persona:02d}" for i in range(n)],
             "needs": [("persona", "story", "none")[i % 3] for i in range(n)],
             "persona": [f"i like my {world.choice(NOUNS)}." for _ in range(n)],
             "context": [f"hello\nwhat did you do with the {world.choice(NOUNS)}" for _ in range(n)],
@@ -50,7 +50,7 @@ def write(answers: list[list[str]], *, skill: float, noise: np.random.Generator)
 def rule_rows(examples: pd.DataFrame, rule: str, replies: list[str], *, has_model: bool, nll: float = 8.0) -> pd.DataFrame:
     """Return the rows of one rule."""
     scores = score_replies(replies, list(examples["answers"]))
-    rows = examples[["example_id", "persona_id", "needs"]].assign(rule=rule, reply=replies, **scores)
+    rows = examples[["example_id", "subject_id", "needs"]].assign(rule=rule, reply=replies, **scores)
     for name in PARTS:
         rows[f"reward_{name}"] = rows[name]
     rows["reward"] = rows[[f"reward_{name}" for name in PARTS]].sum(axis=1)

@@ -44,7 +44,7 @@ def make_examples() -> DialogueExamples:
     rows = [
         {
             "example_id": f"e{i:02d}",
-            "persona_id": f"p{i % 5}",
+            "subject_id": f"p{i % 5}",
             "partner_id": "",
             "persona": f"i like {words[i % 5]}.",
             "context": f"hello\nwhat is number {i}?",

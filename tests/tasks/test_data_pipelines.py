@@ -32,7 +32,7 @@ def test_generated_data_from_nothing_to_model_input(run_data: Run, data_project:
     examples, report = catalog.load("dialogue.examples"), catalog.load("dialogue.data_report")
     table = examples.table
     assert (len(table), len(examples.stories), report["refused"]) == (80, 25, 0)
-    assert (table.groupby("persona_id")["split"].nunique() == 1).all()
+    assert (table.groupby("subject_id")["split"].nunique() == 1).all()
     assert catalog.load("dialogue.retrieval_report")["by_split"]["all"]["recall_at_1"] == 1.0
     assert (report["shortened"]["questions"], report["bytes"]["question"]["max"] <= 160) == (0, True)
     assert {story_id for ids in table["story_ids"] for story_id in ids} <= set(examples.stories["story_id"])
@@ -141,10 +141,10 @@ def test_synthetic_persona_chat(run_data: Run, data_project: Path, shared_data: 
     # Three conversations write their speakers' names in another way.
     assert (report["rows"], len(catalog.load("dialogue.quarantine")), report["refused"]) == (1000, 3, 3)
     assert len(table) + len(splits["left_out"]) == report["examples"]
-    involved = {name: {*part["persona_id"], *part["partner_id"]} for name, part in table.groupby("split")}
+    involved = {name: {*part["subject_id"], *part["partner_id"]} for name, part in table.groupby("split")}
     assert sum(map(len, involved.values())) == len(set().union(*involved.values()))
     owner = dict(zip(examples.stories["story_id"], examples.stories["persona_id"], strict=True))
-    rows = zip(table["story_ids"], table["persona_id"], table["partner_id"], strict=True)
+    rows = zip(table["story_ids"], table["subject_id"], table["partner_id"], strict=True)
     assert not [ids for ids, own, other in rows if {own, other} & {owner[story] for story in ids}]
     talks = table.assign(talk=table["example_id"].str.rsplit("-", n=1).str[0]).groupby("talk")["split"].nunique()
     assert (talks == 1).all()

@@ -45,7 +45,7 @@ def dialogue_rows(*, seed: int) -> dict[str, pd.DataFrame]:
     """Return the rows of two policies: the replies of twelve personas, and the same drawn anew."""
     table = tiny_replies.make_predictions()
     own = table[table["rule"] == "policy"]
-    copies = [own.assign(example_id=own["example_id"] + f"-{n}", persona_id=own["persona_id"] + f"-{n}") for n in range(6)]
+    copies = [own.assign(example_id=own["example_id"] + f"-{n}", subject_id=own["subject_id"] + f"-{n}") for n in range(6)]
     many = pd.concat(copies, ignore_index=True)
     return {"own": many, "other": many.assign(reply=many["reply"].sample(frac=1, random_state=seed).to_numpy())}
 
@@ -90,7 +90,7 @@ def metrics_of(task: str) -> dict[str, Metric]:
 @pytest.mark.parametrize("task", ["attention", "dialogue", "molecules"])
 def test_every_interval_holds_its_value_in_its_middle_and_stays_in_range(task, predictions) -> None:
     """Values, differences and means over three seeds; resamples are not moved to one side by more than half their spread."""
-    cluster = {"attention": "patient_id", "dialogue": "persona_id", "molecules": "sample_id"}[task]
+    cluster = {"attention": "patient_id", "dialogue": "subject_id", "molecules": "sample_id"}[task]
     seeds: dict[str, dict[str, dict[int, Estimate]]] = {}
     for seed in range(3):
         tables = attention_rows(predictions, seed=seed) if task == "attention" else (

@@ -40,7 +40,7 @@ def test_a_question_with_its_answer_is_a_table():
     examples = tiny_talk.make_examples()
     needs = ["story" if row % 2 else "persona" for row in range(len(examples.table))]
     several = SimpleNamespace(table=examples.table.assign(needs=needs))
-    each = data_parts(several, task="dialogue", cluster="persona_id")["one_of_each"]
+    each = data_parts(several, task="dialogue", cluster="subject_id")["one_of_each"]
     assert each.heads == ["needs", "question", "answer"]
     first = examples.table.query("split == 'train'").iloc[:2]
     assert [row[0].text for row in each.rows] == ["persona", "story"]

@@ -53,7 +53,7 @@ def test_the_written_file_is_read_and_a_pair_is_never_divided() -> None:
     assert len(quarantine) == 0
     split = DialogueSplitParams.model_validate({"seed": 0, "fractions": {"train": 0.5, "val": 0.25, "test": 0.25}})
     split_of = {name: part for part, names in split_personas(checked, split).items() for name in names}
-    pairs = checked.groupby("persona_id")["example_id"].agg(lambda names: len({split_of[name] for name in names}))
+    pairs = checked.groupby("subject_id")["example_id"].agg(lambda names: len({split_of[name] for name in names}))
     assert (pairs == 1).all()
     assert len(pairs) < len(checked)  # 3+5 and 5+3 are one
     with pytest.raises(

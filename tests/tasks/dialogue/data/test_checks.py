@@ -18,7 +18,7 @@ def test_sound_rows():
     checked, stories, quarantine, report = check(rows, on_bad_row="fail")
     first = checked.iloc[0]
     assert (first["example_id"], first["question"]) == ("0012", "persona: i bake. context: hi")
-    assert (checked["persona_id"].tolist()[1], stories["story_id"].tolist(), len(quarantine)) == ("p", ["s1", "s2"], 0)
+    assert (checked["subject_id"].tolist()[1], stories["story_id"].tolist(), len(quarantine)) == ("p", ["s1", "s2"], 0)
     assert (report["examples"], report["persona_groups"], report["stories"]) == (2, 2, 2)
     assert report["needs"] == {"persona": 0, "story": 1, "none": 0, "unknown": 1}
     assert report["answers_per_example"] == {"1": 1, "2": 1}
@@ -61,7 +61,7 @@ def test_one_id_or_one_text_make_one_persona_that_is_in_one_split_whatever_the_o
     assert checked["split"].tolist() == ["val"]
     assert quarantine["reason"].str.contains(r"must be in one split, got \['test', 'train'\]").tolist() == [True, True]
     rows = [row("i bake.", persona_id="b"), row("i run.", persona_id="b"), row("i run.", persona_id="a"), row("i sing.")]
-    ids = check(rows)[0]["persona_id"].tolist()
+    ids = check(rows)[0]["subject_id"].tolist()
     assert ids[:3] == ["a", "a", "a"]
     assert ids[3].startswith("group-")
 
@@ -95,13 +95,13 @@ def conversations(partners):
 
 def test_speakers_are_grouped_as_asked():
     checked, stories, _, _ = conversations("together")
-    first, second, third = checked["persona_id"]
+    first, second, third = checked["subject_id"]
     assert first == second != third
     assert checked["partner_id"].tolist() == [first, second, third]
     assert stories["persona_id"].value_counts().to_dict() == {first: 3, third: 2}
     checked, stories, _, _ = conversations("apart")
-    assert len({*checked["persona_id"], *checked["partner_id"]}) == 5
-    assert checked["persona_id"].tolist()[0] == checked["partner_id"].tolist()[1]  # b
+    assert len({*checked["subject_id"], *checked["partner_id"]}) == 5
+    assert checked["subject_id"].tolist()[0] == checked["partner_id"].tolist()[1]  # b
     assert stories["persona_id"].is_unique
 
 

@@ -183,13 +183,13 @@ def test_they_become_model_input_without_stories_and_the_prompt_is_what_is_read(
     assert set(table["question"]) == {row["prompt"] for row in ROWS}
     assert table["story_ids"].tolist() == [[]] * 12
     assert {*table["columns"]} == {f'{{"level": "l{n}"}}' for n in range(4)}
-    assert (set(table["persona"]), table["persona_id"].nunique(), report["stories"]) == ({""}, 12, 0)
+    assert (set(table["persona"]), table["subject_id"].nunique(), report["stories"]) == ({""}, 12, 0)
     assert table["split"].value_counts().to_dict() == {"train": 6, "val": 3, "test": 3}
 
 
 def test_a_group_is_never_divided_and_a_named_split_is_taken() -> None:
     table, _, _ = prepared(ROWS, group="level")
-    assert table.groupby("persona_id")["split"].nunique().tolist() == [1, 1, 1, 1]
+    assert table.groupby("subject_id")["split"].nunique().tolist() == [1, 1, 1, 1]
     parts = {"l0": "train", "l1": "val", "l2": "test", "l3": "train"}
     named = [row | {"part": parts[row["level"]]} for row in ROWS]
     table, _, _ = prepared(named, group="level", split="part")

@@ -33,7 +33,7 @@ def corpus(*texts, owners=""):
 
 
 def examples(*personas, **columns):
-    base = {"persona": personas, "persona_id": [f"p{i}" for i in range(len(personas))], "partner_id": ""}
+    base = {"persona": personas, "subject_id": [f"p{i}" for i in range(len(personas))], "partner_id": ""}
     return pd.DataFrame({**base, "context": "hi\nany dogs?", "columns": "{}", "messages": "[]", **columns})
 
 

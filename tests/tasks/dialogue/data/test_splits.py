@@ -14,13 +14,13 @@ def table(personas=20, each=3, partners=False):
     rows = [
         (f"e{p}-{k}", f"p{p}", f"p{(p + k + 1) % personas}" if partners else "", "") for p in range(personas) for k in range(each)
     ]
-    return pd.DataFrame(rows, columns=["example_id", "persona_id", "partner_id", "split"])
+    return pd.DataFrame(rows, columns=["example_id", "subject_id", "partner_id", "split"])
 
 
 def test_a_persona_is_never_divided_and_the_shares_hold_whatever_the_order_of_the_rows():
     checked = table()
     splits = split_personas(checked, PARAMS)
-    persona = checked.set_index("example_id")["persona_id"]
+    persona = checked.set_index("example_id")["subject_id"]
     parts = {name: set(persona[members]) for name, members in splits.items()}
     assert {name: len(part) for name, part in parts.items()} == {"train": 12, "val": 3, "test": 5, "left_out": 0}
     assert len(set().union(*parts.values())) == 20
@@ -33,7 +33,7 @@ def test_a_conversation_across_splits_is_left_out():
     checked = table(each=8, partners=True)
     alone, splits = split_personas(table(each=8), PARAMS), split_personas(checked, PARAMS)
     home = {f"p{e[1:].split('-')[0]}": name for name, members in alone.items() for e in members}
-    rows = list(zip(checked["example_id"], checked["persona_id"], checked["partner_id"], strict=True))
+    rows = list(zip(checked["example_id"], checked["subject_id"], checked["partner_id"], strict=True))
     assert splits["left_out"] == sorted(example for example, own, other in rows if home[own] != home[other])
     assert splits["left_out"]
     assert splits["train"] == sorted(e for e, own, other in rows if home[own] == home[other] == "train")

@@ -114,7 +114,7 @@ def test_its_intervals_are_paired_and_of_whole_clusters_as_those_of_f1(arms: dic
     document = compare_arms(evaluation_params(resamples=200), "abc", **arms)
     own, other = (arms[name][arms[name]["rule"] == "policy"].sort_values("example_id") for name in ("grpo", "supervised"))
     gaps = own["accuracy"].to_numpy() - other["accuracy"].to_numpy()
-    weights = cluster_weights(own["persona_id"], resamples=200, seed=0)
+    weights = cluster_weights(own["subject_id"], resamples=200, seed=0)
     low, high = np.quantile(weights @ gaps / weights.sum(axis=1), [0.025, 0.975])
     assert document["differences"]["grpo"]["accuracy"]["ci95"] == pytest.approx([low, high], abs=1e-12)
 

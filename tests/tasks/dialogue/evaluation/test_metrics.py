@@ -33,7 +33,7 @@ def rows_of(table, rule="policy"):
 def test_values_are_those_of_the_rows_and_what_needs_a_model_is_undefined_without_one(arms):
     document = compare_arms(PARAMS, "abc", **arms)
     json.dumps(document, allow_nan=False)
-    assert document["n"].items() >= {"examples": 48, "clusters": 12, "cluster": "persona_id"}.items()
+    assert document["n"].items() >= {"examples": 48, "clusters": 12, "cluster": "subject_id"}.items()
     assert list(document["baselines"]) == [rule for rule in RULES if rule != "policy"]
     for section in (*document["arms"].values(), *document["baselines"].values()):
         assert list(section["metrics"]) == list(METRICS)
@@ -71,7 +71,7 @@ def test_values_are_those_of_the_rows_and_what_needs_a_model_is_undefined_withou
 @pytest.mark.parametrize("name", [name for name in METRICS if not name.startswith("distinct")])
 def test_a_resample_is_the_metric_of_the_table_that_repeats_its_rows(name, arms):
     rows = rows_of(arms["grpo"]).reset_index(drop=True)
-    weights = cluster_weights(rows["persona_id"], resamples=5, seed=1)
+    weights = cluster_weights(rows["subject_id"], resamples=5, seed=1)
     tables = [rows.loc[rows.index.repeat(row.astype(int))].reset_index(drop=True) for row in weights]
     expected = [METRICS[name](table, np.ones((1, len(table))))[0] for table in tables]
     np.testing.assert_allclose(METRICS[name](rows, weights), expected, rtol=1e-12)

@@ -44,7 +44,7 @@ def test_bars_are_the_means_of_each_need_with_percentiles_over_resampled_persona
     panels = scores_by_need(arms, params, suite=build_suite({}))
     assert [*panels] == ["0_reward.svg", "1_f1.svg"]
     rows = grpo[grpo["rule"] == "policy"].sort_values("example_id").reset_index(drop=True)
-    weights = cluster_weights(rows["persona_id"], resamples=50, seed=0)
+    weights = cluster_weights(rows["subject_id"], resamples=50, seed=0)
     for figure, name in zip(panels.values(), ("reward", "f1"), strict=True):
         axes = figure.axes[0]
         bars = [one for one in axes.containers if isinstance(one, BarContainer)]
@@ -56,7 +56,7 @@ def test_bars_are_the_means_of_each_need_with_percentiles_over_resampled_persona
             assert bars[2].patches[place].get_height() == pytest.approx(rows[name][is_in].mean())
             assert ends(bars[2], place) == pytest.approx((low, high))
     examples = make_examples()
-    examples["needs"] = np.where(examples["persona_id"] == "p03", "story", "none")
+    examples["needs"] = np.where(examples["subject_id"] == "p03", "story", "none")
     panels = scores_by_need({arm: make_predictions(examples=examples) for arm in arms}, params, suite=build_suite({}))
     axes = panels["0_reward.svg"].axes[0]
     assert [text.get_text() for text in axes.get_xticklabels()] == ["story (4)", "none (44)"]

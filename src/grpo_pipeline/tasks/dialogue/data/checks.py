@@ -293,7 +293,7 @@ def counts(
         "examples": len(checked),
         "refused": len(quarantine),
         "personas": int(checked["persona"].map(persona_key).nunique()),
-        "persona_groups": int(checked["persona_id"].nunique()),
+        "persona_groups": int(checked["subject_id"].nunique()),
         "stories": len(stories),
         "needs": {name: int(needs.get(name, 0)) for name in NEEDS},
         "answers_per_example": {

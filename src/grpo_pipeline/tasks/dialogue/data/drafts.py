@@ -10,7 +10,7 @@ SPLITS = ("train", "val", "test")
 QUARANTINE_COLUMNS = ("row", "example_id", "file", "reason")
 EXAMPLE_COLUMNS = (
     "example_id",
-    "persona_id",
+    "subject_id",
     "partner_id",
     "persona",
     "context",

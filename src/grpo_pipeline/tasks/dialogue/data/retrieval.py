@@ -38,7 +38,7 @@ def retrieve_stories(
     keys = list(
         zip(
             retrieval_queries(checked, params),
-            checked["persona_id"],
+            checked["subject_id"],
             checked["partner_id"],
             strict=True,
         )

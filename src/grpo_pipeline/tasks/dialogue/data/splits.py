@@ -14,7 +14,7 @@ Splits = dict[str, list[str]]
 
 
 def split_personas(checked: pd.DataFrame, params: DialogueSplitParams) -> Splits:
-    """Divide the examples into splits; returns sorted example ids. A persona (``persona_id``) is never divided.
+    """Divide the examples into splits; returns sorted example ids. A persona (``subject_id``) is never divided.
 
     Where the rows name the splits they are taken as they are; otherwise the personas are drawn. An example whose other speaker
     (``partner_id``) was drawn into another split is in none: it stands under ``left_out``, so that no conversation is in two.
@@ -27,11 +27,11 @@ def split_personas(checked: pd.DataFrame, params: DialogueSplitParams) -> Splits
         split_of = checked["split"]
     else:
         drawn = draw_personas(
-            sorted({*checked["persona_id"], *checked["partner_id"]} - {""}),
+            sorted({*checked["subject_id"], *checked["partner_id"]} - {""}),
             vars(params.fractions),
             seed=params.seed,
         )
-        own, partners = checked["persona_id"].map(drawn), checked["partner_id"].map(drawn)
+        own, partners = checked["subject_id"].map(drawn), checked["partner_id"].map(drawn)
         split_of = own.where((checked["partner_id"] == "") | (own == partners), LEFT_OUT)
     splits = {
         name: sorted(checked.loc[split_of == name, "example_id"]) for name in (*SPLITS, LEFT_OUT)

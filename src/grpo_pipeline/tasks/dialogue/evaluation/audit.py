@@ -45,7 +45,7 @@ def audit_plan(rewards: DialogueReward) -> AuditPlan:
     ``length`` in words has no good side; a reward that goes with it can be raised by writing more, or less.
     """
     return AuditPlan(
-        "example_id", "persona_id", policies=ROLES, weights=rewards.all_weights, metrics=METRICS
+        "example_id", "subject_id", policies=ROLES, weights=rewards.all_weights, metrics=METRICS
     )
 
 
@@ -141,7 +141,7 @@ def _score(
         f"reward_{name}": component for name, component in measured.components.items()
     }
     frame = (
-        examples[["example_id", "persona_id"]]
+        examples[["example_id", "subject_id"]]
         .iloc[np.repeat(np.arange(len(examples)), n_samples)]
         .reset_index(drop=True)
     )

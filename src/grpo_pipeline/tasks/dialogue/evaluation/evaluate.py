@@ -231,7 +231,7 @@ def prediction_rows(
         for story, ids in zip(examples["story_id"], examples["story_ids"], strict=True)
     ]
     return (
-        examples[["example_id", "persona_id", "needs"]]
+        examples[["example_id", "subject_id", "needs"]]
         .reset_index(drop=True)
         .assign(
             rule=rule,

@@ -34,7 +34,7 @@ from grpo_pipeline.tasks.dialogue.scores.bleu import BLEU_COLUMNS
 
 COUNTS = tuple(f"bleu_{name}" for name in BLEU_COLUMNS)
 SCORES = ("f1", "rouge_1", "rouge_2", "rouge_l", "length", *COUNTS)
-REQUIRED = ("example_id", "persona_id", "needs", "rule", "reply", *SCORES, "reward")
+REQUIRED = ("example_id", "subject_id", "needs", "rule", "reply", *SCORES, "reward")
 RULES = ("policy", "greedy", "start", *TRIVIAL_RULES)
 NO_ROWS = "needs at least one example"
 UNJUDGED = "needs a reply that could be judged"
@@ -54,7 +54,7 @@ def corpus_bleu(rows: pd.DataFrame, weights: np.ndarray) -> np.ndarray:
 
 def distinct(rows: pd.DataFrame, weights: np.ndarray, *, n: int) -> np.ndarray:
     """Compute distinct-n in resamples of personas, linearised by the jackknife, [B]."""
-    personas = rows["persona_id"].factorize(sort=True)[0]
+    personas = rows["subject_id"].factorize(sort=True)[0]
     return weighted_distinct(list(rows["reply"]), personas, weights, n=n)
 
 

@@ -17,14 +17,14 @@ def tabulate(
 ) -> pd.DataFrame:
     """Tabulate the replies, row n = p*G + g.
 
-    Columns: ``example_id``, ``persona_id``, ``needs``, ``question``, ``answer`` (the first), ``group`` (row number of the example
+    Columns: ``example_id``, ``subject_id``, ``needs``, ``question``, ``answer`` (the first), ``group`` (row number of the example
     in the data), ``sample`` (g), ``reply``, ``tokens`` (the end included) and ``ended`` (0 if the reply was cut).
     """
     prompts, group_size, _ = rollouts.actions.shape
     rows = batch.rows.reshape(prompts, -1)[:, 0].cpu().numpy().repeat(group_size)
     table = data.examples.table.iloc[rows].reset_index(drop=True)
     ended = (is_end(rollouts.actions, task.ends) & rollouts.is_valid).any(dim=-1)
-    frame = table[["example_id", "persona_id", "needs", "question"]].copy()
+    frame = table[["example_id", "subject_id", "needs", "question"]].copy()
     return frame.assign(
         answer=first_answers(table),
         group=rows,

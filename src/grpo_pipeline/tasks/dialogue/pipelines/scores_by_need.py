@@ -75,6 +75,6 @@ def measure(
     metric: Metric, rows: pd.DataFrame, weights: np.ndarray, is_in: np.ndarray
 ) -> tuple[float, float, float]:
     """Compute a metric of some of the rows with its 95% interval; without an interval, both ends are the value."""
-    found = estimate(metric, rows[is_in], weights[:, is_in], cluster="persona_id")
+    found = estimate(metric, rows[is_in], weights[:, is_in], cluster="subject_id")
     low, high = describe(found, max_undefined=1.0)["ci95"] or (found.value, found.value)
     return found.value, low, high
