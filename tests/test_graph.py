@@ -5,8 +5,6 @@ import inspect
 import json
 import re
 import runpy
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ import yaml
 from browser import CHROMIUM
 from kedro.framework.session import KedroSession
 from kedro.framework.startup import bootstrap_project
+from kedro_processes import run
 from opened_graph import open_graph
 from parameter_models import read_parameters
 
@@ -124,7 +123,7 @@ def test_kedro_viz_which_calls_no_hooks_shows_the_parts_that_an_arm_has_and_no_o
         "_, pipelines, _ = load_data(pathlib.Path('.'))\n"
         "print(json.dumps([[node.namespace, node.short_name] for node in pipelines['attention'].nodes]))"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = run(ROOT, code=code)
     assert done.returncode == 0, done.stderr
     pairs = json.loads(done.stdout.splitlines()[-1])
     of_arm = {arm: {name for place, name in pairs if f"train_{arm}" in str(place)} for arm in ("supervised", "grpo")}
