@@ -11,8 +11,12 @@ class Server(ThreadingHTTPServer):
     def __init__(self, artifacts, batches=10**9):
         super().__init__(("127.0.0.1", 0), Handler)
         self.artifacts, self.batches_left, self.runs, self.posted = str(artifacts), batches, 0, []
-        threading.Thread(target=self.serve_forever, daemon=True).start()
+        threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True).start()
         self.uri = f"http://127.0.0.1:{self.server_port}"
+
+    def server_close(self):
+        self.shutdown()  # else its thread would ask for the closed socket, without a pause, until the process ends
+        super().server_close()
 
     def die(self):
         self.socket.close()
