@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from grpo_pipeline.rewards.migrate import divide_rewards
-from grpo_pipeline.tasks.dialogue.rewards.params import DialogueReward
 
 
 def migrate_language_model(old: Mapping[str, Any]) -> dict[str, Any]:
@@ -56,13 +55,15 @@ def migrate_retrieval(old: Mapping[str, Any]) -> dict[str, Any]:
     return kept | ({"encoder": encoder} if encoder else {})
 
 
+TERMS = ("f1", "rouge_l", "bleu")
+"""Terms of the reward when it was a section ``rewards``."""
 SECTIONS = {
     "language_model": migrate_language_model,
     "data": migrate_data,
     "retrieval": migrate_retrieval,
 }
 """Section -> what returns it in today's form."""
-DIVIDED = {"rewards": lambda old: divide_rewards(old, DialogueReward.names())}
+DIVIDED = {"rewards": lambda old: divide_rewards(old, TERMS)}
 """Section that there is no more -> what returns the sections in its place."""
 OLD = {
     "language_model": {"source", "new", "folder", "lora", "architecture"},
