@@ -1,6 +1,7 @@
 """The runs against a server that speaks MLflow's protocol and can die, and against a database."""
 
 import json
+import threading
 import time
 from pathlib import Path
 
@@ -14,6 +15,15 @@ from grpo_pipeline.runs.process import process_tags
 from grpo_pipeline.tracking.experiment import HIDDEN, find_experiment, log_params
 from grpo_pipeline.tracking.flat_parameters import MAX_VALUE_LENGTH
 from grpo_pipeline.tracking.runs import PARENT, Runs
+
+
+def test_a_server_here_leaves_no_thread_that_slows_later_tests(tmp_path):
+    before = {*threading.enumerate()}
+    with Server(tmp_path):
+        started = {*threading.enumerate()} - before
+    for thread in started:
+        thread.join(5)
+    assert [thread.is_alive() for thread in started] == [False]
 
 
 def test_a_server_that_dies_in_the_middle_costs_one_line(tiny, tmp_path, monkeypatch):
