@@ -14,9 +14,7 @@ def cli() -> None:
 @cli.command("new-data")
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--name", default="", help="Name of the environment; that of the folder by default.")
-@click.option(
-    "--task", default="", help="attention, dialogue or molecules; found by the files by default."
-)
+@click.option("--task", default="", help="Task that reads it; found by the files by default.")
 @click.option(
     "--table",
     default="",

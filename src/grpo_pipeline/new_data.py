@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from grpo_pipeline.tasks import TASKS, find_task
+from grpo_pipeline.tasks import TASKS
 from grpo_pipeline.tasks.new_data import Found, Hints, UnclearDataError
 
 NAME = re.compile(r"[a-z][a-z0-9_]*")
@@ -29,8 +29,10 @@ def look(folder: Path, hints: Hints, *, task: str = "") -> Found:
     """
     if not folder.is_dir():
         raise UnclearDataError(f"the data must be a folder, got {folder}; correct the path")
-    if task:
-        find_task(task)
+    if task not in ("", *TASKS):
+        raise UnclearDataError(
+            f"--task must be one of {', '.join(TASKS)}, got {task!r}; correct it"
+        )
     unclear, found = list[str](), list[Found]()
     known = dict(_guessers(task))
     for name, module in known.items():
@@ -55,10 +57,8 @@ def look(folder: Path, hints: Hints, *, task: str = "") -> Found:
         )
     if unclear:
         raise UnclearDataError("\n".join(unclear))
-    raise UnclearDataError(
-        f"{folder} must hold images with a CSV file or a folder per class, a file of prompts, or a file of molecules, got none "
-        "of them; docs/attention/data.md, docs/dialogue/data.md and docs/molecules/data.md show each form"
-    )
+    forms = "; ".join(module.FORM for module in known.values())
+    raise UnclearDataError(f"{folder} must hold {forms}; got none of them")
 
 
 def write_environment(found: Found, folder: Path, conf: Path, name: str) -> list[Path]:

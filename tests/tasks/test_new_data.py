@@ -124,6 +124,15 @@ def test_images_and_masks_of_classes_apart_and_classes_that_sound_like_masks(tmp
     ]
 
 
+@pytest.mark.parametrize("home", ["breast", "tumor_images"])
+def test_a_lone_folder_holds_the_images_whatever_it_is_called(tmp_path: Path, home: str) -> None:
+    for n in range(4):
+        picture(tmp_path / home / f"{n}.png", 90 + n)
+    table(tmp_path / "t.csv", [{"file": f"{n}.png", "label": n % 2} for n in range(4)])
+    data = data_of(look(tmp_path, Hints()))["data"]
+    assert (data["columns"]["image"], data["folders"]["image"], data["columns"]["lesion_mask"]) == ("file", home, None)
+
+
 def test_hints_decide_what_no_name_tells(tmp_path: Path) -> None:
     for n in range(6):
         picture(tmp_path / "d" / f"{n}.png", 90 + n)
@@ -209,8 +218,10 @@ def test_molecules_in_each_form(tmp_path: Path, name: str, text: str, source: di
 def test_what_nobody_can_read_or_several_tasks_can_is_said(tmp_path: Path) -> None:
     with pytest.raises(UnclearDataError, match=r"the data must be a folder, got .*nowhere; correct the path"):
         look(tmp_path / "nowhere", Hints())
-    with pytest.raises(UnclearDataError, match=r"must hold images with a CSV file or a folder per class, a file of prompts"):
+    with pytest.raises(UnclearDataError, match=r"must hold images with a CSV file or a folder per class .*; a file of prompts"):
         look(tmp_path, Hints())
+    with pytest.raises(UnclearDataError, match="--task must be one of attention, dialogue, molecules, got 'atention'"):
+        look(tmp_path, Hints(), task="atention")
     picture(tmp_path / "0.png")
     with pytest.raises(UnclearDataError, match=r"a folder per class, got 1 images and neither; labels are needed to train"):
         look(tmp_path, Hints())

@@ -8,6 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from grpo_pipeline.tasks.attention.data.file_checks import file_stem
+from grpo_pipeline.tasks.attention.data.planes import VOLUME_SUFFIXES
+from grpo_pipeline.tasks.attention.data.row_checks import SPLIT_NAMES
 from grpo_pipeline.tasks.new_data import (
     Found,
     Hints,
@@ -19,12 +22,10 @@ from grpo_pipeline.tasks.new_data import (
     line,
 )
 
-SUFFIXES = (
-    ".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".gif", ".npy", ".nii", ".nii.gz", ".dcm", ".mha", ".mhd",
-)  # fmt: skip
+SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".gif", ".npy", *VOLUME_SUFFIXES)
 # Words in names of folders, columns and files -> the mask that they mean.
 MASKS = {
-    "region_mask": ("gland", "prostate", "region", "organ", "breast"),
+    "region_mask": ("gland", "region"),
     "bag_mask": ("trace", "needle", "bag"),
     "lesion_mask": (
         "mask",
@@ -104,10 +105,7 @@ POSITIVE = (
     "lesion",
 )
 NEGATIONS = ("no", "non", "not", "without", "negative", "benign")
-SPLITS = {
-    "train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val", "dev": "val",
-    "test": "test", "testing": "test",
-}  # fmt: skip
+FORM = "images with a CSV file or a folder per class (docs/attention/data.md)"
 MOST_CLASSES = 20
 INDEX = "index.csv"
 
@@ -133,15 +131,19 @@ def _of_table(table: Table, files: Sequence[str], hints: Hints) -> Found:
     places = {column: _places(cells, files) for column, cells in table.columns.items()}
     columns: dict[str, str | None] = dict.fromkeys(("image", *MASKS))
     folders = dict.fromkeys(("image", *MASKS), "")
-    for column, found in places.items():
-        for place, _ in found.most_common():
-            key = _mask_of(f"{column if place == '' else ''} {place}") or "image"
-            if columns[key] is None:
-                columns[key], folders[key] = column, place
+    named = [
+        (column, place) for column, found in places.items() for place, _ in found.most_common()
+    ]
+    # A lone folder holds the images, whatever it is called: tumor_images, say.
+    for column, place in named:
+        mask = _mask_of(f"{column if place == '' else ''} {place}") if len(named) > 1 else None
+        key = mask or "image"
+        if columns[key] is None:
+            columns[key], folders[key] = column, place
     for key in ("image", *MASKS):
-        if (named := column_of(table.columns, key, (), hints)) is not None:
-            columns[key] = named
-            folders[key] = next((place for place, _ in places[named].most_common()), "")
+        if (chosen := column_of(table.columns, key, (), hints)) is not None:
+            columns[key] = chosen
+            folders[key] = next((place for place, _ in places[chosen].most_common()), "")
     if columns["image"] is None:
         raise UnclearDataError(
             f"{table.name} must have a column with files of images below the folder, got {', '.join(table.columns)}, and none of "
@@ -152,7 +154,7 @@ def _of_table(table: Table, files: Sequence[str], hints: Hints) -> Found:
     for key, names in NAMES.items():
         columns[key] = column_of(table.columns if key in hints.columns else rest, key, names, hints)
     if columns["split"] and not {value.lower() for value in table.values(columns["split"])} <= {
-        *SPLITS
+        *SPLIT_NAMES
     }:
         columns["split"] = None
     columns["core_id"] = _unique(table, columns["core_id"], columns["image"])
@@ -180,7 +182,7 @@ def _of_folders(folder: Path, files: Sequence[str], hints: Hints) -> Found:
     parts = {file: Path(file).parts for file in pictures}
     tops = {p[0].lower() for p in parts.values()}
     deep = all(len(p) > 2 for p in parts.values())
-    has_splits = deep and tops <= {*SPLITS}
+    has_splits = deep and tops <= {*SPLIT_NAMES}
     depth = 1 if has_splits or (deep and len(tops) == 1) else 0
     classes = {p[depth] for p in parts.values() if len(p) > depth + 1}
     if len(classes) < 2 or any(len(p) <= depth + 1 for p in parts.values()):
@@ -190,7 +192,7 @@ def _of_folders(folder: Path, files: Sequence[str], hints: Hints) -> Found:
         )
     rows = [("file", "class", "split", "mask")]
     for file, p in parts.items():
-        split = SPLITS[p[0].lower()] if has_splits else ""
+        split = SPLIT_NAMES[p[0].lower()] if has_splits else ""
         rows.append((file, p[depth], split, ";".join(m for m in masks if _belongs(m, file))))
     buffer = io.StringIO()
     csv.writer(buffer, lineterminator="\n").writerows(rows)
@@ -199,7 +201,7 @@ def _of_folders(folder: Path, files: Sequence[str], hints: Hints) -> Found:
         "lesion_mask": "mask" if any(row[3] for row in rows[1:]) else None,
         "label": "class",
         "split": "split" if has_splits else None,
-        "core_id": "file" if len({_stem(p[-1]) for p in parts.values()}) < len(parts) else None,
+        "core_id": "file" if len({file_stem(p[-1]) for p in parts.values()}) < len(parts) else None,
     }
     note = f"{len(pictures)} images in {len(classes)} folders, one per class; {INDEX} lists them"
     manifest = "{here}/" + INDEX
@@ -287,7 +289,7 @@ def _unique(table: Table, column: str | None, image: str) -> str | None:
     """Choose the column of unique names: the named one, none if the files' own names are unique, else that of the files."""
     if column is not None and len(set(table.columns[column])) == table.rows:
         return column
-    return None if len({_stem(Path(c).name) for c in table.columns[image]}) == table.rows else image
+    return None if len({file_stem(c) for c in table.columns[image]}) == table.rows else image
 
 
 def _places(cells: Sequence[str], files: Sequence[str]) -> Counter[str]:
@@ -317,10 +319,10 @@ def _masks(files: Sequence[str]) -> list[str]:
     """Choose the files that are masks: below a folder of masks, or with the name of an image beside them and a word for masks."""
     stems: dict[Path, set[str]] = {}
     for file in files:
-        stems.setdefault(Path(file).parent, set()).add(_stem(Path(file).name))
+        stems.setdefault(Path(file).parent, set()).add(file_stem(file))
     found = []
     for file in files:
-        home, stem = Path(file).parent, _stem(Path(file).name)
+        home, stem = Path(file).parent, file_stem(file)
         begins = (stem[:end] for end in range(1, len(stem)))
         if _is_outline(home.as_posix()) or any(
             begin in stems[home] and _is_outline(stem[len(begin) :]) for begin in begins
@@ -335,20 +337,14 @@ def _is_outline(name: str) -> bool:
 
 def _belongs(mask: str, file: str) -> bool:
     """Check whether a mask has the name of an image, and perhaps more, in its folder or below one of masks beside it."""
-    home, stem = Path(mask).parent, _stem(Path(file).name)
+    home, stem = Path(mask).parent, file_stem(file)
     plain = Path(*(part for part in home.parts if not _is_outline(part)))
     same = Path(file).parent in (home, plain) or Path(*Path(file).parent.parts[1:]) == plain
-    return (
-        same and re.fullmatch(rf"{re.escape(stem)}(?![0-9]).*", _stem(Path(mask).name)) is not None
-    )
+    return same and re.fullmatch(rf"{re.escape(stem)}(?![0-9]).*", file_stem(mask)) is not None
 
 
 def _is_image(path: Path) -> bool:
     return path.name.lower().endswith(SUFFIXES) and not path.name.startswith(".") and path.is_file()
-
-
-def _stem(name: str) -> str:
-    return name[:-7] if name.lower().endswith(".nii.gz") else Path(name).stem
 
 
 def _sounds_positive(value: str) -> bool:

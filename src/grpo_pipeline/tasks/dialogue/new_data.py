@@ -43,6 +43,7 @@ NAMES = {
     "split": ("split", "subset", "partition"),
 }
 COLUMNS = tuple(NAMES)
+FORM = "a file of prompts (docs/dialogue/data.md)"
 LONGEST_REPLY = 256  # tokens: bytes, by default
 ROOM = 16  # tokens of a prompt beside its bytes: the cue, begin and end
 
@@ -94,17 +95,15 @@ def _describe(file: TextFile, name: str, hints: Hints) -> Found | None:
         raise UnclearDataError(
             f"{name} must have a row that can be read, got none of {reading.n_rows}; the first: {reading.refused[0]['reason']}"
         )
-    shares = [len({d.split for d in reading.drafts} & {part}) for part in ("train", "val", "test")]
-    has_parts = isinstance(file, DatasetFolder) and all(shares)
     return Found(
         "dialogue",
         {"dialogue_examples": name},
-        _parameters(source, reading, has_parts),
+        _parameters(source, reading),
         _notes(name, source, reading),
     )
 
 
-def _parameters(source: PromptSource, reading: Reading, has_parts: bool) -> str:
+def _parameters(source: PromptSource, reading: Reading) -> str:
     longest = max(len("\n".join(draft.turns).encode()) for draft in reading.drafts)
     replies = [len(text.encode()) + 1 for draft in reading.drafts for text in draft.answers]
     reply = min(max(replies, default=LONGEST_REPLY), LONGEST_REPLY)
@@ -127,10 +126,7 @@ def _parameters(source: PromptSource, reading: Reading, has_parts: bool) -> str:
         line(
             "    on_bad_row: quarantine", "a bad row is listed and left out; fail: it stops the run"
         ),
-        "  language_model:               # the default is small and reads bytes; your own: docs/dialogue/model.md",
-        "    network:",
-        "      # {kind: folder, path: ../my_model, tokenizer: folder}",
-        "      width: 64",
+        "  # language_model: {network: {kind: folder, path: ../my_model, tokenizer: folder}}    # docs/dialogue/model.md",
         "  prompt:",
         line(
             f"    max_tokens: {longest + ROOM}",

@@ -16,6 +16,7 @@ KINDS = {
 SMILES = ("smiles", "canonical_smiles", "isosmiles", "molecule", "structure", "mol")
 NAMES = ("name", "id", "mol_id", "compound_id", "chembl_id", "zinc_id", "title")
 COLUMNS = ("smiles", "name")
+FORM = "a file of molecules (docs/molecules/data.md)"
 TRIED, ENOUGH = 50, 0.8
 
 

@@ -17,15 +17,14 @@ from transformers import DynamicCache
 from grpo_pipeline.core.groups import replicate, to_rows
 from grpo_pipeline.tasks.dialogue.language_model.base import (
     Encoded,
-    LanguageModel,
     check_causal_prompts,
     check_positions,
     shifted,
 )
-from grpo_pipeline.tasks.dialogue.language_model.library_head import is_plain_head
+from grpo_pipeline.tasks.dialogue.language_model.library_head import LibraryModel
 
 
-class LibraryCausal(LanguageModel):
+class LibraryCausal(LibraryModel):
     """A causal language model of transformers.
 
     Args:
@@ -37,12 +36,6 @@ class LibraryCausal(LanguageModel):
     def __init__(self, model: Any) -> None:
         super().__init__(model)
         self.takes_positions = "position_ids" in inspect.signature(model.forward).parameters
-        self.gives_logits = not is_plain_head(model)
-
-    @property
-    def head(self) -> tuple[Tensor, Tensor | None] | None:
-        """See ``LanguageModel.head``."""
-        return None if self.gives_logits else super().head
 
     def encode(self, ids: Tensor, is_token: Tensor) -> Encoded:
         """Read a text of each prompt, int64 and bool [P, 1, S], padded on the left; see ``CausalModel.encode``.

@@ -6,23 +6,20 @@ computes keys and values of the joined outputs once per prompt, for T5; here the
 Axes: P prompts, n texts of each, G replies, S tokens of a text, T tokens of a reply, D width, V choices; rows n = p * G + g.
 """
 
-from typing import Any
-
 from torch import Tensor
 from transformers import DynamicCache, EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutput
 
 from grpo_pipeline.tasks.dialogue.language_model.base import (
     Encoded,
-    LanguageModel,
     check_prompts,
     memory_of,
     shifted,
 )
-from grpo_pipeline.tasks.dialogue.language_model.library_head import is_plain_head
+from grpo_pipeline.tasks.dialogue.language_model.library_head import LibraryModel
 
 
-class LibrarySeq2Seq(LanguageModel):
+class LibrarySeq2Seq(LibraryModel):
     """An encoder-decoder of transformers.
 
     Args:
@@ -30,15 +27,6 @@ class LibrarySeq2Seq(LanguageModel):
     """
 
     kind = "seq2seq"
-
-    def __init__(self, model: Any) -> None:
-        super().__init__(model)
-        self.gives_logits = not is_plain_head(model)
-
-    @property
-    def head(self) -> tuple[Tensor, Tensor | None] | None:
-        """See ``LanguageModel.head``."""
-        return None if self.gives_logits else super().head
 
     def encode(self, ids: Tensor, is_token: Tensor) -> Encoded:
         """Read n texts of each prompt, int64 and bool [P, n, S]; a text that is all padding counts as absent."""

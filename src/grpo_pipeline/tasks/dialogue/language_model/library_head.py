@@ -1,4 +1,4 @@
-"""Find out whether a network's logits are the product of its last states with its output embedding.
+"""Find out whether a network's logits are the product of its last states with its output embedding, for any network.
 
 Some networks scale or cap their logits (Cohere, Gemma 2) or add a bias of their own (BART). Of these the logits are taken as the
 library computes them; of the others the states, of which logits are computed in blocks (``token_scores.py``).
@@ -8,6 +8,25 @@ from typing import Any
 
 import torch
 from torch.nn import functional
+
+from grpo_pipeline.tasks.dialogue.language_model.base import Head, LanguageModel
+
+
+class LibraryModel(LanguageModel):
+    """A network of transformers that is used by its own forward pass.
+
+    Args:
+        model: has a head and no dropout.
+    """
+
+    def __init__(self, model: Any) -> None:
+        super().__init__(model)
+        self.gives_logits = not is_plain_head(model)
+
+    @property
+    def head(self) -> Head:
+        """See ``LanguageModel.head``."""
+        return None if self.gives_logits else super().head
 
 
 @torch.no_grad()
