@@ -90,9 +90,9 @@ TRAINING = {
 }  # fmt: skip
 MODEL = {
     "patch_size": 8, "points": 3, "encoder": {"kind": "new", "width": 16, "layers": 1, "heads": 2, "window": 4},
-    "mask_decoder": {"channels": 16, "layers": 1, "heads": 2}, "value": {"pool": "image"},
+    "mask_decoder": {"channels": 16, "layers": 1, "heads": 2},
     "policy": {"reads": {"kind": "image"}, "channels": 8, "filters": 4},
-    "class_decoder": {"kind": "glimpse", "size": 16, "channels": 4, "pool": "mean"},
+    "class_decoder": {"kind": "glimpse", "size": 16, "channels": 4},
 }  # fmt: skip
 REWARD = {
     "class": {"weight": 1.0}, "heatmap": {"weight": 0.5}, "diversity": {"weight": 0.1}, "activation": {"weight": 0.1},

@@ -102,7 +102,7 @@ def test_terms_of_an_objective_schedules_and_executors_are_merged_whatever_their
         (STATISTICS, {"kind": "statistics", "folds": 3}, STATISTICS | {"folds": 3}),
         (STATISTICS, {"kind": "glimpse", "size": 8}, {"kind": "glimpse", "size": 8}),
         (STATISTICS, None, STATISTICS),
-        ({"size": 16}, {"channels": 4}, {"kind": "glimpse", "size": 16, "channels": 4, "pool": "mean"}),
+        ({"size": 16}, {"channels": 4}, {"kind": "glimpse", "size": 16, "channels": 4}),
     ],
 )
 def test_the_command_line_names_another_kind_than_base_and_environment(tmp_path: Path, named, given, wanted) -> None:

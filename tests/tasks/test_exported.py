@@ -123,12 +123,11 @@ def test_a_request_of_exactly_as_many_molecules_as_allowed_is_answered(tmp_path:
 
 SETTINGS: list[tuple[str, dict[str, Any]]] = [
     ("attention", {}),
-    ("attention", {"class_decoder": {"kind": "global"}, "value": {"pool": "region"}, "policy": {"stop": {"min_points": 1}}}),
+    ("attention", {"class_decoder": {"kind": "global"}, "policy": {"stop": {"min_points": 1}}}),
     (
         "attention",
         {"class_decoder": {"kind": "statistics"}, "policy": {"prior": {"kind": "dark_blobs"}, "stop": {"min_points": 1}}},
     ),
-    ("attention", {"encoder": {"tuning": {"kind": "lora", "rank": 2, "alpha": 4, "targets": ["qkv"]}}}),
     ("attention", {"encoder": {"tuning": {"kind": "adapter", "rank": 2}}}),
     ("dialogue", {}),
     ("dialogue", {"language_model": {"kind": "llama", "max_positions": 400, "tuning": {"kind": "lora", "rank": 2, "alpha": 4}}}),

@@ -75,7 +75,7 @@ def with_advantage(*, baseline: str = "group", credit: str = "set", **changes: A
     return attention.algorithm_params(**attention.merge({"advantage": {"baseline": baseline, "credit": credit}}, changes))
 
 
-PROMPTED = {"clinical": {"dropout": 0.25}, "value": {"pool": "attention"}, "encoder": {"tuning": {"kind": "adapter", "rank": 2}}}
+PROMPTED = {"clinical": {"dropout": 0.25}, "encoder": {"tuning": {"kind": "adapter", "rank": 2}}}
 
 
 # A part of the reward that differs between any two replies, so that an untrained model's groups do not tie.
@@ -139,7 +139,6 @@ TASKS = {
         algorithm=partial(with_advantage, credit="leave_one_out"),
         factors=3,
     ),
-    "attention_box": replace(IMAGES, task=lambda: attention.make_task(box="points", class_decoder={"kind": "global"})),
     "dialogue": TALK,
     "dialogue_truncated": replace(TALK, task=lambda: dialogue.make_task(reward=DISTINCT, **TRUNCATED)),
     "molecules": GRAPHS,

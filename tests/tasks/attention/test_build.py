@@ -98,39 +98,11 @@ def test_chunks_are_the_features_in_order_and_leave_gradients_on(monkeypatch):
     np.testing.assert_allclose(np.concatenate(parts), whole.values, atol=1e-6, rtol=0)
 
 
-def test_half_precision_rounds_once_and_has_its_own_key():
-    exact, half = (
-        encode_examples(task, task.build_policy(0), make_examples(), EMPTY)
-        for task in (make_task(encoder={"tuning": FROZEN}), make_task(encoder={"tuning": FROZEN | {"stored": "float16"}}))
-    )
-    assert half.values.dtype == np.float16
-    np.testing.assert_array_equal(half.values, exact.values.astype(np.float16))
-    assert half.key != exact.key
-    batch = make_task(encoder={"tuning": FROZEN}).make_batch(replace(make_data(), features=half.values), np.array([1, 2]))
-    assert batch.features.dtype == torch.float32
-
-
-def test_half_precision_is_refused_where_it_loses():
-    task = make_task(encoder={"tuning": FROZEN | {"stored": "float16"}})
-    policy = task.build_policy(0)
-    policy.encode = lambda batch: torch.full((15, 8, 4, 4), 1e6)
-    with pytest.raises(ValueError, match="tuning.stored must hold every feature, got one of 1e\\+06 for float16; use float32"):
-        encode_examples(task, policy, make_examples(), EMPTY)
-    with pytest.raises(ValueError, match=r"encoder\.new\.stored\n  Extra inputs are not permitted"):
-        make_task(encoder={"stored": "float16"})  # features of an encoder that is trained are not stored
-
-
-def test_refuses_millimetres_where_no_spacing_is_known():
+def test_refuses_fields_that_do_not_fit_the_grid():
     def build(**changes: object) -> None:
         make_task(class_decoder={"kind": "statistics", **changes})
 
     where = "attention.model.class_decoder"
-    with pytest.raises(ValueError, match=rf"{where}.mm must be null where no image has a known spacing, got \[1.0, 2"):
-        build(mm=(1.0, 2.0, 3.0))
-    with pytest.raises(ValueError, match=rf"{where}.mm must ascend, got \[2.0, 1.0, 3.0\]"):
-        build(mm=(2.0, 1.0, 3.0))
-    with pytest.raises(ValueError, match=f"mm must have as many fields as {where}.fields, 3, got 2"):
-        build(mm=(1.0, 2.0))
     middle = "must be odd, got 6; a field has a cell in its middle: use 5 or 7"
     for cells, said in (((3, 3), r"must ascend, got \[3, 3\]"), ((3, 6), middle)):
         with pytest.raises(ValueError, match=f"{where}.fields {said}"):

@@ -79,31 +79,6 @@ def test_masks_may_be_left_out_or_unknown(data_set):
     assert alone["points"].tolist() != ask(paths(), data_set.root)["points"].tolist()
 
 
-def test_a_request_gives_the_spacing_that_a_file_does_not_tell(data_set):
-    examples = make_examples()
-    examples = replace(examples, table=examples.table.assign(row_mm=0.2, column_mm=0.2))
-    given = {"class_decoder": {"kind": "statistics", "mm": (0.5, 1.0, 2.0)}, "policy": {"reads": {"kind": "statistics"}}}
-    predictor = make_predictor(model=given | {"examples": examples})
-
-    def probs(**spacing: object) -> list[float]:
-        table = paths().assign(**spacing)
-        return answer(predictor, table, root=data_set.root, seed=0, n_samples=1)["prob"].tolist()
-
-    unknown, told = probs(), probs(row_mm=[0.4, None], column_mm=[0.3, np.nan])
-    row = {"core_id": "x", "patient_id": "", "spacing_mm": "0.4 0.3"}
-    row |= paths().loc[0].to_dict()
-    assert told == [predictor.predict(data_set.open(), row, seed=0, n_samples=1).probs[0], unknown[1]]
-    assert told[0] != unknown[0]
-    for row_mm, column_mm in ((0.4, None), (0.4, -1.0), ("wide", 0.3), (float("inf"), 0.3)):
-        with pytest.raises(
-            ValueError, match=r"^row 1 of the request: row_mm and column_mm must be lengths above 0, got '.*; give both"
-        ):
-            probs(row_mm=[None, row_mm], column_mm=[None, column_mm])
-    names = {shown: {c.name for c in request.request_columns({"preprocessing": {"clinical": []}, "model": {"field_mm": shown}})}
-             for shown in (None, (0.5, 1.0, 2.0))}  # fmt: skip
-    assert names[(0.5, 1.0, 2.0)] - names[None] == {"row_mm", "column_mm"}
-
-
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"\0" * 40).decode()
 
 

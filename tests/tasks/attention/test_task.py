@@ -256,8 +256,8 @@ SHAPED = {"points": {"weight": 0.3}, "activation": {"weight": 0.5}, "boundary": 
 @pytest.mark.parametrize(
     "changes",
     [
-        {"class_decoder": {"pool": "logsumexp"}, "reward": {"heatmap": {"weight": 0.7}}},
-        {"class_decoder": {"pool": "noisy_or"}, "policy": {"stop": {"min_points": 1}}, "reward": SHAPED},
+        {"reward": {"heatmap": {"weight": 0.7}}},
+        {"policy": {"stop": {"min_points": 1}}, "reward": SHAPED},
         {"class_decoder": {"kind": "statistics", "region": True, "folds": 2}},
         {"class_decoder": {"kind": "global"}},
     ],
@@ -306,21 +306,3 @@ def test_a_point_that_was_not_placed_is_no_evidence(reads_mask: str | None):
     two = Rollouts(*(part[:, 1:, :2] for part in vars(sets).values()))
     torch.testing.assert_close(said[:, 1:], task.decode(policy, context, two, batch).class_logits, atol=1e-6, rtol=0)
     assert not torch.allclose(said[:, 0], said[:, 1], atol=1e-4)
-
-
-@torch.no_grad()
-def test_the_box_is_that_of_the_cells_of_the_points_that_were_placed():
-    task = make_task(box="points", policy={"stop": {"min_points": 1}})
-    batch, policy = make_batch(task, (0,)), make_policy(task)
-    context, calls = task.encode(policy, batch), []
-    decode = policy.sam.decode
-    policy.sam.decode = lambda *args, **named: (calls.append(named["boxes"]), decode(*args, **named))[1]
-    actions = torch.tensor([[[1, 6, 16], [10, 16, 16], [3, 4, 15]]])  # cells (row, column): 0 1, 1 2 | 2 2 | none is valid
-    is_valid = torch.tensor([[[True] * 3, [True] * 3, [False] * 3]])
-    rollouts = Rollouts(actions, torch.zeros(actions.shape), is_valid)
-    task.decode(policy, context, rollouts, batch)
-    task.decode(policy, context, Rollouts(*(x[..., :0] for x in vars(rollouts).values())), batch)
-    (box, nothing) = calls
-    assert box.corners[0, :2].tolist() == [[[0.25, 0.0], [0.75, 0.5]], [[0.5, 0.5], [0.75, 0.75]]]
-    assert box.is_there.tolist() == [[True, True, False]]
-    assert nothing is None

@@ -21,16 +21,14 @@ class Moves:
     """Geometric changes of each image, applied in this order: mirror, scale, turn, shift; all [P].
 
     Attributes:
-        mirror_x: -1 where left and right change places, else 1.
-        mirror_y: -1 where top and bottom change places, else 1.
+        mirror: -1 where left and right change places, else 1.
         scale: factor of the size.
         angle: radians; positive turns x (right) towards y (down), clockwise as it is seen.
         shift_x: share of the image side, to the right.
         shift_y: share of the image side, downwards.
     """
 
-    mirror_x: Tensor
-    mirror_y: Tensor
+    mirror: Tensor
     scale: Tensor
     angle: Tensor
     shift_x: Tensor
@@ -39,11 +37,11 @@ class Moves:
 
 def draw_moves(n: int, params: AugmentationParams, *, generator: Generator) -> Moves:
     """Draw the moves of n cores; how many numbers are drawn does not depend on the parameters. All on the CPU."""
-    flip_x, flip_y, scale, angle, shift_x, shift_y = torch.rand(6, n, generator=generator)
+    # The second row is not read: without it a seed would show other images than those that results were measured with.
+    flip, _, scale, angle, shift_x, shift_y = torch.rand(6, n, generator=generator)
     low, high = params.scale
     return Moves(
-        mirror_x=torch.where(flip_x < params.horizontal_flip, -1.0, 1.0),
-        mirror_y=torch.where(flip_y < params.vertical_flip, -1.0, 1.0),
+        mirror=torch.where(flip < params.horizontal_flip, -1.0, 1.0),
         scale=low + (high - low) * scale,
         angle=math.radians(params.rotation_degrees) * (2 * angle - 1),
         shift_x=params.translation * (2 * shift_x - 1),
@@ -63,7 +61,7 @@ def move(pixels: Pixels, moves: Moves) -> Pixels:
     n, side = pixels.images.shape[:2]
     cos, sin = moves.angle.cos() / moves.scale, moves.angle.sin() / moves.scale
     turn_back = torch.stack([torch.stack([cos, sin], -1), torch.stack([-sin, cos], -1)], -2)
-    linear = turn_back * torch.stack([moves.mirror_x, moves.mirror_y], -1)[:, :, None]
+    linear = turn_back * torch.stack([moves.mirror, torch.ones(n)], -1)[:, :, None]
     shift = 2 * torch.stack([moves.shift_x, moves.shift_y], -1)[:, :, None]
     maps = torch.cat([linear, -linear @ shift], dim=2).to(pixels.images.device)  # [P, 2, 3]
     places = F.affine_grid(maps, [n, 1, side, side], align_corners=False)

@@ -13,7 +13,6 @@ from torch.nn import functional as F
 
 from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.tasks.attention.data.examples import Examples
-from grpo_pipeline.tasks.attention.data.params import MODEL_SPACING_COLUMNS
 from grpo_pipeline.tasks.attention.stored_pixels import Pixels, read_pixels, to_tensor
 
 
@@ -23,7 +22,7 @@ class AttentionData:
 
     Attributes:
         examples: tables and images.
-        features: of a frozen encoder, float32 or float16 [n, C, h, w], or None; memory maps in a run.
+        features: of a frozen encoder, float32 [n, C, h, w], or None; memory maps in a run.
         reference_logits: of a frozen reference policy, float32 [n, V], with the log odds of its stops behind them where it has
             a stop head (``SetLogits.packed``), or None; computed once, since neither changes.
         shows_lesion: whether batches hold the lesion, for the arm whose points are drawn in it and for no other.
@@ -56,8 +55,6 @@ class AttentionBatch:
         classes: number of the class, int64 [P], or which of several findings the core has, bool [P, C]; None of data with a label
             alone.
         levels: [P, 2], mean and standard deviation of the grey levels before they were standardised, as shares of white.
-        spacing: [P, 2], millimetres per pixel of the image, down and across, NaN where unknown; None for a model whose fields are
-            not in millimetres.
         outline: [P, 4h, 4w] in [0, 1], coverage of each heatmap pixel by a lesion whose outline is shown, all 0 for the other
             cores; None where none is shown.
     """
@@ -76,7 +73,6 @@ class AttentionBatch:
     folds: Tensor | None
     classes: Tensor | None
     levels: Tensor
-    spacing: Tensor | None
     outline: Tensor | None = None
 
 
@@ -146,12 +142,10 @@ def make_batch(
     clinical: tuple[str, ...] = (),
     pixels: Pixels | None = None,
     folds: int = 1,
-    with_spacing: bool = False,
 ) -> AttentionBatch:
     """Return the batch of these rows on ``device``, with the values of the clinical columns that are named.
 
-    With ``folds`` above 1 it says which of them each training patient is in, and ``with_spacing`` how large a pixel is.
-    Images and masks come from ``pixels`` in the
+    With ``folds`` above 1 it says which of them each training patient is in. Images and masks come from ``pixels`` in the
     place of the stored ones, if given.
     """
     examples = data.examples
@@ -187,9 +181,6 @@ def make_batch(
         folds=None
         if folds == 1
         else torch.as_tensor(patient_folds(examples, rows, folds), device=device),
-        spacing=torch.as_tensor(model_spacings(examples, rows), device=device)
-        if with_spacing
-        else None,
         outline=None
         if pixels.outline is None
         else F.adaptive_avg_pool2d(pixels.outline.float(), 4 * grid),
@@ -197,12 +188,6 @@ def make_batch(
         if examples.classes is None
         else torch.as_tensor(class_targets(examples, rows), device=device),
     )
-
-
-def model_spacings(examples: Examples, rows: np.ndarray) -> np.ndarray:
-    """Return millimetres per pixel of the square images, down and across, float32 [n, 2]; NaN where unknown."""
-    known = examples.table.reindex(columns=list(MODEL_SPACING_COLUMNS)).iloc[rows]
-    return known.to_numpy(np.float32, copy=True)
 
 
 def shown_outlines(examples: Examples, rows: np.ndarray, share: float) -> np.ndarray:

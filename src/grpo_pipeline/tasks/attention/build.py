@@ -11,7 +11,6 @@ from grpo_pipeline.core.training.device import choose_device
 from grpo_pipeline.core.training.precision import set_float32_products
 from grpo_pipeline.tasks.attention.batch import (
     AttentionData,
-    model_spacings,
     region_cells,
     shown_outlines,
 )
@@ -22,8 +21,7 @@ from grpo_pipeline.tasks.attention.data.splits_file import SHOWN
 from grpo_pipeline.tasks.attention.frozen_features import FeatureSet
 from grpo_pipeline.tasks.attention.losses.heatmap import INVOLVEMENT_CLAMP
 from grpo_pipeline.tasks.attention.losses.params import SupervisedParams
-from grpo_pipeline.tasks.attention.model.class_decoder.params import FIELD_CELLS, GlobalParams
-from grpo_pipeline.tasks.attention.model.class_scores import n_outputs
+from grpo_pipeline.tasks.attention.model.class_decoder.params import FIELD_CELLS
 from grpo_pipeline.tasks.attention.model.encoder.pretrained import adopt_checkpoint
 from grpo_pipeline.tasks.attention.model.params import ModelParams
 from grpo_pipeline.tasks.attention.rewards.params import RewardParams
@@ -53,19 +51,12 @@ def build_task(
         FileNotFoundError: if the checkpoint is missing.
         ValueError: if the checkpoint cannot be read or does not fit the images, a core has fewer cells in its region than
             points are to be placed, the margin of the boundary reward is narrower than half a cell, points cost a reward that
-            no policy can save, a noisy or is to pool classes, clinical prompts are asked for without a column that has known
-            training values, a frozen encoder is to see augmented images, a field covers the whole grid wherever a point lies,
-            fields are in millimetres where no spacing is known, a prompted mask is to be read that nothing teaches, a heatmap
-            that is computed has losses or rewards, or the device is not there or has no compiler.
+            no policy can save, clinical prompts are asked for without a column that has known training values, a frozen
+            encoder is to see augmented images, a field covers the whole grid wherever a point lies, a prompted mask is to be
+            read that nothing teaches, a heatmap that is computed has losses or rewards, or the device is not there or has no
+            compiler.
     """
     check_sections(model, rewards, supervised)
-    exclusive = examples.classes is not None and not examples.classes.several
-    pool = None if isinstance(model.class_decoder, GlobalParams) else model.class_decoder.pool
-    if pool == "noisy_or" and exclusive and n_outputs(examples.classes) > 1:
-        raise ValueError(
-            "attention.model.class_decoder.pool must be mean or logsumexp for classes without an order, got noisy_or, which "
-            "pools probabilities of one event; choose another one, or set attention.data.label.ordinal: true for grades"
-        )
     model = adopt_checkpoint(model, examples.image_size)
     device = choose_device("auto" if execution is None else execution.device)
     if execution is not None:
@@ -105,12 +96,6 @@ def build_task(
             "attention.augmentation must be null with attention.model.encoder.tuning.kind = frozen, got a value; its "
             "features are stored for the images as they are: use another tuning, or no augmentation"
         )
-    if model.millimetres is not None and not knows_spacing(examples):
-        raise ValueError(
-            "attention.model.class_decoder.mm must be null where no image has a known spacing, got "
-            f"{list(model.millimetres)}; set attention.data.spacing_mm, or use formats that tell it, and run the pipeline "
-            "attention_data again"
-        )
     return task
 
 
@@ -142,11 +127,6 @@ def heatmap_level(model: ModelParams, supervised: SupervisedParams, examples: Ex
     mean = float(sum(weight * target for weight, target in asked)) / total
     mean = min(max(mean, LEAST_SHARE), 1 - LEAST_SHARE)
     return float(np.log(mean / (1 - mean)))
-
-
-def knows_spacing(examples: Examples) -> bool:
-    """Say whether the spacing of any image is known."""
-    return bool(np.isfinite(model_spacings(examples, np.arange(len(examples.table)))).any())
 
 
 def keep_preprocessing(task: AttentionTask, data: DataParams) -> AttentionTask:

@@ -21,11 +21,9 @@ from PIL import Image
 from grpo_pipeline.core.storage.weights import load_weights
 from grpo_pipeline.tasks.attention.data.image_folder import ImageFolder
 from grpo_pipeline.tasks.attention.data.params import (
-    MODEL_SPACING_COLUMNS,
-    SPACING_COLUMN,
     Classes,
 )
-from grpo_pipeline.tasks.attention.data.planes import Plane, split_values
+from grpo_pipeline.tasks.attention.data.planes import IMAGE_SUFFIXES, Plane, split_values
 from grpo_pipeline.tasks.attention.data.unreadable_file import UnreadableFileError
 from grpo_pipeline.tasks.attention.inference.manifest import (
     PATHS,
@@ -40,7 +38,6 @@ from grpo_pipeline.tasks.attention.inference.predictor import (
     Predictor,
     build_predictor,
 )
-from grpo_pipeline.tasks.attention.migrate_model import migrate_model
 from grpo_pipeline.tasks.attention.model.class_scores import class_columns
 from grpo_pipeline.tasks.serving import Column, Serving
 
@@ -86,8 +83,7 @@ def answer(
 
     Args:
         predictor: the model.
-        table: column ``image``, and where there are any ``region_mask``, ``bag_mask`` and the model's clinical columns; for a
-            model with fields in millimetres ``row_mm`` and ``column_mm``, the spacing of an image whose file does not tell it.
+        table: column ``image``, and where there are any ``region_mask``, ``bag_mask`` and the model's clinical columns.
         root: folder below which paths must lie.
         seed: of the points.
         n_samples: point sets per row.
@@ -111,7 +107,6 @@ def answer(
             request_cells(row, predictor.rules, folder=Path(folder), number=i)
             for i, row in enumerate(asked)
         ]
-        spacings = [request_spacing(row, number=i) for i, row in enumerate(asked)]
         if not cells:
             further = class_columns(predictor.task.classes)
             return pd.DataFrame(columns=[*ANSWERS, *further, *["heatmap"] * with_heatmap])
@@ -128,13 +123,9 @@ def answer(
         if refused:
             first = min(refused, key=lambda entry: entry["row"])
             raise ValueError(f"row {first['row']} of the request: {first['reason']}")
-        known = [
-            row if row[SPACING_COLUMN] else row | {SPACING_COLUMN: spacings[row["row"]]}
-            for row in rows
-        ]
         predictions = (
             predictor.predict(raw, row, seed=seed, n_samples=n_samples, abstain=abstain)
-            for row in known
+            for row in rows
         )
         # Of type object: in a column of numbers pandas would turn None into NaN.
         return pd.DataFrame(
@@ -187,27 +178,6 @@ def request_cells(
             f"row {number} of the request: image must be a path or a base64 text, got nothing; fill it in"
         )
     return cells | {name: text(row.get(name)) for name in rules.preprocessing.clinical}
-
-
-def request_spacing(row: Mapping[str, Any], *, number: int) -> str:
-    """Return the row and column spacing of a request's row as a manifest would hold it, "" where it is not given.
-
-    Raises:
-        ValueError: if one of the two is missing, or one is no length.
-    """
-    cells = [text(row.get(name)) for name in MODEL_SPACING_COLUMNS]
-    if not any(cells):
-        return ""
-    try:
-        lengths = [float(cell) for cell in cells]
-    except ValueError:
-        lengths = []
-    if not lengths or not all(np.isfinite(length) and length > 0 for length in lengths):
-        raise ValueError(
-            f"row {number} of the request: {' and '.join(MODEL_SPACING_COLUMNS)} must be lengths above 0, got "
-            f"{' and '.join(repr(cell) for cell in cells)}; give both, or neither"
-        )
-    return " ".join(cells)
 
 
 def text(value: Any) -> str:
@@ -318,15 +288,10 @@ def answer_request(
 def request_columns(config: Mapping[str, Any]) -> list[Column]:
     """Return the columns of a request: the image, its masks, and what the model was trained with beside it."""
     optional = [Column(name, "string") for name in ("region_mask", "bag_mask")]
-    decoder = migrate_model(config["model"])["class_decoder"]
-    numbers = [
-        *config["preprocessing"]["clinical"],
-        *(MODEL_SPACING_COLUMNS if decoder.get("mm") else ()),
-    ]
     return [
         Column("image", "string", True),
         *optional,
-        *(Column(name, "double") for name in numbers),
+        *(Column(name, "double") for name in config["preprocessing"]["clinical"]),
     ]
 
 
@@ -374,4 +339,5 @@ SERVING = Serving(
     ),
     # Without these a model reads no NIfTI, DICOM or MetaImage file; a serving environment that reads none does not need them.
     optional=("nibabel", "pydicom", "SimpleITK"),
+    files={"image": IMAGE_SUFFIXES},
 )

@@ -8,11 +8,8 @@ import numpy as np
 import torch
 
 from grpo_pipeline.runs.progress import track
-from grpo_pipeline.tasks.attention.batch import (
-    AttentionData,
-)
+from grpo_pipeline.tasks.attention.batch import AttentionData
 from grpo_pipeline.tasks.attention.data.examples import Examples
-from grpo_pipeline.tasks.attention.model.encoder.params import FrozenEncoder
 from grpo_pipeline.tasks.attention.model.model import AttentionModel
 from grpo_pipeline.tasks.attention.task import AttentionTask
 
@@ -21,7 +18,7 @@ BATCH_SIZE = 64
 
 @dataclass(frozen=True)
 class FeatureSet:
-    """Features [n, C, h, w] of the examples, or None with a trainable encoder; ``key`` names weights, data and precision."""
+    """Features [n, C, h, w] of the examples, or None with a trainable encoder; ``key`` names weights and data."""
 
     key: str
     values: np.ndarray | None
@@ -65,49 +62,24 @@ def stream_features(
         policy: holds the frozen encoder.
         examples: the data set.
         cached: of an earlier run; any key.
-
-    Raises:
-        ValueError: if a feature is too large for ``encoder.tuning.stored``.
     """
-    tuning = task.model.encoder.tuning
-    if not isinstance(tuning, FrozenEncoder):
+    if not task.model.is_frozen:
         yield FeatureSet(key="", values=None)
         return
-    key, n = _key(policy, examples, tuning.stored), len(examples.table)
+    key, n = _key(policy, examples), len(examples.table)
     if cached.key == key:
         yield cached
         return
     data = AttentionData(examples, None)
     for start in track(range(0, n, BATCH_SIZE), "encode images"):
         rows = np.arange(start, min(start + BATCH_SIZE, n))
-        values = _encode(task, policy, data, rows, stored=tuning.stored)
+        with torch.no_grad():
+            values = policy.encode(task.make_batch(data, rows)).cpu().numpy()  # [m, C, h, w]
         yield FeatureChunk(key, start, n, values)
 
 
-@torch.no_grad()
-def _encode(
-    task: AttentionTask,
-    policy: AttentionModel,
-    data: AttentionData,
-    rows: np.ndarray,
-    *,
-    stored: str,
-) -> np.ndarray:
-    exact = policy.encode(task.make_batch(data, rows)).cpu().numpy()
-    with np.errstate(over="ignore"):
-        values = exact.astype(stored, copy=False)
-    if np.isinf(values).any() and not np.isinf(exact).any():
-        raise ValueError(
-            "attention.model.encoder.tuning.stored must hold every feature, got one of "
-            f"{np.abs(exact).max():g} for {stored}; use float32"
-        )
-    return np.asarray(values)
-
-
-def _key(policy: AttentionModel, examples: Examples, dtype: str) -> str:
+def _key(policy: AttentionModel, examples: Examples) -> str:
     digest = hashlib.sha256(examples.digest.encode())
-    if dtype != "float32":
-        digest.update(dtype.encode())
     if policy.checkpoint is not None:
         digest.update(policy.checkpoint.normalisation.encode())
     for name, tensor in sorted(policy.sam.net.vision_encoder.state_dict().items()):

@@ -2,8 +2,10 @@
 
 from grpo_pipeline.tasks.attention.migrate_model import MODEL, migrate_model
 from grpo_pipeline.tasks.attention.migrate_objectives import (
+    AUGMENTATION,
     REWARD,
     SUPERVISED_LOSS,
+    migrate_augmentation,
     migrate_reward,
     migrate_supervised_loss,
 )
@@ -12,11 +14,16 @@ SECTIONS = {
     "model": migrate_model,
     "reward": migrate_reward,
     "supervised_loss": migrate_supervised_loss,
+    "augmentation": migrate_augmentation,
 }
 """Section -> what returns it in today's form."""
 OLD = {
     "model": MODEL,
     "reward": {*REWARD},
     "supervised_loss": {*SUPERVISED_LOSS},
+    "augmentation": {*AUGMENTATION},
+    "value": {"pool"},
+    "class_decoder": {"pool", "mm"},
+    "tuning": {"stored"},
 }
 """Section -> names that it has not today, or not with such a value."""

@@ -35,7 +35,15 @@ MOVED = {
 ENCODER = ("encoder_tuning", "feature_dtype", "checkpoint")
 DELETED = {"looks": 1, "looks_at": None, "mask_prompt": False, "point_labels": "foreground"}
 """Keys that no version has any more, with the value that did without them."""
-MODEL = {*MOVED, *ENCODER, *DELETED, "encoder", "class_decoder"}
+GONE = {
+    ("box",): None,
+    ("value", "pool"): "image",
+    ("class_decoder", "pool"): "mean",
+    ("class_decoder", "mm"): None,
+    ("encoder", "tuning", "stored"): "float32",
+}
+"""Places of keys that the parts had, with the value that did without them."""
+MODEL = {*MOVED, *ENCODER, *DELETED, "encoder", "class_decoder", "box", "value"}
 """Names that the section has not today, or not with such a value."""
 WHOLE = {
     *{name for name, path in MOVED.items() if path[0] in ("encoder", "mask_decoder", "value")},
@@ -58,7 +66,7 @@ def migrate_model(old: Mapping[str, Any]) -> dict[str, Any]:
     kept = {name: value for name, value in old.items() if (name, value) not in DELETED.items()}
     names = ("encoder", "class_decoder")
     if not (kept.keys() & {*MOVED, *ENCODER} or any(isinstance(kept.get(n), str) for n in names)):
-        return {name: _present(name, value) for name, value in kept.items()}
+        return _without_gone({name: _present(name, value) for name, value in kept.items()})
     found: dict[str, Any] = {}
     for name, value in kept.items():
         if name in MOVED:
@@ -73,11 +81,32 @@ def migrate_model(old: Mapping[str, Any]) -> dict[str, Any]:
         found["encoder"] = encoder
     if kept.keys() >= WHOLE:  # the first versions had no other
         found["policy"].setdefault("reads", {}).setdefault("kind", "image")
-    return _without_unused(found)
+    return _without_unused(_without_gone(found))
 
 
 def _present(name: str, value: Any) -> Any:
     return None if (name, value) in (("heatmap", "decoder"), ("box", "none")) else value
+
+
+def _without_gone(found: dict[str, Any]) -> dict[str, Any]:
+    for path, idle in GONE.items():
+        found = _dropped(found, path, idle)
+    return found
+
+
+def _dropped(section: dict[str, Any], path: tuple[str, ...], idle: Any) -> dict[str, Any]:
+    """Drop the key at a path where it has its idle value, and sections that nothing else is left of."""
+    name, *rest = path
+    value = section.get(name, ...)
+    if value is ...:
+        return section
+    if rest and isinstance(value, dict):
+        kept = _dropped(value, tuple(rest), idle)
+        is_gone = bool(value) and not kept
+    else:
+        kept, is_gone = value, not rest and value == idle
+    others = {key: each for key, each in section.items() if key != name}
+    return others if is_gone else {**section, name: kept}
 
 
 def _put(into: dict[str, Any], path: tuple[str, ...], value: Any) -> None:

@@ -1,4 +1,7 @@
-"""Sections ``reward`` and ``supervised_loss`` of older versions, whose weights were flat and mostly 0, in today's form."""
+"""Sections ``reward``, ``supervised_loss`` and ``augmentation`` of older versions in today's form.
+
+Weights were flat and mostly 0.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -34,6 +37,14 @@ SUPERVISED_LOSS: Moved = {
     "class_penalty": ("ridge", "weight", 0),
     "location_weight": ("location", "weight", 0),
 }
+
+AUGMENTATION = {"vertical_flip": 0, "blackout_patches": 0, "blackout_size": 0.1}
+"""Keys that no version has any more, with the value that did without them."""
+
+
+def migrate_augmentation(old: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a section ``augmentation`` without deleted keys that did nothing; a run refuses others."""
+    return {name: value for name, value in old.items() if value != AUGMENTATION.get(name, ...)}
 
 
 def migrate_reward(old: Mapping[str, Any]) -> dict[str, Any]:

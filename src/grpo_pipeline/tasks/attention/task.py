@@ -161,7 +161,7 @@ class AttentionTask(BaseTask):
         if algorithm.replay is not None and not self.repeats_prompts:
             raise ValueError(
                 "replay must be null where attention.augmentation moves the images, got a value; stored points belong to the "
-                "place that an image had: keep to gain, gamma, speckle and blackout, or leave replay out"
+                "place that an image had: keep to gain, gamma and speckle, or leave replay out"
             )
         if algorithm.credits_decisions and self.rewards.diversity:
             raise ValueError(
@@ -209,9 +209,8 @@ class AttentionTask(BaseTask):
         pixels = read_pixels(
             data.examples, rows, device=self.device, with_lesion=data.shows_lesion, shown=shown
         )
-        larger = None
         if self.augmentation is not None and generator is not None:
-            pixels, larger = augment(
+            pixels = augment(
                 pixels,
                 self.augmentation,
                 grid=self.grid,
@@ -229,12 +228,7 @@ class AttentionTask(BaseTask):
             clinical=columns,
             pixels=pixels,
             folds=self.model.folds,
-            with_spacing=self.model.millimetres is not None,
         )
-        if larger is not None and batch.spacing is not None:
-            # A pixel of an image that was made larger is fewer millimetres wide.
-            spacing = batch.spacing / larger.to(batch.spacing)[:, None]
-            batch = replace(batch, spacing=spacing)
         if generator is not None and self.model.clinical is not None and batch.clinical is not None:
             batch = replace(
                 batch,

@@ -40,7 +40,7 @@ def test_good_data_set_with_unknown_values_an_empty_bag_and_a_spacing(data_set, 
     checked.loc[3:5, "spacing_mm"] = ""
     told = describe_spacing(checked["spacing_mm"])["spacing"]
     assert (told["known"], told["unknown"]) == (9, 3)
-    assert "attention.model.class_decoder.mm are a share of the image" in told["without"]
+    assert told["without"] == "distances are unknown"
 
 
 def spoil(data_set):

@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from scipy.special import expit, logit
@@ -21,7 +20,6 @@ from grpo_pipeline.tasks.attention.inference.appearance import FEATURES, look, p
 from grpo_pipeline.tasks.attention.inference.predictor import build_predictor
 from grpo_pipeline.tasks.attention.inference.score_tables import score_row, score_table
 from grpo_pipeline.tasks.attention.migrate_model import DELETED
-from grpo_pipeline.tasks.attention.pipelines.prediction import spacing_notes
 
 PREDICTOR = make_predictor()
 
@@ -219,21 +217,3 @@ def test_an_older_model_loads_where_it_did_without_what_is_deleted():
         config = {**weights.config, "model": older | {name: "another"}}
         with pytest.raises(ValueError, match=f"model grpo must be of this version, got {name}: .*; train again"):
             build_predictor(replace(weights, config=config), name="grpo")
-
-
-def test_fields_in_millimetres_follow_the_spacing_of_the_image(data_set):
-    examples = make_examples()
-    examples = replace(examples, table=examples.table.assign(row_mm=0.2, column_mm=0.2))
-    decoder = {"kind": "statistics", "mm": (0.5, 1.0, 2.0)}
-    model = {"examples": examples, "class_decoder": decoder, "policy": {"reads": {"kind": "statistics"}}}
-    predictor, raw = make_predictor(model=model), data_set.open()
-    found = {
-        text: predictor.predict(raw, core(spacing_mm=text), seed=0, n_samples=1).probs[0] for text in ("0.2 0.2", "0.4 0.4", "")
-    }
-    assert len(set(found.values())) == 3
-    plain = make_predictor(model=model | {"class_decoder": {"kind": "statistics"}})
-    checked = pd.DataFrame({"spacing_mm": ["0.2 0.2", "", ""]})
-    [said] = spacing_notes(checked, predictor)
-    assert said.startswith("2 of 3 images have no known spacing: the model's fields, in millimetres elsewhere, are a share")
-    assert not [*spacing_notes(checked[:1], predictor), *spacing_notes(checked, plain)]
-    assert found[""] == pytest.approx(plain.predict(raw, core(), seed=0, n_samples=1).probs[0], abs=1e-5)

@@ -27,7 +27,7 @@ THREE = Classes(names=("normal", "benign", "malignant"), positive=("malignant",)
 GRADES = Classes(names=("gg0", "gg1", "gg2", "gg3"), positive=("gg2", "gg3"), ordinal=True)
 FINDINGS = Classes(names=("cyst", "calcified", "mass"), positive=("calcified", "mass"), several=True)
 KINDS = pytest.mark.parametrize("classes", [THREE, GRADES, FINDINGS], ids=["classes", "grades", "findings"])
-FOLDED = {"class_decoder": {"kind": "statistics", "region": True, "folds": 3, "pool": "mean"}}
+FOLDED = {"class_decoder": {"kind": "statistics", "region": True, "folds": 3}}
 ROWS = np.array([0, 1, 2, 3, 5, 8, 12])
 DECODERS = {"glimpse": GlimpseDecoder, "statistics": StatisticsDecoder}
 
@@ -127,16 +127,12 @@ def test_findings_lose_as_labels_of_their_own(extra: tuple[int, ...], form: str)
     torch.testing.assert_close(class_loss(scores, SETS, form), expected)
 
 
-@pytest.mark.parametrize(
-    ("pool", "classes"),
-    [("mean", THREE), ("logsumexp", THREE), ("logsumexp", FINDINGS), ("noisy_or", FINDINGS)],
-    ids=["mean", "logsumexp", "findings", "findings noisy_or"],
-)
+@pytest.mark.parametrize("classes", [THREE, FINDINGS], ids=["classes", "findings"])
 @pytest.mark.parametrize("name", ["glimpse", "statistics"])
-def test_each_class_is_scored_as_a_label_would_be(name: str, pool: str, classes: Classes):
+def test_each_class_is_scored_as_a_label_would_be(name: str, classes: Classes):
     """Every class alone is the binary decoder with its share of the weights; so are the maps that the policy reads."""
     own = {"folds": 2, "region": True} if name == "statistics" else {}
-    params = model_params(class_decoder={"kind": name, "pool": pool, **own}).class_decoder
+    params = model_params(class_decoder={"kind": name, **own}).class_decoder
     decoder = DECODERS[name](params, classes)
     shake(decoder, seed=3)
     generator = torch.Generator().manual_seed(4)
@@ -267,7 +263,7 @@ def test_a_penalised_decoder_of_classes_is_ridge_regression(classes: Classes):
     right = torch.from_numpy(rng.integers(0, 3, n)).where(statistics[:, 0, 0, 0] < 0.5, torch.tensor(2))
     sets = torch.stack([right > 0, right == 1, right % 2 == 0], dim=1)  # [n, 3]
     target = sets if classes.several else right
-    decoder = StatisticsDecoder(StatisticsParams(kind="statistics", pool="mean"), classes).double()
+    decoder = StatisticsDecoder(StatisticsParams(kind="statistics"), classes).double()
     decoder.evidence.bias.requires_grad_(False)
     optimizer = torch.optim.LBFGS(
         decoder.parameters(), max_iter=500, tolerance_grad=1e-12, tolerance_change=0, line_search_fn="strong_wolfe"
@@ -291,13 +287,6 @@ def test_a_penalised_decoder_of_classes_is_ridge_regression(classes: Classes):
         expected = regression.fit(read, right.numpy()).predict_proba(read)
     np.testing.assert_allclose(found, expected, atol=1e-4)
     assert found.std(0).min() > 0.05
-
-
-def test_no_noisy_or_of_classes_without_an_order():
-    with pytest.raises(ValueError, match=r"decoder.pool must be mean or logsumexp for classes without an order, got noisy_or"):
-        make_task(make_class_examples(THREE), class_decoder={"pool": "noisy_or"})
-    for classes in (GRADES, FINDINGS):
-        make_task(make_class_examples(classes), class_decoder={"pool": "noisy_or"})
 
 
 def test_the_expected_grade_is_the_mean_of_their_numbers():

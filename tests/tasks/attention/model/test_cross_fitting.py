@@ -33,7 +33,7 @@ from grpo_pipeline.tasks.attention.model.mask_reading import describe_shape, mas
 from grpo_pipeline.tasks.attention.model.sam import cell_centres
 
 WIDTH = width()
-STATISTICS = {"kind": "statistics", "region": True, "folds": 3, "pool": "mean"}
+STATISTICS = {"kind": "statistics", "region": True, "folds": 3}
 FOLDED = {"class_decoder": STATISTICS}
 ROWS = np.array([0, 2, 4, 6, 8, 12])
 
@@ -111,7 +111,7 @@ def test_a_penalised_decoder_is_ridge_logistic_regression() -> None:
     region = torch.from_numpy(rng.normal(size=(n, REGION_WIDTH)) / 10)
     points = torch.tensor([[[0.1, 0.2], [0.9, 0.7]]], dtype=torch.double).expand(n, 1, 2, 2)
     label = (statistics[:, 0, 0, 0] + 30 * region[:, 5] > 0).double()
-    decoder = StatisticsDecoder(StatisticsParams(kind="statistics", region=True, pool="mean")).double()
+    decoder = StatisticsDecoder(StatisticsParams(kind="statistics", region=True)).double()
     decoder.evidence.bias.requires_grad_(False)
     optimizer = torch.optim.LBFGS(
         decoder.parameters(), max_iter=500, tolerance_grad=1e-12, tolerance_change=0, line_search_fn="strong_wolfe"

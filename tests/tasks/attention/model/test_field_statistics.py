@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import numpy as np
-import pytest
 import torch
 from tiny_attention import make_data, make_task
 
@@ -19,7 +18,6 @@ from grpo_pipeline.tasks.attention.model.field_statistics import (
     SPREAD,
     describe_fields,
     describe_region,
-    field_radii,
     width,
 )
 from grpo_pipeline.tasks.attention.task import AttentionTask
@@ -146,52 +144,16 @@ def test_a_policy_that_reads_cells_cannot_see_the_rest_of_the_image() -> None:
                 assert not any(p.requires_grad for p in policy.texture.parameters())
 
 
-@pytest.mark.parametrize("fields", [FIELD_CELLS, (1, 5)])
-def test_fields_in_millimetres_are_those_of_as_many_cells_and_unknown_ones_stay(fields: tuple[int, ...]) -> None:
-    rng = np.random.default_rng(8)
-    images = standardise(torch.from_numpy(rng.integers(1, 255, (3, SIDE, SIDE), dtype=np.uint8)))
-    cells = torch.ones(3, GRID * GRID, dtype=torch.bool)
-    cell_mm = 0.5 * SIDE / GRID
-    spacing = torch.tensor([[0.5, 0.5], [torch.nan, torch.nan], [1.0, 0.5]])
-    radii = field_radii([field / 2 * cell_mm for field in fields], spacing, size=SIDE, grid=GRID, fields=fields)
-    torch.testing.assert_close(radii[0], torch.tensor(fields)[:, None].expand(-1, 2) / 2)
-    torch.testing.assert_close(radii[2, :, 0], radii[0, :, 0] / 2)  # twice the millimetres, half the cells
-    plain = describe_fields(images, cells, GRID, fields=fields)
-    got = describe_fields(images, cells, GRID, fields=fields, radii=radii)
-    assert got.shape[1] == width(fields)
-    torch.testing.assert_close(got[:2], plain[:2], atol=1e-4, rtol=1e-4)
-    assert not torch.allclose(got[2], plain[2], atol=0.1)
-    # A field of two cells about the middle of a cell: half of each neighbour counts.
-    half = torch.full((1, len(fields), 2), 1.0)
-    mean = describe_fields(images[:1], cells[:1], GRID, fields=fields, radii=half)[0, 0] * SPREAD["mean"]
-    pooled = images[0, 0].reshape(GRID, 4, GRID, 4).mean((1, 3))
-    weight = torch.tensor([0.5, 1.0, 0.5])
-    expected = (pooled[1:4, 1:4] * weight[:, None] * weight).sum() / 4
-    other = (pooled[2:5, 1:4] * weight[:, None] * weight).sum() / 4
-    torch.testing.assert_close(mean[2, 2] - mean[3, 2], expected - other, atol=1e-4, rtol=1e-4)
-    # Twice as far down as across: one cell and half of those above and below it.
-    tall = torch.tensor([1.0, 0.5]).expand(1, len(fields), 2)
-    mean = describe_fields(images[:1], cells[:1], GRID, fields=fields, radii=tall)[0, 0] * SPREAD["mean"]
-    column = lambda row: (pooled[row - 1 : row + 2, 2] * weight).sum() / 2  # noqa: E731
-    torch.testing.assert_close(mean[2, 2] - mean[3, 2], column(2) - column(3), atol=1e-4, rtol=1e-4)
-
-
-def test_policy_and_decoder_read_millimetres_and_their_own_fields() -> None:
+def test_policy_and_decoder_read_fields_of_their_own() -> None:
     data = make_data()
-    table = data.examples.table.assign(row_mm=0.2, column_mm=0.2)
-    table.loc[0, ["row_mm", "column_mm"]] = np.nan
-    data = replace(data, examples=replace(data.examples, table=table))
     found, regions = {}, {}
-    changes = {"mm": {"mm": (0.5, 1.0, 1.5)}, "fields": {"fields": (1, 7)}}
-    for name, change in ({"plain": {}} | changes).items():
+    for name, change in {"plain": {}, "fields": {"fields": (1, 7)}}.items():
         decoder = {"kind": "statistics", "region": True, "mask": "seeded", **change}
         task = make_task(data.examples, class_decoder=decoder, policy={"reads": {"kind": "statistics"}})
         policy = task.build_policy(0)
         context = task.encode(policy, task.make_batch(data, np.arange(3)))
         assert policy.propose(context)[0].cells.shape == (3, 16)
         found[name], regions[name] = context.statistics, context.region
-    torch.testing.assert_close(found["mm"][0], found["plain"][0], atol=1e-4, rtol=1e-4)
-    assert not torch.allclose(found["mm"][1], found["plain"][1], atol=0.1)
     # Fields of the model's own: the cell alone, and the second of the usual ones; the region is described by the smallest.
     of_one = len(OF_A_FIELD)
     torch.testing.assert_close(found["fields"][:, of_one:], found["plain"][:, of_one : 2 * of_one])

@@ -6,7 +6,6 @@ from torch import Tensor
 
 from grpo_pipeline.core.sampling.plackett_luce import log_policy
 from grpo_pipeline.pipelines.training.loop import StepRunner
-from grpo_pipeline.tasks.attention.model.cell_pooling import pool_cells
 from grpo_pipeline.tasks.attention.model.policy_head import PolicyNetwork
 from grpo_pipeline.tasks.attention.model.stop_head import StopHead
 
@@ -64,47 +63,22 @@ def test_a_stop_head_reads_the_image_inside_the_region_once_it_is_trained():
     assert not torch.allclose(head(torch.where(outside, features, features + 1), texture, cells), changed, atol=1e-3)
 
 
-POOLS = ["image", "region", "attention"]
-
-
-def value_pool_inputs() -> tuple[Tensor, Tensor, Tensor]:
-    generator = torch.Generator().manual_seed(0)
-    features, logits = torch.randn(3, 5, 4, 4, generator=generator), 2 * torch.randn(3, 16, generator=generator)
-    cells = torch.rand(3, 16, generator=generator) < 0.5
-    cells[2] = torch.arange(16) == 7  # one cell
-    return features - 1.0, logits, cells
-
-
-def naive(features: Tensor, logits: Tensor, cells: Tensor, pool: str) -> Tensor:
-    rows = []
-    for image, scores, inside in zip(features.flatten(2), logits, cells, strict=True):
-        chosen = range(16) if pool == "image" else [v for v in range(16) if inside[v]]
-        weight = {v: float(scores[v].exp()) if pool == "attention" else 1.0 for v in chosen}
-        mean = [sum(weight[v] * float(channel[v]) for v in chosen) / sum(weight.values()) for channel in image]
-        rows.append(mean + ([max(float(channel[v]) for v in chosen) for channel in image] if pool == "region" else []))
-    return torch.tensor(rows)
-
-
-@pytest.mark.parametrize("pool", POOLS)
-def test_pools_equal_a_naive_loop_and_no_gradient_reaches_the_map(pool: str):
-    values, logits, cells = value_pool_inputs()
-    torch.testing.assert_close(pool_cells(values, logits, cells, pool), naive(values, logits, cells, pool), atol=1e-5, rtol=0)
-    if pool == "image":
-        assert torch.equal(pool_cells(values, logits, None, pool), pool_cells(values, logits, cells, pool))
-    else:
-        with pytest.raises(ValueError, match=f"the cells of the region must be given for value.pool '{pool}', got None"):
-            pool_cells(values, logits, None, pool)
+def test_the_value_is_linear_in_the_mean_of_the_map_and_no_gradient_reaches_the_logits():
     torch.manual_seed(0)
-    policy = PolicyNetwork(16, 8, 5, pool)
+    policy, (features, texture) = PolicyNetwork(16, 8, 5), inputs()
     shake(policy)
-    policy(*inputs(), cells)[1].sum().backward()
+    values = policy(features, texture)[1]
+    trunk = policy.trunk(torch.cat([features, texture], 1)).detach()
+    mean = torch.stack([trunk[:, :, i, j] for i in range(4) for j in range(4)]).mean(0)
+    torch.testing.assert_close(values, (mean @ policy.value.weight.T + policy.value.bias)[:, 0], atol=1e-5, rtol=0)
+    values.sum().backward()
     assert all(p.grad is None for p in policy.attention.parameters())
     assert all(float(p.grad.abs().sum()) > 0 for p in policy.trunk[0][0].parameters())
 
 
 def test_an_arm_with_a_value_baseline_learns_it():
     """On one batch again and again the value head comes to explain part of the rewards' variance."""
-    task, data = make_task(value={"pool": "attention"}), make_data()
+    task, data = make_task(), make_data()
     algorithm = algorithm_params(
         losses={"policy": {"kind": "ppo"}, "value": {"weight": 1.0}, "supervised": None, "kl": None},
         advantage={"method": "mean_only", "baseline": "value"},

@@ -7,7 +7,7 @@ from tiny_attention import GRID, SIZE, model_params, shake
 from torch import Tensor, nn
 
 from grpo_pipeline.tasks.attention.model.params import ModelParams
-from grpo_pipeline.tasks.attention.model.sam import Boxes, Sam, cell_centres
+from grpo_pipeline.tasks.attention.model.sam import Sam, cell_centres
 from grpo_pipeline.tasks.attention.model.two_way_transformer import two_way
 
 
@@ -51,41 +51,6 @@ def test_decodes_as_transformers_does_and_without_points(sam: Sam):
     assert torch.isfinite(none).all()
     assert torch.equal(none[:, 0], none[:, 1])  # no prompt: nothing tells the sets apart
     assert not torch.allclose(none, sam.decode(image, sets).mask_logits, atol=0.1)
-
-
-@torch.no_grad()
-def test_decodes_boxes_as_transformers_does(sam: Sam):
-    image, sets = features(), points()
-    inside = torch.tensor([[[1, 0, 1], [0, 1, 0], [1, 1, 1]], [[0, 1, 1], [1, 0, 0], [0, 0, 1]]]).bool()
-    boxes = Boxes.around(sets, inside, margin=0.1)
-    for p in range(2):
-        for g in range(3):
-            low, high = (sets[p, g, inside[p, g]].aminmax(dim=0)[i] for i in (0, 1))
-            torch.testing.assert_close(boxes.corners[p, g], torch.stack([low - 0.1, high + 0.1]), atol=1e-6, rtol=0)
-    theirs = sam.net(
-        image_embeddings=image,
-        input_points=sets * SIZE - 0.5,
-        input_labels=torch.ones(sets.shape[:3], dtype=torch.int64),
-        input_boxes=boxes.corners.flatten(2) * SIZE - 0.5,
-        multimask_output=False,
-    ).pred_masks[:, :, 0]
-    ours = sam.decode(image, sets, boxes=boxes).mask_logits
-    torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=0)
-    assert not torch.allclose(ours, sam.decode(image, sets).mask_logits, atol=0.1)
-
-
-@torch.no_grad()
-def test_a_set_without_points_has_no_box(sam: Sam):
-    image, sets = features(), points()
-    is_point = torch.tensor([[[False, True, False], [False] * 3, [True] * 3]]).expand(2, -1, -1)
-    boxes = Boxes.around(sets, is_point, margin=0.1)
-    assert boxes.is_there.tolist() == [[True, False, True]] * 2
-    other = Boxes(torch.where(boxes.is_there[..., None, None], boxes.corners, 0.7), boxes.is_there)
-    a, b = (sam.decode(image, sets, is_point=is_point, boxes=x).mask_logits for x in (boxes, other))
-    assert torch.equal(a, b)  # where there is no box its corners are not read
-    moved = Boxes(boxes.corners + 0.2, boxes.is_there)
-    c = sam.decode(image, sets, is_point=is_point, boxes=moved).mask_logits
-    assert (a - c).abs().amax((0, 2, 3)).gt(1e-3).tolist() == [True, False, True]
 
 
 def test_refuses_an_image_that_is_no_multiple_of_the_patch():

@@ -425,7 +425,7 @@ def data_report(
 def describe_spacing(spacings: pd.Series) -> dict[str, object]:
     """Describe for how many images the pixel size is known, and the consequence for the others."""
     unknown = int((spacings == "").sum())
-    without = "distances are unknown, and fields of attention.model.class_decoder.mm are a share of the image"
+    without = "distances are unknown"
     counts: dict[str, object] = {"known": len(spacings) - unknown, "unknown": unknown}
     return {"spacing": counts | ({"without": without} if unknown else {})}
 

@@ -23,10 +23,8 @@ from grpo_pipeline.tasks.attention.data.example_building import read_core
 from grpo_pipeline.tasks.attention.data.examples import Examples
 from grpo_pipeline.tasks.attention.data.grey import to_grey8
 from grpo_pipeline.tasks.attention.data.image_folder import ImageFolder
-from grpo_pipeline.tasks.attention.data.model_spacing import model_spacing
 from grpo_pipeline.tasks.attention.data.params import (
     FRAME_COLUMN,
-    MODEL_SPACING_COLUMNS,
     SPACING_COLUMN,
     Classes,
     ModelPreprocessing,
@@ -151,12 +149,7 @@ class Predictor:
         """
         path = str(row["image"])
         grey = to_grey8(raw.read_image(path), name=path, intensity=self.preprocessing.intensity)
-        spacing = model_spacing(
-            str(row[SPACING_COLUMN]),
-            f"{grey.shape[0]} {grey.shape[1]}",
-            self.preprocessing.image_size,
-        )
-        examples = self._examples(raw, {**row, "lesion_mask": ""}, spacing)
+        examples = self._examples(raw, {**row, "lesion_mask": ""})
         batch = self.task.make_batch(AttentionData(examples, None), np.arange(1))
         context = self.task.encode(self.policy, batch)
         # A number made from the image and the region at model size.
@@ -199,21 +192,15 @@ class Predictor:
         doubts = judgement is not None and judgement.is_outside
         return prediction.withheld() if abstain and doubts else prediction
 
-    def _examples(
-        self,
-        raw: ImageFolder,
-        row: dict[str, Any],
-        spacing: tuple[float, float] = (np.nan, np.nan),
-    ) -> Examples:
+    def _examples(self, raw: ImageFolder, row: dict[str, Any]) -> Examples:
         image, region, bag, lesion = (
             array[None] for array in read_core(raw, row, self.preprocessing)
         )
         clinical = {name: [float(row[name])] for name in self.preprocessing.clinical}
-        millimetres = {name: [mm] for name, mm in zip(MODEL_SPACING_COLUMNS, spacing, strict=True)}
         unknown = {name: [np.nan] for name in LABELS}
         # In no split: a decoder with folds answers by the mean of all of them.
         names = {"core_id": [row["core_id"]], "patient_id": [row["patient_id"]], "split": [""]}
-        table = pd.DataFrame({**names, **unknown, **clinical, **millimetres})
+        table = pd.DataFrame({**names, **unknown, **clinical})
         return Examples(table, image, region, bag, lesion, digest="")
 
     def _sample(

@@ -5,7 +5,7 @@ variance, of the pairs of pixels at a few distances contrast, dissimilarity, hom
 "Textural features for image classification"), and a soft histogram. Each is a mean over the pixels of a field, so that one pass
 over the image serves every point set.
 
-Fields are squares of so many cells, a fixed share of the image, or of so many millimetres where the spacing is known.
+Fields are squares of so many cells, a fixed share of the image.
 
 How this differs from the source: levels are not quantised (the co-occurrence matrix is never formed), pairs are counted where
 their first pixel lies, and each statistic is taken relative to its mean over the region: a place that looks as the whole region
@@ -65,36 +65,12 @@ def width(fields: Sequence[int] = FIELD_CELLS) -> int:
     return len(fields) * len(OF_A_FIELD)
 
 
-def field_radii(
-    radii_mm: Sequence[float],
-    spacing: Tensor,
-    *,
-    size: int,
-    grid: int,
-    fields: Sequence[int] = FIELD_CELLS,
-) -> Tensor:
-    """Return half the sides of each image's fields in cells, [P, fields, 2], down and across.
-
-    Args:
-        radii_mm: half the sides of the fields in millimetres.
-        spacing: millimetres per model pixel, down and across, [P, 2]; NaN where unknown: the fields are ``fields`` there.
-        size: side of the model image in pixels.
-        grid: side h = w of the cell grid.
-        fields: sides of as many fields in cells.
-    """
-    cell_mm = spacing[:, None] * (size / grid)  # [P, 1, 2]
-    in_cells = torch.tensor(radii_mm, device=spacing.device)[:, None] / cell_mm
-    default = torch.tensor(fields, device=spacing.device)[:, None] / 2
-    return torch.where(cell_mm.isnan(), default, in_cells)
-
-
 def describe_fields(
     images: Tensor,
     cells: Tensor,
     grid: int,
     *,
     fields: Sequence[int] = FIELD_CELLS,
-    radii: Tensor | None = None,
 ) -> Tensor:
     """Return the statistics of every cell relative to the region, [P, D, h, w], the smallest field first.
 
@@ -105,31 +81,12 @@ def describe_fields(
         cells: bool [P, V], True inside the region; at least one per row.
         grid: side h = w of the cell grid.
         fields: their sides in cells, odd.
-        radii: half the sides of each image's fields in cells, [P, fields, 2], in place of ``fields``; None: those.
     """
     with exact_region(images):
-        described = _describe(images, grid, fields, radii)
+        described = _describe(images, grid, fields)
         inside = cells.reshape(-1, 1, grid, grid).float()
         # Zero in the padding: nothing was seen there.
         return (described - _mean_inside(described, inside)) * inside
-
-
-def _over_field(maps: Tensor, fields: Sequence[int], field: int, radii: Tensor | None) -> Tensor:
-    """Return the mean over each cell's field of this number of maps [P, D, h, w], up to a factor that a cell's maps share.
-
-    A field in cells may end inside a cell, of which the covered share counts.
-    """
-    if radii is None:
-        return F.avg_pool2d(maps, fields[field], 1, fields[field] // 2)
-    down, across = (_covered(radii[:, field, axis], maps.shape[2 + axis]) for axis in range(2))
-    return down[:, None] @ maps @ across[:, None].mT
-
-
-def _covered(radius: Tensor, n: int) -> Tensor:
-    """Return the share of cell j that lies within ``radius`` cells of the middle of cell i, [P] -> [P, i, j]."""
-    place = torch.arange(n, device=radius.device, dtype=radius.dtype)
-    start, end = (place[:, None] + 0.5 + sign * radius[:, None, None] for sign in (-1, 1))
-    return (torch.minimum(end, place + 1) - torch.maximum(start, place)).clamp(min=0)
 
 
 def describe_region(
@@ -139,7 +96,6 @@ def describe_region(
     grid: int,
     *,
     fields: Sequence[int] = FIELD_CELLS,
-    radii: Tensor | None = None,
 ) -> Tensor:
     """Return the statistics of the whole region, [P, REGION_WIDTH]: what it looks like wherever the points lie.
 
@@ -152,11 +108,10 @@ def describe_region(
         cells: bool [P, V], True inside the region; at least one per row.
         levels: mean and standard deviation of the grey levels before, as shares of white, [P, 2].
         grid: side h = w of the cell grid.
-        fields, radii: as in :func:`describe_fields`; the first is the smallest.
+        fields: as in :func:`describe_fields`; the first is the smallest.
     """
-    smallest = None if radii is None else radii[:, :1]
     with exact_region(images):
-        described = _describe(images, grid, fields[:1], smallest)
+        described = _describe(images, grid, fields[:1])
         inside = cells.reshape(-1, 1, grid, grid).float()
         mean = _mean_inside(described, inside)
         spread = _mean_inside((described - mean).square(), inside).sqrt()
@@ -188,7 +143,7 @@ def _mean_inside(described: Tensor, inside: Tensor) -> Tensor:
     return (described * inside).sum((2, 3), keepdim=True) / inside.sum((2, 3), keepdim=True)
 
 
-def _describe(images: Tensor, grid: int, fields: Sequence[int], radii: Tensor | None) -> Tensor:
+def _describe(images: Tensor, grid: int, fields: Sequence[int]) -> Tensor:
     """Return the statistics of every cell about their usual values, in their usual spread, [P, width(fields), h, w]."""
     values = images.float()
     seen = (values != 0).float()
@@ -203,9 +158,7 @@ def _describe(images: Tensor, grid: int, fields: Sequence[int], radii: Tensor | 
         pooled.append(
             (F.avg_pool2d(torch.cat(pair, 1) * is_pair, size), F.avg_pool2d(is_pair, size))
         )
-    described = torch.cat(
-        [_one_field(pooled, fields, field, radii) for field in range(len(fields))], dim=1
-    )
+    described = torch.cat([_one_field(pooled, side) for side in fields], dim=1)
     spread, centre = (
         torch.tensor([of.get(name, 0.0) for name in OF_A_FIELD], device=images.device)
         for of in (SPREAD, CENTRE)
@@ -222,13 +175,11 @@ def _shift(values: Tensor, lag: tuple[int, int]) -> Tensor:
     return padded[..., down : down + height, max(0, right) : max(0, right) + width]
 
 
-def _one_field(
-    pooled: list[tuple[Tensor, Tensor]], fields: Sequence[int], field: int, radii: Tensor | None
-) -> Tensor:
-    """Return the statistics of each cell's field of this number, from means over cells: [P, len(OF_A_FIELD), h, w]."""
+def _one_field(pooled: list[tuple[Tensor, Tensor]], side: int) -> Tensor:
+    """Return the statistics of each cell's field of this side, from means over cells: [P, len(OF_A_FIELD), h, w]."""
 
     def around(part: tuple[Tensor, Tensor]) -> Tensor:
-        total, count = (_over_field(one, fields, field, radii) for one in part)
+        total, count = (F.avg_pool2d(one, side, 1, side // 2) for one in part)
         return total / count.clamp(min=1e-6)
 
     single, *pairs = map(around, pooled)

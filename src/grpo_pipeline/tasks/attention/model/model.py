@@ -30,7 +30,6 @@ from grpo_pipeline.tasks.attention.model.encoder.pretrained import build_net, lo
 from grpo_pipeline.tasks.attention.model.field_statistics import (
     describe_fields,
     describe_region,
-    field_radii,
     width,
 )
 from grpo_pipeline.tasks.attention.model.filter_bank import FilterBank
@@ -88,7 +87,7 @@ class AttentionModel(SetDecoder):
         """
         super().__init__()
         check_clinical(params, clinical)
-        self.checkpoint, self.box = params.checkpoint, params.box
+        self.checkpoint = params.checkpoint
         self.statistics, self.heatmap_level = params.statistics, heatmap_level
         self.points = params.points
         if params.checkpoint is not None and net is None:
@@ -104,9 +103,7 @@ class AttentionModel(SetDecoder):
         if self.policy_reads == "statistics":
             looks = described
             self.texture.requires_grad_(False)  # nobody reads it
-        self.policy = PolicyNetwork(
-            channels, policy.channels, looks, params.value.pool, reads=self.policy_reads
-        )
+        self.policy = PolicyNetwork(channels, policy.channels, looks, reads=self.policy_reads)
         self.class_decoder = build_class_decoder(params.class_decoder, channels, classes)
         tune_encoder(self.sam.net.vision_encoder, params.encoder.tuning)
         # A copy, so that both start from the same weights and nothing else is drawn in another way.
@@ -209,7 +206,7 @@ class AttentionModel(SetDecoder):
                 "the context must hold policy_features for a policy that reads an own encoder, got None; make it with "
                 "AttentionTask.encode"
             )
-        logits, values = self.policy(features, looks, context.cells)
+        logits, values = self.policy(features, looks)
         if context.prior is not None:
             logits = logits + context.prior
         stops = None if self.stop is None else self.stop(features, looks, context.cells)
@@ -277,11 +274,7 @@ class AttentionModel(SetDecoder):
         if self.statistics is None:
             return None
         return describe_fields(
-            batch.images,
-            batch.cells,
-            self.sam.grid,
-            fields=self.statistics.fields,
-            radii=self._radii(batch),
+            batch.images, batch.cells, self.sam.grid, fields=self.statistics.fields
         )
 
     def describe_region(self, batch: AttentionBatch) -> Tensor | None:
@@ -289,22 +282,5 @@ class AttentionModel(SetDecoder):
         if self.statistics is None or not self.statistics.region:
             return None
         return describe_region(
-            batch.images,
-            batch.cells,
-            batch.levels,
-            self.sam.grid,
-            fields=self.statistics.fields,
-            radii=self._radii(batch),
-        )
-
-    def _radii(self, batch: AttentionBatch) -> Tensor | None:
-        if self.statistics is None or self.statistics.mm is None or batch.spacing is None:
-            return None
-        size = batch.images.shape[-1]
-        return field_radii(
-            self.statistics.mm,
-            batch.spacing,
-            size=size,
-            grid=self.sam.grid,
-            fields=self.statistics.fields,
+            batch.images, batch.cells, batch.levels, self.sam.grid, fields=self.statistics.fields
         )

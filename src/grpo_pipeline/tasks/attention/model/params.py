@@ -22,7 +22,6 @@ from grpo_pipeline.tasks.attention.model.policy_params import (
     BLOB_WIDTHS,
     ImageReading,
     PolicyParams,
-    ValueParams,
 )
 
 
@@ -80,12 +79,10 @@ class ModelParams(Part):
         encoder: SAM's image encoder.
         mask_decoder: SAM's mask decoder, which draws the heatmap and prompted masks.
         policy: chooses the points.
-        value: the reward that the policy expects of an image.
         class_decoder: reads the probability of cancer at the points.
         heatmap: ``evidence``: it is computed from the class decoder ``statistics``: how likely cancer is if all points lie in a
             cell, where the policy looks; null: the mask decoder draws it, which losses teach.
         detail: a network of the pixels; null without one.
-        box: ``points``: the mask decoder is prompted with the box around the cells of a set's points, too; null without it.
         clinical: clinical values as prompts; null without them.
     """
 
@@ -94,11 +91,9 @@ class ModelParams(Part):
     encoder: Encoder
     mask_decoder: MaskDecoderParams
     policy: PolicyParams
-    value: ValueParams
     class_decoder: ClassDecoderParams
     heatmap: Literal["evidence"] | None = None
     detail: DetailParams | None = None
-    box: Literal["points"] | None = None
     clinical: ClinicalParams | None = None
 
     @property
@@ -121,11 +116,6 @@ class ModelParams(Part):
     def statistics(self) -> StatisticsParams | None:
         """The class decoder where it reads statistics."""
         return self.class_decoder if isinstance(self.class_decoder, StatisticsParams) else None
-
-    @property
-    def millimetres(self) -> tuple[float, ...] | None:
-        """Half the sides of the fields that are read in millimetres; None where there are none."""
-        return None if self.statistics is None else self.statistics.mm
 
     @property
     def folds(self) -> int:

@@ -11,8 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from grpo_pipeline.core.training.precision import at_least_float32, exact_region
-from grpo_pipeline.tasks.attention.model.cell_pooling import pool_cells
-from grpo_pipeline.tasks.attention.model.policy_params import ValuePool
 
 
 class PolicyNetwork(nn.Module):
@@ -23,7 +21,6 @@ class PolicyNetwork(nn.Module):
         feature_channels: int,
         hidden_channels: int,
         texture_channels: int,
-        value_pool: ValuePool = "image",
         *,
         reads: Literal["image", "cell", "statistics"] = "image",
     ) -> None:
@@ -32,7 +29,7 @@ class PolicyNetwork(nn.Module):
         With ``statistics`` the logit is linear in it: there is no hidden layer.
         """
         super().__init__()
-        self.value_pool, self.reads_image = value_pool, reads == "image"
+        self.reads_image = reads == "image"
         self.trunk: nn.Module
         if reads == "image":
             self.trunk = nn.Sequential(
@@ -47,25 +44,21 @@ class PolicyNetwork(nn.Module):
         self.attention = nn.Conv2d(hidden_channels, 1, kernel_size=1)
         for parameter in self.attention.parameters():
             nn.init.zeros_(parameter)
-        # The region is pooled to mean and maximum.
-        self.value = nn.Linear(hidden_channels * (2 if value_pool == "region" else 1), 1)
+        self.value = nn.Linear(hidden_channels, 1)
 
-    def forward(
-        self, features: Tensor, texture: Tensor, cells: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
+    def forward(self, features: Tensor, texture: Tensor) -> tuple[Tensor, Tensor]:
         """Return (logits [P, V], values [P]).
 
         Args:
             features: of the encoder, [P, C, h, w].
             texture: of each cell, [P, T, h, w].
-            cells: bool [P, V], True inside the region; only a value head that looks at the region needs them.
         """
         inputs = torch.cat([features, texture], dim=1) if self.reads_image else texture
         trunk = at_least_float32(self.trunk(inputs))
         # In bfloat16 a logit of 5 is known to 0.03 only, and so is the ratio of the update.
         with exact_region(trunk):
             logits = self.attention(trunk).flatten(1)
-            values = self.value(pool_cells(trunk, logits, cells, self.value_pool)).squeeze(-1)
+            values = self.value(trunk.mean(dim=(2, 3))).squeeze(-1)  # [P]
         return logits, values
 
 

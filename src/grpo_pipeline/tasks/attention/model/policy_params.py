@@ -1,12 +1,10 @@
-"""Parameters of the policy and of its value: what they read, where the policy starts, whether it stops."""
+"""Parameters of the policy: what it reads, where it starts, whether it stops."""
 
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
 from grpo_pipeline.core.objective.part import Part
-
-ValuePool = Literal["image", "region", "attention"]
 
 BlobWidth = Annotated[float, Field(gt=0, le=0.3, allow_inf_nan=False)]
 
@@ -94,13 +92,3 @@ class PolicyParams(Part):
                 "of a stop are those against the cells that are left"
             )
         return self
-
-
-class ValueParams(Part):
-    """The value head, which estimates the reward of an image.
-
-    Attributes:
-        pool: what it sees: the image, the region, or what the policy attends to.
-    """
-
-    pool: ValuePool

@@ -48,26 +48,6 @@ class Decoded:
         return cls(mask_logits=points.new_zeros(*shape, 0, 0), token=points.new_zeros(*shape, 0))
 
 
-@dataclass(frozen=True)
-class Boxes:
-    """One box per point set: corners [P, G, 2, 2], upper left and lower right as (x, y), and bool [P, G] where there is one."""
-
-    corners: Tensor
-    is_there: Tensor
-
-    @classmethod
-    def around(cls, points: Tensor, is_inside: Tensor, margin: float) -> Self:
-        """Return the smallest boxes around points [P, G, k, 2] where bool [P, G, k] ``is_inside``, wider by ``margin`` each way.
-
-        A set without such a point has no box. Corners may lie outside the image by rounding alone, if the margin is half a cell.
-        """
-        is_there, outside = is_inside.any(2), ~is_inside[..., None]
-        low = points.masked_fill(outside, torch.inf).amin(2) - margin
-        high = points.masked_fill(outside, -torch.inf).amax(2) + margin
-        corners = torch.stack([low, high], dim=2)
-        return cls(corners.where(is_there[..., None, None], 0.0), is_there)
-
-
 class Sam(nn.Module):
     """SAM's three boxes (image encoder, prompt encoder, mask decoder) with a group axis in the decoder."""
 
@@ -124,12 +104,6 @@ class Sam(nn.Module):
         padding = prompt.not_a_point_embed.weight[0].expand(*tokens.shape[:-2], 1, -1)
         return torch.cat([tokens, padding], dim=-2)
 
-    def encode_boxes(self, boxes: Boxes) -> Tensor:
-        """Embed boxes as one token for each of their two corners, [P, G, 2, C]."""
-        prompt = self.net.prompt_encoder
-        corners = torch.cat([prompt.point_embed[2].weight, prompt.point_embed[3].weight])
-        return self._fourier(boxes.corners) + corners
-
     def decode(
         self,
         features: Tensor,
@@ -137,7 +111,6 @@ class Sam(nn.Module):
         prompts: Tensor | None = None,
         *,
         is_point: Tensor | None = None,
-        boxes: Boxes | None = None,
         with_segmentation: bool = False,
         detail: Tensor | None = None,
     ) -> Decoded:
@@ -148,7 +121,6 @@ class Sam(nn.Module):
             points: [P, G, k, 2], (x, y) in [0, 1]; k may be 0 (no prompt).
             prompts: further tokens of each image, [P, F, C], the same for its G point sets.
             is_point: bool [P, G, k], False for padding, which has no influence on any output; None: all are points.
-            boxes: of the point sets; None: there are none.
             with_segmentation: whether the prompted mask is drawn, too: by the first of the tokens that SAM has for several masks.
             detail: [P, G, C / 8 + 1, 4h, 4w], added to the pixels that this mask is drawn with, and the last to its logits.
 
@@ -157,7 +129,7 @@ class Sam(nn.Module):
         """
         decoder = self.net.mask_decoder
         n_prompts, group_size = points.shape[:2]
-        tokens, is_token = self._tokens(points, prompts, is_point, boxes)
+        tokens, is_token = self._tokens(points, prompts, is_point)
         positions = self.dense_encoding().expand_as(features)
         positions = positions.repeat_interleave(group_size, 0)
         # The dense prompt is SAM's "no mask".
@@ -183,16 +155,11 @@ class Sam(nn.Module):
         return Decoded(self._mask_logits(pixels, token, output=0), token, drawn)
 
     def _tokens(
-        self,
-        points: Tensor,
-        prompts: Tensor | None,
-        is_point: Tensor | None,
-        boxes: Boxes | None,
+        self, points: Tensor, prompts: Tensor | None, is_point: Tensor | None
     ) -> tuple[Tensor, Tensor | None]:
         """Return the decoder's tokens [P, G, T, C], and which of them are there, bool [P, G, T]; None: all.
 
-        They are the outputs, the points (padding as "not a point"), then SAM's own "not a point" or, in its place, the corners of
-        the box, and further prompts.
+        They are the outputs, the points (padding as "not a point"), then SAM's own "not a point", and further prompts.
         """
         decoder = self.net.mask_decoder
         n_prompts, group_size = points.shape[:2]
@@ -203,19 +170,15 @@ class Sam(nn.Module):
             encoded = torch.where(
                 is_kept, encoded, self.net.prompt_encoder.not_a_point_embed.weight[0]
             )
-        if boxes is not None:
-            encoded = torch.cat([encoded[:, :, :-1], self.encode_boxes(boxes)], dim=2)
         parts = [outputs.expand(n_prompts, group_size, -1, -1), encoded]
         if prompts is not None:
             parts.append(prompts.unsqueeze(1).expand(-1, group_size, -1, -1))
         tokens = torch.cat(parts, dim=2)
         if is_point is None:
-            return tokens, None  # every point is there, and so is every box around some of them
+            return tokens, None  # every point is there
         is_token = torch.ones(tokens.shape[:3], dtype=torch.bool, device=tokens.device)
         first, k = len(outputs), points.shape[2]
         is_token[:, :, first : first + k] = is_point
-        if boxes is not None:
-            is_token[:, :, first + k : first + k + 2] = boxes.is_there[..., None]
         return tokens, is_token
 
     def _upscale(self, keys: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ from grpo_pipeline.tasks.attention.model.class_decoder.statistics_decoder import
 )
 from grpo_pipeline.tasks.attention.model.mask_reading import read_at_points, seeded_masks
 from grpo_pipeline.tasks.attention.model.policy_head import PolicyNetwork
-from grpo_pipeline.tasks.attention.model.sam import Boxes, Decoded, Sam
+from grpo_pipeline.tasks.attention.model.sam import Decoded, Sam
 from grpo_pipeline.tasks.attention.model.segmentation import PixelFeatures
 from grpo_pipeline.tasks.attention.model.stop_head import StopHead
 
@@ -47,7 +47,6 @@ class SetDecoder(nn.Module):
     clinical: ClinicalPrompt | None
     clinical_read_out: ClinicalReadOut | None
     detail: PixelFeatures | None
-    box: Literal["points"] | None
     statistics: StatisticsParams | None
     heatmap_level: float
 
@@ -150,7 +149,6 @@ class SetDecoder(nn.Module):
             points,
             prompts,
             is_point=is_point,
-            boxes=self._box(points, is_point),
             with_segmentation=with_segmentation,
             detail=self._prompted(detail, points, is_point) if with_segmentation else None,
         )
@@ -160,14 +158,6 @@ class SetDecoder(nn.Module):
         with exact_region(detail):
             heat = self.detail.heat(at_least_float32(detail))  # [P, 1, 4h, 4w], for all G sets
         return replace(decoded, mask_logits=heatmap + heat)
-
-    def _box(self, points: Tensor, is_point: Tensor | None) -> Boxes | None:
-        """Return, with ``box: points``, the box around the cells of each set's points; they are as in ``decode``."""
-        if self.box is None or not points.shape[2]:
-            return None
-        if is_point is None:
-            is_point = torch.ones_like(points[..., 0], dtype=torch.bool)
-        return Boxes.around(points, is_point, margin=0.5 / self.sam.grid)
 
     def _prompted(
         self,

@@ -15,8 +15,6 @@ from safetensors import safe_open
 
 NAME = "features"
 
-TYPES = {"float32": "F32", "float16": "F16"}
-
 
 class FeatureFile:
     """Rows are appended in order to ``<path>.partial``; ``finish`` renames it into place.
@@ -24,18 +22,15 @@ class FeatureFile:
     Args:
         path: the file that is replaced.
         key: kept in the header.
-        shape: of the whole array; None for a file with a key alone.
-        dtype: of the whole array.
+        shape: of the whole array, float32; None for a file with a key alone.
     """
 
-    def __init__(
-        self, path: Path, key: str, *, shape: tuple[int, ...] | None, dtype: Any = np.float32
-    ) -> None:
+    def __init__(self, path: Path, key: str, *, shape: tuple[int, ...] | None) -> None:
         self._path, self._partial = path, path.with_suffix(".partial")
-        self._shape, self._dtype, self._written = shape, np.dtype(dtype), 0
+        self._shape, self._written = shape, 0
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = self._partial.open("wb")
-        self._file.write(header(key, shape, self._dtype))
+        self._file.write(header(key, shape))
 
     def append(self, values: np.ndarray, *, start: int) -> None:
         """Write the next rows, whose first is row ``start``.
@@ -47,11 +42,11 @@ class FeatureFile:
             start != self._written
             or self._shape is None
             or values.shape[1:] != self._shape[1:]
-            or values.dtype != self._dtype
+            or values.dtype != np.float32
         ):
             got = f"{values.dtype} {values.shape} at row {start}"
             raise DatasetError(
-                f"features must go on with {self._dtype} rows of {self._shape} at row {self._written}, got {got}; save in order"
+                f"features must go on with float32 rows of {self._shape} at row {self._written}, got {got}; save in order"
             )
         self._file.write(np.ascontiguousarray(values).data)
         self._written += len(values)
@@ -69,13 +64,13 @@ class FeatureFile:
         self._partial.unlink(missing_ok=True)
 
 
-def header(key: str, shape: tuple[int, ...] | None, dtype: np.dtype) -> bytes:
+def header(key: str, shape: tuple[int, ...] | None) -> bytes:
     """Return what stands before the values of a file with one array."""
     described: dict[str, Any] = {"__metadata__": {"key": key}}
     if shape is not None:
-        size = int(np.prod(shape)) * dtype.itemsize
+        size = int(np.prod(shape)) * np.dtype(np.float32).itemsize
         described[NAME] = {
-            "dtype": TYPES[dtype.name],
+            "dtype": "F32",
             "shape": list(shape),
             "data_offsets": [0, size],
         }
@@ -97,6 +92,9 @@ def map_features(path: Path) -> tuple[str, np.ndarray | None]:
     with path.open("rb") as opened:
         length = int.from_bytes(opened.read(8), "little")
         entry = json.loads(opened.read(length))[NAME]
-    dtype = next(name for name, code in TYPES.items() if code == entry["dtype"])
+    if entry["dtype"] != "F32":  # an older version stored halves, too: they are computed again
+        return "", None
     offset = 8 + length + entry["data_offsets"][0]
-    return key, np.memmap(path, dtype=dtype, mode="r", offset=offset, shape=tuple(entry["shape"]))
+    return key, np.memmap(
+        path, dtype=np.float32, mode="r", offset=offset, shape=tuple(entry["shape"])
+    )

@@ -77,9 +77,7 @@ class FeaturesDataset(AbstractDataset[FeatureSet | FeatureChunk | Literal[False]
         if data.values is None:
             return FeatureFile(self._filepath, data.key, shape=None)
         total = len(data.values) if isinstance(data, FeatureSet) else data.total
-        return FeatureFile(
-            self._filepath, data.key, shape=(total, *data.values.shape[1:]), dtype=data.values.dtype
-        )
+        return FeatureFile(self._filepath, data.key, shape=(total, *data.values.shape[1:]))
 
     def _holds(self, key: str) -> bool:
         try:

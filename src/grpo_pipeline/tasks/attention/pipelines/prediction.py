@@ -15,7 +15,6 @@ from grpo_pipeline.tasks.attention.data.file_naming import file_names
 from grpo_pipeline.tasks.attention.data.formats.nifti_heatmap import heatmap_volume, is_nifti
 from grpo_pipeline.tasks.attention.data.image_folder import ImageFolder
 from grpo_pipeline.tasks.attention.data.params import (
-    SPACING_COLUMN,
     DataParams,
     Preprocessing,
 )
@@ -107,10 +106,7 @@ def check_cores(
         if predictor.familiarity is None
         else predictor.familiarity.told.model_dump(mode="json"),
         "abstain": predict.abstain,
-        "notes": [
-            *notes(data, predictor, n_samples=predict.n_samples),
-            *spacing_notes(checked, predictor),
-        ],
+        "notes": list(notes(data, predictor, n_samples=predict.n_samples)),
     }
     return checked, quarantine, reading
 
@@ -152,16 +148,6 @@ def doubt_notes(predictor: Predictor) -> Iterator[str]:
         yield (
             f"outside was fitted on {told.held_out} validation images of {told.clusters} patients: of ordinary images up to "
             f"{told.false_alarms:.3f} are expected to be marked"
-        )
-
-
-def spacing_notes(checked: pd.DataFrame, predictor: Predictor) -> Iterator[str]:
-    """Yield that a model which looks at fields in millimetres does not know how large these images are."""
-    unknown = int((checked[SPACING_COLUMN] == "").sum())
-    if predictor.task.model.millimetres is not None and unknown:
-        yield (
-            f"{unknown} of {len(checked)} images have no known spacing: the model's fields, in millimetres elsewhere, are a "
-            "share of the image there; set attention.predict.spacing_mm if it is known"
         )
 
 

@@ -1,4 +1,4 @@
-"""Adapters and low-rank updates inside the task: start, update, export, checkpoints."""
+"""Adapters inside the task: start, update, export, checkpoints."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,6 @@ import sam_oracle as oracle
 import torch
 from pydantic import ValidationError
 from tiny_attention import (
-    SIZE,
     algorithm_params,
     differing,
     make_data,
@@ -29,18 +28,15 @@ from grpo_pipeline.core.storage.weights import weights_of
 from grpo_pipeline.datasets.checkpoint import ModelDataset
 from grpo_pipeline.pipelines.training.loop import StepRunner
 from grpo_pipeline.tasks.attention.model.encoder.encoder_tuning import tune_encoder
-from grpo_pipeline.tasks.attention.model.encoder.low_rank_updates import add_lora, merge_lora
 from grpo_pipeline.tasks.attention.model.encoder.params import AdapterTuning
 from grpo_pipeline.tasks.attention.model.model import AttentionModel
 from grpo_pipeline.tasks.attention.model.sam import Sam
 
 TUNED: dict[str, dict[str, Any]] = {
     "adapter": {"kind": "adapter", "rank": 3},
-    "lora": {"kind": "lora", "rank": 3, "alpha": 6.0, "targets": ["qkv"]},
-    "lora_proj": {"kind": "lora", "rank": 2, "alpha": 2.0, "targets": ["qkv", "proj"]},
 }
 FROM_SCRATCH = [("scratch", name) for name in TUNED]
-FROM_FILES = [("segment_anything", "adapter"), ("segment_anything", "lora"), ("huggingface", "lora_proj")]
+FROM_FILES = [("segment_anything", "adapter"), ("huggingface", "adapter")]
 both = pytest.mark.parametrize(("start", "tuned"), [*FROM_SCRATCH, *FROM_FILES], indirect=True)
 
 
@@ -85,16 +81,13 @@ def test_starts_as_the_plain_encoder_and_an_update_moves_the_addition_alone_whic
     algorithm, training = algorithm_params("supervised"), training_params()
     state, runner = make_state(task, data, algorithm, training), StepRunner(task, algorithm, training)
     before, encoded = weights(state.policy), features(task, state.policy)
-    for _ in range(2):  # the first moves B (or W_up) away from 0, the second A (or W_down)
+    for _ in range(2):  # the first moves W_up away from 0, the second W_down
         state, _ = runner(state, task.make_batch(data, np.arange(4)))
     moved = {name for name in differing(before, weights(state.policy)) if "vision_encoder" in name}
-    added = ("adapter.", "lora_")
-    assert moved == {name for name in before if "vision_encoder" in name and any(part in name for part in added)}
+    assert moved == {name for name in before if "vision_encoder" in name and "adapter." in name}
     assert not torch.allclose(features(task, state.policy), encoded, atol=1e-5)
     groups = task.parameter_groups(state.policy)
-    assert {id(p) for p in groups["encoder"]} == {
-        id(p) for name, p in state.policy.named_parameters() if any(part in name for part in added)
-    }
+    assert {id(p) for p in groups["encoder"]} == {id(p) for name, p in state.policy.named_parameters() if "adapter." in name}
     dataset = ModelDataset(str(tmp_path / "model"))
     dataset.save(weights_of(state.policy, task.describe(state.policy)))
     loaded = dataset.load()
@@ -112,22 +105,17 @@ def test_the_seed_decides_and_the_global_stream_stays(tuned: dict[str, Any]):
     a, b, c = (weights(task.build_policy(seed)) for seed in (1, 1, 2))
     assert torch.equal(torch.rand(3), expected)
     assert differing(a, b) == []
-    assert any("lora_A" in name or "adapter.down" in name for name in differing(a, c))
+    assert any("adapter.down" in name for name in differing(a, c))
 
 
 def test_what_cannot_be_combined_is_refused():
     extra, missing = "Extra inputs are not permitted", "Field required"
     for tuning, message in (
-        ({"kind": "lora"}, rf"lora\.rank\n  {missing}"),
         ({"kind": "adapter"}, rf"adapter\.rank\n  {missing}"),
         ({"kind": "frozen", "rank": 8}, rf"frozen\.rank\n  {extra}"),
-        ({"kind": "lora", "rank": 8, "targets": ["qkv"]}, rf"lora\.alpha\n  {missing}"),
-        ({"kind": "lora", "rank": 8, "alpha": 16}, rf"lora\.targets\n  {missing}"),
         ({"kind": "adapter", "rank": 8, "alpha": 16}, rf"adapter\.alpha\n  {extra}"),
-        ({"kind": "lora", "rank": 8, "alpha": 16, "targets": ["qkv"], "stored": "float16"}, rf"lora\.stored\n  {extra}"),
         ({"kind": "adapter", "rank": 0}, "greater than or equal to 1"),
-        ({"kind": "lora", "rank": 1, "alpha": 1, "targets": ["mlp"]}, "Input should be 'qkv' or 'proj'"),
-        ({"kind": "train"}, "expected tags: 'frozen', 'adapter', 'lora'"),
+        ({"kind": "train"}, "expected tags: 'frozen', 'adapter'"),
     ):
         with pytest.raises(ValidationError, match=message):
             model_params(encoder={"tuning": tuning})
@@ -152,41 +140,3 @@ def test_each_block_is_attention_adapter_mlp_adapter():
     expected = middle + adapted(block.mlp.adapter, block.mlp.base(block.layer_norm2(middle)))
     torch.testing.assert_close(block(x), expected, atol=1e-5, rtol=0)
     assert block.attn.adapter.down.weight.shape == (3, 16)
-
-
-def images() -> Tensor:
-    return torch.randn(2, 1, SIZE, SIZE, generator=torch.Generator().manual_seed(0))
-
-
-def make_sam(targets: tuple[str, ...] | None = None, *, rank: int = 3, alpha: float = 6.0) -> Sam:
-    """A SAM with moved weights; where targets are given, with low-rank updates that are no longer 0."""
-    torch.manual_seed(0)
-    sam = Sam(model_params(), SIZE)
-    shake(sam)
-    if targets is not None:
-        add_lora(sam.net.vision_encoder, rank=rank, alpha=alpha, targets=targets)
-        shake(nn.ParameterList(p for p in sam.net.vision_encoder.parameters() if p.requires_grad), seed=2)
-    return sam
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("targets", [("qkv",), ("qkv", "proj")])
-def test_a_layer_is_its_weight_and_a_product_also_when_merged_and_from_a_folder(targets: tuple[str, ...], tmp_path: Path):
-    sam, plain = make_sam(targets), make_sam()
-    layer = sam.net.vision_encoder.layers[1].attn.qkv
-    x = torch.randn(5, 16, generator=torch.Generator().manual_seed(1))
-    a, b = layer.lora_A["default"].weight, layer.lora_B["default"].weight
-    assert (a.shape, b.shape) == ((3, 16), (48, 3))
-    expected = x @ layer.base_layer.weight.T + layer.base_layer.bias + 6.0 / 3 * (x @ a.T @ b.T)
-    torch.testing.assert_close(layer(x), expected, atol=1e-5, rtol=1e-5)
-    tuned = sam.encode(images())
-    assert not torch.allclose(tuned, plain.encode(images()), atol=1e-2)
-    assert torch.equal(sam.train().encode(images()), sam.eval().encode(images()))
-    with pytest.raises(ValueError, match="must have low-rank updates to merge, got none; it was not built with encoder: lora"):
-        merge_lora(plain.net.vision_encoder)
-    merge_lora(sam.net.vision_encoder)
-    torch.testing.assert_close(sam.encode(images()), tuned, atol=1e-4, rtol=1e-4)
-    assert sam.state_dict().keys() == plain.state_dict().keys()
-    sam.net.save_pretrained(tmp_path)
-    again = Sam(model_params(), SIZE, SamModel.from_pretrained(tmp_path))
-    torch.testing.assert_close(again.encode(images()), tuned, atol=1e-4, rtol=1e-4)

@@ -19,7 +19,7 @@ class GlimpseDecoder(PointDecoder):
     """
 
     def __init__(self, params: GlimpseParams, classes: Classes | None = None) -> None:
-        super().__init__(params.pool, classes)
+        super().__init__(classes)
         self.size = params.size
         self.texture = FilterBank(params.channels)
         self.evidence = nn.Sequential(

@@ -1,24 +1,21 @@
-"""Pool what is seen at k points into the logit of their set."""
+"""Average what is seen at k points into the logit of their set."""
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from grpo_pipeline.tasks.attention.data.params import Classes
-from grpo_pipeline.tasks.attention.model.class_decoder.params import EvidencePool
 from grpo_pipeline.tasks.attention.model.class_scores import ClassHead, class_head, n_outputs
 
 
 class PointDecoder(nn.Module):
-    """Pool the evidence for cancer at k points into one logit per point set; ``weigh`` says what the evidence is.
+    """Average the evidence for cancer at k points into one logit per point set; ``weigh`` says what the evidence is.
 
     Where the model tells C classes without an order apart, evidence, prior and logits have a last axis of C more.
     Subclasses read what they look at: images, or a map of the cells.
     """
 
-    def __init__(self, pool: EvidencePool, classes: Classes | None) -> None:
+    def __init__(self, classes: Classes | None) -> None:
         super().__init__()
-        self.pool = pool
         self.outputs = n_outputs(classes)
         self.prior = nn.Parameter(torch.zeros(() if self.outputs == 1 else self.outputs))
         self.involvement_prior = nn.Parameter(torch.zeros(()))
@@ -44,7 +41,7 @@ class PointDecoder(nn.Module):
         if self.prior.ndim:
             evidence = evidence.movedim(-1, 2)  # [P, G, C, k]
             is_point = None if is_point is None else is_point[:, :, None]
-        return pool_evidence(evidence, self.pool, is_point) + self.prior
+        return pool_evidence(evidence, is_point) + self.prior
 
     def estimate_involvement(
         self, view: Tensor, points: Tensor, is_valid: Tensor, folds: Tensor | None = None
@@ -64,33 +61,12 @@ class PointDecoder(nn.Module):
         return probs.sum(1) / is_valid.sum(1).clamp(min=1)
 
 
-def pool_evidence(evidence: Tensor, pool: str, is_point: Tensor | None = None) -> Tensor:
-    """Pool per-point logits [..., k] into one logit [...]: their mean, their log-mean-exp, or the noisy or.
+def pool_evidence(evidence: Tensor, is_point: Tensor | None = None) -> Tensor:
+    """Average per-point logits [..., k] into one logit [...].
 
     Where bool [..., k] ``is_point`` is False, the logit does not count; a set of none is 0, without gradient.
     """
-    if is_point is not None:
-        is_empty = ~is_point.any(-1, keepdim=True)
-        return _pool_some(evidence, pool, is_point | is_empty).masked_fill(is_empty[..., 0], 0.0)
-    if pool == "mean":
+    if is_point is None:
         return evidence.mean(-1)
-    if pool == "logsumexp":
-        return evidence.logsumexp(-1) - torch.log(torch.tensor(float(evidence.shape[-1])))
-    return _noisy_or(F.logsigmoid(-evidence).sum(-1))
-
-
-def _pool_some(evidence: Tensor, pool: str, is_point: Tensor) -> Tensor:
-    count = is_point.sum(-1)
-    if pool == "mean":
-        return evidence.masked_fill(~is_point, 0.0).sum(-1) / count
-    if pool == "logsumexp":
-        return (
-            evidence.masked_fill(~is_point, -torch.inf).logsumexp(-1)
-            - count.to(evidence.dtype).log()
-        )
-    return _noisy_or(F.logsigmoid(-evidence).masked_fill(~is_point, 0.0).sum(-1))
-
-
-def _noisy_or(log_miss: Tensor) -> Tensor:
-    # logit of 1 - prod(1 - p_i), computed from log prod(1 - p_i) without cancellation for small p.
-    return torch.log(-torch.expm1(log_miss.clamp(max=-1e-7))) - log_miss
+    total = evidence.masked_fill(~is_point, 0.0).sum(-1)
+    return total / is_point.sum(-1).clamp(min=1)

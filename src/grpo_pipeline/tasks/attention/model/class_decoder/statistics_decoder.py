@@ -31,7 +31,7 @@ class StatisticsDecoder(PointDecoder):
     """
 
     def __init__(self, params: StatisticsParams, classes: Classes | None = None) -> None:
-        super().__init__(params.pool, classes)
+        super().__init__(classes)
         self.folds = params.folds
         channels = width(params.fields)
         # Of the fields' statistics, so that those of the points count about twice as much as the region's.
@@ -104,7 +104,7 @@ class StatisticsDecoder(PointDecoder):
         at_heads = None if is_point is None else is_point[:, None]
         if self.prior.ndim and at_heads is not None:
             at_heads = at_heads[:, None]
-        return logits + pool_evidence(evidence, self.pool, at_heads).movedim(-1, 1)
+        return logits + pool_evidence(evidence, at_heads).movedim(-1, 1)
 
     def _read_mask(self, statistics: Tensor, mask: Tensor) -> Tensor:
         """Return what the regressions read of masks, their parts and their shape: [P, G, 4h, 4w] -> [P, G, F * C]."""

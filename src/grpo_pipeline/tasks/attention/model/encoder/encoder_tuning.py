@@ -3,11 +3,9 @@
 from typing import Any
 
 from grpo_pipeline.tasks.attention.model.encoder.adapters import Adapted
-from grpo_pipeline.tasks.attention.model.encoder.low_rank_updates import add_lora
 from grpo_pipeline.tasks.attention.model.encoder.params import (
     AdapterTuning,
     FrozenEncoder,
-    LoraTuning,
     Tuning,
 )
 
@@ -29,5 +27,3 @@ def tune_encoder(encoder: Any, tuning: Tuning | None) -> None:
         for layer in encoder.layers:
             layer.attn = Adapted(layer.attn, width, rank)
             layer.mlp = Adapted(layer.mlp, width, rank)
-    elif isinstance(tuning, LoraTuning):
-        add_lora(encoder, rank=tuning.rank, alpha=tuning.alpha, targets=tuning.targets)

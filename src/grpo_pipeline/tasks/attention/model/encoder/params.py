@@ -14,13 +14,10 @@ class FrozenEncoder(Part):
     """An encoder that nothing trains: its features are computed once and stored.
 
     Attributes:
-        kind: ``frozen``: none of its weights; ``adapter``: a small network behind attention and MLP of each block; ``lora``:
-            low-rank updates of its attention.
-        stored: precision of the stored features.
+        kind: ``frozen``: none of its weights; ``adapter``: a small network behind attention and MLP of each block.
     """
 
     kind: Literal["frozen"]
-    stored: Literal["float32", "float16"] = "float32"
 
 
 class AdapterTuning(Part):
@@ -28,30 +25,14 @@ class AdapterTuning(Part):
 
     Attributes:
         kind: of the tuning.
-        rank: width of the bottleneck: of the adapter's hidden layer, or of the two LoRA matrices.
+        rank: width of the network's hidden layer.
     """
 
     kind: Literal["adapter"]
     rank: int = Field(ge=1)
 
 
-class LoraTuning(Part):
-    """A frozen encoder with low-rank updates of its attention.
-
-    Attributes:
-        kind: of the tuning.
-        rank: width of the two matrices.
-        alpha: scale; an update counts alpha / rank times.
-        targets: layers of each block: ``qkv``, or also the output projection ``proj``.
-    """
-
-    kind: Literal["lora"]
-    rank: int = Field(ge=1)
-    alpha: float = Field(gt=0)
-    targets: tuple[Literal["qkv", "proj"], ...] = Field(min_length=1)
-
-
-Tuning = Annotated[FrozenEncoder | AdapterTuning | LoraTuning, Field(discriminator="kind")]
+Tuning = Annotated[FrozenEncoder | AdapterTuning, Field(discriminator="kind")]
 
 
 class NewEncoder(Part):
