@@ -45,7 +45,7 @@ from grpo_pipeline.tasks.molecules.graphs.graph_prompts import GraphPrompts, mak
 
 CLASSES = Components(9, 3, 4)
 NOISE = NoiseParams(
-    steps=50, limit="uniform", exponents={"atoms": 1.0, "charges": 1.0, "bonds": 1.5}, smoothing=0.0
+    steps=50, limit="uniform", exponents={"atoms": 1.0, "charges": 1.0, "bonds": 1.5}
 )
 TRAJECTORY = TrajectoryParams(
     start="independent",

@@ -30,7 +30,6 @@ TINY = {
     "pair_width": 4,
     "global_width": 4,
     "heads": 2,
-    "features": "cycles",
 }
 PARAMETERS = (
     Path(__file__).resolve().parents[2] / "conf" / "base" / "molecules" / "parameters_training.yml"
@@ -77,7 +76,7 @@ class Workload:
     def policy(self) -> GraphPolicy:
         """The policy of all contenders."""
         noise = NoiseParams.model_validate(
-            {"steps": self.steps, "limit": "marginal", "exponents": EXPONENTS, "smoothing": 0.0}
+            {"steps": self.steps, "limit": "marginal", "exponents": EXPONENTS}
         )
         limits = COUNTS.each(lambda counts: marginal_limit(torch.tensor(counts), 0.0))
         network = DenoiserParams.model_validate(self.network or configured_network())

@@ -22,13 +22,13 @@ def generator(seed: int = 0) -> torch.Generator:
 
 
 def noise_params(steps: int = 5, **changes: object) -> NoiseParams:
-    values = {"steps": steps, "limit": "uniform", "exponents": {"atoms": 1.0, "charges": 1.0, "bonds": 1.5}, "smoothing": 0.0}
+    values = {"steps": steps, "limit": "uniform", "exponents": {"atoms": 1.0, "charges": 1.0, "bonds": 1.5}}
     return NoiseParams.model_validate(values | changes)
 
 
 def skewed_limit(classes: int) -> Tensor:
     """Return probabilities in the proportion 1 : 2 : 3 ..."""
-    return marginal_limit(torch.arange(1, classes + 1), 0.0)
+    return marginal_limit(torch.arange(classes))
 
 
 def graph_noise(steps: int = 5, classes: Components[int] = CLASSES) -> GraphNoise:
@@ -51,7 +51,7 @@ def random_graphs(sizes: list[int], nodes: int, classes: Components[int] = CLASS
 
 
 def denoiser_params(**changes: object) -> DenoiserParams:
-    values = {"layers": 2, "width": 8, "pair_width": 4, "global_width": 6, "heads": 2, "features": "cycles"}
+    values = {"layers": 2, "width": 8, "pair_width": 4, "global_width": 6, "heads": 2}
     return DenoiserParams.model_validate(values | changes)
 
 

@@ -53,6 +53,9 @@ CHANGES: dict[tuple[str, str], list[tuple[dict[str, Any], dict[str, Any]]]] = {
         ({"lora": {"rank": 8, "alpha": 16}}, {"tuning": {"kind": "lora", "rank": 8, "alpha": 16}}),
         ({"lora": None}, {"tuning": None}),
     ],
+    ("molecules", "noise"): [({"steps": 8, "smoothing": 1.0}, {"steps": 8}), ({"smoothing": 0.5}, {"smoothing": 0.5})],
+    ("molecules", "sampling"): [({"temperature": 1.0, "prompts": 6}, {"prompts": 6})],
+    ("molecules", "denoiser"): [({"features": "cycles"}, {}), ({"features": "none"}, {"features": "none"})],
     ("dialogue", "data"): [
         ({"on_bad_row": "fail"}, {"on_bad_row": "fail"}),
         ({"conversations": {"every": 5}}, {"source": {"every": 5}}),
@@ -79,7 +82,7 @@ CHANGES: dict[tuple[str, str], list[tuple[dict[str, Any], dict[str, Any]]]] = {
     ],
     ("molecules", "data"): [
         ({"source": "csv", "columns": CSV}, {"source": {"kind": "csv"} | CSV}),
-        ({"source": "smiles", "columns": None, "workers": 2}, {"source": {"kind": "smiles"}, "workers": 2}),
+        ({"source": "smiles", "columns": None, "workers": 2}, {"source": {"kind": "smiles"}}),
         ({"columns": CSV}, {"source": CSV}),
     ],
 }  # fmt: skip

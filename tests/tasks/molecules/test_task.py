@@ -117,17 +117,6 @@ def test_of_many_training_molecules_so_many_are_drawn_to_compare_with(monkeypatc
     assert first["is_known"].tolist() == [1, 1]
 
 
-def test_molecules_larger_than_the_room_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"molecules.prompt.max_atoms must be at least .* 4 \('CCCO'\), got 3; raise it"):
-        tiny.make_data(max_atoms=3)
-    task = tiny.make_task(prompt={"max_atoms": 6})
-    batch = task.make_batch(tiny.make_data(max_atoms=6), ROWS)
-    assert batch.clean.atoms.shape == (4, 6)
-    drawn = task.draw(task.build_policy(0), batch.prompts, 2, temperature=1.0, generator=torch.Generator().manual_seed(0))
-    assert drawn.bonds.shape[-1] == 15
-    assert not bool(drawn.atoms[..., 4:].any())
-
-
 VALUE, K3 = {"losses": {"value": {"weight": 1.0}}}, {"losses": {"kl": {"estimator": "k3"}}}
 K1_IN_REWARD = {"losses": {"kl": None}, "kl_in_reward": {"weight": 0.05, "estimator": "k1"}}
 
@@ -187,7 +176,7 @@ def test_a_checkpoint_agrees_on_what_decides_the_numbers(tmp_path: Path, monkeyp
     same = [{"reward": own}, {"reward": own, "reward_pool": {"chunk_size": 1}}]
     others = [
         {}, {"reward": own | {"qed": {"weight": 0.125}}}, {"reward": own, "reward_pool": {"failure": 0.0}},
-        {"noise": {"limit": "uniform"}}, {"prompt": {"max_atoms": 6}}, {"sampling": {"temperature": 2.0}},
+        {"noise": {"limit": "uniform"}},
         {"trajectory": {"entry_reduction": "mean"}},
     ]  # fmt: skip
     data = tiny.make_data()
@@ -286,15 +275,14 @@ def test_an_evaluation_draws_each_batch_with_noise_of_its_own_and_its_start() ->
             assert asked.tolist() == np.repeat(graph_table.prompt_names(rows), n_samples).tolist()
 
 
-def test_graphs_of_an_evaluation_are_drawn_at_its_temperature_with_noise_of_their_batch() -> None:
+def test_graphs_of_an_evaluation_are_drawn_with_noise_of_their_batch() -> None:
     task = tiny.make_task()
-    task = replace(task, sampling=task.sampling.model_copy(update={"temperature": 3.0}))
     policy, batch = start(task).policy, task.make_batch(tiny.make_data(), ROWS)
     found = []
     for number in (0, 1):
         drawn = graph_draws.draw_graphs(task, policy, batch, 4, seed=2, number=number, stream=Stream.EVALUATION)
         generator = step_generator(2, number, stream=Stream.EVALUATION)
-        expected = task.sample(policy, batch.prompts, 4, temperature=3.0, proposal="policy", generator=generator)
+        expected = task.sample(policy, batch.prompts, 4, temperature=1.0, proposal="policy", generator=generator)
         assert torch.equal(drawn.graphs.atoms, trajectories.graphs_at(expected, 0).atoms)
         found.append(drawn.graphs.atoms)
     assert not torch.equal(*found)
@@ -333,11 +321,11 @@ def test_rows_of_audits_and_evaluations_hold_what_their_own_molecule_earned_and_
 
 def test_a_showcase_shows_the_way_of_the_first_sample_from_noise_to_graph() -> None:
     """Eight steps in six frames: 0, 1.6, 3.2, 4.8, 6.4 and 8 rounded, the noise first; the molecules are those of all samples."""
-    task, data, rows = tiny.make_task(sampling={"temperature": 1.5}), tiny.make_data(), np.array([12, 3])
+    task, data, rows = tiny.make_task(), tiny.make_data(), np.array([12, 3])
     policy = start(task).policy
     shown = task.showcase(policy, data, rows, seed=2)
     generator = step_generator(2, stream=Stream.SHOWCASE)
-    drawn = task.draw(policy, task.make_batch(data, rows).prompts, 4, temperature=1.5, generator=generator)
+    drawn = task.draw(policy, task.make_batch(data, rows).prompts, 4, temperature=1.0, generator=generator)
     assert shown["times"].tolist() == [8, 6, 5, 3, 2, 0]
     for name in ("atoms", "charges", "bonds"):
         assert shown[name].tolist() == [[getattr(drawn, name)[p, 0, t].tolist() for t in (8, 6, 5, 3, 2, 0)] for p in (0, 1)]
@@ -347,12 +335,12 @@ def test_a_showcase_shows_the_way_of_the_first_sample_from_noise_to_graph() -> N
 
 
 def test_a_frame_of_training_is_one_molecule_of_each_size_and_its_reward_now() -> None:
-    task, data, rows = tiny.make_task(sampling={"temperature": 1.5}), tiny.make_data(), np.arange(1, 13)
+    task, data, rows = tiny.make_task(), tiny.make_data(), np.arange(1, 13)
     policy = start(task).policy
     first, again, other = (task.training_frame(one, data, rows, seed=2) for one in (policy, policy, task.build_policy(3)))
     assert all(torch.equal(first[name], again[name]) for name in first)
     batch, generator = task.make_batch(data, rows), step_generator(2, stream=Stream.FRAMES)
-    drawn = task.draw(policy, batch.prompts, 1, temperature=1.5, generator=generator)
+    drawn = task.draw(policy, batch.prompts, 1, temperature=1.0, generator=generator)
     decoded = [molecule for (molecule,) in task.molecules(drawn)]
     smiles, cause = texts_of(first["smiles"].numpy()), texts_of(first["cause"].numpy())
     assert (smiles, cause) == ([one.smiles for one in decoded], [one.cause for one in decoded])

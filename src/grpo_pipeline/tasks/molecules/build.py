@@ -16,7 +16,7 @@ from grpo_pipeline.tasks.molecules.batch import target_texts
 from grpo_pipeline.tasks.molecules.diffusion.noise import GraphNoise, limits_of
 from grpo_pipeline.tasks.molecules.diffusion.params import Diffusion, TrajectoryParams, check_steps
 from grpo_pipeline.tasks.molecules.graphs.components import Components
-from grpo_pipeline.tasks.molecules.molecule_data import MoleculeData, nodes_of
+from grpo_pipeline.tasks.molecules.molecule_data import MoleculeData
 from grpo_pipeline.tasks.molecules.params import GraphPromptParams, SamplingParams
 from grpo_pipeline.tasks.molecules.rewards.params import MoleculeReward
 from grpo_pipeline.tasks.molecules.task import MoleculeTask
@@ -38,8 +38,7 @@ def build_task(
     If there are user-defined rewards, processes are started and the rewards are tried.
 
     Raises:
-        ValueError: if an update scores more steps than there are, or the step asks for an option that the denoiser lacks. Also if
-            a class never occurs in the training molecules and there is no smoothing.
+        ValueError: if an update scores more steps than there are, or the step asks for an option that the denoiser lacks.
         RewardFailedError, RewardPoolError: as ``try_own_rewards``.
     """
     if execution is not None:
@@ -59,7 +58,7 @@ def build_task(
         sampling=sampling,
         device=choose_device("auto" if execution is None else execution.device),
         vocabulary=vocabulary,
-        nodes=nodes_of(examples, prompt),
+        nodes=vocabulary.max_atoms,
         limits=limits,
         known=examples.known(),
         diffusion=GraphNoise(limits, diffusion.noise),

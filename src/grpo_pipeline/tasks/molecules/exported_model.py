@@ -9,7 +9,7 @@ import torch
 from grpo_pipeline.core.storage.weights import load_weights, without_deleted
 from grpo_pipeline.tasks.molecules.denoiser.graph_policy import GraphPolicy, build_policy
 from grpo_pipeline.tasks.molecules.diffusion.params import (
-    DELETED_FIELDS,
+    DELETED,
     DenoiserParams,
     NoiseParams,
     TrajectoryParams,
@@ -33,7 +33,7 @@ class ExportedDenoiser:
         vocabulary: meaning of its classes.
         nodes: n, the largest number of atoms.
         trajectory: how graphs are drawn.
-        sampling: temperature of the evaluation, and number of graphs that are drawn at once.
+        sampling: number of graphs that are drawn at once.
         scales: scales of the properties that a prompt names, in the prompt's order; empty without properties.
     """
 
@@ -59,7 +59,8 @@ def read_exported(folder: Path) -> ExportedDenoiser:
         raise ValueError(
             f"{folder} must hold a model of the molecule task, got {config.get('task')!r}; name another folder"
         )
-    prompt = GraphPromptParams.model_validate(config["prompt"])
+    sections = {name: without_deleted(config[name], gone) for name, gone in DELETED.items()}
+    prompt = GraphPromptParams.model_validate(sections["prompt"])
     scales = PropertyScales.from_json(config.get("scales", {}))
     if scales.names != prompt.conditions:
         raise ValueError(
@@ -68,8 +69,8 @@ def read_exported(folder: Path) -> ExportedDenoiser:
     limits = Components(*(weights.tensors[f"noise.{name}.limit"] for name in NAMES))
     policy = build_policy(
         limits,
-        NoiseParams.model_validate(config["noise"]),
-        DenoiserParams.model_validate(without_deleted(config["denoiser"], DELETED_FIELDS)),
+        NoiseParams.model_validate(sections["noise"]),
+        DenoiserParams.model_validate(sections["denoiser"]),
         conditions=len(prompt.conditions),
         seed=0,
     )
@@ -79,7 +80,7 @@ def read_exported(folder: Path) -> ExportedDenoiser:
         read_vocabulary(config["vocabulary"]),
         int(config["nodes"]),
         TrajectoryParams.model_validate(config["trajectory"]),
-        SamplingParams.model_validate(config["sampling"]),
+        SamplingParams.model_validate(sections["sampling"]),
         scales,
     )
 
@@ -91,7 +92,7 @@ def draw_molecules(
     *,
     generator: torch.Generator,
     targets: Mapping[str, Sequence[float]] | None = None,
-    temperature: float | None = None,
+    temperature: float = 1.0,
 ) -> list[Decoded]:
     """Draw a molecule for each size.
 
@@ -100,7 +101,7 @@ def draw_molecules(
         sizes: numbers of heavy atoms, each between 1 and ``model.nodes``.
         generator: on the CPU, the only source of randomness.
         targets: property -> wanted value for each size, in the property's own unit, if the model's prompts name properties.
-        temperature: divides the logits; None takes that of the evaluation.
+        temperature: divides the logits; that of an evaluation is 1.
 
     Raises:
         ValueError: if a size is outside the range, or the targets differ from the properties that prompts name.
@@ -112,7 +113,7 @@ def draw_molecules(
         prompts,
         1,
         params=model.trajectory,
-        temperature=model.sampling.temperature if temperature is None else temperature,
+        temperature=temperature,
         generator=generator,
     )
     return decode(graphs_at(drawn, 0), model.vocabulary)

@@ -1,9 +1,12 @@
 """Sections of older versions in today's form, by name (``grpo_pipeline.migrate``)."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
+from grpo_pipeline.core.storage.weights import without_deleted
 from grpo_pipeline.rewards.migrate import divide_rewards
+from grpo_pipeline.tasks.molecules.diffusion.params import DELETED
 from grpo_pipeline.tasks.molecules.rewards.params import MoleculeReward
 
 
@@ -23,8 +26,9 @@ def divide(old: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 def migrate_data(old: Mapping[str, Any]) -> dict[str, Any]:
     """Return a section ``data``, or what one changes of its base, in today's form; today's form comes back equal."""
+    old = {name: value for name, value in old.items() if name != "workers"}  # changed no result
     if isinstance(old.get("source"), Mapping):
-        return dict(old)
+        return old
     kind = old.get("source")
     source = {"kind": kind} if kind else {}
     if kind in (None, "csv"):
@@ -33,9 +37,15 @@ def migrate_data(old: Mapping[str, Any]) -> dict[str, Any]:
     return ({"source": source} if source else {}) | kept
 
 
-SECTIONS = {"data": migrate_data}
+SECTIONS = {
+    "data": migrate_data,
+    **{name: partial(without_deleted, deleted=gone) for name, gone in DELETED.items()},
+}
 """Section -> what returns it in today's form."""
 DIVIDED = {"rewards": divide}
 """Section that there is no more -> what returns the sections in its place."""
-OLD = {"data": {"source", "columns"}}
+OLD = {
+    "data": {"source", "columns", "workers"},
+    **{name: {*gone} for name, gone in DELETED.items()},
+}
 """Section -> names that it has not today, or not with such a value."""

@@ -59,30 +59,13 @@ def attach_conditions(examples: MoleculeExamples, prompt: GraphPromptParams) -> 
     """Add the conditions of every prompt: its properties in the units of ``PropertyScales``.
 
     Raises:
-        ValueError: if there is no training molecule, or a molecule is larger than there is room for.
+        ValueError: if there is no training molecule.
     """
     train = examples.rows("train")
     if not len(train):
         raise ValueError(
             "molecules.split must leave at least one training molecule, got none; raise fractions.train"
         )
-    _check_room(examples, prompt)
     targets = examples.table[list(prompt.conditions)].to_numpy(np.float64)
     scales = PropertyScales.fit(prompt.conditions, targets[train])
     return MoleculeData(examples, targets, scales.scale(targets), scales)
-
-
-def nodes_of(examples: MoleculeExamples, prompt: GraphPromptParams) -> int:
-    """Find n, the width to which every graph is padded."""
-    return prompt.max_atoms or examples.vocabulary.max_atoms
-
-
-def _check_room(examples: MoleculeExamples, prompt: GraphPromptParams) -> None:
-    sizes = examples.arrays["sizes"]
-    room, largest = nodes_of(examples, prompt), int(sizes.max())
-    if largest > room:
-        smiles = examples.table["smiles"].iloc[int(sizes.argmax())]
-        raise ValueError(
-            f"molecules.prompt.max_atoms must be at least the size of the largest molecule, {largest} ({smiles!r}), got {room}; "
-            "raise it, or set molecules.data.max_atoms so that larger molecules are refused"
-        )

@@ -17,11 +17,9 @@ class GraphPromptParams(Section):
     Attributes:
         conditions: properties of the prompt's molecule that the network reads beside its size, each in units of its spread over
             the training split.
-        max_atoms: largest number of nodes; null takes the largest molecule of the data. A larger molecule is refused.
     """
 
     conditions: tuple[Condition, ...]
-    max_atoms: Annotated[int, Field(ge=1)] | None
 
     @model_validator(mode="after")
     def _check_conditions(self) -> Self:
@@ -54,11 +52,9 @@ class SamplingParams(Section):
     """How graphs are drawn for validation, audit and evaluation (``molecules.sampling``).
 
     Attributes:
-        temperature: divides the logits of x0; the temperature of training is ``molecules.training.temperature``.
         prompts: number of prompts of a split, drawn by the seed; all if the split has fewer.
         graphs_at_once: number of graphs that are drawn at once; bounds the memory.
     """
 
-    temperature: Annotated[float, Field(gt=0, allow_inf_nan=False)]
     prompts: Annotated[int, Field(ge=1)]
     graphs_at_once: Annotated[int, EXECUTION, Field(ge=1)]

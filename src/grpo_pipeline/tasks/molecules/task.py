@@ -110,7 +110,7 @@ class MoleculeTask(BaseTask):
     @property
     def shown_temperature(self) -> float:
         """Temperature of validation and evaluation."""
-        return self.sampling.temperature
+        return 1.0
 
     def check_algorithm(self, algorithm: AlgorithmParams) -> None:
         """Refuse a value baseline, random graphs, replay, and options that the estimator does not allow."""

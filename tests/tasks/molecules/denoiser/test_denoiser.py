@@ -12,16 +12,13 @@ from grpo_pipeline.tasks.molecules.graphs.components import Components
 from grpo_pipeline.tasks.molecules.graphs.graph_entries import dense_pairs, pair_index
 from grpo_pipeline.tasks.molecules.graphs.graph_prompts import GraphPrompts, make_prompts
 
-FEATURES = pytest.mark.parametrize("features", ["none", "cycles"])
-
 
 def logits(model: GraphPolicy, entries: Components[Tensor], wanted: GraphPrompts, t: int = 3) -> Components[Tensor]:
     return model.x0_logits(entries, wanted, torch.full_like(wanted.sizes, t))
 
 
-@FEATURES
-def test_renaming_the_nodes_renames_the_predictions(features: str) -> None:
-    model, wanted = policy(features=features), prompts([5, 5], 5)
+def test_renaming_the_nodes_renames_the_predictions() -> None:
+    model, wanted = policy(), prompts([5, 5], 5)
     entries = random_entries(wanted)
     order = torch.tensor([3, 0, 4, 1, 2])
     first, second = pair_index(5)
@@ -35,9 +32,8 @@ def test_renaming_the_nodes_renames_the_predictions(features: str) -> None:
     assert not torch.allclose(plain.bonds, plain.bonds.flip(1), atol=1e-2)
 
 
-@FEATURES
-def test_time_size_and_conditions_are_read(features: str) -> None:
-    model = policy(conditions=1, features=features)
+def test_time_size_and_conditions_are_read() -> None:
+    model = policy(conditions=1)
     near, far = (make_prompts(torch.tensor([3]), 3, torch.tensor([[value]])) for value in (0.0, 1.0))
     entries = random_entries(near)
     plain = logits(model, entries, near)

@@ -177,7 +177,7 @@ def _draft_all(
     records: Iterator[Record], params: MoleculeDataParams
 ) -> tuple[list[Draft], list[Row]]:
     """Draft all molecules; processes share a file of more than a chunk, with the same result in the same order."""
-    workers = params.workers or usable_cores()
+    workers = usable_cores()
     draft = partial(_draft_chunk, params=params)
     found = draft(list(islice(records, CHUNK)))
     # Processes are started only for the remaining chunks: importing RDKit takes as long as a chunk.
@@ -195,7 +195,7 @@ def _draft_all(
                 found += part
         except BrokenProcessPool as error:
             raise RuntimeError(
-                f"processes that check molecules must live, got {error}; free memory, or set molecules.data.workers: 1"
+                f"processes that check molecules must live, got {error}; free memory"
             ) from error
     return [one for one in found if isinstance(one, Draft)], [
         one for one in found if not isinstance(one, Draft)

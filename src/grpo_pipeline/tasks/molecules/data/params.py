@@ -77,8 +77,6 @@ class MoleculeDataParams(Section):
         charges: the formal charges that are allowed; null allows every one in the data.
         min_atoms: a smaller molecule, in heavy atoms, is refused.
         max_atoms: a larger one is refused; null takes the largest of the data, at most 128.
-        workers: number of processes that check a file of more than 2,000 molecules; null = number of cores, at most 8. No result
-            depends on it.
         on_bad_row: ``fail`` stops at the end of the checks; ``quarantine`` goes on without the bad rows and lists them.
     """
 
@@ -89,7 +87,6 @@ class MoleculeDataParams(Section):
     charges: tuple[int, ...] | None
     min_atoms: Annotated[int, Field(ge=1, le=SIZE_LIMIT)]
     max_atoms: Annotated[int, Field(ge=1, le=SIZE_LIMIT)] | None
-    workers: Annotated[int, Field(ge=1, le=64)] | None = None
     on_bad_row: Literal["fail", "quarantine"]
 
     @model_validator(mode="after")

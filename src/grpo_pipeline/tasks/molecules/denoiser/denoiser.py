@@ -30,14 +30,12 @@ class Denoiser(nn.Module):
         """
         super().__init__()
         p, self.classes = params, classes
-        self.with_cycles = p.features == "cycles"
         self.atom_embedding = nn.Embedding(classes.atoms, p.width)
         self.charge_embedding = nn.Embedding(classes.charges, p.width)
         self.pair_embedding = nn.Embedding(classes.bonds, p.pair_width)
-        if self.with_cycles:
-            self.node_features = nn.Linear(classes.bonds - 1 + len(CYCLES), p.width, bias=False)
+        self.node_features = nn.Linear(classes.bonds - 1 + len(CYCLES), p.width, bias=False)
         # Inputs of the whole graph: time, size, conditions, cycles.
-        told = TIME_AND_SIZE + conditions + (len(CYCLES) if self.with_cycles else 0)
+        told = TIME_AND_SIZE + conditions + len(CYCLES)
         hidden = p.global_width * EXPANSION
         self.whole = nn.Sequential(
             nn.Linear(told, hidden), nn.GELU(), nn.Linear(hidden, p.global_width)
@@ -80,13 +78,11 @@ class Denoiser(nn.Module):
         nodes = self.atom_embedding(noisy.atoms.long()) + self.charge_embedding(
             noisy.charges.long()
         )
-        told = [time[:, None], prompts.sizes[:, None].to(dtype).log(), prompts.conditions]
-        if self.with_cycles:
-            at_nodes, of_graph = structure_features(
-                noisy.bonds, prompts.nodes, self.classes.bonds, dtype
-            )
-            nodes = nodes + self.node_features(at_nodes)
-            told.append(of_graph)
+        at_nodes, of_graph = structure_features(
+            noisy.bonds, prompts.nodes, self.classes.bonds, dtype
+        )
+        nodes = nodes + self.node_features(at_nodes)
+        told = [time[:, None], prompts.sizes[:, None].to(dtype).log(), prompts.conditions, of_graph]
         whole = self.whole(torch.cat([part.to(dtype) for part in told], dim=-1))  # [B, Y]
         return GraphState(nodes, self.pair_embedding(noisy.bonds.long()), whole)
 

@@ -111,12 +111,11 @@ def limits_of(
         classes: K of each component, the sizes of the vocabularies.
 
     Raises:
-        ValueError: if a graph holds a class that is not in the vocabulary, or a class never occurs and there is no smoothing.
+        ValueError: if a graph holds a class that is not in the vocabulary.
     """
     if params.limit == "uniform":
         return classes.each(uniform_limit)
-    counts = count_classes(graphs, classes)
-    return counts.each(lambda count: marginal_limit(count, params.smoothing))
+    return count_classes(graphs, classes).each(marginal_limit)
 
 
 def count_classes(graphs: MoleculeGraphs, classes: Components[int]) -> Components[Tensor]:

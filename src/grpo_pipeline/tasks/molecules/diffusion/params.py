@@ -10,7 +10,6 @@ from grpo_pipeline.tasks.params import Section
 
 EntryReduction = Literal["sum", "mean"]
 Estimator = Literal["step", "eager"]
-Features = Literal["none", "cycles"]
 Start = Literal["independent", "per_group"]
 
 
@@ -35,17 +34,20 @@ class NoiseParams(Section):
         steps: T.
         limit: distribution of the classes after T steps: ``uniform``, or ``marginal``, that of the training data.
         exponents: exponents of the cosine schedule, one per component.
-        smoothing: added to every class's count for ``marginal``; above 0 if a class of the vocabulary may not occur.
     """
 
     steps: int = Field(ge=1)
     limit: Literal["uniform", "marginal"]
     exponents: ExponentParams
-    smoothing: float = Field(ge=0)
 
 
-DELETED_FIELDS = {"expansion": 2}
-"""Fields of ``DenoiserParams`` in models that older versions exported, with the value that is now a constant."""
+DELETED = {
+    "noise": {"smoothing": 1.0},
+    "denoiser": {"expansion": 2, "features": "cycles"},
+    "prompt": {"max_atoms": None},
+    "sampling": {"temperature": 1.0},
+}
+"""Section -> keys that it had in an older version, with the value that is now a constant."""
 
 
 class DenoiserParams(Section):
@@ -57,8 +59,6 @@ class DenoiserParams(Section):
         pair_width: width of a pair of nodes.
         global_width: width of the whole graph.
         heads: number of attention heads.
-        features: inputs of the network beside the classes: ``none`` or ``cycles``. ``cycles`` counts the bonds of each class and
-            the cycles of 3, 4 and 5 at each node, and the cycles in the graph.
     """
 
     layers: int = Field(ge=1)
@@ -66,7 +66,6 @@ class DenoiserParams(Section):
     pair_width: int = Field(ge=1)
     global_width: int = Field(ge=1)
     heads: int = Field(ge=1)
-    features: Features
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -160,26 +160,13 @@ def uniform_limit(classes: int) -> Tensor:
     return torch.full((classes,), 1 / classes, dtype=torch.float64)
 
 
-def marginal_limit(counts: Tensor, smoothing: float) -> Tensor:
-    """Compute the frequency of each class in the training data, float64 [K].
+def marginal_limit(counts: Tensor) -> Tensor:
+    """Compute the frequency of each class in the training data, float64 [K]; a class that never occurs has some mass, too.
 
-        m_k = (count_k + smoothing) / sum over j of (count_j + smoothing)
+        m_k = (count_k + 1) / sum over j of (count_j + 1)
 
     Args:
         counts: [K], number of entries of each class: atoms of each element, pairs of each bond (including "none").
-        smoothing: added to every count, at least 0; above 0 where a class of the vocabulary does not occur.
-
-    Raises:
-        ValueError: if a class has no mass.
     """
-    if smoothing < 0:
-        raise ValueError(
-            f"smoothing must be at least 0, got {smoothing}; it is added to every count"
-        )
-    mass = counts.to(torch.float64) + smoothing
-    if bool((mass <= 0).any()):
-        empty = int((mass <= 0).nonzero()[0])
-        raise ValueError(
-            f"every class must occur in the training data, got none of class {empty}; set smoothing above 0, or drop it"
-        )
+    mass = counts.to(torch.float64) + 1.0
     return mass / mass.sum()

@@ -59,7 +59,7 @@ def draw_graphs(
 ) -> SampledGraphs:
     """Draw G graphs for each prompt of a batch, and score them as in training; ``seed`` and ``number`` fix the noise."""
     generator = step_generator(seed, number, stream=stream, device=task.device)
-    context, temperature = task.encode(policy, batch), task.sampling.temperature
+    context, temperature = task.encode(policy, batch), 1.0
     rollouts = task.sample(
         policy, context, group_size, temperature=temperature, proposal="policy", generator=generator
     )

@@ -28,7 +28,7 @@ def showcase(
         policy,
         batch.prompts,
         SHOWN_SAMPLES,
-        temperature=task.sampling.temperature,
+        temperature=1.0,
         generator=generator,
     )
     times = np.unique(np.linspace(0, sampled.steps, FRAMES).round().astype(np.int64))[::-1].copy()
@@ -57,9 +57,7 @@ def training_frame(
     """
     batch = task.make_batch(data, rows)
     generator = step_generator(seed, stream=Stream.FRAMES, device=task.device)
-    drawn = task.draw(
-        policy, batch.prompts, 1, temperature=task.sampling.temperature, generator=generator
-    )
+    drawn = task.draw(policy, batch.prompts, 1, temperature=1.0, generator=generator)
     decoded = [molecule for (molecule,) in task.molecules(drawn)]
     return {
         "smiles": text_tensor([one.smiles for one in decoded]),

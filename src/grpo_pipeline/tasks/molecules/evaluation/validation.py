@@ -29,7 +29,7 @@ def validate(
     Keys: ``reward/mean`` and ``reward/<component>/mean`` (NaN without any measurement). ``molecule/validity``;
     ``molecule/uniqueness`` (different among valid ones); ``molecule/novelty`` (not in the training split, among different ones).
     Both are NaN without a valid molecule. ``molecule/vun`` (valid, different and novel, among all); ``x0/loss`` (nats). Graphs
-    are drawn at ``molecules.sampling.temperature``, always with the same noise.
+    are drawn at temperature 1, always with the same noise.
     """
     rows = choose_prompts(rows, task.sampling.prompts, seed=seed)
     found: dict[str, list[torch.Tensor]] = {}
