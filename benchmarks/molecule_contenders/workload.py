@@ -78,7 +78,7 @@ class Workload:
         noise = NoiseParams.model_validate(
             {"steps": self.steps, "limit": "marginal", "exponents": EXPONENTS}
         )
-        limits = COUNTS.each(lambda counts: marginal_limit(torch.tensor(counts), 0.0))
+        limits = COUNTS.each(lambda counts: marginal_limit(torch.tensor(counts)))
         network = DenoiserParams.model_validate(self.network or configured_network())
         return build_policy(limits, noise, network, seed=self.seed)
 
