@@ -88,7 +88,7 @@ from grpo_pipeline.tasks.attention.task import AttentionTask
 from grpo_pipeline.tracking.runs import PARENT, Runs
 
 ROOT = Path(__file__).resolve().parents[1]
-OVERRIDES = ("batch_size", "micro_batch_size", "device", "precision", "compile")
+OVERRIDES = ("batch_size", "micro_batch_size", "device", "precision")
 WANTED = {
     "naive / ours": (">=", 8.0),
     "ours / floor": ("<=", 1.2),
@@ -577,7 +577,6 @@ def describe(setting: Setting) -> dict[str, Any]:
         "update_epochs": setting.grpo.update_epochs,
         "image_size": setting.task.image_size,
         "precision": setting.training.precision,
-        "compile": setting.training.compile,
         "micro_batch_size": setting.training.micro_batch_size,
     }
     about = machine.hardware(setting.task.device) | machine.library(torch.get_num_threads())

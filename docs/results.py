@@ -71,10 +71,8 @@ EXECUTION = {
     *(
         "device",
         "micro_batch_size",
-        "compile",
         "memory_format",
         "activation_checkpointing",
-        "loader",
         "pool",
         "workers",
     ),

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from grpo_pipeline.core.objective.algorithm import AlgorithmParams
-from grpo_pipeline.migrate import main, migrate, migrate_algorithm
+from grpo_pipeline.migrate import is_old, main, migrate, migrate_algorithm
 
 ADVANTAGE = {"method": "group", "std": "sample"}
 LOSS = {"clip_low": 0.1, "clip_high": 0.3, "ratio_level": "decision", "reduction": "per_sequence"}
@@ -77,6 +77,16 @@ def test_what_an_arm_changes_of_its_base(change: dict[str, Any], wanted: dict[st
     assert migrate({"attention": {"compare": {"arms": {"one": {"base": "grpo", "set": {"algorithm": change}}}}}}) == {
         "attention": {"compare": {"arms": {"one": {"base": "grpo", "set": {"algorithm": wanted}}}}}
     }
+
+
+@pytest.mark.parametrize("task", ["attention", "dialogue", "molecules"])
+def test_how_batches_were_made_is_left_out_of_every_training(task: str) -> None:
+    old = {"epochs": 3, "loader": {"prefetch": 0, "workers": 1}, "compile": "none"}
+    assert migrate({task: {"training": old, "compare": {"arms": {"one": {"set": {"training": old}}}}}}) == {
+        task: {"training": {"epochs": 3}, "compare": {"arms": {"one": {"set": {"training": {"epochs": 3}}}}}}
+    }
+    assert not is_old(f"{task}.training.epochs")
+    assert is_old(f"{task}.training.loader")
 
 
 def test_the_command_prints_what_changes_and_nothing_of_the_present_form(

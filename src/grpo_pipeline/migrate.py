@@ -38,6 +38,8 @@ MOVED = {
 OLD = {*MOVED, "policy_loss", "kl_placement"}
 LOSSES = ("supervised", "policy", "kl", "rollout_kl", "value", "entropy")
 BOUNDS = ("clip_low", "clip_high")
+OF_TRAINING = {"loader", "compile"}
+"""Keys of ``training`` that no version has any more; none changed a result."""
 
 
 def migrate(parameters: Any) -> Any:
@@ -53,7 +55,8 @@ def migrate(parameters: Any) -> Any:
 def sections_of(task: str) -> dict[str, Migrate]:
     """Map each section to the function that migrates it, for a task; without a task of this name, for all tasks."""
     module = _module_of(task)
-    return {"algorithm": migrate_algorithm, **(module.SECTIONS if module else {})}
+    sections = {"algorithm": migrate_algorithm, "training": migrate_training}
+    return sections | (module.SECTIONS if module else {})
 
 
 def is_old(path: str) -> bool:
@@ -65,7 +68,9 @@ def is_old(path: str) -> bool:
     if len(below) < 2:
         return False
     section, name = below[-2:]
-    return name in {"algorithm": OLD, **getattr(module, "OLD", {})}.get(section, ())
+    return name in {"algorithm": OLD, "training": OF_TRAINING, **getattr(module, "OLD", {})}.get(
+        section, ()
+    )
 
 
 @cache
@@ -90,6 +95,11 @@ def _migrated(values: Any, sections: Mapping[str, Migrate], divided: Mapping[str
         else:
             found[name] = _migrated(value, sections, divided)
     return found
+
+
+def migrate_training(old: Mapping[str, Any]) -> dict[str, Any]:
+    """Migrate a section ``training``, or the changes of a section to its base."""
+    return {name: value for name, value in old.items() if name not in OF_TRAINING}
 
 
 def migrate_algorithm(old: Mapping[str, Any]) -> dict[str, Any]:

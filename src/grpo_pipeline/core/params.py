@@ -4,9 +4,9 @@ What every run needs has no default here; what a run may leave out is None. Ever
 refused when the parameters are read.
 """
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field
 
 from grpo_pipeline.core.agreement import EXECUTION
 from grpo_pipeline.core.schedules import Schedule
@@ -35,28 +35,6 @@ class OptimizerParams(BaseModel):
     learning_rate_schedule: Schedule
 
 
-class LoaderParams(BaseModel):
-    """How training batches are prepared (``<task>.training.loader``); no result depends on it.
-
-    Attributes:
-        prefetch: batches that are made, or being made, while a step computes; 0 makes each when its step begins.
-        workers: threads that make them.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    prefetch: int = Field(default=2, ge=0)
-    workers: int = Field(default=1, ge=1)
-
-    @model_validator(mode="after")
-    def _check_workers(self) -> Self:
-        if self.workers > max(1, self.prefetch):
-            raise ValueError(
-                f"workers must be at most prefetch = {self.prefetch}, got {self.workers}; the others would be idle"
-            )
-        return self
-
-
 Precision = Literal["float32", "bf16"]
 Float32Products = Literal["default", "ieee", "tf32"]
 
@@ -72,7 +50,6 @@ class ExecutionParams(BaseModel):
         precision: of the networks in a step, see ``core.training.precision``; the weights are float32 either way.
         float32_products: on CUDA, how exactly float32 matrix products and convolutions multiply: ``ieee`` (24 bits), ``tf32`` (11
             bits, several times faster), or as torch does it of itself. For the whole process.
-        compile: ``encoder`` lets torch.compile translate the encoder when it first runs.
         memory_format: how images and convolution weights lie in memory.
         activation_checkpointing: ``encoder`` keeps the inputs of the encoder's layers alone and computes each layer again in the
             backward pass.
@@ -84,7 +61,6 @@ class ExecutionParams(BaseModel):
     device: Annotated[str, EXECUTION] = Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")
     precision: Precision
     float32_products: Float32Products
-    compile: Annotated[Literal["none", "encoder"], EXECUTION]
     memory_format: Annotated[Literal["contiguous", "channels_last"], EXECUTION]
     activation_checkpointing: Annotated[Literal["none", "encoder"], EXECUTION]
     micro_batch_size: Annotated[int | None, EXECUTION] = Field(ge=1)
@@ -98,7 +74,7 @@ class TrainingParams(ExecutionParams):
         max_steps: steps of the whole run at most, for batches that cost much more than reading the data; null goes through all
             epochs, and is left out of dumps.
         batch_size: prompts of a step.
-        group_size: G, samples per prompt and step, in the control too; at least 2.
+        group_size: G, samples per prompt and step, in the control too; an advantage is measured against the others of the group.
         encoder_refresh: ``once``: later update epochs reuse the batch's encoding; ``every_epoch``: exact and slower.
         temperature: of sampling; divides the logits.
         optimizer: AdamW and clipping.
@@ -111,13 +87,12 @@ class TrainingParams(ExecutionParams):
             best validation; or the last ones, with the best ones beside them as ``<arm>.best``. ``both`` is left out of dumps.
         animation_frames: pictures of the policy on a few validation examples, from the start to the end of training, of a task
             that has such; 0 makes none. Left out of dumps, and so of digests.
-        loader: how batches are prepared; left out of dumps, and so of digests.
     """
 
     epochs: int = Field(ge=1)
     max_steps: int | None = Field(default=None, ge=1, exclude_if=lambda steps: steps is None)
     batch_size: int = Field(ge=1)
-    group_size: int = Field(ge=1)
+    group_size: int = Field(ge=2)
     encoder_refresh: Literal["once", "every_epoch"]
     temperature: Schedule
     optimizer: OptimizerParams
@@ -130,13 +105,3 @@ class TrainingParams(ExecutionParams):
         default="both", exclude_if=lambda keep: keep == "both"
     )
     animation_frames: Annotated[int, EXECUTION] = Field(default=12, ge=0, exclude=True)
-    loader: Annotated[LoaderParams, EXECUTION] = Field(default=LoaderParams(), exclude=True)
-
-    @model_validator(mode="after")
-    def _check_group(self) -> Self:
-        if self.group_size < 2:
-            raise ValueError(
-                f"group_size must be at least 2, got {self.group_size}; the advantage of a sample is measured against "
-                "the other samples of its group"
-            )
-        return self

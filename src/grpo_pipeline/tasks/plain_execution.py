@@ -2,11 +2,11 @@
 
 from grpo_pipeline.core.params import ExecutionParams
 
-PLAIN = {"compile": "none", "memory_format": "contiguous", "activation_checkpointing": "none"}
+PLAIN = {"memory_format": "contiguous", "activation_checkpointing": "none"}
 
 
 def check_plain(execution: ExecutionParams, *, task: str) -> None:
-    """Refuse compilation, another memory format and activation checkpointing.
+    """Refuse another memory format and activation checkpointing.
 
     Raises:
         ValueError: naming the option.

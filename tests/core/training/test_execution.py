@@ -4,8 +4,6 @@ import pytest
 import torch
 from torch import nn
 
-from grpo_pipeline.core.training import compilation
-from grpo_pipeline.core.training.compilation import check_compiler
 from grpo_pipeline.core.training.device import choose_device
 from grpo_pipeline.core.training.precision import at_least_float32, exact_region, network_precision, set_float32_products
 
@@ -43,17 +41,6 @@ def test_how_float32_is_multiplied():
     for name, wanted in [("default", now()), ("tf32", (True, True, "high")), ("ieee", (False, False, "highest"))]:
         set_float32_products(name)
         assert now() == wanted
-
-
-def test_a_missing_compiler_is_one_sentence(monkeypatch):
-    def fail(x):
-        raise RuntimeError("InvalidCxxCompiler: none\n\nSet TORCHDYNAMO_VERBOSE=1")
-
-    monkeypatch.setattr(compilation.torch, "compile", lambda function: fail)
-    message = r"must be none where torch cannot compile for cpu, got encoder \(InvalidCxxCompiler: none\); install"
-    with pytest.raises(ValueError, match=rf"training.compile {message}") as error:
-        check_compiler(torch.device("cpu"))
-    assert "VERBOSE" not in str(error.value)
 
 
 def state(precision):

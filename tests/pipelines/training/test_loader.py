@@ -8,10 +8,9 @@ import pytest
 import torch
 from tiny_attention import algorithm_params, differing, make_batch, make_data, make_state, make_task, training_params
 
-from grpo_pipeline.core.params import LoaderParams
 from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.core.storage.checkpoint import Checkpoint, NoCheckpoint
-from grpo_pipeline.pipelines.training import nodes, replayed_batches
+from grpo_pipeline.pipelines.training import loader, nodes, replayed_batches
 from grpo_pipeline.pipelines.training.loader import BatchLoader, make_training_batch
 from grpo_pipeline.pipelines.training.loop import StepRunner, quiet_nodes
 from grpo_pipeline.pipelines.training.order import rows_of_step, steps_per_epoch
@@ -24,8 +23,8 @@ TIMES = {"step_seconds", "samples_per_second", "peak_memory_mb"}
 REPLAY = {"capacity": 8, "max_age_steps": 4, "share": 0.5, "importance_cap": 2.0}
 
 
-def settings(prefetch: int = 2, workers: int = 1, **changes: Any) -> Any:
-    return training_params(epochs=3, batch_size=4, loader={"prefetch": prefetch, "workers": workers}, **changes)
+def settings() -> Any:
+    return training_params(epochs=3, batch_size=4)
 
 
 def run(training: Any, *, resume: str = "never", start: Any = NOTHING, **algorithm: Any) -> Any:
@@ -42,17 +41,18 @@ def threads() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name.startswith(THREAD_NAME)]
 
 
-def test_a_run_is_bit_identical_to_one_without_a_thread():
-    plain, *ahead = (results(list(run(settings(*given)))) for given in ((0,), (1, 1), (8, 3)))
-    for rows, checkpoint in ahead:
-        assert rows == plain[0]
-        assert differing(dict(checkpoint.policy), dict(plain[1].policy)) == []
+def test_a_run_is_bit_identical_to_one_without_a_thread(monkeypatch: pytest.MonkeyPatch):
+    rows, checkpoint = results(list(run(settings())))
+    monkeypatch.setattr(loader, "AHEAD", 0)
+    plain = results(list(run(settings())))
+    assert rows == plain[0]
+    assert differing(dict(checkpoint.policy), dict(plain[1].policy)) == []
     assert threads() == []
 
 
-@pytest.mark.parametrize("prefetch", [0, 3])
+@pytest.mark.parametrize("ahead", [0, 3])
 def test_batches_are_those_of_their_steps_from_where_the_state_is_with_the_generator_of_the_step(
-    monkeypatch: pytest.MonkeyPatch, prefetch: int
+    monkeypatch: pytest.MonkeyPatch, ahead: int
 ):
     seeds: list[int] = []
     make = AttentionTask.make_batch
@@ -61,7 +61,8 @@ def test_batches_are_those_of_their_steps_from_where_the_state_is_with_the_gener
         seeds.append(generator.initial_seed())
         return make(self, data, rows, generator=generator)
 
-    training = settings(prefetch, min(prefetch, 2) or 1)
+    training = settings()
+    monkeypatch.setattr(loader, "AHEAD", ahead)
     state = replace(make_state(TASK, DATA, algorithm_params(), training, seed=7), step=2)
     monkeypatch.setattr(AttentionTask, "make_batch", record)
     with BatchLoader(TASK, DATA, algorithm_params(), training, state) as batches:
@@ -89,7 +90,7 @@ def test_with_replay_a_batch_is_made_after_the_step_before_it_on_one_core(monkey
     monkeypatch.setattr(AttentionTask, "make_batch", counted)
     torch.set_num_threads(3)
     try:
-        steps = run(settings(2), replay=REPLAY)
+        steps = run(settings(), replay=REPLAY)
         next(steps)
         for number in (1, 2, 3):
             next(steps)
@@ -101,7 +102,7 @@ def test_with_replay_a_batch_is_made_after_the_step_before_it_on_one_core(monkey
 
 
 def test_each_step_replays_groups_of_its_own_draw():
-    params, training, rows = algorithm_params(replay=REPLAY | {"max_age_steps": 50}), settings(0), np.arange(8)
+    params, training, rows = algorithm_params(replay=REPLAY | {"max_age_steps": 50}), settings(), np.arange(8)
     state = make_state(TASK, DATA, params, training)
     plan, replayed = replayed_batches.plan_batch(params, state, rows)
     done = StepRunner(TASK, params, training).run(state, TASK.make_batch(DATA, plan), replayed)
@@ -109,9 +110,6 @@ def test_each_step_replays_groups_of_its_own_draw():
     plans = [replayed_batches.plan_batch(params, replace(state, step=step), rows[:4])[0].tolist() for step in (1, 1, 2, 3, 4)]
     assert plans[0] == plans[1]
     assert len(set(map(tuple, plans))) > 2
-    with pytest.raises(ValueError, match="workers must be at most prefetch = 2, got 3; the others would be idle"):
-        LoaderParams(prefetch=2, workers=3)
-    assert LoaderParams(prefetch=0, workers=1).prefetch == 0
 
 
 ROWS = np.array([3, 5, 8, 13, 21, 34, 55])

@@ -170,7 +170,7 @@ def test_what_a_reader_cannot_do_is_refused_before_anything_is_built() -> None:
         with pytest.raises(ValueError, match=sentence):
             build_state(algorithm, tiny.training_params(), 0, task, tiny.make_data())
     parts = (task.language_model, task.prompt, task.replies, task.rewards, tiny.pool_params(), task.supervised)
-    for name, value in (("compile", "encoder"), ("memory_format", "channels_last"), ("activation_checkpointing", "encoder")):
+    for name, value in (("memory_format", "channels_last"), ("activation_checkpointing", "encoder")):
         said = f"dialogue.training.{name} must be .*, got {value}; the models of this task know no other"
         with pytest.raises(ValueError, match=said):
             build_task(*parts, execution=tiny.training_params(**{name: value}))

@@ -28,6 +28,10 @@ class LoadedBatch:
     batch: Any
 
 
+AHEAD = 2
+"""Batches that are made, or being made, while a step computes."""
+
+
 class BatchLoader:
     """Give out the batches of the steps from ``state.step`` to the last one, in order; a context that ends its threads.
 
@@ -49,11 +53,11 @@ class BatchLoader:
             training.batch_size,
         )
         self._rows, self._seed = task.rows(data, "train"), state.generator_seed
-        loader, steps = training.loader, range(state.step, state.total_steps)
+        steps = range(state.step, state.total_steps)
         self._ahead: Generator[LoadedBatch, None, None] | None = None
         if algorithm.replay is None:
             make = on_current_device(self._fresh)
-            self._ahead = map_ahead(make, steps, workers=loader.workers, ahead=loader.prefetch)
+            self._ahead = map_ahead(make, steps, workers=1, ahead=AHEAD)
 
     def take(self, state: TrainState) -> LoadedBatch:
         """Return the batch of ``state.step``; an exception of the thread that made it is raised here."""

@@ -6,7 +6,6 @@ import numpy as np
 import torch
 
 from grpo_pipeline.core.params import ExecutionParams
-from grpo_pipeline.core.training.compilation import check_compiler
 from grpo_pipeline.core.training.device import choose_device
 from grpo_pipeline.core.training.precision import set_float32_products
 from grpo_pipeline.tasks.attention.batch import (
@@ -53,16 +52,13 @@ def build_task(
             points are to be placed, the margin of the boundary reward is narrower than half a cell, points cost a reward that
             no policy can save, clinical prompts are asked for without a column that has known training values, a frozen
             encoder is to see augmented images, a field covers the whole grid wherever a point lies, a prompted mask is to be
-            read that nothing teaches, a heatmap that is computed has losses or rewards, or the device is not there or has no
-            compiler.
+            read that nothing teaches, a heatmap that is computed has losses or rewards, or the device is not there.
     """
     check_sections(model, rewards, supervised)
     model = adopt_checkpoint(model, examples.image_size)
     device = choose_device("auto" if execution is None else execution.device)
     if execution is not None:
         set_float32_products(execution.float32_products)
-        if execution.compile != "none":
-            check_compiler(device)
     clinical = _fit_clinical(model, examples)
     task = AttentionTask(
         model,

@@ -3,7 +3,7 @@
 Weights were flat and mostly 0.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 # Old name -> the part, its key, and the value that did nothing.
@@ -38,8 +38,15 @@ SUPERVISED_LOSS: Moved = {
     "location_weight": ("location", "weight", 0),
 }
 
+WITHOUT_EFFECT = {"data": {"workers"}, "predict": {"workers"}, "phantom": {"chunk_size"}}
+"""Section -> keys that no version has any more; none changed a result."""
 AUGMENTATION = {"vertical_flip": 0, "blackout_patches": 0, "blackout_size": 0.1}
 """Keys that no version has any more, with the value that did without them."""
+
+
+def without_keys(old: Mapping[str, Any], *, gone: Collection[str]) -> dict[str, Any]:
+    """Return a section without these keys."""
+    return {name: value for name, value in old.items() if name not in gone}
 
 
 def migrate_augmentation(old: Mapping[str, Any]) -> dict[str, Any]:

@@ -85,12 +85,13 @@ def test_every_part_but_the_order_counts_in_the_digest_which_is_that_of_all_byte
     assert len(set(digests)) == 5
 
 
-@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("cores", [1, 3])
 def test_chunks_are_the_whole_in_order_and_a_file_that_changed_is_named_with_its_line(
-    data_set, data_params, monkeypatch, workers
+    data_set, data_params, monkeypatch, cores
 ):
     monkeypatch.setattr("grpo_pipeline.tasks.attention.data.example_building.CHUNK_BYTES", 5 * 4 * 32 * 32)
-    params, raw = data_params(workers=workers), data_set.open()
+    monkeypatch.setattr("grpo_pipeline.tasks.attention.data.example_building.usable_cores", lambda: cores)
+    params, raw = data_params(), data_set.open()
     whole, imputation = build(data_set, params)
     checked, _, _ = check_manifest(raw, OWN, params)
     chunks = list(stream_examples(raw, checked, SPLITS, params))

@@ -135,9 +135,11 @@ def test_views_of_a_manifest_may_be_cines(data_set, data_params):
     assert (report["cores"], report["frames"]) == (3, 13)
 
 
-def test_frames_are_read_one_at_a_time(tmp_path, case_params):
+def test_frames_are_read_one_at_a_time(tmp_path, case_params, monkeypatch):
     """A cine of 60 MB: neither checking it nor building its examples holds more than a few of its frames."""
-    root, params = tmp_path / "root", case_params("cine", {"lesion_mask": None}, volume=CINE | {"frames": "every 10"}, workers=1)
+    root, params = tmp_path / "root", case_params("cine", {"lesion_mask": None}, volume=CINE | {"frames": "every 10"})
+    for module in ("manifest", "example_building"):
+        monkeypatch.setattr(f"grpo_pipeline.tasks.attention.data.{module}.usable_cores", lambda: 1)
     write_cases(root, 6, layout="cine")
     large = np.lib.format.open_memmap(root / "case00/cine.npy", mode="w+", dtype=np.uint8, shape=(240, 500, 500))
     large[:] = np.arange(500, dtype=np.uint16).astype(np.uint8)

@@ -1,6 +1,5 @@
 """Clinical prompts: the tokens, what they reach, and what they must not reach."""
 
-import copy
 import json
 from dataclasses import replace
 
@@ -110,21 +109,6 @@ def test_channels_last_moves_memory_and_no_number() -> None:
 def close_as_a_whole(got: torch.Tensor, expected: torch.Tensor) -> None:
     """Assert that two tensors differ by at most 1e-5 of the norm of the second."""
     assert torch.linalg.vector_norm(got - expected) <= 1e-5 * torch.linalg.vector_norm(expected)
-
-
-def test_a_compiled_encoder_keeps_its_names_and_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The compiler itself is not run: it takes minutes."""
-    compiled = []
-    monkeypatch.setattr(build, "check_compiler", lambda device: compiled.append(device.type))
-    monkeypatch.setattr(
-        torch, "compile", lambda function, **_: lambda *args, **kw: compiled.append("call") or function(*args, **kw)
-    )
-    policy, features, _ = encoded(task_with(training_params(compile="encoder")))
-    assert compiled == ["cpu", "call"]
-    plain, expected, _ = encoded(PLAIN)
-    assert list(weights(policy)) == list(weights(plain))
-    assert torch.equal(features, expected)
-    assert copy.deepcopy(policy).sam.net.vision_encoder._compiled_call_impl is None  # a reference runs as it is
 
 
 OWN = {"reads": {"encoder": "own"}}

@@ -71,7 +71,7 @@ def stream_examples(
     records = [
         dict(zip(table.columns, cells, strict=True)) for cells in table.itertuples(index=False)
     ]
-    workers = params.workers or usable_cores()
+    workers = usable_cores()
     cores = map_ahead(
         partial(read_named_core, raw, params=params), records, workers=workers, ahead=2 * workers
     )

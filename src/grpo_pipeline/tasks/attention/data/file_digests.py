@@ -45,7 +45,7 @@ def files_digest(raw: ImageFolder, checked: pd.DataFrame, params: DataParams) ->
         for name in names
         if name.lower().endswith(".mhd")
     }
-    ordered, workers = sorted(names), params.workers or usable_cores()
+    ordered, workers = sorted(names), usable_cores()
     digests = map_ahead(
         lambda name: file_digest(resolve_below(raw.root, name)),
         ordered,

@@ -79,7 +79,7 @@ class RowReader:
     read: Callable[[Mapping[str, str]], Row]
     name_column: str
     spacing_mm: tuple[float, float] | None
-    workers: int | None
+    workers: int | None = None
 
 
 def check_manifest(
@@ -132,7 +132,7 @@ def sort_manifest(
     )
     read = partial(read_split_row, params=params, split_of=split_of)
     rows, refused, found = check_rows(
-        raw, RowReader(params, read, name_column, params.spacing_mm, params.workers)
+        raw, RowReader(params, read, name_column, params.spacing_mm)
     )
     several = params.columns.frame is not None
     told = (params.label.scheme.column,) if params.label.scheme else ()

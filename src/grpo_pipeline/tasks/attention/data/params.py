@@ -486,7 +486,6 @@ class DataParams(Preprocessing):
         grade_values: cell of the grade column -> grade group, ``{benign: 0, GG1: 1}``; null = cells are the numbers 0 to 5.
         reader_values: cell of the reader's score -> number, ``{"4a": 4.1, "4b": 4.2}``; null = cells are numbers.
         splits_file: JSON file below the root that names the cores of train, val and test; null = a column, or drawn.
-        workers: number of threads that read files; null = number of the machine's cores, at most 8. No result depends on it.
     """
 
     source: Literal["phantom", "manifest", "case_folders"]
@@ -500,7 +499,6 @@ class DataParams(Preprocessing):
     grade_values: dict[GradeValue, Annotated[int, Field(ge=0, le=5)]] | None = None
     reader_values: dict[GradeValue, Annotated[float, Field(allow_inf_nan=False)]] | None = None
     splits_file: Annotated[str, Field(min_length=1)] | None = None
-    workers: Annotated[int, Field(ge=1, le=64)] | None = None
 
     def for_model(self, *, image_size: int, clinical: tuple[str, ...]) -> ModelPreprocessing:
         """Select the preprocessing that a model trained on these data, with these clinical columns, must store."""

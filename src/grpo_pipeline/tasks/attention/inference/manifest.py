@@ -125,7 +125,7 @@ def check_predict_manifest(
     raw = opened.raw
     columns = find_columns(raw.manifest.columns, opened.columns, rules.preprocessing.clinical)
     several = columns.named.frame is not None
-    reading = CoreReading(columns, params.folders, params.spacing_mm, params.workers)
+    reading = CoreReading(columns, params.folders, params.spacing_mm)
     rows, refused = check_cores(raw, reading, rules)
     reasons = (
         core_reasons(rows, ("patient_id",), rules.preprocessing, section=SECTION)

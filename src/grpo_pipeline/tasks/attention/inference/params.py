@@ -55,7 +55,6 @@ class PredictParams(BaseModel):
         columns: the manifest's columns; clinical ones have the names that the model was trained with.
         folders: prefixes of the paths.
         spacing_mm: row and column spacing of images whose file does not tell it; null = unknown.
-        workers: threads that check files; null = one per core of the machine, at most 8.
         on_bad_row: ``fail`` stops before anything is scored; ``quarantine`` goes on without the bad rows and lists them.
         seed: of the points.
         n_samples: point sets per core; their mean is the score, the first one is drawn.
@@ -70,7 +69,6 @@ class PredictParams(BaseModel):
     columns: PredictColumns
     folders: PredictFolders
     spacing_mm: tuple[Millimetres, Millimetres] | None = None
-    workers: Annotated[int, Field(ge=1, le=64)] | None = None
     on_bad_row: Literal["fail", "quarantine"]
     seed: Annotated[int, Field(ge=0)]
     n_samples: Annotated[int, Field(ge=1, le=1000)]

@@ -1,4 +1,4 @@
-"""Prepare how the image encoder is executed: memory format, checkpointing, compilation; no weight is added or renamed."""
+"""Prepare how the image encoder is executed: memory format and checkpointing; no weight is added or renamed."""
 
 from functools import partial
 from typing import Any
@@ -17,15 +17,13 @@ def prepare_model(model: AttentionModel, execution: ExecutionParams) -> Attentio
 
     Args:
         model: changed in place.
-        execution: ``memory_format``, ``activation_checkpointing`` and ``compile``.
+        execution: ``memory_format`` and ``activation_checkpointing``.
     """
     if execution.memory_format == "channels_last":
         model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     for encoder in encoders_of(model):
         if execution.activation_checkpointing == "encoder":
             checkpoint_layers(encoder)
-        if execution.compile == "encoder":
-            encoder.compile()
     return model
 
 

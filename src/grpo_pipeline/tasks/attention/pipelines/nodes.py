@@ -41,7 +41,7 @@ def generate_phantom(
         return
     total, done = count_cores(phantom), 0
     cores = track(generate_cores(phantom), "generate phantom", total=total)
-    for chunk in phantom_chunks(cores, chunk_size=phantom.chunk_size):
+    for chunk in phantom_chunks(cores):
         done += len(chunk.rows)
         yield (
             chunk,

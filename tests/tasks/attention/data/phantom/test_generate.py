@@ -26,7 +26,7 @@ def same(left, right):
 
 
 def test_a_core_depends_on_the_seed_its_own_patient_and_its_number_only(cores):
-    fewer = list(generate_cores(SMALL.model_copy(update={"patients": 5, "chunk_size": 3})))
+    fewer = list(generate_cores(SMALL.model_copy(update={"patients": 5})))
     assert len(fewer) >= 5 * 6
     assert all(map(same, cores, fewer))
     other = next(generate_cores(SMALL.model_copy(update={"seed": 1})))
@@ -107,8 +107,9 @@ def test_bad_parameter_is_refused():
 
 
 @pytest.mark.parametrize(("chunk_size", "sizes"), [(1, [1] * 6), (4, [4, 2]), (6, [6]), (100, [6])])
-def test_chunks_cover_the_cores_once_and_mark_first_and_last(cores, chunk_size, sizes):
-    chunks = list(phantom_chunks(cores[:6], chunk_size=chunk_size))
+def test_chunks_cover_the_cores_once_and_mark_first_and_last(monkeypatch, cores, chunk_size, sizes):
+    monkeypatch.setattr("grpo_pipeline.tasks.attention.data.phantom.chunks.CORES_AT_ONCE", chunk_size)
+    chunks = list(phantom_chunks(cores[:6]))
     assert [len(chunk.rows) for chunk in chunks] == sizes
     assert [chunk.is_first for chunk in chunks] == [True] + [False] * (len(sizes) - 1)
     assert [chunk.is_last for chunk in chunks] == [False] * (len(sizes) - 1) + [True]

@@ -9,13 +9,15 @@ import pandas as pd
 from grpo_pipeline.tasks.attention.data.image_folder import ImageChunk
 from grpo_pipeline.tasks.attention.data.phantom.generate import COLUMNS, PhantomCore
 
+CORES_AT_ONCE = 64
 
-def phantom_chunks(cores: Iterable[PhantomCore], *, chunk_size: int) -> Iterator[ImageChunk]:
-    """Yield chunks of at most ``chunk_size`` cores; marking the last chunk takes a chunk of look-ahead."""
+
+def phantom_chunks(cores: Iterable[PhantomCore]) -> Iterator[ImageChunk]:
+    """Yield chunks of at most ``CORES_AT_ONCE`` cores; marking the last chunk takes a chunk of look-ahead."""
     remaining = iter(cores)
-    chunk, is_first = list(islice(remaining, chunk_size)), True
+    chunk, is_first = list(islice(remaining, CORES_AT_ONCE)), True
     while chunk:
-        following = list(islice(remaining, chunk_size))
+        following = list(islice(remaining, CORES_AT_ONCE))
         rows = pd.DataFrame([core.row for core in chunk], columns=list(COLUMNS))
         files = {path: array for core in chunk for path, array in core_files(core).items()}
         yield ImageChunk(files, rows, is_first=is_first, is_last=not following, source="phantom")

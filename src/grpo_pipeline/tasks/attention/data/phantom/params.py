@@ -16,7 +16,6 @@ class PhantomParams(BaseModel):
         patients: number of patients.
         cores_per_patient: smallest and largest number of cores of a patient, inclusive.
         centers: number of centers; patient p belongs to center p modulo this number.
-        chunk_size: cores per chunk that is written to disk.
         lesion_share: smallest and largest lesion area as a share of the region.
         conspicuity: mean conspicuity of a lesion for grade groups 1 to 5 (0 = benign texture, 1 = fully changed).
     """
@@ -28,7 +27,6 @@ class PhantomParams(BaseModel):
     patients: Annotated[int, Field(ge=1)] = 200
     cores_per_patient: tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]] = (6, 8)
     centers: Annotated[int, Field(ge=1, le=26)] = 4
-    chunk_size: Annotated[int, Field(ge=1)] = 64
     lesion_share: tuple[Share, Share] = (0.08, 0.12)
     conspicuity: tuple[Share, Share, Share, Share, Share] = (0.37, 0.52, 0.64, 0.77, 0.88)
 
