@@ -7,9 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from forked_kedro import kedro_command
 from kedro_processes import clean_environ, run
 from PIL import Image
+
+from grpo_pipeline.cli import cli
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -35,12 +38,12 @@ def test_a_folder_of_images_is_described_read_and_trained_on(project: Path, tmp_
     done = call(project, "new-data", str(tmp_path / "scans"), folder="conf")  # from any folder of the project
     assert done.returncode == 0, done.stderr
     assert "- 32 images in 2 folders, one per class; index.csv lists them" in done.stdout
-    assert "Train with: make run ENV=scans TASK=attention" in done.stdout
+    assert "Train with: grpo run --task attention --env scans" in done.stdout
     splits = json.loads((project / "data/03_primary/attention_scans/splits.json").read_text())
     assert sum(len(splits[part]) for part in ("train", "val", "test")) == 32
     assert "deprecated" not in done.stderr
     (project / "conf" / "scans" / "globals.yml").open("a").write("extends: smoke\n")
-    trained = run(project, "--pipelines", "attention", "--params", "attention.arms=grpo+supervised", env="scans")
+    trained = run(project, "--task", "attention", "--params", "attention.arms=grpo+supervised", env="scans")
     assert trained.returncode == 0, trained.stderr
     assert (project / "data" / "08_reporting" / "attention_scans" / "report.html").is_file()
 
@@ -66,6 +69,14 @@ def test_a_file_of_prompts_is_named_itself(project: Path, tmp_path: Path) -> Non
     assert "20 of 20 rows of asked.jsonl can be read" in done.stdout
     assert "dialogue_examples: asked.jsonl" in (project / "conf" / "asked" / "globals.yml").read_text()
     assert not (project / "data" / "02_intermediate" / "dialogue_asked").exists()
+
+
+def test_a_project_that_init_has_made_knows_its_parameters(tmp_path: Path) -> None:
+    made = CliRunner().invoke(cli, ["init", str(tmp_path / "mine")])
+    assert made.exit_code == 0, made.output
+    done = run(tmp_path / "mine", "--task", "attention", "--params", "attention.training.epochs=0")
+    assert done.returncode == 1
+    assert "attention.training.epochs must be greater than or equal to 1, got 0" in done.stderr
 
 
 def test_the_package_is_a_command_line() -> None:

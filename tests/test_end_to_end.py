@@ -246,7 +246,7 @@ def test_little_is_printed(smoke_run) -> None:
     assert max(map(len, lines)) <= 130
     assert any(line.startswith("attention.reward_audit, val split, 6 examples") for line in lines)
     assert any(line.startswith(f"Page    data/08_reporting/{FOLDER}/report.html  (every figure") for line in lines)
-    assert any(line.startswith("MLflow  make mlflow (experiment grpo_pipeline_smoke") for line in lines)
+    assert any(line.startswith("MLflow  grpo ui (experiment grpo_pipeline_smoke") for line in lines)
 
 
 def test_the_parts_give_what_the_whole_gives(smoke_copy: Path) -> None:

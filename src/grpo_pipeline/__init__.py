@@ -1,6 +1,7 @@
 """Hybrid supervised + GRPO learning as a Kedro project.
 
 The names of ``PUBLIC`` are the algorithm for loops of one's own; they need torch alone and are imported when they are used.
+``load`` reads a trained model of any task, and needs the libraries of that task.
 """
 
 from importlib import import_module
@@ -36,14 +37,16 @@ PUBLIC = {
     "policy_loss": "policy_gradient.policy_loss",
     "value_loss": "policy_gradient.value_loss",
 }
-__all__ = [*PUBLIC]
+__all__ = [*PUBLIC, "load"]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "load":
+        return import_module(f"{__name__}.tasks.loaded").load
     if name not in PUBLIC:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.core.{PUBLIC[name]}"), name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *PUBLIC})
+    return sorted({*globals(), *__all__})

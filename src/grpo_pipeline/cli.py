@@ -4,9 +4,23 @@ from pathlib import Path
 from typing import Any
 
 import click
+from kedro.framework.cli.utils import LazyGroup
+
+COMMANDS = {
+    **dict.fromkeys(("run", "check", "compare", "report"), "pipelines"),
+    **dict.fromkeys(("predict", "sample", "serve"), "models"),
+    **dict.fromkeys(("init", "ui", "migrate"), "project"),
+}
+"""Name of a command -> its module below ``runs.commands``."""
 
 
-@click.group(name="grpo_pipeline")
+@click.group(
+    name="grpo_pipeline",
+    cls=LazyGroup,
+    lazy_subcommands={
+        name: f"grpo_pipeline.runs.commands.{module}.{name}" for name, module in COMMANDS.items()
+    },
+)
 def cli() -> None:
     """Commands of this project."""
 
@@ -40,20 +54,23 @@ def new_data(
     positive: tuple[str, ...],
     no_run: bool,
 ) -> None:
-    r"""Describe data of your own in conf/NAME, and read it once.
+    """Describe data of your own in conf/NAME, and read it once.
 
     \b
     grpo new-data ../clinic --positive malignant      # images with a CSV file, or a folder per class
     grpo new-data ../questions --column answers=gold  # JSON lines, a CSV, a Parquet file, a saved data set
     grpo new-data ../library --name zinc_like         # SMILES, a CSV or an SD file
-    """
+    """  # noqa: D301
     # Imported here: every command of Kedro reads this file.
     from kedro.utils import find_kedro_project
 
     from grpo_pipeline.new_data import look, write_environment
     from grpo_pipeline.tasks.new_data import Hints, UnclearDataError
 
-    project = find_kedro_project(Path.cwd()) or Path.cwd()
+    if (project := find_kedro_project(Path.cwd())) is None:
+        raise click.UsageError(
+            f"the current folder must lie in a project, got {Path.cwd()}; make one here: grpo init"
+        )
     if pairs := [pair for pair in columns if "=" not in pair]:
         raise click.UsageError(
             f"--column must be KEY=COLUMN, got {pairs[0]}; write label=diagnosis, say"
@@ -73,7 +90,7 @@ def new_data(
         click.echo(f"wrote {path.relative_to(project)}")
     if not no_run:
         _read_once(name, found.task)
-    click.echo(f"Train with: make run ENV={name} TASK={found.task}")
+    click.echo(f"Train with: grpo run --task {found.task} --env {name}")
 
 
 def _read_once(name: str, task: str) -> None:

@@ -2,7 +2,6 @@
 
 import logging
 import os
-from pathlib import Path
 from typing import Any
 
 import yaml
@@ -20,6 +19,7 @@ from grpo_pipeline.hooks.watch import WatchHooks
 from grpo_pipeline.runs.context import ProjectContext
 from grpo_pipeline.runs.freed_memory import keep_freed_memory
 from grpo_pipeline.runs.mlflow_defaults import set_mlflow_defaults
+from grpo_pipeline.runs.new_project import conf_folder
 from grpo_pipeline.runs.run_config_loader import RunConfigLoader
 from grpo_pipeline.runs.terminal import let_printing_last
 from grpo_pipeline.session import TrackedSession
@@ -32,7 +32,7 @@ let_printing_last()  # before any log is opened on the streams
 def _quiet_logging() -> None:
     """Apply ``conf/logging.yml`` when Kedro, which looks in the current folder only, has not found it."""
     logging.captureWarnings(True)
-    path = Path(__file__).resolve().parents[2] / "conf" / "logging.yml"
+    path = conf_folder() / "logging.yml"
     if (
         "KEDRO_LOGGING_CONFIG" not in os.environ
         and path.is_file()

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from exported_models import export_models
 from kedro.framework.context.context import _convert_paths_to_absolute_posix
 from kedro.io import DataCatalog
 from kedro.runner import SequentialRunner
@@ -16,6 +17,12 @@ from grpo_pipeline.runs.config_loader import ReplacingConfigLoader
 from grpo_pipeline.settings import CONFIG_LOADER_ARGS
 
 ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="session")
+def model_folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Task -> folder of an arm with one version of its model."""
+    return export_models(tmp_path_factory.mktemp("models"))
 
 
 @pytest.fixture

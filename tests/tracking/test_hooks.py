@@ -160,7 +160,7 @@ def test_the_end_is_a_table_and_the_places_to_look(finished):
     ]
     assert "(reads the test outline) ↑: no core has a lesion outline" in " ".join(output.split())
     assert "GRPO did not help." in output
-    for expected in ("08_reporting/report.html", "make viz", "make mlflow (experiment"):
+    for expected in ("08_reporting/report.html", "grpo ui graph", "grpo ui (experiment"):
         assert expected in output
 
 

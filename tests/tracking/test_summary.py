@@ -79,9 +79,9 @@ def test_empty_cells_are_dashes_and_why_stands_once_below_with_the_rows():
 
 
 def test_the_graph_is_a_file_where_one_was_built(tmp_path):
-    assert "Graph   make viz" in places(None, graph=None, tracker=None).plain
+    assert "Graph   grpo ui graph" in places(None, graph=None, tracker=None).plain
     text = places(None, graph=tmp_path / "index.html", tracker=None).plain
-    assert f"Graph   {tmp_path / 'index.html'} (behind a file server; or: make viz)" in text
+    assert f"Graph   {tmp_path / 'index.html'} (behind a file server; or: grpo ui graph)" in text
 
 
 def test_gradient_norms_as_a_table():

@@ -1,7 +1,7 @@
 """Define how exported models answer requests: a table in, a table out."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,12 @@ class Serving:
         needs: fields of a model's description without which it cannot be used alone.
         requirements: libraries that a server installs.
         optional: libraries that only some requests need.
+        line: column whose text alone makes a line of a file, as SMILES do; empty if there is none. The answers have the columns
+            row, sample and size, too.
+        reason: column that says why an answer has no such text.
+        files: column -> endings of the files that its cells name; a folder of such files is a request. Empty for none.
+        draws: (number, sizes) -> a request for so many samples, spread evenly over the sizes; None if answers need more than a
+            size.
     """
 
     load: Callable[[Path], Any]
@@ -50,6 +56,10 @@ class Serving:
     needs: frozenset[str]
     requirements: Sequence[str]
     optional: Sequence[str] = ()
+    line: str = ""
+    reason: str = ""
+    files: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    draws: Callable[[int, Sequence[int]], pd.DataFrame] | None = None
 
 
 def serving_of(task: str) -> Serving | None:

@@ -57,7 +57,7 @@ class TrainedArms:
         return {name: path for name, path in versions.items() if path is not None}
 
     def find(self, arm: str, *, parameter: str) -> Path:
-        """Find the folder of an arm's model from its last finished run, or of a model of the registry by its address.
+        """Find the folder of a model: of an arm from its last finished run, by its path, or by the registry's address.
 
         Raises:
             FileNotFoundError: if there is none; the sentence names ``parameter``, the folder and the arms that are there.
@@ -65,6 +65,8 @@ class TrainedArms:
         """
         if arm.startswith(REGISTERED) and self.fetch is not None:
             return self.fetch(arm)
+        if "/" in arm and not arm.startswith(REGISTERED):
+            return model_in(Path(arm))
         arms = self.newest()
         if arm not in arms:
             there = (
@@ -94,6 +96,24 @@ class TrainedArms:
         last = self.last.get(name)
         found = None if last is None else find_complete(folder / last.version / folder.name)
         return found if found is not None and (found / HEADER).is_file() else None
+
+
+def model_in(folder: Path) -> Path:
+    """Find the model in a folder: of an arm, of its model, or of one version; the newest complete version counts.
+
+    Raises:
+        FileNotFoundError: if there is none.
+    """
+    for place in (folder, folder / KINDS[0]):
+        found = find_complete(place)
+        if found is not None and (found / HEADER).is_file():
+            return found
+        newest = next(versions(place), None) if place.is_dir() else None
+        if newest is not None:
+            return newest
+    raise FileNotFoundError(
+        f"{folder} must hold a trained model, got none; name the folder of an arm, such as data/06_models/<task>/<arm>"
+    )
 
 
 def versions(folder: Path) -> Iterator[Path]:

@@ -15,11 +15,14 @@ from grpo_pipeline.tasks.trained_arms import TrainedArms
 from grpo_pipeline.tracking.served import save_served
 
 
+def read_conf(project: Path, *, env: str | None) -> ReplacingConfigLoader:
+    """Read the configuration of a project's environment, without a run."""
+    return ReplacingConfigLoader(conf_source=str(project / "conf"), env=env, **CONFIG_LOADER_ARGS)
+
+
 def trained_arms(project: Path, task: str, *, env: str | None) -> TrainedArms:
     """Find a task's models in the catalogue of a project's environment."""
-    catalog = ReplacingConfigLoader(
-        conf_source=str(project / "conf"), env=env, **CONFIG_LOADER_ARGS
-    )["catalog"]
+    catalog = read_conf(project, env=env)["catalog"]
     return recorded_arms(
         Path(os.path.abspath(project / catalog[f"{task}.predict.models"]["filepath"]))
     )

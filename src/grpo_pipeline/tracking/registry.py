@@ -121,6 +121,30 @@ def fetch(address: str, folder: Path) -> Path:
             return Path(shutil.move(header.parent, target))
     except (MlflowException, OSError, ValueError) as error:
         raise FileNotFoundError(
-            f"{address} must be a model that a run has registered in {redact(uri)}, got: {root_cause(error)}; make mlflow shows "
+            f"{address} must be a model that a run has registered in {redact(uri)}, got: {root_cause(error)}; grpo ui shows "
             "which there are"
         ) from error
+
+
+def fetch_of_run(run: str, folder: Path) -> Path:
+    """Download the weights that an arm's run has logged: its last ones, or what ``training.keep`` chose.
+
+    Args:
+        run: id of the run in the project's store.
+        folder: where to put them; must exist.
+
+    Raises:
+        FileNotFoundError: if there is no such run, or it has logged no model.
+    """
+    try:
+        outputs = MlflowClient(used_store()).get_run(run).outputs
+    except MlflowException as error:
+        raise FileNotFoundError(
+            f"{run} must be the id of a run in {redact(used_store())}, got: {root_cause(error)}; grpo ui shows which there are"
+        ) from error
+    models = outputs.model_outputs if outputs else []
+    if not models:
+        raise FileNotFoundError(
+            f"run {run} must have logged a model, got none; name the run of an arm, below that of the command"
+        )
+    return fetch(f"models:/{models[0].model_id}", folder)

@@ -102,12 +102,12 @@ def places(report: Path | None, *, graph: Path | None, tracker: Tracker | None) 
     every = "  (every figure; here: --params details=true)"
     lines = [f"Page    {_short(report)}{every}"] if report else []
     lines.append(
-        f"Graph   {_short(graph)} (behind a file server; or: make viz)"
+        f"Graph   {_short(graph)} (behind a file server; or: grpo ui graph)"
         if graph
-        else "Graph   make viz"
+        else "Graph   grpo ui graph"
     )
     if tracker is not None:
-        store = f"make mlflow (experiment {tracker.experiment}, {redact(tracker.uri)})"
+        store = f"grpo ui (experiment {tracker.experiment}, {redact(tracker.uri)})"
         lines.append(f"MLflow  {tracker.off or store}")
     return Text("\n" + "\n".join(lines))
 

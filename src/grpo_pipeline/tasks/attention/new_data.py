@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from grpo_pipeline.tasks.attention.data.file_checks import file_stem
-from grpo_pipeline.tasks.attention.data.planes import VOLUME_SUFFIXES
+from grpo_pipeline.tasks.attention.data.planes import IMAGE_SUFFIXES
 from grpo_pipeline.tasks.attention.data.row_checks import SPLIT_NAMES
 from grpo_pipeline.tasks.new_data import (
     Found,
@@ -22,7 +22,6 @@ from grpo_pipeline.tasks.new_data import (
     line,
 )
 
-SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".gif", ".npy", *VOLUME_SUFFIXES)
 # Words in names of folders, columns and files -> the mask that they mean.
 MASKS = {
     "region_mask": ("gland", "region"),
@@ -344,7 +343,11 @@ def _belongs(mask: str, file: str) -> bool:
 
 
 def _is_image(path: Path) -> bool:
-    return path.name.lower().endswith(SUFFIXES) and not path.name.startswith(".") and path.is_file()
+    return (
+        path.name.lower().endswith(IMAGE_SUFFIXES)
+        and not path.name.startswith(".")
+        and path.is_file()
+    )
 
 
 def _sounds_positive(value: str) -> bool:

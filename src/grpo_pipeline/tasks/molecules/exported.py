@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 
 from grpo_pipeline.tasks.molecules.exported_model import read_exported
-from grpo_pipeline.tasks.molecules.prompt_answers import answer_request
+from grpo_pipeline.tasks.molecules.prompt_answers import answer_request, sizes_and_counts
 from grpo_pipeline.tasks.serving import Column, Serving
 
 
@@ -43,4 +43,7 @@ SERVING = Serving(
         "torch",
         "tqdm",
     ),
+    line="smiles",
+    reason="cause",
+    draws=sizes_and_counts,
 )

@@ -1,6 +1,6 @@
 """Draw molecules for a table of sizes and counts, from the parameters or from a request."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ def answer(model: ExportedDenoiser, table: pd.DataFrame, *, seed: int) -> pd.Dat
         model: result of ``read_exported``.
         table: column ``size``, heavy atoms; ``count``, number of molecules (1 without the column). If the model's prompts name
             properties, a column with the wanted value of each.
-        seed: seed of the molecules; those of a row follow from the seed and the row's number.
+        seed: seed of the molecules; those of a row follow from the seed and the row's number, which a slice of a table keeps.
 
     Returns:
         A row for each molecule: ``row`` of the table and ``sample``, counted from 0, ``size``, ``smiles`` ("" if it is not
@@ -38,7 +38,9 @@ def answer(model: ExportedDenoiser, table: pd.DataFrame, *, seed: int) -> pd.Dat
     if seed < 0:
         raise ValueError(f"seed must be at least 0, got {seed}; correct it")
     found: list[dict[str, Any]] = []
-    for number, row in enumerate(table.to_dict("records")):
+    # A slice of a table is part of a longer one: its rows keep their numbers, and so their molecules.
+    numbers = table.index if isinstance(table.index, pd.RangeIndex) else range(len(table))
+    for number, row in zip(numbers, table.to_dict("records"), strict=True):
         try:
             found += _draw_row(model, row, number, seed=seed)
         except ValueError as error:
@@ -96,3 +98,20 @@ def answer_request(model: ExportedDenoiser, table: pd.DataFrame, *, seed: int) -
             f"a request must ask for at most {MOST_MOLECULES} molecules, got {asked}; send several"
         )
     return answer(model, table, seed=seed)
+
+
+def sizes_and_counts(number: int, sizes: Sequence[int]) -> pd.DataFrame:
+    """Ask for molecules, spread evenly over sizes and at most ``AT_ONCE`` in a row.
+
+    Args:
+        number: molecules in all.
+        sizes: numbers of heavy atoms; the first ones get what cannot be spread.
+    """
+    even, left = divmod(number, len(sizes))
+    counts = [even + (place < left) for place in range(len(sizes))]
+    rows = [
+        {"size": size, "count": min(AT_ONCE, count - start)}
+        for size, count in zip(sizes, counts, strict=True)
+        for start in range(0, count, AT_ONCE)
+    ]
+    return pd.DataFrame(rows, columns=["size", "count"])

@@ -18,6 +18,18 @@ from grpo_pipeline.tasks.attention.data.unreadable_file import UnreadableFileErr
 
 VOLUME_SUFFIXES = (".nii", ".nii.gz", ".dcm", ".mha", ".mhd")
 
+IMAGE_SUFFIXES = (
+    ".png",
+    ".jpg",
+    ".jpeg",
+    ".bmp",
+    ".tif",
+    ".tiff",
+    ".gif",
+    ".npy",
+    *VOLUME_SUFFIXES,
+)
+
 HDF5_SUFFIXES = (".h5", ".hdf5")
 
 KEYED = re.compile(r"(.+\.(?:h5|hdf5))::(.+)", re.IGNORECASE)

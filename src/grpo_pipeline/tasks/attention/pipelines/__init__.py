@@ -5,7 +5,10 @@ from grpo_pipeline.tasks.attention.pipelines.pipeline import (
     create_pipeline,
     create_preparation,
 )
-from grpo_pipeline.tasks.attention.pipelines.prediction import create_prediction
+from grpo_pipeline.tasks.attention.pipelines.prediction import (
+    create_prediction,
+    prediction_params,
+)
 from grpo_pipeline.tasks.attention.pipelines.report import create_report
 
 __all__ = [
@@ -14,4 +17,5 @@ __all__ = [
     "create_prediction",
     "create_preparation",
     "create_report",
+    "prediction_params",
 ]

@@ -1,7 +1,8 @@
 """Prediction of the attention task: a trained arm and a manifest without labels -> scores, points and heatmaps, core by core."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -214,6 +215,25 @@ def tabulate(
         draw_sheet(predicted.rows, predicted.thumbnails),
         report,
     )
+
+
+def prediction_params(
+    root: Path, table: Path, options: Mapping[str, int], columns: Mapping[str, str]
+) -> dict[str, Any]:
+    """Describe the prediction of a manifest in the words of ``attention.predict``.
+
+    Args:
+        root: folder to which paths in the manifest are relative.
+        table: the manifest.
+        options: ``sets``, ``seed`` and ``abstain``, those that are given.
+        columns: name in the manifest -> key of ``attention.predict.columns``.
+    """
+    names = {"sets": "n_samples", "seed": "seed", "abstain": "abstain"}
+    given = {name: options[option] for option, name in names.items() if option in options}
+    if "abstain" in given:
+        given["abstain"] = bool(given["abstain"])
+    named = {"columns": {key: column for column, key in columns.items()}} if columns else {}
+    return {"root": str(root), "manifest": str(table), **given, **named}
 
 
 def create_prediction() -> Pipeline:

@@ -1,0 +1,105 @@
+"""Run a task's pipelines: ``grpo run``, ``check``, ``compare`` and ``report``."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import click
+from kedro.framework.cli.project import run as kedro_run
+
+from grpo_pipeline.runs.commands.options import (
+    TASK_HELP,
+    check_task,
+    find_project,
+    kedro_option,
+    run_pipelines,
+    task_option,
+)
+
+STEP_METRICS = ".probe_step_metrics"
+
+
+def _run(task: str | None, pipelines: list[str], **given: Any) -> Any:
+    find_project()
+    names = [*pipelines, *([task] if task else [])]
+    return kedro_run.callback(pipelines=names, **given)  # type: ignore[misc]
+
+
+run = click.Command(
+    "run",
+    params=[
+        click.Option(["--task"], callback=check_task, help=TASK_HELP),
+        *kedro_run.params,
+    ],
+    callback=_run,
+    help="""Run a task from its data to its report: kedro run.
+
+    \b
+    grpo run --task attention                              # kedro run --pipelines attention
+    grpo run --task dialogue --env smoke --params seed=1   # conf/smoke; any parameter for this run alone
+    grpo run --task molecules --params resume=auto         # go on after Ctrl-C or a kill
+    grpo run --pipelines attention_train                   # a part; kedro registry list names all
+    """,
+)
+
+
+@click.command()
+@task_option()
+@kedro_option("env")
+@kedro_option("params")
+def check(task: str, env: str | None, params: dict[str, Any]) -> None:
+    """Read the data, take the first training step of each arm, and say what was seen.
+
+    \b
+    grpo check --task attention
+    grpo check --task dialogue --env mine --params dialogue.training.group_size=4
+    """  # noqa: D301
+    results = run_pipelines([f"{task}_step"], env, params)
+    for name, dataset in results.items():
+        if name.endswith(STEP_METRICS):
+            arm = name.removeprefix(f"{task}.").removesuffix(STEP_METRICS)
+            click.echo(f"{arm}: {', '.join(seen(dataset.load()))}")
+    click.echo(
+        f"The data are read, and each arm can take a step. Train with: grpo run --task {task}"
+        + (f" --env {env}" if env else "")
+    )
+
+
+def seen(metrics: dict[str, Any]) -> Iterator[str]:
+    """Yield what the metrics of a first step say, those that the arm has."""
+    found = {name: float(value) for name, value in metrics.items()}
+    if "reward/mean" in found:
+        yield f"reward {found['reward/mean']:.3g}, deviation in a group {found['reward/std']:.3g}"
+        ties = found["reward/ties_fraction"]
+        rest = ": the reward teaches nothing yet" if ties == 1 else ""
+        yield f"{ties:.0%} of the groups tie{rest}"
+    for name, words in (("supervised/loss", "supervised loss"), ("grad_norm/total", "gradient")):
+        if name in found:
+            yield f"{words} {found[name]:.3g}"
+
+
+@click.command()
+@task_option()
+@kedro_option("env")
+@kedro_option("params")
+def compare(task: str, env: str | None, params: dict[str, Any]) -> None:
+    """Train the arms of <task>.compare on several seeds and write one table; the same command goes on after a stop.
+
+    \b
+    grpo compare --task attention --env ablation
+    grpo compare --task dialogue
+    """  # noqa: D301
+    run_pipelines([f"{task}_compare"], env, params)
+
+
+@click.command()
+@task_option()
+@kedro_option("env")
+@kedro_option("params")
+def report(task: str, env: str | None, params: dict[str, Any]) -> None:
+    """Evaluate the arms of the last run again, state the answer and write the page; nothing is trained.
+
+    \b
+    grpo report --task attention
+    grpo report --task molecules --env smoke --params details=true
+    """  # noqa: D301
+    run_pipelines([f"{task}_evaluate"], env, params)

@@ -1,0 +1,96 @@
+"""`grpo run`, `check`, `compare` and `report` are pipelines of `kedro run`, with the same environment and parameters."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from click.testing import CliRunner
+from kedro.framework.project import settings
+from kedro.framework.session import KedroSession
+from kedro.io import MemoryDataset
+
+from grpo_pipeline.cli import cli
+from grpo_pipeline.pipeline_registry import register_pipelines
+from grpo_pipeline.runs.commands.pipelines import seen
+
+PLAIN = {"reward/mean": torch.tensor(0.5), "reward/std": 0.25, "reward/ties_fraction": 1.0, "grad_norm/total": 1.5}
+
+
+class Recorder(KedroSession):
+    """Stands for the session class, and keeps what it is asked for."""
+
+    asked: tuple[dict[str, Any], dict[str, Any]]
+
+    @classmethod
+    def create(cls, **given: Any) -> "Recorder":
+        cls.asked = (given, {})
+        return cls.__new__(cls)
+
+    def __enter__(self) -> "Recorder":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        return None
+
+    def run(self, **given: Any) -> dict[str, Any]:
+        Recorder.asked[1].update(given)
+        return {"dialogue.grpo.probe_step_metrics": MemoryDataset(PLAIN), "dialogue.read": MemoryDataset(1)}
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "pyproject.toml").write_text("[tool.kedro]\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(type(settings), "SESSION_CLASS", Recorder, raising=False)
+
+
+@pytest.mark.usefixtures("project")
+@pytest.mark.parametrize(
+    ("command", "pipeline"),
+    [("run", "dialogue"), ("check", "dialogue_step"), ("compare", "dialogue_compare"), ("report", "dialogue_evaluate")],
+)
+def test_a_command_is_a_registered_pipeline(command: str, pipeline: str) -> None:
+    given = ["--task", "dialogue", "--env", "smoke", "--params", "seed=2,dialogue.predict.arm=grpo"]
+    done = CliRunner().invoke(cli, [command, *given], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    created, ran = Recorder.asked
+    assert ran["pipeline_names"] == [pipeline]
+    assert pipeline in register_pipelines()
+    assert created["env"] == "smoke"
+    assert created.get("runtime_params") == {"seed": 2, "dialogue": {"predict": {"arm": "grpo"}}}
+
+
+@pytest.mark.usefixtures("project")
+def test_a_check_says_what_each_arm_has_seen_and_how_to_go_on() -> None:
+    done = CliRunner().invoke(cli, ["check", "--task", "dialogue", "--env", "mine"])
+    assert done.output.splitlines() == [
+        "grpo: reward 0.5, deviation in a group 0.25, 100% of the groups tie: the reward teaches nothing yet, gradient 1.5",
+        "The data are read, and each arm can take a step. Train with: grpo run --task dialogue --env mine",
+    ]
+
+
+def test_an_arm_without_a_reward_has_its_loss() -> None:
+    assert [*seen({"supervised/loss": 1.0, "lr": 0.1})] == ["supervised loss 1"]
+
+
+@pytest.mark.usefixtures("project")
+@pytest.mark.parametrize("command", ["run", "check", "compare", "report"])
+def test_a_task_that_is_none_is_named(command: str) -> None:
+    done = CliRunner().invoke(cli, [command, "--task", "atention"])
+    assert "--task must be one of attention, dialogue, molecules, got 'atention'; correct it" in done.output
+
+
+@pytest.mark.parametrize("command", ["run", "check", "compare", "report"])
+def test_outside_of_a_project_the_remedy_is_init(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(cli, [command, "--task", "attention"])
+    assert "the current folder must lie in a project" in done.output
+    assert "grpo init" in done.output
+
+
+@pytest.mark.parametrize("command", sorted([*cli.lazy_subcommands, "new-data"]))
+def test_every_command_explains_itself_by_examples_a_line_each(command: str) -> None:
+    said = CliRunner().invoke(cli, [command, "--help"], prog_name="grpo").output
+    assert [line for line in said.splitlines() if line.startswith(f"  grpo {command}")]
+    assert "\\b" not in said
