@@ -4,7 +4,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup run test lint format viz viz-build screenshot screenshots mlflow frozen house mutations faults conformance bench results parameters constraints clean
+.PHONY: help setup run test lint format viz viz-build screenshot screenshots mlflow frozen house mutations faults conformance bench results parameters docs docs-check constraints clean
 
 export DO_NOT_TRACK := 1
 export MLFLOW_DISABLE_TELEMETRY := true
@@ -119,10 +119,18 @@ results: $(STAMP)  ## train every task with three seeds and write the tables of 
 parameters: $(STAMP)  ## write docs/parameters.md from the models of the parameters and conf/base
 	@$(PY) docs/parameters.py
 
+docs: $(STAMP)  ## build the site into data/08_reporting/site; the page of the last run and `make viz-build` are its samples
+	@$(PY) -m pip install -qq -c constraints.txt --no-build-isolation -e ".[docs]"
+	@$(PY) -m mkdocs build --strict --quiet
+	@echo "The site is in data/08_reporting/site; open its index.html."
+
+docs-check: $(STAMP)  ## count words, pictures, links and commands of the documents, beside their limits
+	@$(PY) docs/pages.py
+
 constraints:  ## resolve pyproject.toml anew and write constraints.txt
 	@set -e; t=$$(mktemp -d); trap 'rm -rf "$$t"' EXIT; $(or $(PYTHON),python3.11) -m venv "$$t/venv"; \
 	  "$$t/venv/bin/python" -m pip install -qq "torch==$(TORCH)" $(TORCH_ARGS); \
-	  "$$t/venv/bin/python" -m pip install -qq ".[$(EXTRAS),oracles]"; \
+	  "$$t/venv/bin/python" -m pip install -qq ".[$(EXTRAS),oracles,docs]"; \
 	  { sed -n '/^#/p' constraints.txt; "$$t/venv/bin/python" -m pip list --format freeze \
 	    | sed -e '/^pip==/d' -e '/^grpo[-_]pipeline==/d' -e 's/+[A-Za-z0-9.]*$$//'; } >"$$t/new"; \
 	  cp "$$t/new" constraints.txt; echo "constraints.txt is new: $$(grep -c == constraints.txt) pins; run make test."

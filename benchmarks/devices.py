@@ -3,7 +3,7 @@
     python benchmarks/devices.py                                  (CUDA where there is one, sizes of conf/smoke)
     python benchmarks/devices.py --env base --tasks attention
     python benchmarks/devices.py --device cpu                     (the CPU beside itself, and bf16 on it)
-    python benchmarks/devices.py --write                          (the table goes into docs/gpu.md)
+    python benchmarks/devices.py --write                          (the table goes into docs/gpu_seen.md)
 
 The data stage runs once per task on the CPU, in a temporary project. Then, with the weights that a few steps on the CPU have
 made and with samples that were drawn on the CPU, the device computes what the CPU computed:
@@ -66,7 +66,7 @@ from grpo_pipeline.tasks import TASKS, find_task
 from grpo_pipeline.testing import TaskContractError, check_task
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "gpu.md"
+PAGE = ROOT / "docs" / "gpu_seen.md"
 MARKS = ("<!-- devices -->", "<!-- /devices -->")
 # precision of the networks, and how CUDA multiplies float32 numbers (docs/gpu.md)
 PRECISIONS = (("float32", "ieee"), ("float32", "tf32"), ("bf16", "tf32"))
@@ -331,7 +331,7 @@ def format_table(rows: Sequence[Numbers], about: str) -> str:
 
 
 def write(text: str) -> None:
-    """Put the table between its marks in docs/gpu.md."""
+    """Put the table between its marks in docs/gpu_seen.md."""
     before, rest = PAGE.read_text(encoding="utf-8").split(MARKS[0])
     after = rest.split(MARKS[1])[1]
     PAGE.write_text(f"{before}{MARKS[0]}\n{text}\n{MARKS[1]}{after}", encoding="utf-8")
@@ -358,7 +358,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--deterministic", action="store_true", help="torch.use_deterministic_algorithms"
     )
-    parser.add_argument("--write", action="store_true", help="put the table into docs/gpu.md")
+    parser.add_argument("--write", action="store_true", help="put the table into docs/gpu_seen.md")
     args = parser.parse_args(argv)
     torch.set_num_threads(args.threads)
     if args.deterministic:

@@ -26,6 +26,10 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "docs"))
+
+from small_picture import shrink  # noqa: E402
+
 WEB_FONTS = re.compile(r"\s*<link\s[^>]*//fonts\.[^>]*>")
 TRACKERS = ("heap.load", "heapanalytics", "googletagmanager")
 START_PAGE = "start.html"
@@ -288,6 +292,7 @@ def take_picture(
                 f"chromium must write a picture, got exit status {done.returncode}:\n{done.stderr}"
             )
         shutil.move(Path(folder, "picture.png"), picture)
+    shrink(picture)
 
 
 def main() -> None:

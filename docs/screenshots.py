@@ -1,6 +1,6 @@
 """Take the pictures of docs/images: what a person sees first of each surface, as it opens, unedited, in headless Chromium.
 
-    python docs/screenshots.py [--env smoke] [--only page mlflow]
+    python docs/screenshots.py [--env smoke] [--only page figures mlflow]
 
 Pages are those of the last runs (default: of conf/base); of a task or comparison that has none there is no picture. MLflow is
 opened as `make mlflow` opens it. The graph has a command of its own, `make screenshot`.
@@ -19,7 +19,13 @@ import urllib.request
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from PIL import Image
+
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "docs"))
+
+from small_picture import shrink  # noqa: E402
+
 IMAGES = ROOT / "docs/images"
 WIDE, PHONE = (1440, 900), (420, 900)
 SWITCHES = (
@@ -38,6 +44,16 @@ PAGES = {
     "compare": "compare/compare.html",
     "cross_validation": "cross_validation/cross_validation.html",
 }
+# Figures of the attention task: picture -> file below data/08_reporting/<task> and size of the window.
+# A viewer that shows no animation shows its frame 0, which is the last one.
+DRAWN = {
+    "curve_reward": ("learning_curves/*/learning_curves/00_reward_mean.svg", (540, 250)),
+    "curve_entropy": ("learning_curves/*/learning_curves/02_policy_entropy.svg", (540, 250)),
+    "roc": ("roc.svg/*/roc.svg", (540, 520)),
+}
+FRAMES = {"points_at_the_start": 1, "points_at_the_end": 0}
+KINDS = ("page", "figures", "mlflow")
+LARGEST = 1200  # pixels
 PORT = 5077
 
 
@@ -63,6 +79,7 @@ def take(
         subprocess.run(
             [program, *SWITCHES, *flags, address], capture_output=True, check=True, timeout=180
         )
+    shrink(file)
     print(file.relative_to(ROOT))
 
 
@@ -102,6 +119,32 @@ def take_phone(page: Path, file: Path) -> None:
             f'<body style="margin:0"><iframe style="{style}" src="{page.as_uri()}"></iframe>'
         )
         take(frame.as_uri(), file, PHONE)
+
+
+def take_figures(env: str) -> None:
+    """Take figures of the last run of the attention task: curves, the reward audit, points before and after training."""
+    folder = ROOT / "data/08_reporting" / ("attention" + (f"_{env}" if env else ""))
+    for name, (pattern, size) in DRAWN.items():
+        if found := sorted(folder.glob(pattern)):
+            take(found[-1].as_uri(), IMAGES / f"{name}.png", size)
+    for file in folder.glob("reward_audit/rewards.png"):
+        store_figure(Image.open(file), IMAGES / "reward_audit.png")
+    for file in sorted(folder.glob("animation.png/*/animation.png"))[-1:]:
+        for name, frame in FRAMES.items():
+            animation = Image.open(file)
+            animation.seek(frame)
+            store_figure(animation, IMAGES / f"{name}.png")
+
+
+def store_figure(figure: Image.Image, file: Path) -> None:
+    """Store a figure on white, and not larger than a page shows it."""
+    shown = figure.convert("RGBA")
+    paper = Image.new("RGBA", shown.size, "white")
+    paper.alpha_composite(shown)
+    paper.thumbnail((LARGEST, LARGEST))
+    paper.convert("RGB").save(file)
+    shrink(file)
+    print(file.relative_to(ROOT))
 
 
 def take_mlflow(env: str) -> None:
@@ -161,11 +204,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Take what is asked for; return the exit status."""
     parser = argparse.ArgumentParser(description=str(__doc__).split("\n", 1)[0])
     parser.add_argument("--env", default="", help="environment of the runs")
-    parser.add_argument("--only", nargs="+", choices=("page", "mlflow"), default=("page", "mlflow"))
+    parser.add_argument("--only", nargs="+", choices=KINDS, default=KINDS)
     given = parser.parse_args(arguments)
     IMAGES.mkdir(exist_ok=True)
     if "page" in given.only:
         take_pages(given.env)
+    if "figures" in given.only:
+        take_figures(given.env)
     if "mlflow" in given.only:
         take_mlflow(given.env)
     return 0

@@ -35,7 +35,17 @@ PAGES = [
 CONFIGURATION = sorted((ROOT / "conf").rglob("*.yml"))
 PROGRAM = r"(?:make|\.venv/bin/\w+|kedro|mlflow|python\d?) "
 # Environments that a reader writes: what the pages show of them is checked by test_documented_parameters.py.
-WRITTEN_BY_READERS = {"mine", "clinic", "medsam", "medsam_1024", "<folder>"}
+WRITTEN_BY_READERS = {
+    "mine",
+    "clinic",
+    "medsam",
+    "medsam_1024",
+    "<folder>",
+    "library",
+    "practice",
+    "practice_near",
+    "practice_texts",
+}
 EXAMPLES = ("digits", "reverse")  # the tasks that docs/adding_a_task.md adds
 REGISTERED = register_pipelines().keys()
 OF_A_TASK = [name.removeprefix("attention") for name in REGISTERED if name.startswith("attention")]

@@ -1,0 +1,85 @@
+"""The site of the documents: its doors hold every page, its figures keep their limits, its generated pages are complete.
+
+`make docs` builds it with the extra `docs`; what is checked here needs none of it.
+"""
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from benchmark_scripts import load_script
+
+import grpo_pipeline
+from grpo_pipeline.pipeline_registry import PIPELINES, SHORT
+from grpo_pipeline.tasks import TASKS
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+DOORS = ["Tutorials", "How-to", "Reference", "Explanation"]
+pages = load_script("docs/pages.py", name="pages_script")
+reference = load_script("docs/reference.py", name="reference_script")
+
+
+def test_every_page_is_behind_one_door() -> None:
+    sections = pages.navigation()
+    assert list(sections) == ["Start", *DOORS, pages.RESEARCH]
+    listed = [page for section in sections.values() for page in section]
+    assert len(listed) == len(set(listed))
+    committed = {file.relative_to(DOCS).as_posix() for file in DOCS.rglob("*.md")}
+    decisions = {page for page in committed if page.startswith("decisions/0")}
+    assert sorted(set(listed) ^ (committed - decisions)) == sorted(reference.pages())
+
+
+def test_the_doors_are_short_and_show_pictures() -> None:
+    found = pages.figures()
+    assert sum(found.words.values()) <= pages.MOST_WORDS
+    assert len(found.pictures) >= pages.LEAST_PICTURES
+    tutorials = {page: words for page, words in found.words.items() if page.startswith("tutorials/")}
+    assert len(tutorials) == 6
+    assert max(tutorials.values()) <= 500
+
+
+def test_pictures_are_small(committed_files: tuple[Path, ...]) -> None:
+    pictures = [file for file in committed_files if file.parent == DOCS / "images"]
+    assert not [file.name for file in pictures if file.stat().st_size > 150_000]
+
+
+def test_words_of_a_page_are_those_of_its_text() -> None:
+    text = "# One title\n\nTwo [linked words](page.md#a-b), ![a picture](x.png).\n\n```sh\nmake run\n```\n"
+    assert pages.count_words(text) == 7
+
+
+def test_the_page_of_the_api_has_every_public_name() -> None:
+    named = re.findall(r"^::: (\S+)$", (DOCS / "api.md").read_text(encoding="utf-8"), re.MULTILINE)
+    public = {f"grpo_pipeline.core.{module}.{name}" for name, module in grpo_pipeline.PUBLIC.items()}
+    assert sorted(name for name in named if ".core." in name) == sorted(public)
+
+
+def test_generated_pages_name_every_pipeline_command_and_data_set() -> None:
+    written = reference.pages()
+    names = {task if not name else f"{task}_{name}" for task in TASKS for name in ("", *PIPELINES)}
+    assert not [name for name in (*names, *SHORT) if f"`{name}`" not in written["reference/pipelines.md"]]
+    targets = re.findall(r"^([a-z-]+):[^#\n]*## ", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    assert not [name for name in targets if f"`make {name}`" not in written["reference/commands.md"]]
+    catalogue = yaml.safe_load((ROOT / "conf/base/catalog.yml").read_text(encoding="utf-8"))
+    shown = [re.sub(r"\{(\w+)\}", r"<\1>", name) for name in catalogue if not name.startswith("_")]
+    assert not [name for name in shown if f"`{name}`" not in written["reference/catalogue.md"]]
+
+
+def test_generated_pages_hold_the_refusals_of_the_source() -> None:
+    text = reference.pages()["reference/errors.md"]
+    assert "- --column must be KEY=COLUMN, got …; write label=diagnosis, say\n" in text
+    assert text.count("\n- ") > 300
+
+
+@pytest.mark.skipif(importlib.util.find_spec("mkdocs") is None, reason="the extra docs is not installed; make docs installs it")
+def test_links_out_of_the_documents_and_anchors_are_those_of_the_repository() -> None:
+    hooks = load_script("docs/mkdocs_hooks.py", name="mkdocs_hooks")
+    assert hooks.anchor("Values in, `a` / b", "-") == "values-in-a--b"
+    page = type("Page", (), {"file": type("File", (), {"src_uri": "tutorials/first_run.md"})})
+    text = "[code](../../src/x.py) and [a page](../running.md#parts)"
+    assert hooks.on_page_markdown(text, page=page) == "code and [a page](../running.md#parts)"
+    html = hooks.on_page_content("<p>The reward, a reward.</p>", page=page)
+    assert html.count("<abbr") == html.count("title=") == 1
