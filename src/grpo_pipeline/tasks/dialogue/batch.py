@@ -20,6 +20,7 @@ class DialogueBatch:
         rows: row numbers in the data, int64 [P] or [P, G].
         prompt: ids and is_token [P, n, S], as the language model takes them.
         reference: ids and is_token [P, T], a reference reply of each prompt, padded on the right, with its end; None without.
+            Of a conversation ``is_token`` marks the replies, and not what stands between them.
         answers: for each prompt all reference replies, as texts.
         questions: for each prompt the text that the model reads, without its stories.
         cells: for each prompt the other columns of its row, a JSON object.
@@ -74,6 +75,9 @@ def make_batch(
     if data.examples.has_answers:
         texts = data.references.draw_texts(rows, draws.numpy())
         reference = data.references.padded(texts, pad_id=pad_id, padding="right")
+        if data.own is not None:
+            own = data.own.padded(texts, pad_id=0, padding="right").ids.bool()
+            reference = Tokens(reference.ids, own)
     table = data.examples.table.iloc[rows]
     return DialogueBatch(
         rows=torch.as_tensor(rows, dtype=torch.int64).to(device),

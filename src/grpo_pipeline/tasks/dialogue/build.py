@@ -74,9 +74,14 @@ def check_arms(task: DialogueTask, algorithms: Iterable[AlgorithmParams]) -> Non
 
 def tokenise(task: DialogueTask, examples: DialogueExamples) -> tuple[DialogueData, dict[str, Any]]:
     """Tokenise the examples, and count the cut texts; see ``tokenise_examples``."""
-    limit = task.replies.max_tokens
+    table = examples.table
     return tokenise_examples(
-        examples, task.tokenizer, kind=task.kind, prompt=task.prompt, max_reply_tokens=limit
+        examples,
+        task.tokenizer,
+        kind=task.kind,
+        prompt=task.prompt,
+        max_reply_tokens=task.replies.max_tokens,
+        stages=task.stages(table["question"], table["answers"], table["columns"]),
     )
 
 

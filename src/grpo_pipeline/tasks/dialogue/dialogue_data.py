@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from grpo_pipeline.tasks.dialogue.data.examples import DialogueExamples
+from grpo_pipeline.tasks.dialogue.episodes.conversations import Stage
+from grpo_pipeline.tasks.dialogue.episodes.demonstrations import demonstration
 from grpo_pipeline.tasks.dialogue.language_model.prompt_text import (
     ModelKind,
     frame_of,
@@ -28,11 +30,13 @@ class DialogueData:
         examples: the table and the stories.
         prompts: the texts that the language model reads, the same number for every example.
         references: the reference replies, each with its end.
+        own: of conversations, 1 for each token of ``references`` that is the language model's, else 0; None of single replies.
     """
 
     examples: DialogueExamples
     prompts: TokenTable
     references: TokenTable
+    own: TokenTable | None = None
 
 
 def tokenise_examples(
@@ -42,6 +46,7 @@ def tokenise_examples(
     kind: ModelKind,
     prompt: PromptParams,
     max_reply_tokens: int,
+    stages: Sequence[Stage] = (),
 ) -> tuple[DialogueData, dict[str, Any]]:
     """Tokenise every example once, and count the cut texts.
 
@@ -54,6 +59,8 @@ def tokenise_examples(
         kind: kind of the language model; decides how texts are joined.
         prompt: limits of the prompts.
         max_reply_tokens: largest length of a reference reply, its end included.
+        stages: of each example where its conversations begin; the lines of an answer are then its replies. Empty without an
+            environment.
 
     Returns:
         The data, and a report by split: numbers of texts, the longest ones, and the number of cut texts.
@@ -73,11 +80,16 @@ def tokenise_examples(
     ]
     if prompt.too_long == "refuse":
         _refuse_long(examples, read, room)
-    said = [
-        [reply_ids(tokenizer, answer, *each, prompt=prompt) for answer in answers]
-        for answers, each in zip(table["answers"], asked, strict=True)
-    ]
     prompts = [[begin + text[-room:] + end for text in row] for row in read]
+    own: TokenTable | None = None
+    if not stages:
+        said = [
+            [reply_ids(tokenizer, answer, *each, prompt=prompt) for answer in answers]
+            for answers, each in zip(table["answers"], asked, strict=True)
+        ]
+    else:
+        said, is_own = _play(table["answers"].tolist(), asked, stages, tokenizer, prompt)
+        own = stack_rows([[[*flags[: max_reply_tokens - 1], 1] for flags in row] for row in is_own])
     references = [
         [[*text[: max_reply_tokens - 1], tokenizer.eos_id] for text in row] for row in said
     ]
@@ -94,7 +106,25 @@ def tokenise_examples(
             for name, rows in examples.table.groupby("split", sort=True).indices.items()
         },
     }
-    return DialogueData(examples, stack_rows(prompts), stack_rows(references)), report
+    return DialogueData(examples, stack_rows(prompts), stack_rows(references), own), report
+
+
+def _play(
+    answers: Sequence[Sequence[str]],
+    asked: Sequence[Any],
+    stages: Sequence[Stage],
+    tokenizer: Tokenizer,
+    prompt: PromptParams,
+) -> tuple[list[list[list[int]]], list[list[list[int]]]]:
+    """Play the answers: of each row and answer the tokens without the last end, and 1 where they are replies."""
+    played = []
+    for texts, each, stage in zip(answers, asked, stages, strict=True):
+        firsts = [reply_ids(tokenizer, text.split("\n")[0], *each, prompt=prompt) for text in texts]
+        played.append(
+            [demonstration(*pair, stage, tokenizer) for pair in zip(firsts, texts, strict=True)]
+        )
+    said = [[ids[:-1] for ids, _ in row] for row in played]
+    return said, [[[int(own) for own in flags[:-1]] for _, flags in row] for row in played]
 
 
 def _stories(examples: DialogueExamples) -> Any:

@@ -1,6 +1,6 @@
 """Implement the dialogue task: a language model writes G replies to a prompt; rewards compare them with answers."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -26,6 +26,9 @@ from grpo_pipeline.tasks.cache import Cache
 from grpo_pipeline.tasks.dialogue.algorithm_checks import check_algorithm
 from grpo_pipeline.tasks.dialogue.batch import DialogueBatch, Outcomes, make_batch
 from grpo_pipeline.tasks.dialogue.dialogue_data import DialogueData
+from grpo_pipeline.tasks.dialogue.episodes.conversations import Stage, replies_of
+from grpo_pipeline.tasks.dialogue.episodes.environment import digest_of
+from grpo_pipeline.tasks.dialogue.episodes.stages import stages_of
 from grpo_pipeline.tasks.dialogue.evaluation import audit
 from grpo_pipeline.tasks.dialogue.evaluation.evaluate import evaluate
 from grpo_pipeline.tasks.dialogue.evaluation.reply_table import tabulate
@@ -149,7 +152,24 @@ class DialogueTask(BaseTask):
 
     def encode(self, policy: LanguageModel, batch: DialogueBatch) -> Encoded:
         """Read the prompts, once for all of their replies."""
-        return policy.encode(batch.prompt.ids, batch.prompt.is_token)
+        encoded = policy.encode(batch.prompt.ids, batch.prompt.is_token)
+        if self.rewards.environment is None:
+            return encoded
+        stages = self.stages(batch.questions, batch.answers, batch.cells)
+        return replace(encoded, stages=PerPrompt(stages))
+
+    def stages(
+        self, questions: Iterable[str], answers: Iterable[Sequence[str]], cells: Iterable[str]
+    ) -> list[Stage]:
+        """Build where the conversations about each row begin; see ``stages_of``."""
+        return stages_of(
+            self.rewards.environment,
+            self.tokenizer,
+            self.prompt,
+            questions=questions,
+            answers=answers,
+            cells=cells,
+        )
 
     def detach(self, context: Encoded) -> Encoded:
         """Return the encoding cut off from the graph."""
@@ -183,11 +203,14 @@ class DialogueTask(BaseTask):
         )
 
     def texts(self, rollouts: Rollouts) -> PerPrompt:
-        """Decode the replies: for each prompt a tuple of G texts."""
+        """Decode the replies: for each prompt a tuple of G texts; of a conversation a line for each reply."""
         prompts, group_size, _ = rollouts.actions.shape
-        texts = decode_rows(
-            self.tokenizer, rollouts.actions.flatten(0, 1), rollouts.is_valid.flatten(0, 1)
-        )
+        ids, is_valid = rollouts.actions.flatten(0, 1), rollouts.is_valid.flatten(0, 1)
+        if self.rewards.environment is None:
+            texts = decode_rows(self.tokenizer, ids, is_valid)
+        else:
+            pairs = zip(ids.tolist(), is_valid.tolist(), strict=True)
+            texts = [replies_of(*pair, self.tokenizer) for pair in pairs]
         return PerPrompt(
             tuple(texts[p * group_size : (p + 1) * group_size]) for p in range(prompts)
         )
@@ -356,6 +379,9 @@ class DialogueTask(BaseTask):
             "examples": data.examples.digest,
             "start": None if self.start is None else digest_of_tensors(self.start.tensors),
         }
+        environment = self.rewards.environment
+        if environment is not None:  # it also decides what stands between the replies that are imitated
+            shared["environment"] = digest_of(environment.environment)
         if not draws:
             return shared | {"replies": {"max_tokens": self.replies.max_tokens}}
         return shared | {

@@ -24,11 +24,11 @@ from grpo_pipeline.tasks.dialogue.data.drafts import (
 )
 from grpo_pipeline.tasks.dialogue.data.example_rows import read_rows
 from grpo_pipeline.tasks.dialogue.data.params import (
-    ArithmeticSource,
     ConversationSource,
     DialogueDataParams,
     GeneratedSource,
     PromptSource,
+    WrittenPrompts,
 )
 from grpo_pipeline.tasks.dialogue.data.persona_groups import group_names, persona_key
 from grpo_pipeline.tasks.dialogue.data.prompt_rows import read_prompts
@@ -125,7 +125,7 @@ def sort_dialogues(
 def read_source(files: DialogueFiles, params: DialogueDataParams) -> Reading:
     """Read the examples as the kind of the source says."""
     source = params.source
-    if isinstance(source, ArithmeticSource):
+    if isinstance(source, WrittenPrompts):
         return read_prompts(files.examples, source.columns)
     if isinstance(source, PromptSource):
         return read_prompts(files.examples, source)
@@ -151,7 +151,7 @@ def check_generated(
     params: DialogueDataParams,
 ) -> None:
     """Refuse a user's folder if the parameters ask for generated data."""
-    is_written = isinstance(params.source, GeneratedSource | ArithmeticSource)
+    is_written = isinstance(params.source, GeneratedSource | WrittenPrompts)
     if is_written and generated.get("examples") != reading.n_rows:
         raise ValueError(
             f"{files.root} must hold the {generated.get('examples')} generated examples while dialogue.data.source.kind is "

@@ -14,8 +14,8 @@ class GeneratedSource(Section):
     """Dialogues that are written first.
 
     Attributes:
-        kind: ``generated`` writes the data first; ``arithmetic`` sums; ``prompts`` reads prompts and answers; ``jsonl`` rows with
-            personas; ``conversations`` a table of conversations.
+        kind: ``generated`` writes the data first; ``arithmetic`` sums; ``guess_number`` games; ``prompts`` reads prompts and
+            answers; ``jsonl`` rows with personas; ``conversations`` a table of conversations.
     """
 
     kind: Literal["generated"]
@@ -53,6 +53,35 @@ class ArithmeticSource(Section):
                 f"problems must be at most {most} for numbers up to {self.largest}, got {self.problems}; raise largest"
             )
         return self
+
+
+class GuessSource(Section):
+    """Games of guessing a number, which are written first, and read as prompts; they need the environment of ``episodes``.
+
+    Attributes:
+        kind: of the source.
+        seed: of ranges, numbers and guesses.
+        games: how many are written.
+        span: how many numbers a range has; each begins behind a multiple of 10.
+        ranges: how many ranges there are.
+        turns: guesses of the player that is imitated, who never listens.
+    """
+
+    kind: Literal["guess_number"]
+    stories_from: ClassVar[Literal["nowhere"]] = "nowhere"
+    seed: int = Field(ge=0)
+    games: int = Field(ge=1)
+    span: int = Field(ge=2, le=9)
+    ranges: int = Field(ge=1)
+    turns: int = Field(ge=1)
+
+    @property
+    def columns(self) -> "PromptSource":
+        """How the written file is read."""
+        return PromptSource(kind="prompts", group="range")
+
+
+WrittenPrompts = ArithmeticSource | GuessSource
 
 
 class PromptSource(Section):
@@ -140,7 +169,7 @@ class DialogueDataParams(Section):
     """
 
     source: Annotated[
-        GeneratedSource | ArithmeticSource | PromptSource | RowSource | ConversationSource,
+        GeneratedSource | WrittenPrompts | PromptSource | RowSource | ConversationSource,
         Field(discriminator="kind"),
     ]
     root: str

@@ -7,7 +7,7 @@ from torch import Tensor
 from grpo_pipeline.core.policy_gradient.kl import k3
 from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.tasks.dialogue.evaluation.reply_task import ReplyTask
-from grpo_pipeline.tasks.dialogue.language_model.reply_rollouts import is_end
+from grpo_pipeline.tasks.dialogue.language_model.reply_rollouts import has_ended
 
 Columns = dict[str, np.ndarray]
 MODEL_COLUMNS = ("tokens", "ended", "self_bleu", "reference_nll", "reference_tokens", "kl_start")
@@ -15,10 +15,9 @@ MODEL_COLUMNS = ("tokens", "ended", "self_bleu", "reference_nll", "reference_tok
 
 def reply_columns(task: ReplyTask, rollouts: Rollouts) -> Columns:
     """Compute ``tokens`` and ``ended`` of each prompt's first reply."""
-    actions, is_valid = rollouts.actions[:, 0], rollouts.is_valid[:, 0]
-    ended = (is_end(actions, task.ends) & is_valid).any(dim=-1)
+    ended = has_ended(rollouts, task.ends)[:, 0]
     return {
-        "tokens": is_valid.sum(dim=-1).cpu().numpy(),
+        "tokens": rollouts.is_valid[:, 0].sum(dim=-1).cpu().numpy(),
         "ended": ended.to(torch.float64).cpu().numpy(),
     }
 

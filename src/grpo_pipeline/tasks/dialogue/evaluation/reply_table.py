@@ -9,7 +9,7 @@ from grpo_pipeline.tasks.dialogue.data.examples import first_answers
 from grpo_pipeline.tasks.dialogue.data.hidden_characters import printable
 from grpo_pipeline.tasks.dialogue.dialogue_data import DialogueData
 from grpo_pipeline.tasks.dialogue.evaluation.reply_task import ReplyTask
-from grpo_pipeline.tasks.dialogue.language_model.reply_rollouts import is_end
+from grpo_pipeline.tasks.dialogue.language_model.reply_rollouts import has_ended
 
 
 def tabulate(
@@ -23,7 +23,7 @@ def tabulate(
     prompts, group_size, _ = rollouts.actions.shape
     rows = batch.rows.reshape(prompts, -1)[:, 0].cpu().numpy().repeat(group_size)
     table = data.examples.table.iloc[rows].reset_index(drop=True)
-    ended = (is_end(rollouts.actions, task.ends) & rollouts.is_valid).any(dim=-1)
+    ended = has_ended(rollouts, task.ends)
     frame = table[["example_id", "subject_id", "needs", "question"]].copy()
     return frame.assign(
         answer=first_answers(table),

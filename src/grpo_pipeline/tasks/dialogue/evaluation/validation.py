@@ -10,7 +10,7 @@ from grpo_pipeline.tasks.dialogue.batch import DialogueBatch
 from grpo_pipeline.tasks.dialogue.dialogue_data import DialogueData
 from grpo_pipeline.tasks.dialogue.evaluation.reply_task import BATCH_PROMPTS, ReplyTask
 from grpo_pipeline.tasks.dialogue.language_model.base import LanguageModel
-from grpo_pipeline.tasks.dialogue.language_model.reply_rollouts import is_end
+from grpo_pipeline.tasks.dialogue.language_model.reply_rollouts import has_ended
 from grpo_pipeline.tasks.dialogue.language_model.teacher_forcing import (
     Perplexity,
     reference_perplexity,
@@ -64,10 +64,9 @@ def _measure(
         None if batch.reference is None else reference_perplexity(policy, context, batch.reference)
     )
     parts, weights = task.reward(batch, rollouts, outcomes)
-    ended = (is_end(rollouts.actions, task.ends) & rollouts.is_valid).any(dim=-1)
     measured = {"reward/mean": combine_rewards(parts, weights).total}
     measured |= {f"reward/{name}/mean": part for name, part in parts.items()}
     return measured | {
         "reply/tokens": rollouts.is_valid.sum(dim=-1),
-        "reply/ended": ended,
+        "reply/ended": has_ended(rollouts, task.ends),
     }, perplexity

@@ -4,13 +4,14 @@ Axes: P prompts, G replies of each, T tokens of a reply, D width, S tokens that 
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from grpo_pipeline.core.training.micro_batches import PerPrompt
 from grpo_pipeline.tasks.dialogue.language_model.prompt_text import ModelKind
 
 
@@ -23,12 +24,14 @@ class Encoded:
         is_seen: bool [P, S], the places of the memory or the cache that a reply may attend to.
         memory: [P, S, D], the encoder's output (seq2seq), else None.
         cache: "keys/i" and "values/i" -> [P, h, S, d] of decoder layer i (causal), else empty.
+        stages: of each prompt where its conversations begin (``episodes.conversations.Stage``); empty without an environment.
     """
 
     start: Tensor
     is_seen: Tensor
     memory: Tensor | None = None
     cache: Mapping[str, Tensor] = field(default_factory=dict)
+    stages: PerPrompt = field(default_factory=PerPrompt)
 
 
 # The output embedding and its bias, or None: see ``LanguageModel.head``.
@@ -118,11 +121,11 @@ def shifted(encoded: Encoded, replies: Tensor) -> Tensor:
 
 def detached(encoded: Encoded) -> Encoded:
     """Detach the encoding from the graph."""
-    return _map(encoded, lambda tensor: tensor.detach())
+    return replace(_map(encoded, lambda tensor: tensor.detach()), stages=encoded.stages)
 
 
 def choose_prompts(encoded: Encoded, prompts: Tensor) -> Encoded:
-    """Select the encoding of the prompts int64 [P'], in that order."""
+    """Select the encoding of the prompts int64 [P'], in that order, to score replies: without their stages."""
     return _map(encoded, lambda tensor: tensor.index_select(0, prompts))
 
 

@@ -93,17 +93,55 @@ def reply_ids(
     asked = messages or [_told(question, stories)]
     before = tokenizer.encode_chat(asked)
     whole = tokenizer.encode_chat(asked, reply=reply)
-    if whole[: len(before)] != before:
-        same = zip(before, whole, strict=False)
-        place = next((p for p, (one, other) in enumerate(same) if one != other), len(whole))
-        got, wanted = (tokenizer.decode(ids[place : place + 1]) for ids in (whole, before))
-        raise ValueError(
-            f"the chat template must leave a prompt as it was when the reply follows, got token {place} {got!r} instead of "
-            f"{wanted!r}; repair the template, or train with dialogue.prompt.template: null"
-        )
+    _refuse_change(tokenizer, before, whole, after="the reply")
     rest = whole[len(before) :]
     ends = [place for place, token in enumerate(rest) if token in tokenizer.end_ids]
     return rest[: ends[0]] if ends else rest
+
+
+def answer_ids(tokenizer: Tokenizer, text: str, *, prompt: PromptParams) -> list[int]:
+    """Tokenise what an environment says after a reply, with what leads to the next reply.
+
+    Without a template the text is a line of its own. A chat template decides itself what stands between two replies: all that it
+    adds, behind the end of a reply, for a message of the user.
+
+    Raises:
+        ValueError: if the template does not end a reply, or changes what was said before (names the first token that differs).
+    """
+    if prompt.template is None:
+        return tokenizer.encode(f"\n{text}\n")
+    asked = _told("?", [])
+    said = tokenizer.encode_chat([asked], reply="?")
+    places = [place for place, token in enumerate(said) if token in tokenizer.end_ids]
+    if not places or places[-1] < len(tokenizer.encode_chat([asked])):
+        raise ValueError(
+            "the chat template must end a reply with a token that ends one, got none; repair the template, or train with "
+            "dialogue.prompt.template: null"
+        )
+    before = said[: places[-1] + 1]
+    later = [asked, {"role": "assistant", "content": "?"}, {"role": "user", "content": text}]
+    whole = tokenizer.encode_chat(later)
+    _refuse_change(tokenizer, before, whole, after="what an environment says")
+    return whole[len(before) :]
+
+
+def _refuse_change(
+    tokenizer: Tokenizer, before: list[int], whole: list[int], *, after: str
+) -> None:
+    """Refuse a template that writes a beginning otherwise when something follows.
+
+    Raises:
+        ValueError: with the first token that differs.
+    """
+    if whole[: len(before)] == before:
+        return
+    same = zip(before, whole, strict=False)
+    place = next((p for p, (one, other) in enumerate(same) if one != other), len(whole))
+    got, wanted = (tokenizer.decode(ids[place : place + 1]) for ids in (whole, before))
+    raise ValueError(
+        f"the chat template must leave a prompt as it was when {after} follows, got token {place} {got!r} instead of "
+        f"{wanted!r}; repair the template, or train with dialogue.prompt.template: null"
+    )
 
 
 def _told(question: str, stories: Sequence[str]) -> Message:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from grpo_pipeline.core.types import Rollouts
 
@@ -13,12 +14,24 @@ def is_end(tokens: Tensor, ends: tuple[int, ...]) -> Tensor:
     return torch.isin(tokens, torch.tensor(ends[:-1], device=tokens.device))
 
 
+def has_ended(rollouts: Rollouts, ends: tuple[int, ...]) -> Tensor:
+    """Mark the replies whose last decision is an end, bool [P, G]; the others were cut, or are empty."""
+    ended = pad(is_end(rollouts.actions, ends) & rollouts.is_valid, (1, 0))  # [P, G, 1 + L]
+    return ended.gather(-1, lengths_of(rollouts.is_valid)[..., None])[..., 0]
+
+
+def lengths_of(is_valid: Tensor) -> Tensor:
+    """Count the tokens up to the last decision of each reply, int64 [P, G]: between its decisions it may have read others."""
+    places = torch.arange(1, is_valid.shape[-1] + 1, device=is_valid.device)
+    return pad(is_valid * places, (1, 0)).amax(dim=-1)
+
+
 @dataclass(frozen=True)
 class ReplyRollouts(Rollouts):
     """The drawn replies.
 
     Actions are token ids, the end among them; after it they are ``pad_id``, and logprobs are 0. A reply without an end was cut
-    at L tokens.
+    at L tokens. In a conversation the tokens that an environment said stand among the actions; they are no decisions.
 
     Attributes:
         kept: uint8 [P, G, L, ceil(V / 8)], the tokens that top-k and top-p left at each decision, packed (``pack``);

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from grpo_pipeline.core.sampling.truncation import action_logprobs, truncated_log_probs
+from grpo_pipeline.tasks.dialogue.episodes.conversations import Conversations
 from grpo_pipeline.tasks.dialogue.language_model.base import Encoded, LanguageModel, logits_of
 from grpo_pipeline.tasks.dialogue.language_model.compaction import Places, compacted
 from grpo_pipeline.tasks.dialogue.language_model.packed_masks import pack
@@ -34,7 +35,8 @@ def sample_replies(
         token t ~ softmax(z / temperature) over the tokens that top-k, then top-p, keep
 
     Each token of a reply takes a random number (``draw_tokens``). The same generator gives the same replies whether or not
-    finished ones leave the batch, up to rounding of the logits.
+    finished ones leave the batch, up to rounding of the logits. With ``encoded.stages`` a reply that ends is answered, and the
+    conversation goes on: the answer is read, and is no decision.
 
     Args:
         language_model: the policy.
@@ -50,6 +52,10 @@ def sample_replies(
     language_model.check_room(encoded, params.max_tokens)
     decoding, head = language_model.begin(encoded, group_size), language_model.head
     table = _Table(len(encoded.start), group_size, params, ends, encoded.start)
+    if encoded.stages:
+        table.conversations = Conversations(
+            encoded.stages, group_size, params.max_tokens, encoded.start.device
+        )
     tokens = encoded.start[:, None].expand(-1, group_size)  # [P, G]
     for _ in range(params.max_tokens):
         tokens = table.draw(logits_of(decoding.step(tokens), head), generator)  # [P', G']
@@ -97,6 +103,7 @@ class _Table:
     ) -> None:
         self._params, self._ends, self._pad = params, ends, ends[-1]
         self._shape = (prompts, group_size)
+        self.conversations: Conversations | None = None
         self.rows = torch.arange(prompts * group_size, device=like.device).view(prompts, group_size)
         self.is_open = torch.ones_like(self.rows, dtype=torch.bool)
         self._columns: dict[str, list[Tensor]] = {
@@ -117,9 +124,23 @@ class _Table:
             self._shape, dtype=torch.float64, device=logits.device, generator=generator
         )  # [P, G]
         tokens = draw_tokens(log_probs, uniform.flatten()[self.rows])
-        self._write(tokens, log_probs)
-        self.is_open = self.is_open & ~is_end(tokens, self._ends)
+        own = self.is_open
+        if self.conversations is not None:
+            is_told, said = self.conversations.told(self.rows, len(self._columns["actions"]))
+            tokens, own = torch.where(is_told, said, tokens), own & ~is_told
+        self._write(tokens, log_probs, own)
+        ended = own & is_end(tokens, self._ends)
+        self.is_open = self.is_open & ~(ended if self.conversations is None else self._over(ended))
         return tokens
+
+    def _over(self, ended: Tensor) -> Tensor:
+        """Have the replies that ended answered, and mark those after which nothing is said, [P', G']."""
+        rows = self.rows[ended]  # [n]
+        if self.conversations is None or not len(rows):
+            return ended
+        written = torch.stack(self._columns["actions"], dim=-1).flatten(0, 1)[rows]  # [n, t]
+        is_over = self.conversations.hear(rows.tolist(), written, written.shape[1] - 1)
+        return ended.masked_scatter(ended, torch.tensor(is_over, device=ended.device))
 
     def keep(self, stay: Places) -> None:
         """Keep a part of the places."""
@@ -134,13 +155,19 @@ class _Table:
             actions, logprobs, is_valid, self._stacked("kept") if self._columns["kept"] else None
         )
 
-    def _write(self, tokens: Tensor, log_probs: Tensor) -> None:
-        """Store a column of each kind; finished replies that are still in the batch get padding."""
+    def _write(self, tokens: Tensor, log_probs: Tensor, own: Tensor) -> None:
+        """Store a column of each kind; finished replies that are still in the batch get padding.
+
+        Args:
+            tokens: int64 [P', G'].
+            log_probs: [P', G', V].
+            own: bool [P', G'], where the token was drawn.
+        """
         self._add("actions", tokens.masked_fill(~self.is_open, self._pad))
-        self._add("logprobs", action_logprobs(log_probs, tokens).masked_fill(~self.is_open, 0.0))
-        self._add("is_valid", self.is_open)
+        self._add("logprobs", action_logprobs(log_probs, tokens).masked_fill(~own, 0.0))
+        self._add("is_valid", own)
         if self._params.top_k is not None or self._params.top_p is not None:
-            self._add("kept", pack((log_probs > -float("inf")) & self.is_open[..., None]))
+            self._add("kept", pack((log_probs > -float("inf")) & own[..., None]))
 
     def _add(self, name: str, column: Tensor) -> None:
         if self.rows.shape != self._shape:

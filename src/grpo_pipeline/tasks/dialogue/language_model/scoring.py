@@ -9,7 +9,7 @@ from torch import Tensor
 
 from grpo_pipeline.core.types import Scores
 from grpo_pipeline.tasks.dialogue.language_model.base import Encoded, LanguageModel, choose_prompts
-from grpo_pipeline.tasks.dialogue.language_model.reply_rollouts import ReplyRollouts
+from grpo_pipeline.tasks.dialogue.language_model.reply_rollouts import ReplyRollouts, lengths_of
 from grpo_pipeline.tasks.dialogue.language_model.token_scores import TokenScores, score_tokens
 
 
@@ -55,7 +55,7 @@ def score_decisions(
     tokens_per_batch: int | None,
 ) -> TokenScores:
     """Compute log-probability and entropy [P, G, L] of every stored action; both are 0 at padding. See ``score_replies``."""
-    lengths = rollouts.is_valid.sum(dim=-1).amax(dim=1)  # [P]
+    lengths = lengths_of(rollouts.is_valid).amax(dim=1)  # [P]
     batches = batches_of_prompts(lengths, rollouts.actions.shape[1], tokens_per_batch)
     parts = [
         _score_batch(language_model, encoded, rollouts, prompts, temperature) for prompts in batches
@@ -99,7 +99,7 @@ def _score_batch(
     """Score the replies to some prompts, cut to the longest of them; only valid decisions reach the head."""
     chosen = encoded if len(prompts) == len(encoded.start) else choose_prompts(encoded, prompts)
     is_valid = rollouts.is_valid[prompts]  # [R, G, L], R prompts
-    width = max(1, int(is_valid.sum(dim=-1).max()))
+    width = max(1, int(lengths_of(is_valid).max()))
     actions = rollouts.actions[prompts]
     hidden = language_model.hidden(chosen, actions[..., :width])  # [R, G, width, D]
     taken = is_valid[..., :width]  # [R, G, width]

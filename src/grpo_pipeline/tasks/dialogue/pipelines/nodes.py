@@ -15,11 +15,13 @@ from grpo_pipeline.tasks.dialogue.data.arithmetic import write_problems
 from grpo_pipeline.tasks.dialogue.data.examples import DialogueExamples
 from grpo_pipeline.tasks.dialogue.data.generated import generate
 from grpo_pipeline.tasks.dialogue.data.generated.params import PersonaParams
+from grpo_pipeline.tasks.dialogue.data.guess_number import write_games
 from grpo_pipeline.tasks.dialogue.data.params import (
-    ArithmeticSource,
     DialogueDataParams,
     DialogueSplitParams,
+    GuessSource,
     RetrievalParams,
+    WrittenPrompts,
 )
 from grpo_pipeline.tasks.dialogue.data.text_files import DialogueFiles, dump_lines
 from grpo_pipeline.tasks.dialogue.dialogue_data import DialogueData
@@ -34,10 +36,11 @@ def generate_dialogues(
     personas: PersonaParams, data: DialogueDataParams
 ) -> tuple[dict[str, bytes], dict[str, object]]:
     """Generate the files, with a report; another ``source`` gives no files."""
-    if isinstance(data.source, ArithmeticSource):
-        problems = write_problems(data.source)
-        summary = {"examples": len(problems), "params": data.source.model_dump(mode="json")}
-        return {"examples.jsonl": dump_lines(problems)}, {"source": data.source.kind, **summary}
+    if isinstance(data.source, WrittenPrompts):
+        source = data.source
+        written = write_games(source) if isinstance(source, GuessSource) else write_problems(source)
+        summary = {"examples": len(written), "params": data.source.model_dump(mode="json")}
+        return {"examples.jsonl": dump_lines(written)}, {"source": data.source.kind, **summary}
     if data.source.kind != "generated":
         return {}, {"source": data.source.kind, "examples": 0, "stories": 0}
     rows, stories = generate.generate_rows(personas), generate.generate_stories(personas)

@@ -5,6 +5,7 @@ from typing import ClassVar
 
 from grpo_pipeline.core.objective.part import Weighed
 from grpo_pipeline.rewards.params import MeasuredReward
+from grpo_pipeline.tasks.dialogue.episodes.params import EnvironmentReward
 from grpo_pipeline.tasks.dialogue.scores.number import NumberReward
 from grpo_pipeline.tasks.dialogue.scores.overlong import LengthReward
 from grpo_pipeline.tasks.dialogue.scores.pattern import PatternReward
@@ -25,6 +26,7 @@ class DialogueReward(MeasuredReward):
         pattern: 1 if a regular expression matches.
         length: 0, and down to -1 for too many words.
         repetition: minus the share of repeated sequences of words.
+        environment: what an environment pays, which also answers: a sample is then a conversation.
     """
 
     functions: ClassVar = {
@@ -36,8 +38,9 @@ class DialogueReward(MeasuredReward):
         "pattern": f"{SCORES}.pattern:pattern",
         "length": f"{SCORES}.overlong:overlong",
         "repetition": f"{SCORES}.repetition:repetition",
+        "environment": "grpo_pipeline.tasks.dialogue.episodes.episode_reward:episode_reward",
     }
-    may_hang: ClassVar = ("pattern",)
+    may_hang: ClassVar = ("pattern", "environment")
     best: ClassVar[Mapping[str, float]] = {
         **dict.fromkeys(("f1", "exact_match", "number", "pattern"), 1.0),
         **dict.fromkeys(("length", "repetition"), 0.0),
@@ -61,3 +64,4 @@ class DialogueReward(MeasuredReward):
     pattern: PatternReward | None = None
     length: LengthReward | None = None
     repetition: RepetitionReward | None = None
+    environment: EnvironmentReward | None = None
