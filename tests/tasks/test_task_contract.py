@@ -15,6 +15,7 @@ import tiny_chemist as molecules
 import tiny_talk as dialogue
 import torch
 from loss_terms import mixed_losses
+from tiny_environments import ECHO, Ending
 from torch import Tensor, nn
 
 from grpo_pipeline.core.objective.advantage import AdvantageParams
@@ -108,6 +109,15 @@ GRAPHS = Case(
     task=lambda: molecules.make_task(reward=WIDE),
     training=lambda **changes: molecules.training_params(**HOT | changes),
 )
+
+
+def conversing() -> Any:
+    """Every second token ends a reply, and an environment answers it."""
+    term = {"weight": 1.0, "environment": ECHO, "turns": 3}
+    task = dialogue.make_task(replies={"max_tokens": 14, "top_k": 40}, reward=DISTINCT | {"environment": term})
+    return replace(task, tokenizer=Ending())
+
+
 TASKS = {
     "attention": IMAGES,
     "attention_prompted": replace(
@@ -141,6 +151,7 @@ TASKS = {
     ),
     "dialogue": TALK,
     "dialogue_truncated": replace(TALK, task=lambda: dialogue.make_task(reward=DISTINCT, **TRUNCATED)),
+    "dialogue_with_an_environment": replace(TALK, task=conversing),
     "molecules": GRAPHS,
     "molecules_eager": replace(
         GRAPHS,
