@@ -127,9 +127,9 @@ def test_kedro_viz_which_calls_no_hooks_shows_the_parts_that_an_arm_has_and_no_o
     assert done.returncode == 0, done.stderr
     pairs = json.loads(done.stdout.splitlines()[-1])
     of_arm = {arm: {name for place, name in pairs if f"train_{arm}" in str(place)} for arm in ("supervised", "grpo")}
-    terms = {"supervised_term", "policy_term", "entropy_term", "kl_term", "value_term", "rollout_kl_term"}
+    terms = {"supervised_term", "policy_term", "entropy_term", "kl_term", "value_term"}
     assert of_arm["supervised"] & terms == {"supervised_term"}
-    assert of_arm["grpo"] & terms == terms - {"rollout_kl_term"}
+    assert of_arm["grpo"] & terms == terms
     for name in ("dynamic_sampling", "replay_groups", "credit_decisions", "penalise_kl", "move_reference", "steer_entropy"):
         assert name not in of_arm["grpo"] | of_arm["supervised"]
 

@@ -18,7 +18,7 @@ CONTROL = {
 GRPO = {
     "name": "grpo", "supervised_weight": 0.0, "policy_weight": {"kind": "constant", "start": 0.9, "warmup_steps": 4},
     "entropy_weight": {"kind": "linear", "start": 0.05, "end": 0.0}, "kl_weight": 0.2, "kl_estimator": "k3", "value_weight": 0.1,
-    "value_clip": 0.5, "rollout_kl_weight": 0.3, "update_epochs": 3, "advantage": ADVANTAGE, "policy_loss": LOSS,
+    "value_clip": 0.5, "rollout_kl_weight": 0.0, "update_epochs": 3, "advantage": ADVANTAGE, "policy_loss": LOSS,
     "reference": {"update": "ema", "decay": 0.8}, "dynamic_sampling": {"max_retries": 2},
     "entropy_target": {"target": 2.5, "learning_rate": 0.01, "minimum": 0.1, "maximum": 0.2},
 }  # fmt: skip
@@ -45,18 +45,17 @@ def test_every_number_arrives_at_its_part() -> None:
         "ema",
         0.8,
     )
-    assert (losses.value.weight.start, losses.value.clip, losses.rollout_kl.weight.start) == (0.1, 0.5, 0.3)
+    assert (losses.value.weight.start, losses.value.clip) == (0.1, 0.5)
+    assert migrate_algorithm({"rollout_kl_weight": 0.3}) == {"losses": {"rollout_kl": {"weight": 0.3}}}  # is refused
     assert (losses.entropy.weight.start, losses.entropy.weight.end, losses.entropy.target.nats) == (0.05, 0.0, 2.5)
 
 
 def test_a_kl_in_the_reward_is_a_part_of_its_own() -> None:
-    params = AlgorithmParams.model_validate(migrate_algorithm(GRPO | {"kl_placement": "reward"}))
+    paid = GRPO | {"kl_placement": "reward", "reference": {"update": "frozen", "path": None}}
+    params = AlgorithmParams.model_validate(migrate_algorithm(paid))
     assert params.losses.kl is None
-    assert (params.kl_in_reward.weight.start, params.kl_in_reward.estimator, params.kl_in_reward.reference.decay) == (
-        0.2,
-        "k3",
-        0.8,
-    )
+    assert (params.kl_in_reward.weight.start, params.kl_in_reward.estimator) == (0.2, "k3")
+    assert migrate_algorithm(GRPO | {"kl_placement": "reward"})["kl_in_reward"]["reference"] == GRPO["reference"]  # is refused
 
 
 @pytest.mark.parametrize(
@@ -64,13 +63,15 @@ def test_a_kl_in_the_reward_is_a_part_of_its_own() -> None:
     [
         ({"kl_weight": 0.0}, {"losses": {"kl": None}}),
         ({"kl_weight": 0.5}, {"losses": {"kl": {"weight": 0.5}}}),
+        ({"losses": {"rollout_kl": None, "kl": None}}, {"losses": {"kl": None}}),
+        ({"kl_in_reward": {"weight": 0.1, "reference": {"update": "frozen"}}}, {"kl_in_reward": {"weight": 0.1}}),
         ({"name": "dapo", "policy_loss": {"reduction": "per_decision"}},
          {"losses": {"policy": {"kind": "dapo", "reduction": "per_decision"}}}),
         ({"name": "reinforce"}, {"losses": {"policy": {"kind": "reinforce", "clip_low": None, "clip_high": None}}}),
         ({"advantage": {"method": "batch"}}, {"advantage": {"method": "batch"}}),
         ({"policy_loss": None, "supervised_weight": 0.4}, {"losses": {"supervised": {"weight": 0.4}, "policy": None}}),
         ({"name": "supervised", "policy_weight": 0.0},
-         {"losses": dict.fromkeys(("policy", "kl", "rollout_kl", "value", "entropy")), "proposal": "uniform"}),
+         {"losses": dict.fromkeys(("policy", "kl", "value", "entropy")), "proposal": "uniform"}),
     ],
 )  # fmt: skip
 def test_what_an_arm_changes_of_its_base(change: dict[str, Any], wanted: dict[str, Any]) -> None:

@@ -36,8 +36,12 @@ MOVED = {
     "entropy_target": ("losses", "entropy", "target"),
 }
 OLD = {*MOVED, "policy_loss", "kl_placement"}
-LOSSES = ("supervised", "policy", "kl", "rollout_kl", "value", "entropy")
+LOSSES = ("supervised", "policy", "kl", "value", "entropy")
 BOUNDS = ("clip_low", "clip_high")
+GONE = {"losses": {"rollout_kl"}, "kl_in_reward": {"reference"}}
+"""Section of an algorithm -> keys that no version has any more."""
+INITIAL = ({}, {"update": "frozen"}, {"path": None}, {"update": "frozen", "path": None})
+"""A reference that is the initial policy."""
 OF_TRAINING = {"loader", "compile"}
 """Keys of ``training`` that no version has any more; none changed a result."""
 
@@ -68,9 +72,12 @@ def is_old(path: str) -> bool:
     if len(below) < 2:
         return False
     section, name = below[-2:]
-    return name in {"algorithm": OLD, "training": OF_TRAINING, **getattr(module, "OLD", {})}.get(
-        section, ()
-    )
+    return name in {
+        "algorithm": OLD,
+        "training": OF_TRAINING,
+        **GONE,
+        **getattr(module, "OLD", {}),
+    }.get(section, ())
 
 
 @cache
@@ -134,7 +141,22 @@ def migrate_algorithm(old: Mapping[str, Any]) -> dict[str, Any]:
     rest = {name: value for name, value in old.items() if name not in OLD}
     if old.get("name") == "supervised":
         rest = {"proposal": "uniform"} | rest
-    return {**({"losses": losses} if losses else {}), **rest, **found}
+    return _without_gone({**({"losses": losses} if losses else {}), **rest, **found})
+
+
+def _without_gone(algorithm: dict[str, Any]) -> dict[str, Any]:
+    """Drop keys that no version has any more where they did nothing; a run refuses others."""
+    losses, paid = algorithm.get("losses"), algorithm.get("kl_in_reward")
+    if isinstance(losses, Mapping) and losses.get("rollout_kl", ...) is None:
+        kept = {name: term for name, term in losses.items() if name != "rollout_kl"}
+        algorithm = {**algorithm, "losses": kept} if kept else _without(algorithm, "losses")
+    if isinstance(paid, Mapping) and paid.get("reference") in INITIAL:
+        algorithm = {**algorithm, "kl_in_reward": _without(paid, "reference")}
+    return algorithm
+
+
+def _without(section: Mapping[str, Any], key: str) -> dict[str, Any]:
+    return {name: value for name, value in section.items() if name != key}
 
 
 def _put(into: dict[str, Any], path: Sequence[str], value: Any) -> None:

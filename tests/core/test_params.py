@@ -13,7 +13,6 @@ from grpo_pipeline.core.objective.kl import KlLoss
 from grpo_pipeline.core.objective.kl_in_reward import KlInReward
 from grpo_pipeline.core.objective.part import Part
 from grpo_pipeline.core.objective.replay import ReplayParams
-from grpo_pipeline.core.objective.rollout_kl import RolloutKlLoss
 from grpo_pipeline.core.objective.supervised import SupervisedLoss
 from grpo_pipeline.core.objective.surrogates.cispo import Cispo
 from grpo_pipeline.core.objective.surrogates.clipped import DrGrpo, Grpo
@@ -75,8 +74,8 @@ TARGET = {"nats": 2.0, "learning_rate": 0.01, "minimum": 0.0, "maximum": 0.1}
 REPLAY = {"capacity": 64, "max_age_steps": 10, "share": 0.25, "importance_cap": 2.0}
 PAID = {"weight": 0.1, "estimator": "k3"}
 EVERYTHING = grpo(
-    losses={"kl": None, "rollout_kl": {"weight": 0.01}, "entropy": {"target": TARGET}}, replay=REPLAY,
-    kl_in_reward=PAID | {"reference": {"update": "ema", "every_steps": 1, "decay": 0.9}}, advantage={"top_k_ratio": 0.5},
+    losses={"kl": None, "entropy": {"target": TARGET}}, replay=REPLAY,
+    kl_in_reward=PAID, advantage={"top_k_ratio": 0.5},
 )  # fmt: skip
 OPTIMIZER = {
     "learning_rates": {"a": 0.1}, "weight_decay": 0.0, "max_grad_norm": 1.0, "clip": "joint",
@@ -124,7 +123,7 @@ def members_of(section: type[BaseModel]) -> list[type[Part]]:
 VALID: list[tuple[type[BaseModel], dict[str, Any]]] = [
     (AlgorithmParams, ONCE), (AlgorithmParams, CONTROL), (AlgorithmParams, REINFORCE), (AdvantageParams, ADVANTAGE),
     (SupervisedLoss, {"weight": 1.0}), (KlLoss, {"weight": 0.1}), (KlInReward, PAID),
-    (RolloutKlLoss, {"weight": 0.1}), (ValueLoss, {"weight": 0.1}), (EntropyBonus, {"weight": 0.1}), (EntropyTarget, TARGET),
+    (ValueLoss, {"weight": 0.1}), (EntropyBonus, {"weight": 0.1}), (EntropyTarget, TARGET),
     (DynamicSamplingParams, {"max_retries": 2}), (ReplayParams, REPLAY), (OptimizerParams, OPTIMIZER), (TrainingParams, TRAINING),
     (ModelParams, MODEL), (Priority, {"weight": 2.0}),
     *[(part, {"weight": 0.5}) for part in (*members_of(RewardParams), *members_of(SupervisedParams)) if part is not Priority],
@@ -137,7 +136,7 @@ REFUSED: list[tuple[type[BaseModel], dict[str, Any], dict[str, Any], str]] = [
     (AlgorithmParams, CONTROL, losses(policy={"weight": constant(1.0)}), NO_TAG),
     (AlgorithmParams, CONTROL, losses(policy={"weight": {"kind": "linear", "start": 0.0, "end": 1.0}}), NO_TAG),
     *[(AlgorithmParams, CONTROL, losses(**{name: {"weight": 0.1}}),
-       f"{name} must be null without policy, got a value; the control trains no policy") for name in (*OTHERS, "rollout_kl")],
+       f"{name} must be null without policy, got a value; the control trains no policy") for name in OTHERS],
     (AlgorithmParams, GRPO, losses(policy=None),
      "kl and value and entropy must be null without policy, got a value; the control trains no policy"),
     (AlgorithmParams, CONTROL, {"update_epochs": 2}, "update_epochs must be 1 without losses.policy, got 2"),
@@ -147,7 +146,7 @@ REFUSED: list[tuple[type[BaseModel], dict[str, Any], dict[str, Any], str]] = [
      r"weight must be positive at its start, got 0.0; use warmup_steps"),
     *[(AlgorithmParams, GRPO, losses(**{name: {"weight": 0.0}}),
        rf"losses\.{name}\.weight\n.*weight must be positive at some step, got 0; write null for the whole part")
-      for name in ("supervised", "kl", "rollout_kl", "value", "entropy")],
+      for name in ("supervised", "kl", "value", "entropy")],
     (AlgorithmParams, grpo(losses={"kl": None}), {"kl_in_reward": PAID | {"weight": 0.0}},
      r"kl_in_reward\.weight\n.*weight must be positive at some step, got 0"),
     (AlgorithmParams, CONTROL, losses(supervised={"weight": 0.0}), "weight must be positive at some step, got 0"),
@@ -166,8 +165,6 @@ REFUSED: list[tuple[type[BaseModel], dict[str, Any], dict[str, Any], str]] = [
      "replay must be null with losses.policy.kind = reinforce, got a value; it has no ratio"),
     (AlgorithmParams, REINFORCE, losses(kl={"estimator": "ratio_k3"}),
      "losses.kl.estimator must not be ratio_k3 with losses.policy.kind = reinforce"),
-    (AlgorithmParams, REINFORCE, losses(rollout_kl={"weight": 0.1}),
-     "losses.rollout_kl must be null with update_epochs = 1, got a value"),
     *[
         (AlgorithmParams, GRPO, merge({"advantage": given | {"credit": "marginal"}}, beside), f"must be set with {said}")
         for given, beside, said in (
@@ -206,8 +203,7 @@ REFUSED: list[tuple[type[BaseModel], dict[str, Any], dict[str, Any], str]] = [
     (AlgorithmParams, GRPO, losses(policy={"delta": 1.1}), r"delta must be above 1 \+ clip_high = 1.3, got 1.1"),
     (AlgorithmParams, GRPO, losses(kl={"estimator": "k1"}),
      r"losses\.kl\.estimator\n.*Input should be 'exact', 'k2', 'k3' or 'ratio_k3'"),
-    (AlgorithmParams, grpo(losses={"kl": None}), {"kl_in_reward": PAID | {"reference": {"update": "copy"}}},
-     "reference.every_steps must be above 1 with reference.update = copy, got 1; the policy that samples would be its own"),
+    (AlgorithmParams, EVERYTHING, {"kl_in_reward": {"reference": {"update": "ema"}}}, rf"kl_in_reward\.reference\n.*{EXTRA}"),
     (AlgorithmParams, grpo(losses={"kl": None}), {"kl_in_reward": {"weight": 0.1}}, r"kl_in_reward\.estimator\n.*Field required"),
     *[(AlgorithmParams, grpo(losses={"kl": None}), {"kl_in_reward": {"weight": 0.1, "estimator": estimator}},
        r"kl_in_reward\.estimator\n.*Input should be 'k1', 'k2' or 'k3'") for estimator in ("exact", "ratio_k3")],
@@ -220,8 +216,7 @@ REFUSED: list[tuple[type[BaseModel], dict[str, Any], dict[str, Any], str]] = [
     (AlgorithmParams, GRPO, {"dynamic_sampling": {"max_retries": 0}}, "max_retries\n.*greater than or equal to 1"),
     (AlgorithmParams, GRPO, losses(kl={"reference": {"update": "ema", "decay": 1.0}}),
      r"losses\.kl\.reference\.ema\.decay\n.*less than 1"),
-    (AlgorithmParams, EVERYTHING, {"kl_in_reward": {"reference": {"decay": 1.0}}},
-     r"kl_in_reward\.reference\.ema\.decay\n.*less than 1"),
+    (AlgorithmParams, GRPO, losses(kl={"reference": {"update": "ema", "decay": 1.0}}), r"decay\n.*less than 1"),
     *[(AlgorithmParams, GRPO, losses(kl={"reference": {"update": update, unread: 2}}),
        rf"reference\.{update}\.{unread}\n.*{EXTRA}")
       for update, unread in (("frozen", "every_steps"), ("frozen", "decay"), ("copy", "decay"))],
@@ -233,7 +228,7 @@ REFUSED: list[tuple[type[BaseModel], dict[str, Any], dict[str, Any], str]] = [
     (AlgorithmParams, GRPO, {"update_epochs": 0}, "update_epochs\n.*greater than or equal to 1"),
     *[(AlgorithmParams, values, {name: 1.0}, rf"{name}\n.*{EXTRA}") for values in (GRPO, CONTROL) for name in FORMER],
     *[(AlgorithmParams, GRPO, losses(**{name: {"weight": 1.0}}), rf"losses\.{name}\n.*{EXTRA}")
-      for name in ("kl_rollout", "policy_loss", "kl_in_reward")],
+      for name in ("rollout_kl", "policy_loss", "kl_in_reward")],
     (AdvantageParams, ADVANTAGE, {"top_k_ratio": 0.0}, "top_k_ratio\n.*greater than 0"),
     (AdvantageParams, ADVANTAGE, {"eps": -1e-9}, "eps\n.*greater than or equal to 0"),
     (AdvantageParams, ADVANTAGE, {"method": "leave_one_out", "baseline": "value"},
@@ -331,9 +326,9 @@ def test_a_number_is_a_constant_schedule_and_options_that_are_not_given_keep_the
 
 @pytest.mark.parametrize("values", [GRPO, PPO, EVERYTHING])
 def test_null_takes_away_the_whole_part(values: dict[str, Any]):
-    names = ("kl", "rollout_kl", "entropy", "supervised")
+    names = ("kl", "entropy", "supervised")
     without = AlgorithmParams.model_validate(merge(values, losses(**dict.fromkeys(names)) | {"kl_in_reward": None}))
-    assert [getattr(without.losses, name) for name in names] == [None] * 4
+    assert [getattr(without.losses, name) for name in names] == [None] * 3
     assert without.paid_kl is None
     rest = {name: part for name, part in values["losses"].items() if name not in names}
     named = {name: value for name, value in values.items() if name not in ("losses", "kl_in_reward")}

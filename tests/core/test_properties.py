@@ -9,7 +9,6 @@ from surrogates import surrogate
 from grpo_pipeline.core.diagnostics.ratio_statistics import ratio_statistics
 from grpo_pipeline.core.policy_gradient.advantages import apply_prompt_weights, compute_advantages
 from grpo_pipeline.core.policy_gradient.denominators import all_reduce_counts, count
-from grpo_pipeline.core.policy_gradient.kl import rollout_kl_loss
 from grpo_pipeline.core.policy_gradient.policy_loss import policy_loss
 from grpo_pipeline.core.policy_gradient.ratios import importance_ratio
 from grpo_pipeline.core.policy_gradient.value_loss import value_loss
@@ -61,7 +60,6 @@ def test_no_gradient_reaches_what_was_drawn(seed):
     old, advantages, returns, old_values = drawn
     losses = {
         "policy": policy_loss(new, old, advantages, is_valid),
-        "kl/rollout": rollout_kl_loss(new, old, is_valid),
         "value": value_loss(new[..., 0] + 0.5, returns, old_values, 0.2),
     }
     for loss in losses.values():

@@ -31,7 +31,7 @@ def test_the_recipe_alone_knows_a_part(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["supervised", "kl", "rollout_kl", "value", "entropy", "kl_in_reward", "dynamic_sampling", "replay"]
+    "name", ["supervised", "kl", "value", "entropy", "kl_in_reward", "dynamic_sampling", "replay"]
 )
 def test_the_parameters_of_a_part_are_known_to_the_objective_alone(name: str) -> None:
     assert importers(OBJECTIVE, name) == {"core/objective/algorithm.py"}

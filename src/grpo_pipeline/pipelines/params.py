@@ -13,7 +13,7 @@ from grpo_pipeline.tasks.params import FoldParams
 from grpo_pipeline.tasks.spec import TaskSpec
 
 Candidates = dict[str, dict[str, dict[str, Any]]]
-Term = Literal["supervised", "policy", "kl", "kl_rollout", "entropy", "value"]
+Term = Literal["supervised", "policy", "kl", "entropy", "value"]
 Expectation = Literal["gradient", "none", "any"]
 
 

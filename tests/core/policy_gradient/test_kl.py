@@ -5,7 +5,7 @@ import pytest
 import torch
 from refusals import refuses
 
-from grpo_pipeline.core.policy_gradient.kl import categorical_kl, k3, kl_in_reward, kl_loss, rollout_kl_loss, unbounded_k3
+from grpo_pipeline.core.policy_gradient.kl import categorical_kl, k3, kl_in_reward, kl_loss, unbounded_k3
 from grpo_pipeline.core.policy_gradient.ratios import importance_ratio
 
 F64 = torch.float64
@@ -59,14 +59,11 @@ def example(seed=0, spread=0.4):
 
 
 def loss_of(estimator, new, old, ref, is_valid, reduction="per_sequence", level="decision", **options):
-    """Each KL term of the loss under one signature; ``rollout`` is the one towards the rollout policy."""
-    if estimator == "rollout":
-        return rollout_kl_loss(new, old, is_valid, reduction=reduction, **options)
     ratio = importance_ratio(new, old, is_valid, level=level) if estimator == "ratio_k3" else None
     return kl_loss(new, ref, is_valid, estimator=estimator, ratio=ratio, reduction=reduction, **options)
 
 
-TERMS = ("k2", "k3", "ratio_k3", "rollout")
+TERMS = ("k2", "k3", "ratio_k3")
 REDUCTIONS = ("per_sequence", "per_decision", "constant", "per_decision_local")
 
 
@@ -80,8 +77,7 @@ def naive_kl_loss(estimator, new, old, ref, is_valid, reduction, level):
         for x, y, z in picked:
             r = math.exp(min(20.0, whole.get(level, x - y)))
             plain = min(10.0, math.exp(z - x) - (z - x) - 1)
-            rollout = min(10.0, math.exp(x - y) - (x - y) - 1)
-            row.append({"k2": (x - z) ** 2 / 2, "k3": plain, "ratio_k3": r * plain, "rollout": rollout}[estimator])
+            row.append({"k2": (x - z) ** 2 / 2, "k3": plain, "ratio_k3": r * plain}[estimator])
         rows.append(row)
     if reduction == "per_sequence":
         return sum(sum(row) / max(1, len(row)) for row in rows) / len(rows)
@@ -132,7 +128,6 @@ def test_which_divergence_each_estimator_descends_by_enumeration():
         ("ratio_k3", other, exact_gradient(logits, ref, towards=True), True),
         ("k2", other, exact_gradient(logits, ref, towards=True), False),
         ("k3", other, exact_gradient(logits, ref, towards=False), False),
-        ("rollout", other, exact_gradient(logits, other, towards=False), True),
     ]:
         distance = (expected_gradient(estimator, logits, drawn_by, ref) - wanted).abs().max()
         assert bool(distance < 1e-12) is is_met, estimator

@@ -23,7 +23,6 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
     "policy": {
         "losses": {
             "policy": {"kind": "ppo", "ratio_level": "joint"}, "value": {"weight": 0.5, "clip": 0.2}, "kl": {"weight": 0.5},
-            "rollout_kl": {"weight": 0.3},
         },
         "advantage": {"baseline": "value"}, "dynamic_sampling": {"max_retries": 2},
     },

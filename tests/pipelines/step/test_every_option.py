@@ -8,7 +8,7 @@ some of several together, ``TOGETHER``, are tried from micro-batches.
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from types import UnionType
@@ -38,7 +38,7 @@ TRAINING = own_rates(training_params(
 ), 0.3)  # fmt: skip
 BASE: dict[str, Any] = {
     "losses": {
-        "supervised": {"weight": 0.5}, "kl": {"weight": 0.1}, "rollout_kl": {"weight": 0.05}, "value": {"weight": 0.1},
+        "supervised": {"weight": 0.5}, "kl": {"weight": 0.1}, "value": {"weight": 0.1},
         "entropy": {"weight": 0.05},
         "policy": {
             "kind": "grpo", "weight": 1.0, "clip_low": 0.2, "clip_high": 0.02, "ratio_level": "decision",
@@ -47,8 +47,7 @@ BASE: dict[str, Any] = {
     },
     "update_epochs": 2, "advantage": {"method": "group", "std": "sample"},
 }  # fmt: skip
-NO_ROLLOUT_KL = {"rollout_kl": None}
-CONTROL = {"losses": NO_ROLLOUT_KL | dict.fromkeys(("policy", "kl", "value", "entropy")), "update_epochs": 1}
+CONTROL = {"losses": dict.fromkeys(("policy", "kl", "value", "entropy")), "update_epochs": 1}
 
 
 def kind(name: str, **policy: Any) -> dict[str, Any]:
@@ -57,7 +56,7 @@ def kind(name: str, **policy: Any) -> dict[str, Any]:
 
 
 KINDS: dict[str, dict[str, Any]] = {
-    "reinforce": merge(kind("reinforce"), {"losses": NO_ROLLOUT_KL, "update_epochs": 1}),
+    "reinforce": merge(kind("reinforce"), {"update_epochs": 1}),
     "ppo": kind("ppo") | {"advantage": {"baseline": "value"}},
     "gspo": kind("gspo", ratio_level="sequence"),
     "cispo": kind("cispo", ratio_cap=1.02),
@@ -70,9 +69,9 @@ STEERED = {"nats": 1.2, "learning_rate": 0.02, "minimum": 0.0, "maximum": 1.0}
 REPLAYED = {"capacity": 8, "max_age_steps": 5, "share": 0.5, "importance_cap": 3.0}
 
 
-def in_reward(estimator: str = "k3", **reference: Any) -> dict[str, Any]:
+def in_reward(estimator: str = "k3") -> dict[str, Any]:
     """Return the patch that pays the KL in the reward."""
-    return {"losses": {"kl": None}, "kl_in_reward": {"weight": 0.1, "estimator": estimator, "reference": reference}}
+    return {"losses": {"kl": None}, "kl_in_reward": {"weight": 0.1, "estimator": estimator}}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -120,19 +119,14 @@ def simple(path: str, *values: Any, **beside: Any) -> Settings:
     return [(str(value), at(path, value, **beside), beside) for value in values]
 
 
-def of_reference(section: str, pays: Callable[..., dict[str, Any]], *, first: int, other: int) -> dict[str, Settings]:
-    """Return the settings of the reference of a KL, which ``pays`` puts there with some of them; it moves at step ``first``."""
-    prefix = f"{section}.reference"
-    return {
-        f"{prefix}.update": [(each, pays(update=each, every_steps=first), pays()) for each in ("copy", "ema")],
-        f"{prefix}.every_steps": simple(f"{prefix}.every_steps", 2, **pays(update="copy", every_steps=other)),
-        f"{prefix}.decay": simple(f"{prefix}.decay", 0.5, **pays(update="ema")),
-    }
+def refers(**reference: Any) -> dict[str, Any]:
+    """Return the patch of the reference of the KL."""
+    return at("losses.kl.reference", reference)
 
 
 ONE_VALUE = {
     "losses.supervised": None, "losses.supervised.weight": 0.9, "losses.kl": None, "losses.kl.weight": 0.6,
-    "losses.rollout_kl": None, "losses.rollout_kl.weight": 0.5, "losses.value": None, "losses.value.weight": 0.6,
+    "losses.value": None, "losses.value.weight": 0.6,
     "losses.value.clip": 0.02, "losses.entropy": None, "losses.entropy.weight": 0.3, "losses.policy.clip_low": 0.02,
     "losses.policy.clip_high": 0.5, "losses.policy.delta": 1.03, "losses.policy.dual_clip": 1.05, "advantage.std": "population",
     "advantage.baseline": "value", "advantage.top_k_ratio": 0.75, "advantage.eps": 0.5,
@@ -149,10 +143,12 @@ SETTINGS: dict[str, Settings] = {path: simple(path, value) for path, value in ON
     "losses.policy.tau_positive": simple("losses.policy.tau_positive", 2.0, **kind("sapo", tau_positive=1.0)),
     "losses.policy.tau_negative": simple("losses.policy.tau_negative", 2.0, **kind("sapo", tau_negative=1.0)),
     "losses.kl.estimator": simple("losses.kl.estimator", "k2", "k3", "ratio_k3"),
-    **of_reference("losses.kl", lambda **reference: at("losses.kl.reference", reference), first=1, other=1),
+    "losses.kl.reference.update": [(each, refers(update=each), {}) for each in ("copy", "ema")],
+    "losses.kl.reference.every_steps": simple("losses.kl.reference.every_steps", 2, **refers(update="copy")),
+    "losses.kl.reference.decay": simple("losses.kl.reference.decay", 0.5, **refers(update="ema")),
     "losses.entropy.target": [("on", at("losses.entropy.target", STEERED), {})],
     **inside("losses.entropy.target", STEERED, nats=0.9, learning_rate=0.1, minimum=0.5, maximum=0.01),
-    "update_epochs": [*simple("update_epochs", 1, losses=NO_ROLLOUT_KL), *simple("update_epochs", 3)],
+    "update_epochs": simple("update_epochs", 1, 3),
     "advantage.method": [
         *simple("advantage.method", "leave_one_out", "mean_only", "batch", "per_reward"),
         ("per_reward and kl_in_reward", at("advantage.method", "per_reward", **in_reward("k1")), in_reward("k1")),
@@ -161,7 +157,6 @@ SETTINGS: dict[str, Settings] = {path: simple(path, value) for path, value in ON
     "kl_in_reward": [("on", in_reward(), {}), ("beside losses.kl", {"kl_in_reward": in_reward()["kl_in_reward"]}, {})],
     "kl_in_reward.weight": simple("kl_in_reward.weight", 0.6, **in_reward()),
     "kl_in_reward.estimator": simple("kl_in_reward.estimator", "k1", "k2", **in_reward()),
-    **of_reference("kl_in_reward", lambda **reference: in_reward(**reference), first=2, other=3),
     "dynamic_sampling": [("on", {"dynamic_sampling": {"max_retries": 1}}, {})],
     **inside("dynamic_sampling", {"max_retries": 1}, max_retries=8),
     "replay": [("on", {"replay": REPLAYED}, {})],
@@ -169,7 +164,7 @@ SETTINGS: dict[str, Settings] = {path: simple(path, value) for path, value in ON
     "proposal": simple("proposal", "oracle", "none"),
 }
 # Read before training begins, from a folder: test_reference.py and the end-to-end test of an arm with a path.
-ELSEWHERE = {"losses.kl.reference.path", "kl_in_reward.reference.path"}
+ELSEWHERE = {"losses.kl.reference.path"}
 ALL = [Setting(path, *setting) for path, settings in SETTINGS.items() for setting in settings]
 
 
@@ -246,7 +241,7 @@ def test_every_option_of_the_models_has_a_setting() -> None:
 # A field of a section that the setting takes away, or one that the other kind of a section does not know or has otherwise.
 SHAPE = (
     r": Field required$|^losses\.policy: Unable to extract tag using discriminator 'kind'$|"
-    r"^(losses\.policy|(losses\.kl|kl_in_reward)\.reference)\.\w+\.\w+: (Extra inputs are not permitted$|Input should be ')"
+    r"^(losses\.policy|losses\.kl\.reference)\.\w+\.\w+: (Extra inputs are not permitted$|Input should be ')"
 )
 
 

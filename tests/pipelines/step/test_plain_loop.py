@@ -85,7 +85,6 @@ BASE: dict[str, Any] = {
         "kl": {
             "weight": line(0.3, 0.8), "estimator": "k3", "reference": {"update": "ema", "every_steps": 2, "decay": 0.6},
         },
-        "rollout_kl": {"weight": line(0.6, 0.25)},
         "value": {"weight": line(0.5, 0.1), "clip": 0.01},
         "entropy": {"weight": line(0.05, 0.2)},
     },
@@ -99,7 +98,7 @@ ARMS: dict[str, dict[str, Any]] = {
             "policy": {"kind": "gspo", "ratio_level": "sequence"}, "kl": None,
             "entropy": {"target": {"nats": 1.2, "learning_rate": 0.05, "minimum": 0.01, "maximum": 0.3}},
         },
-        "kl_in_reward": {"weight": line(0.3, 0.8), "estimator": "k1", "reference": {"update": "copy", "every_steps": 3}},
+        "kl_in_reward": {"weight": line(0.3, 0.8), "estimator": "k1"},
         "advantage": {"method": "batch"},
     },
     "counted": {
@@ -322,7 +321,7 @@ class PlainLoop:
         self, epoch: int, rows: Any, features: Any, actions: Any, seen: Any, old: Any, ref: Any, values: Any, rewards: Any, a: Any
     ) -> dict[str, Tensor]:
         loss, kl, value_clip = self.losses["policy"], self.losses["kl"], self.losses["value"]["clip"]
-        terms = {name: torch.zeros((), dtype=torch.float64) for name in ("policy", "entropy", "kl_rollout", "value")}
+        terms = {name: torch.zeros((), dtype=torch.float64) for name in ("policy", "entropy", "value")}
         if kl is not None:
             terms["kl"] = torch.zeros((), dtype=torch.float64)
         decisions = sum(len(sample) for group in actions for sample in group)
@@ -351,7 +350,6 @@ class PlainLoop:
                     ratio = x.exp()
                     clipped = clamp(ratio, 1 - loss["clip_low"], 1 + loss["clip_high"])
                     terms["policy"] = terms["policy"] - share * min(ratio * a[p][g][d], clipped * a[p][g][d], key=float)
-                    terms["kl_rollout"] = terms["kl_rollout"] + share * (moved[d].exp() - 1 - moved[d])
                     if kl is not None and not exact:
                         away = ref[p][g][d] - log_p[actions[p][g][d]]
                         distance = away**2 / 2 if kl["estimator"] == "k2" else away.exp() - 1 - away
@@ -371,8 +369,7 @@ class PlainLoop:
         return loss
 
     def weights(self, terms: dict[str, Tensor]) -> dict[str, float]:
-        keys = {"kl_rollout": "rollout_kl"}
-        found = {name: scheduled(self.losses[keys.get(name, name)]["weight"], self.number) for name in terms}
+        found = {name: scheduled(self.losses[name]["weight"], self.number) for name in terms}
         return found if self.alpha is None else found | {"entropy": self.alpha}
 
     def gradient(self, weights: dict[str, float], terms: dict[str, Tensor]) -> dict[str, Tensor | None]:
@@ -403,7 +400,7 @@ class PlainLoop:
                 self.w[name] = moved.requires_grad_()
 
     def move_reference(self) -> None:
-        rule = (self.losses["kl"] or self.in_reward)["reference"]
+        rule = (self.losses["kl"] or {}).get("reference", {"update": "frozen"})
         if rule["update"] == "frozen" or (self.number + 1) % rule["every_steps"]:
             return
         keep = rule["decay"] if rule["update"] == "ema" else 0.0

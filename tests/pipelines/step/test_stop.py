@@ -107,7 +107,7 @@ def test_sets_of_every_size_are_drawn_and_the_reference_scores_them_from_its_sto
 
 REPLAYED = {
     "replay": {"capacity": 32, "max_age_steps": 5, "share": 0.5, "importance_cap": 2.0},
-    "losses": {"kl": {"estimator": "k3"}, "rollout_kl": {"weight": 0.01}, "value": {"clip": 0.2}},
+    "losses": {"kl": {"estimator": "k3"}, "value": {"clip": 0.2}},
     "dynamic_sampling": {"max_retries": 2}, "advantage": {"baseline": "value"},
 }  # fmt: skip
 

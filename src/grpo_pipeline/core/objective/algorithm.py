@@ -13,14 +13,11 @@ from grpo_pipeline.core.objective.kl_in_reward import KlInReward
 from grpo_pipeline.core.objective.part import Part
 from grpo_pipeline.core.objective.policy import PolicyLoss
 from grpo_pipeline.core.objective.replay import ReplayParams
-from grpo_pipeline.core.objective.rollout_kl import RolloutKlLoss
 from grpo_pipeline.core.objective.supervised import SupervisedLoss
 from grpo_pipeline.core.objective.value import ValueLoss
 from grpo_pipeline.core.schedules import Schedule
 
 ProposalName = Literal["policy", "uniform", "none", "oracle"]
-# Names of the terms in metrics and in the total, where they differ from those of the parts.
-TERMS = {"rollout_kl": "kl_rollout"}
 
 
 class Losses(Part):
@@ -30,7 +27,6 @@ class Losses(Part):
         supervised: the task's own loss.
         policy: teaches the policy by its advantages; an arm without it is a control.
         kl: KL divergence from a reference.
-        rollout_kl: KL between the policy that sampled and the present one.
         value: teaches the value of a prompt.
         entropy: bonus for entropy.
     """
@@ -38,15 +34,14 @@ class Losses(Part):
     supervised: SupervisedLoss | None = None
     policy: PolicyLoss | None = None
     kl: KlLoss | None = None
-    rollout_kl: RolloutKlLoss | None = None
     value: ValueLoss | None = None
     entropy: EntropyBonus | None = None
 
     @property
     def weights(self) -> dict[str, Schedule]:
-        """The weight of each term, by its name in the metrics."""
+        """The weight of each term, by its name."""
         given = {name: getattr(self, name) for name in type(self).model_fields}
-        return {TERMS.get(name, name): part.weight for name, part in given.items() if part}
+        return {name: part.weight for name, part in given.items() if part}
 
     @model_validator(mode="after")
     def _check_terms(self) -> Self:
@@ -54,7 +49,7 @@ class Losses(Part):
             raise ValueError(
                 "losses must hold supervised or policy, got neither; nothing would be learned"
             )
-        others = ("kl", "rollout_kl", "value", "entropy")
+        others = ("kl", "value", "entropy")
         if self.policy is None and (given := [name for name in others if getattr(self, name)]):
             raise ValueError(
                 f"{' and '.join(given)} must be null without policy, got a value; the control trains no policy"
@@ -69,7 +64,7 @@ class AlgorithmParams(Part):
         losses: the terms of the loss.
         update_epochs: K, updates with the samples of one batch.
         advantage: how rewards become advantages.
-        kl_in_reward: a KL divergence from a reference that lowers the reward of a sample; null for none.
+        kl_in_reward: a KL divergence from the initial policy that lowers the reward of a sample; null for none.
         dynamic_sampling: draws groups whose rewards tie again; null keeps them.
         replay: trains again on stored groups; null for no replay.
         proposal: where samples come from; null is ``uniform`` for the control and ``policy`` for every other arm.
@@ -167,11 +162,6 @@ class AlgorithmParams(Part):
             raise ValueError(
                 f"advantage.credit must be set with kl_in_reward, got {self.advantage.credit}; that KL lowers the reward of "
                 "whole samples: use losses.kl"
-            )
-        if self.losses.rollout_kl and self.update_epochs == 1:
-            raise ValueError(
-                "losses.rollout_kl must be null with update_epochs = 1, got a value; the policy is still the one that sampled, "
-                "and the term has no gradient: use more update epochs"
             )
         if self.losses.kl and self.losses.kl.estimator == "ratio_k3" and self.name == "reinforce":
             raise ValueError(

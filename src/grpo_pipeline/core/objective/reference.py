@@ -9,7 +9,7 @@ from grpo_pipeline.core.objective.part import Kind
 
 
 class FrozenReference(Kind):
-    """A reference that stays as it is (``reference`` of ``losses.kl`` or ``kl_in_reward``).
+    """A reference that stays as it is (``losses.kl.reference``).
 
     Attributes:
         update: ``frozen`` stays the initial policy, ``copy`` becomes the present one, ``ema`` follows it slowly.

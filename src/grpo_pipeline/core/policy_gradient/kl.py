@@ -2,7 +2,7 @@
 
 Two divergences must not be mixed up. ``kl/reference`` is KL(present policy || reference): what ``kl_loss`` and
 ``kl_in_reward`` penalise. ``kl/rollout`` is KL(rollout policy || present policy), how far the updates have moved since the
-samples were drawn: ``diagnostics.ratio_statistics`` measures it, ``rollout_kl_loss`` penalises it.
+samples were drawn: ``diagnostics.ratio_statistics`` measures it.
 
 The samples must come from the first policy (l = log p of the sampled action, q = its log-prob under the reference).
 Source of k1, k2, k3: Schulman, "Approximating KL divergence" (joschu.net/blog/kl-approx.html, 2020).
@@ -95,42 +95,10 @@ def kl_loss(
         )
     _check_shapes(logprobs, ref_logprobs, is_valid)
     if ref_logprobs.requires_grad:
-        raise ValueError(
-            "ref_logprobs must carry no gradient, got one; detach them, or call rollout_kl_loss"
-        )
+        raise ValueError("ref_logprobs must carry no gradient, got one; detach them")
     per_decision = function(*_masked(logprobs, ref_logprobs, is_valid))
     weighted = per_decision if ratio is None else ratio * per_decision  # [P, G, L]
     return reduce_units(weighted, is_valid, reduction=reduction, denominator=denominator)
-
-
-def rollout_kl_loss(
-    logprobs: Tensor,
-    old_logprobs: Tensor,
-    is_valid: Tensor,
-    *,
-    reduction: Reduction = "per_sequence",
-    denominator: Tensor | float | None = None,
-) -> Tensor:
-    """Return the reduced KL(rollout policy || present policy), ``kl/rollout``, as a term of the loss: a soft trust region.
-
-        r - 1 - log r, r = exp(l - o): k3 with the rollout policy first, because it drew the actions; bounded as ``k3`` is
-
-    Unbiased in value and in gradient, off-policy too; value and gradient are 0 at the first update.
-    Source: the KL penalty of PPO, arXiv 1707.06347, equation 8.
-
-    Args:
-        logprobs: [P, G, L], present policy, with gradient.
-        old_logprobs: [P, G, L], as drawn; detached here.
-        is_valid: bool [P, G, L].
-        reduction: over decisions; see ``count_units``.
-        denominator: that of the whole optimiser step; None = of this call.
-
-    Raises:
-        ValueError: for an unknown reduction or shapes that differ.
-    """
-    _check_shapes(logprobs, old_logprobs, is_valid)
-    new, old = _masked(logprobs, old_logprobs.detach(), is_valid)
-    return reduce_units(k3(old, new), is_valid, reduction=reduction, denominator=denominator)
 
 
 def kl_in_reward(
@@ -213,7 +181,7 @@ def count_kl(
     reduction: Reduction,
     max_decisions: int | None = None,
 ) -> Tensor:
-    """Count what one micro-batch adds to the denominator of a KL over decisions, ``kl_loss`` or ``rollout_kl_loss``.
+    """Count what one micro-batch adds to the denominator of a KL over decisions.
 
     Under ``constant`` it is the policy loss's own number, rows * L_max or, for joint samples, rows: a KL weight then means the
     same beside the policy loss at every length, as in Dr. GRPO. Under the others it is that of the decisions.

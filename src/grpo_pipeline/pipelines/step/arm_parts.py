@@ -23,7 +23,6 @@ class Parts:
         supervised: the loss has a supervised term.
         learns: the policy learns from the samples.
         kl: the loss has the KL to the reference.
-        rollout_kl: the loss has the KL to the policy that sampled.
         value: the loss has the error of the values.
         moves_reference: the reference follows the policy.
         steers_entropy: the weight of the entropy follows a target.
@@ -38,7 +37,6 @@ class Parts:
     supervised: bool
     learns: bool
     kl: bool
-    rollout_kl: bool
     value: bool
     moves_reference: bool
     steers_entropy: bool
@@ -58,7 +56,6 @@ class Parts:
             supervised=losses.supervised is not None,
             learns=losses.policy is not None,
             kl=losses.kl is not None,
-            rollout_kl=losses.rollout_kl is not None,
             value=losses.value is not None,
             moves_reference=paid is not None and paid.reference.update != "frozen",
             steers_entropy=losses.entropy is not None and losses.entropy.target is not None,

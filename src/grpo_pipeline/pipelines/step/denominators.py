@@ -5,9 +5,7 @@ from typing import cast
 from torch import Tensor
 
 from grpo_pipeline.core.objective.policy import PolicyLoss
-from grpo_pipeline.core.policy_gradient.kl import (
-    count_kl,
-)
+from grpo_pipeline.core.policy_gradient.kl import count_kl
 from grpo_pipeline.core.policy_gradient.reductions import mean_over
 from grpo_pipeline.pipelines.step.experience import Experience
 
@@ -28,10 +26,9 @@ def denominator_of(experience: Experience, term: str) -> Tensor | None:
     )
 
 
-def kl_denominator(params: PolicyLoss, experience: Experience, term: str = "kl") -> Tensor:
+def kl_denominator(params: PolicyLoss, experience: Experience) -> Tensor:
     """Return what a KL over decisions is divided by: that of the step, or of the whole batch counted here."""
-    share = experience.share
-    if share is None:
+    if experience.share is None:
         is_valid, longest = experience.rollouts.is_valid, params.max_decisions
         counted = count_kl(
             is_valid,
@@ -40,6 +37,4 @@ def kl_denominator(params: PolicyLoss, experience: Experience, term: str = "kl")
             max_decisions=longest,
         )
         return counted.clamp(min=1)
-    return cast(
-        Tensor, share.rollout_kl if term == "rollout_kl" else denominator_of(experience, term)
-    )
+    return cast(Tensor, denominator_of(experience, "kl"))

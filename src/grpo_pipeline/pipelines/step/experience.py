@@ -19,13 +19,11 @@ class StepShare:
         number: position of the micro-batch in the step, from 0.
         supervised: [T], what each part of the supervised loss counts here, as a share of the step (``Task.supervised_counts``).
         denominators: of the policy, KL, entropy and value terms; None for the control, which has none of them.
-        rollout_kl: denominator of the KL to the rollout policy, or None.
     """
 
     number: int
     supervised: Tensor
     denominators: StepDenominators | None
-    rollout_kl: Tensor | None
 
 
 @dataclass(frozen=True)

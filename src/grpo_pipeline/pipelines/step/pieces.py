@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import cast
 
 import torch
-from torch import Tensor
 
 from grpo_pipeline.core.diagnostics.gradient_report import add_gradients
 from grpo_pipeline.core.objective.algorithm import AlgorithmParams
@@ -55,20 +54,13 @@ def cut_experience(
     shares = counts / counts.sum(0).clamp(min=1)  # [micro-batches, T]
     if algorithm.losses.policy is None:
         return tuple(
-            replace(one, share=StepShare(i, shares[i], None, None))
-            for i, one in enumerate(micro_batches)
+            replace(one, share=StepShare(i, shares[i], None)) for i, one in enumerate(micro_batches)
         )
     # One denominator for each term of the step, known before the first micro-batch is computed.
     counted = add(*(_count(algorithm, algorithm.losses.policy, task, one) for one in micro_batches))
     found = all_reduce_counts(counted, gradient_reduction="sum")
-    rollout_kl = (
-        torch.stack([_count_kl(algorithm.losses.policy, one) for one in micro_batches])
-        .sum()
-        .clamp(min=1)
-    )
     return tuple(
-        replace(one, share=StepShare(i, shares[i], found, rollout_kl))
-        for i, one in enumerate(micro_batches)
+        replace(one, share=StepShare(i, shares[i], found)) for i, one in enumerate(micro_batches)
     )
 
 
@@ -113,11 +105,12 @@ def _count(
     )
     kl = algorithm.losses.kl
     of_prompts = kl is None or (kl.estimator == "exact" and not scores_kl(task))
-    return found if of_prompts else replace(found, kl=_count_kl(params, micro_batch))
-
-
-def _count_kl(params: PolicyLoss, micro_batch: Experience) -> Tensor:
-    is_valid, longest = micro_batch.rollouts.is_valid, params.max_decisions
-    return count_kl(
-        is_valid, ratio_level=params.ratio_level, reduction=params.reduction, max_decisions=longest
+    if of_prompts:
+        return found
+    of_decisions = count_kl(
+        micro_batch.rollouts.is_valid,
+        ratio_level=params.ratio_level,
+        reduction=params.reduction,
+        max_decisions=params.max_decisions,
     )
+    return replace(found, kl=of_decisions)

@@ -25,7 +25,6 @@ from grpo_pipeline.pipelines.step.parts import (
     policy,
     reference,
     replay,
-    rollout_kl,
     supervised,
     value,
 )
@@ -73,7 +72,7 @@ def collect(arm: Parts) -> Pipeline:
 def learn(arm: Parts) -> Pipeline:
     """Wire an experience, or a piece of it -> report: gradients are added up, and nothing moves."""
     own = {"supervised": arm.supervised, "policy": arm.learns, "entropy": arm.learns, "kl": arm.kl,
-           "rollout_kl": arm.rollout_kl, "value": arm.value}
+           "value": arm.value}
     terms = " ".join(f"{name}_term" for name, there in own.items() if there)
     return wire(
         # the terms of the loss, each a scalar; the supervised one counts in the first update epoch alone
@@ -84,7 +83,6 @@ def learn(arm: Parts) -> Pipeline:
               ("loss", "policy_term", policy.policy_term, "algorithm scores experience"),
               ("loss", "entropy_term", entropy.entropy_term, "scores experience")),
         *when(arm.kl, ("loss", "kl_term", kl.kl_term, "algorithm scores experience")),
-        *when(arm.rollout_kl, ("loss", "rollout_kl_term", rollout_kl.rollout_kl_term, "algorithm scores experience")),
         *when(arm.value, ("loss", "value_term", value.value_term, "algorithm scores experience")),
         # their sum, each weighed by its schedule at this step
         ("loss", "losses", mixing.mix_losses, f"algorithm task state {terms}"),
