@@ -94,9 +94,17 @@ def new_data(
 
 
 def _read_once(name: str, task: str) -> None:
-    """Run the data stage of the new environment, which prints what it has read, by split."""
+    """Run the data stage of the new environment, which prints what it has read, by split; and draw a few of the examples."""
     from kedro.framework.project import settings
+
+    from grpo_pipeline.new_data import write_sheet
 
     session: Any
     with settings.SESSION_CLASS.create(env=name) as session:
         session.run(pipeline_names=[f"{task}_data"])
+        context = session.load_context()
+        folder = context.config_loader["globals"].get("data", "data")
+        results = context.project_path / folder / "08_reporting" / f"{task}_{name}"
+        sheet = write_sheet(context.catalog.load(f"{task}.examples"), task, results)
+    if sheet is not None:
+        click.echo(f"Look at {sheet}: are labels and masks where they belong?")

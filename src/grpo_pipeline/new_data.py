@@ -6,13 +6,15 @@ from collections.abc import Iterator
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import yaml
 
-from grpo_pipeline.tasks import TASKS
+from grpo_pipeline.tasks import TASKS, find_task
 from grpo_pipeline.tasks.new_data import Found, Hints, UnclearDataError
 
+SHEET_EXAMPLES = 8
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
@@ -104,6 +106,31 @@ def write_environment(found: Found, folder: Path, conf: Path, name: str) -> list
         (home / path).parent.mkdir(parents=True, exist_ok=True)
         (home / path).write_text(text, encoding="utf-8")
     return [home / path for path in texts]
+
+
+def write_sheet(examples: Any, task: str, folder: Path) -> Path | None:
+    """Draw examples of each class, images with their masks; returns the file, None for a task that draws none.
+
+    Args:
+        examples: ``<task>.examples``.
+        task: name of the task.
+        folder: for the results of the environment.
+    """
+    from grpo_pipeline.pipelines.reporting.data_section import one_of_each
+
+    spec = find_task(task)
+    table = getattr(examples, "table", None)
+    if table is None or not spec.one_of_each:
+        return None
+    shown = resolve_name(spec.one_of_each)(
+        examples, one_of_each(table, spec.classes, most=SHEET_EXAMPLES)
+    )
+    if not isinstance(shown, bytes):
+        return None
+    sheet = folder / ("examples.png" if shown.startswith(b"\x89PNG") else "examples.svg")
+    folder.mkdir(parents=True, exist_ok=True)
+    sheet.write_bytes(shown)
+    return sheet
 
 
 def _guessers(task: str) -> Iterator[tuple[str, Any]]:

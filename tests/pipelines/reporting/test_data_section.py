@@ -20,6 +20,9 @@ def test_the_first_training_example_of_each_class_is_chosen_and_of_many_classes_
     table = pd.DataFrame({"split": ["test", "train", "val", "train", "train"], "label": [0, 1, 0, 1, 0]}, index=[7, 3, 9, 1, 4])
     assert one_of_each(table, "label").tolist() == [4, 1]
     assert one_of_each(table, "none").tolist() == [1]
+    pairs = pd.DataFrame({"split": "train", "label": [0, 0, 1, 0, 1, 1]})
+    assert one_of_each(pairs, "label", most=5).tolist() == [0, 1, 2, 4]
+    assert one_of_each(pairs, "none", most=3).tolist() == [0, 1, 2]
     many = pd.DataFrame({"split": "train", "size": np.repeat(np.arange(2, 13), 2)})  # 11 sizes: every second one
     assert one_of_each(many, "size").tolist() == [0, 4, 8, 12, 16, 20]
     assert one_of_each(many.assign(split="test"), "size").tolist() == [0, 4, 8, 12, 16, 20]

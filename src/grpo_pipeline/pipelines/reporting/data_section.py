@@ -47,16 +47,18 @@ def data_parts(examples: Any, *, task: str, cluster: str) -> dict[str, Any]:
     }
 
 
-def one_of_each(table: pd.DataFrame, classes: str) -> np.ndarray:
+def one_of_each(table: pd.DataFrame, classes: str, *, most: int = 0) -> np.ndarray:
     """Find the first example of each class, in the training split if possible; returns at most MOST_SHOWN row numbers.
 
-    Of more classes, as of sizes, those at even places; without classes the first example.
+    Of more classes, as of sizes, those at even places; without classes the first example. With ``most`` as many of each class as
+    make ``most`` in all.
     """
     _, part = next(parts_of(table), ("", table))
     found = classes_in(part, classes, most=MOST_BARS)
     places = np.flatnonzero(table.index.isin(part.index))
     if not found:
-        return places[:1]
+        return places[: max(most, 1)]
     few = np.linspace(0, len(found) - 1, min(len(found), MOST_SHOWN)).round().astype(int)
     values = part[classes].to_numpy()
-    return np.array([places[np.flatnonzero(values == found[one])[0]] for one in few])
+    each = max(most // len(few), 1)
+    return np.concatenate([places[np.flatnonzero(values == found[one])[:each]] for one in few])
