@@ -33,7 +33,7 @@ def combine_rewards(components: Mapping[str, Tensor], weights: Mapping[str, floa
         weight * components[name].to(torch.float64) for name, weight in weights.items() if weight
     ]
     total = sum(weighted[1:], start=weighted[0])
-    _refuse_infinite(f"the weighted sum of the reward components {sorted(components)}", total)
+    refuse_infinite(f"the weighted sum of the reward components {sorted(components)}", total)
     return Rewards(components=dict(components), total=total, weights=dict(weights))
 
 
@@ -87,7 +87,7 @@ def apply_failure_rule(
     ruled = (
         total.detach().double().masked_fill(is_failed, math.nan if rule == "exclude" else penalty)
     )
-    _refuse_infinite(name, ruled)
+    refuse_infinite(name, ruled)
     return ruled
 
 
@@ -117,7 +117,7 @@ def subtract_kl(
     """
     total = rewards.total
     _check_total(total)
-    _refuse_infinite("total", total)
+    refuse_infinite("total", total)
     if (
         is_valid.dtype != torch.bool
         or kl_per_decision.shape != is_valid.shape
@@ -226,7 +226,7 @@ def check_components(components: Mapping[str, Tensor], weights: Mapping[str, flo
         )
     for name, weight in weights.items():
         if weight:
-            _refuse_infinite(f"reward component {name!r}", weight * components[name].double())
+            refuse_infinite(f"reward component {name!r}", weight * components[name].double())
 
 
 def _check_total(total: Tensor) -> None:
@@ -243,7 +243,8 @@ def _check_weight(name: str, weight: float) -> None:
         )
 
 
-def _refuse_infinite(name: str, rewards: Tensor) -> None:
+def refuse_infinite(name: str, rewards: Tensor) -> None:
+    """Raise a ValueError for an infinite entry of rewards [P, G]; NaN means "not scored"."""
     is_infinite = rewards.isinf()
     if bool(is_infinite.any()):
         row = int(is_infinite.nonzero()[0, 0])

@@ -199,5 +199,3 @@ def test_what_cannot_be_is_refused():
     policy, batch = task.build_policy(0), clinical_batch(task)
     with pytest.raises(ValueError, match="the batch must hold clinical values for a model with clinical prompts, got None"):
         clinical_prompt_decode(policy, batch, None, points())
-    with pytest.raises(ValueError, match="attention.model.clinical must be null for a model with the clinical columns none"):
-        AttentionModel(task.model, task.image_size)

@@ -13,7 +13,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from grpo_pipeline.core.rewards import check_components
+from grpo_pipeline.core.rewards import check_components, refuse_infinite
 from grpo_pipeline.core.types import Advantages, Credits
 
 Method = Literal["group", "leave_one_out", "mean_only", "batch"]
@@ -206,7 +206,7 @@ def keep_top(advantages: Advantages, rewards: Tensor, *, ratio: float) -> Advant
         raise ValueError(
             f"rewards must have shape {list(advantages.values.shape[:2])}, got {list(rewards.shape)}; give one each"
         )
-    _refuse_infinite(rewards)
+    refuse_infinite("rewards", rewards)
     is_scored = ~rewards.isnan()
     order = (
         rewards.detach()
@@ -404,7 +404,7 @@ def _check(rewards: Tensor, method: Method, values: Tensor | None) -> None:
         raise ValueError(
             f"group size must be at least 2 for {method} advantages, got {rewards.shape[1]}; draw more samples"
         )
-    _refuse_infinite(rewards)
+    refuse_infinite("rewards", rewards)
 
 
 def _check_statistics(std: Std, eps: float, tie_tolerance: float) -> None:
@@ -415,12 +415,3 @@ def _check_statistics(std: Std, eps: float, tie_tolerance: float) -> None:
     for name, value in (("eps", eps), ("tie_tolerance", tie_tolerance)):
         if not (math.isfinite(value) and value >= 0):
             raise ValueError(f"{name} must be finite and >= 0, got {value}; correct the parameter")
-
-
-def _refuse_infinite(rewards: Tensor) -> None:
-    is_infinite = rewards.isinf().any(dim=1)
-    if bool(is_infinite.any()):
-        row = int(is_infinite.nonzero()[0])
-        raise ValueError(
-            f"rewards must be finite or NaN (not scored), got an infinite one for prompt {row}; use NaN or a penalty"
-        )

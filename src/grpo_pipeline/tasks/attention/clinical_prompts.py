@@ -60,14 +60,3 @@ class ClinicalReadOut(nn.Module):
         if self.weights.ndim > 2:
             tokens = tokens[:, None]
         return (tokens * self.weights).sum((-2, -1)) / math.sqrt(tokens[0].numel())
-
-
-def check_clinical(params: ModelParams, clinical: ClinicalStatistics | None) -> None:
-    """Refuse statistics without the parameters of the prompts, and the other way round."""
-    if (params.clinical is None) != (clinical is None):
-        rule = "null" if clinical is None else "given"
-        found = "none" if clinical is None else str(list(clinical.columns))
-        raise ValueError(
-            f"attention.model.clinical must be {rule} for a model with the clinical columns {found}, got {params.clinical}; "
-            "map attention.data.columns.clinical and build the task with build_task, or switch it off"
-        )

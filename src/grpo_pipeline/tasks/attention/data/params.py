@@ -605,11 +605,3 @@ class AugmentationParams(BaseModel):
                 f"scale must be [lowest, highest] with 0.1 <= lowest <= highest <= 10, got [{low}, {high}]; correct it"
             )
         return self
-
-    @model_validator(mode="after")
-    def _check_effect(self) -> Self:
-        if not (self.moves or self.recolours):
-            raise ValueError(
-                "augmentation must change something, got only values that do not; use augmentation: null"
-            )
-        return self

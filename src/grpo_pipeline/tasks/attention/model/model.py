@@ -15,7 +15,6 @@ from grpo_pipeline.tasks.attention.clinical import ClinicalStatistics
 from grpo_pipeline.tasks.attention.clinical_prompts import (
     ClinicalPrompt,
     ClinicalReadOut,
-    check_clinical,
 )
 from grpo_pipeline.tasks.attention.data.params import Classes
 from grpo_pipeline.tasks.attention.model.class_decoder.build import build_class_decoder
@@ -81,12 +80,8 @@ class AttentionModel(SetDecoder):
             clinical: columns and normalisation of the clinical prompts; None without ``params.clinical``.
             classes: that the class decoder tells apart; None for a label.
             heatmap_level: log-odds that are added to every pixel of the decoder's heatmap.
-
-        Raises:
-            ValueError: if ``clinical`` is given without ``params.clinical``, or the other way round.
         """
         super().__init__()
-        check_clinical(params, clinical)
         self.checkpoint = params.checkpoint
         self.statistics, self.heatmap_level = params.statistics, heatmap_level
         self.points = params.points

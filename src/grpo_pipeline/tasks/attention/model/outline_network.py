@@ -1,7 +1,5 @@
 """Train a network that learns outlines, and the label from what it has drawn."""
 
-from itertools import pairwise
-
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -12,20 +10,17 @@ from grpo_pipeline.tasks.attention.batch import standardise
 from grpo_pipeline.tasks.attention.data.examples import Examples
 from grpo_pipeline.tasks.attention.losses.outline import outline_loss
 from grpo_pipeline.tasks.attention.model.mask_agreement import overlap
+from grpo_pipeline.tasks.attention.model.u_net import UNet
 from grpo_pipeline.tasks.attention.model.whole_image_network import (
-    BATCH_SIZE,
     EPOCHS,
-    LEARNING_RATE,
-    WEIGHT_DECAY,
-    batch_order,
+    train_in_batches,
 )
 
 
-class OutlineNetwork(nn.Module):
+class OutlineNetwork(UNet):
     """Draw the lesion by a U-Net on half the pixels, and read the label from its deepest features.
 
-    How this differs from the source: three scales, GroupNorm, and sums in the place of concatenations. The label's logit reads
-    the mean of the features over the image and over what is drawn.
+    It has three scales. The label's logit reads the mean of the features over the image and over what is drawn.
 
     Args:
         width: channels of the first scale; the next have two and four times as many.
@@ -34,37 +29,20 @@ class OutlineNetwork(nn.Module):
     def __init__(self, *, width: int = 16) -> None:
         super().__init__()
         widths = (width, 2 * width, 4 * width)
-        self.down = nn.ModuleList(
-            nn.Sequential(_convolution(before, after), _convolution(after, after))
-            for before, after in zip((1, *widths), widths, strict=False)
-        )
-        self.across = nn.ModuleList(nn.Conv2d(below, above, 1) for above, below in pairwise(widths))
-        self.up = nn.ModuleList(_convolution(above, above) for above in widths[:-1])
+        self.build_scales(1, widths)
         self.drawn = nn.Conv2d(width, 1, 1)
         self.label = nn.Sequential(nn.Dropout(0.3), nn.Linear(2 * widths[-1], 1))
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """Return logits of the label [P] and of each pixel [P, S, S]: images [P, 1, S, S]."""
-        x, scales = F.avg_pool2d(images, 2), []
-        for number, block in enumerate(self.down):
-            x = block(x if number == 0 else F.max_pool2d(x, 2, ceil_mode=True))
-            scales.append(x)
-        deepest = x  # [P, 4 D, S / 8, S / 8]
-        for number in reversed(range(len(self.up))):
-            above = scales[number]
-            x = F.interpolate(self.across[number](x), size=above.shape[-2:], mode="bilinear")
-            x = self.up[number](x + above)
-        pixels = F.interpolate(self.drawn(x), size=images.shape[-2:], mode="bilinear")
+        deepest, *_, finest = self.describe(
+            F.avg_pool2d(images, 2)
+        )  # [P, 4 D, S / 8, S / 8], [P, D, S / 2, S / 2]
+        pixels = F.interpolate(self.drawn(finest), size=images.shape[-2:], mode="bilinear")
         inside = F.interpolate(pixels.detach().sigmoid(), size=deepest.shape[-2:], mode="area")
         weight = inside / inside.sum((2, 3), keepdim=True).clamp(min=1e-6)
         pooled = torch.cat([deepest.mean((2, 3)), (deepest * weight).sum((2, 3))], 1)
         return self.label(pooled).squeeze(1), pixels[:, 0]
-
-
-def _convolution(inputs: int, outputs: int) -> nn.Module:
-    return nn.Sequential(
-        nn.Conv2d(inputs, outputs, 3, padding=1), nn.GroupNorm(8, outputs), nn.ReLU()
-    )
 
 
 def train_outlines(
@@ -95,30 +73,19 @@ def train_outlines(
     label = torch.from_numpy(examples.table["label"].to_numpy(np.float32))
     with drawn_on_the_cpu(seed):
         net = OutlineNetwork()
-        optimizer = torch.optim.AdamW(net.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
-        batches = -(-len(train) // BATCH_SIZE)
-        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs * batches)
-        order = batch_order(seed)
         best, kept = -1.0, net.state_dict()
-        for _ in range(epochs):
-            shuffled = order.permutation(train)
-            for start in range(0, len(train), BATCH_SIZE):
-                rows = shuffled[start : start + BATCH_SIZE]
-                images = standardise(torch.from_numpy(np.array(examples.images[rows])))
-                masks = torch.from_numpy(np.array(examples.lesion[rows]))
-                mirrored = torch.from_numpy(order.random(len(rows)) < 0.5)[:, None, None]
-                images = torch.where(mirrored[:, None], images.flip(-1), images)
-                masks = torch.where(mirrored, masks.flip(-1), masks)
-                logits, pixels = net(images)
-                known = torch.from_numpy(is_outlined[rows])
-                loss = F.binary_cross_entropy_with_logits(logits, label[torch.from_numpy(rows)])
-                if known.any():
-                    drawn = outline_loss(pixels[known][:, None], masks[known].float())
-                    loss = loss + drawn.mean()
-                optimizer.zero_grad()
-                loss.backward()  # type: ignore[no-untyped-call]
-                optimizer.step()
-                schedule.step()
+
+        def loss_of(rows: np.ndarray, images: Tensor, is_mirrored: Tensor) -> Tensor:
+            masks = torch.from_numpy(np.array(examples.lesion[rows]))
+            masks = torch.where(is_mirrored[:, None, None], masks.flip(-1), masks)
+            logits, pixels = net(images)
+            known = torch.from_numpy(is_outlined[rows])
+            loss = F.binary_cross_entropy_with_logits(logits, label[torch.from_numpy(rows)])
+            if known.any():
+                loss = loss + outline_loss(pixels[known][:, None], masks[known].float()).mean()
+            return loss
+
+        for _ in train_in_batches(net, loss_of, examples, train, seed=seed, epochs=epochs):
             if len(judged):
                 drawn = draw_outlines(net.eval(), examples, judged)[1] > 0.5
                 outlines = as_mask(examples.lesion, judged)

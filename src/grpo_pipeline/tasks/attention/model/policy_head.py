@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from grpo_pipeline.core.training.precision import at_least_float32, exact_region
+from grpo_pipeline.tasks.attention.model.u_net import convolution
 
 
 class PolicyNetwork(nn.Module):
@@ -33,8 +34,8 @@ class PolicyNetwork(nn.Module):
         self.trunk: nn.Module
         if reads == "image":
             self.trunk = nn.Sequential(
-                _conv_block(feature_channels + texture_channels, hidden_channels),
-                _conv_block(hidden_channels, hidden_channels),
+                convolution(feature_channels + texture_channels, hidden_channels),
+                convolution(hidden_channels, hidden_channels),
             )
         elif reads == "cell":
             # No neighbours, and no GroupNorm, which would take means over the image.
@@ -60,10 +61,3 @@ class PolicyNetwork(nn.Module):
             logits = self.attention(trunk).flatten(1)
             values = self.value(trunk.mean(dim=(2, 3))).squeeze(-1)  # [P]
         return logits, values
-
-
-def _conv_block(inputs: int, outputs: int) -> nn.Module:
-    # GroupNorm, not BatchNorm: the same numbers in rollout and update, in train and eval mode (ratio 1 at the first update).
-    return nn.Sequential(
-        nn.Conv2d(inputs, outputs, 3, padding=1), nn.GroupNorm(8, outputs), nn.ReLU()
-    )

@@ -8,21 +8,20 @@ points are, as in click-based segmentation (Sofiiuk et al. 2022, "Reviving itera
 alone a mask learned to be the same whatever the points were.
 """
 
-from itertools import pairwise
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+from grpo_pipeline.tasks.attention.model.u_net import UNet
 
 NEARNESS = (0.05, 0.1, 0.2)
 """Standard deviations of the Gaussians around a point, in shares of the image side."""
 
 
-class PixelFeatures(nn.Module):
+class PixelFeatures(UNet):
     """Turn images [P, 1, S, S] into features of the pixels [P, D, 4h, 4w] and of the cells [P, D, h, w] by a U-Net.
 
-    Source: Ronneberger et al. 2015, "U-Net" (arXiv 1505.04597). How this differs: four scales from 4h down to h / 2, sums in the
-    place of concatenations, GroupNorm, and a first convolution of stride 2 on 8h pixels.
+    It has four scales, from 4h down to h / 2, and a first convolution of stride 2 on 8h pixels.
     """
 
     def __init__(self, width: int, channels: int, grid: int) -> None:
@@ -37,12 +36,7 @@ class PixelFeatures(nn.Module):
         self.grid = grid
         widths = (width, 2 * width, 4 * width, 4 * width)
         self.stem = nn.Conv2d(1, width, 5, stride=2, padding=2)
-        self.down = nn.ModuleList(
-            nn.Sequential(_block(before, after), _block(after, after))
-            for before, after in zip((width, *widths), widths, strict=False)
-        )
-        self.across = nn.ModuleList(nn.Conv2d(below, above, 1) for above, below in pairwise(widths))
-        self.up = nn.ModuleList(_block(above, above) for above in widths[:-1])
+        self.build_scales(width, widths)
         self.cells = nn.Conv2d(widths[2], width, 1)
         self.near = nn.Linear(len(NEARNESS), width)
         self.pixels = nn.Linear(width, channels + 1)
@@ -54,18 +48,8 @@ class PixelFeatures(nn.Module):
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """Return features of the pixels [P, D, 4h, 4w] and of the cells [P, D, h, w]."""
         x = self.stem(F.adaptive_avg_pool2d(images, 8 * self.grid))  # [P, D, 4h, 4w]
-        scales = []
-        for number, block in enumerate(self.down):
-            x = block(x if number == 0 else F.max_pool2d(x, 2, ceil_mode=True))
-            scales.append(x)
-        cells = x
-        for number in reversed(range(len(self.up))):
-            above = scales[number]
-            x = F.interpolate(self.across[number](x), size=above.shape[-2:], mode="bilinear")
-            x = self.up[number](x + above)
-            if above.shape[-1] == self.grid:
-                cells = self.cells(x)
-        return x, cells
+        *_, of_cells, _, finest = self.describe(x)
+        return finest, self.cells(of_cells)
 
     def prompted(self, features: Tensor, points: Tensor, is_point: Tensor | None) -> Tensor:
         """Return what each set's mask is drawn with beside SAM: C channels of its pixels, and a logit: [P, G, C + 1, 4h, 4w].
@@ -112,10 +96,3 @@ def square_distance(points: Tensor, is_point: Tensor | None, side: int) -> Tenso
     if is_point is not None:
         square = square.masked_fill(~is_point[..., None, None], torch.inf)
     return square.amin(2)
-
-
-def _block(inputs: int, outputs: int) -> nn.Module:
-    # GroupNorm, not BatchNorm: the same numbers in rollout and update, in train and eval mode.
-    return nn.Sequential(
-        nn.Conv2d(inputs, outputs, 3, padding=1), nn.GroupNorm(8, outputs), nn.ReLU()
-    )

@@ -1,10 +1,10 @@
 """Train a small convolutional network on whole images, with average pooling or with gated attention pooling."""
 
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 
 import numpy as np
 import torch
-from numpy.random import Generator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -64,33 +64,55 @@ def train_network(
     examples: Examples, train: np.ndarray, *, seed: int, attends: bool, epochs: int = EPOCHS
 ) -> WholeImageNetwork:
     """Train on the labels with mirrored images, AdamW and a cosine schedule; leaves the global random state as it was."""
+    label = torch.from_numpy(examples.table["label"].to_numpy(np.float32))
     with drawn_on_the_cpu(seed):
         net = WholeImageNetwork(attends=attends)
-        optimizer = torch.optim.AdamW(net.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
-        batches = -(-len(train) // BATCH_SIZE)
-        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs * batches)
-        order = batch_order(seed)
-        label = torch.from_numpy(examples.table["label"].to_numpy(np.float32))
-        for _ in range(epochs):
-            shuffled = order.permutation(train)
-            for start in range(0, len(train), BATCH_SIZE):
-                rows = shuffled[start : start + BATCH_SIZE]
-                images = standardise(torch.from_numpy(np.array(examples.images[rows])))
-                mirrored = torch.from_numpy(order.random(len(rows)) < 0.5)
-                images = torch.where(mirrored[:, None, None, None], images.flip(-1), images)
-                loss = F.binary_cross_entropy_with_logits(
-                    net(images)[0], label[torch.from_numpy(rows)]
-                )
-                optimizer.zero_grad()
-                loss.backward()  # type: ignore[no-untyped-call]
-                optimizer.step()
-                schedule.step()
+
+        def loss_of(rows: np.ndarray, images: Tensor, is_mirrored: Tensor) -> Tensor:
+            of_rows = label[torch.from_numpy(rows)]
+            return F.binary_cross_entropy_with_logits(net(images)[0], of_rows)
+
+        for _ in train_in_batches(net, loss_of, examples, train, seed=seed, epochs=epochs):
+            pass
     return net.eval()
 
 
-def batch_order(seed: int) -> Generator:
-    """Return the generator that shuffles and mirrors the training images of a network."""
-    return numpy_generator(seed, Stream.BASELINES)
+def train_in_batches(
+    net: nn.Module,
+    loss_of: Callable[[np.ndarray, Tensor, Tensor], Tensor],
+    examples: Examples,
+    train: np.ndarray,
+    *,
+    seed: int,
+    epochs: int,
+) -> Iterator[int]:
+    """Train with mirrored images, AdamW and a cosine schedule; yields the number of each epoch that is done.
+
+    Args:
+        net: in training mode.
+        loss_of: rows [n], their images [n, 1, S, S] and bool [n], which of them are mirrored -> the loss.
+        examples: the data set.
+        train: row numbers to learn from.
+        seed: of the batches and of the mirroring.
+        epochs: passes over them.
+    """
+    optimizer = torch.optim.AdamW(net.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
+    batches = -(-len(train) // BATCH_SIZE)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs * batches)
+    order = numpy_generator(seed, Stream.BASELINES)
+    for epoch in range(epochs):
+        shuffled = order.permutation(train)
+        for start in range(0, len(train), BATCH_SIZE):
+            rows = shuffled[start : start + BATCH_SIZE]
+            images = standardise(torch.from_numpy(np.array(examples.images[rows])))
+            is_mirrored = torch.from_numpy(order.random(len(rows)) < 0.5)
+            images = torch.where(is_mirrored[:, None, None, None], images.flip(-1), images)
+            loss = loss_of(rows, images, is_mirrored)
+            optimizer.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            schedule.step()
+        yield epoch
 
 
 @torch.no_grad()

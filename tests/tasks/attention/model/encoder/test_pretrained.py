@@ -122,17 +122,11 @@ def test_vit_b_of_two_layers_against_the_package(tmp_path: Path):
     compare_live(tmp_path, VIT_B | {"img_size": 256, "depth": 2, "global_attn_indexes": (1,)}, 192, 2)
 
 
-def test_sizes_come_from_the_file_and_those_that_disagree_are_refused(pth: Path):
+def test_sizes_come_from_the_file(pth: Path):
     with pytest.raises(
         ValueError, match="image_size must be a multiple of the checkpoint's patch of 8 pixels, got 36; change it"
     ):
         adopt_checkpoint(model_params(encoder=section(pth)), 36)
-    params = adopt_checkpoint(model_params(encoder=section(pth)), 32)
-    layers = params.mask_decoder.model_copy(update={"layers": 7})
-    with pytest.raises(ValueError, match=r"attention.model.mask_decoder must be {.*'layers': 2.*} as in the .*, got {.*7.*; put"):
-        AttentionModel(params.model_copy(update={"mask_decoder": layers}), 32)
-    with pytest.raises(ValueError, match=r"attention.model.patch_size must be 8 as in the checkpoint, got 16; put"):
-        AttentionModel(params.model_copy(update={"patch_size": 16}), 32)
     assert adopt_checkpoint(model_params(), 36) == model_params()
     with pytest.raises(ValidationError, match=r"encoder\.sam\.layers\n  Extra inputs are not permitted"):
         model_params(encoder=section(pth) | {"layers": 9})

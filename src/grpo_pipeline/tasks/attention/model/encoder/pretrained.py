@@ -63,7 +63,7 @@ def load_net(params: ModelParams, image_size: int) -> SamModel:
 
     Raises:
         FileNotFoundError: if the checkpoint is missing.
-        ValueError: if ``params`` do not have its sizes, or it cannot be read, or its weights do not fit its architecture.
+        ValueError: if it cannot be read, or its weights do not fit its architecture.
     """
     if params.checkpoint is None:
         raise ValueError(
@@ -75,7 +75,6 @@ def load_net(params: ModelParams, image_size: int) -> SamModel:
     grid = image_size // values["vision_config"]["patch_size"]
     values["prompt_encoder_config"] |= {"image_size": image_size, "image_embedding_size": grid}
     config = SamConfig.from_dict(values)
-    check_sizes(params, config)
     with torch.device("meta"):
         net = SamModel(config)
     weights = fit_positions(
@@ -108,22 +107,6 @@ def global_layers(config: Any) -> tuple[int, ...]:
         if vision.window_size
         else tuple(range(vision.num_hidden_layers))
     )
-
-
-def check_sizes(params: ModelParams, config: SamConfig) -> None:
-    """Refuse parameters that say something else than the checkpoint: the grid and the decoders would not fit.
-
-    Raises:
-        ValueError: naming the first such parameter.
-    """
-    for name, size in _sizes(config).items():
-        given = getattr(params, name)
-        given = given.model_dump() if isinstance(given, MaskDecoderParams) else given
-        if given != size:
-            raise ValueError(
-                f"attention.model.{name} must be {size} as in the checkpoint, got {given}; "
-                "put the parameters through adopt_checkpoint first, as build_task does"
-            )
 
 
 def check_fit(
