@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from kedro_processes import run
 
@@ -132,6 +133,20 @@ def test_sums_are_written_read_and_judged_by_their_numbers(project: Path) -> Non
     assert document["baselines"]["reference"]["metrics"]["accuracy"]["value"] == 1.0
     page = (project / "data/08_reporting/dialogue_arithmetic/report.html").read_text()
     assert re.search(r"Accuracy.*maj@8", page, re.DOTALL)
+
+
+def test_a_game_of_several_replies_is_played_and_judged_by_its_environment(project: Path) -> None:
+    """The environment ``guess``, shortened; what it reaches at full length is in docs/dialogue/conversations.md."""
+    short = (
+        "dialogue.data.source.games=120,dialogue.language_model.network.width=16,dialogue.warm_start.training.epochs=6,"
+        "dialogue.training.max_steps=2,dialogue.evaluation.resamples=50,executor.kind=serial"
+    )
+    assert "Reward" in say(project, "guess", "dialogue", short)
+    document = comparison(project, "dialogue_guess")
+    assert document["headline"][0] == "reward"
+    (table,) = (project / "data/07_model_output/dialogue_guess/grpo/rollouts.csv").rglob("rollouts.csv")
+    shown = pd.read_csv(table)["reply"].astype(str)
+    assert shown.str.contains(r"\[(?:more|less|number)\] ", regex=True).any()
 
 
 def test_drug_like_molecules(project: Path, tmp_path: Path, shared_data: Callable[[str], Path]) -> None:

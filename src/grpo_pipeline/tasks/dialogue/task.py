@@ -26,7 +26,7 @@ from grpo_pipeline.tasks.cache import Cache
 from grpo_pipeline.tasks.dialogue.algorithm_checks import check_algorithm
 from grpo_pipeline.tasks.dialogue.batch import DialogueBatch, Outcomes, make_batch
 from grpo_pipeline.tasks.dialogue.dialogue_data import DialogueData
-from grpo_pipeline.tasks.dialogue.episodes.conversations import Stage, replies_of
+from grpo_pipeline.tasks.dialogue.episodes.conversations import Stage, replies_of, shown
 from grpo_pipeline.tasks.dialogue.episodes.environment import digest_of
 from grpo_pipeline.tasks.dialogue.episodes.stages import stages_of
 from grpo_pipeline.tasks.dialogue.evaluation import audit
@@ -42,7 +42,9 @@ from grpo_pipeline.tasks.dialogue.language_model.params import LanguageModelPara
 from grpo_pipeline.tasks.dialogue.language_model.prompt_text import ModelKind
 from grpo_pipeline.tasks.dialogue.language_model.reply_rollouts import (
     ReplyRollouts,
+    in_groups,
     nothing_written,
+    rows_of,
 )
 from grpo_pipeline.tasks.dialogue.language_model.sampling import sample_replies
 from grpo_pipeline.tasks.dialogue.language_model.scoring import score_replies
@@ -204,16 +206,19 @@ class DialogueTask(BaseTask):
 
     def texts(self, rollouts: Rollouts) -> PerPrompt:
         """Decode the replies: for each prompt a tuple of G texts; of a conversation a line for each reply."""
-        prompts, group_size, _ = rollouts.actions.shape
-        ids, is_valid = rollouts.actions.flatten(0, 1), rollouts.is_valid.flatten(0, 1)
+        if self.rewards.environment is not None:
+            return self._conversations(rollouts, replies_of)
+        return in_groups(rollouts, decode_rows(self.tokenizer, *rows_of(rollouts)))
+
+    def shown(self, rollouts: Rollouts) -> PerPrompt:
+        """Write the replies for people: as ``texts``, and of a conversation also what was told."""
         if self.rewards.environment is None:
-            texts = decode_rows(self.tokenizer, ids, is_valid)
-        else:
-            pairs = zip(ids.tolist(), is_valid.tolist(), strict=True)
-            texts = [replies_of(*pair, self.tokenizer) for pair in pairs]
-        return PerPrompt(
-            tuple(texts[p * group_size : (p + 1) * group_size]) for p in range(prompts)
-        )
+            return self.texts(rollouts)
+        return self._conversations(rollouts, shown)
+
+    def _conversations(self, rollouts: Rollouts, write: Callable[..., str]) -> PerPrompt:
+        pairs = zip(*(rows.tolist() for rows in rows_of(rollouts)), strict=True)
+        return in_groups(rollouts, [write(*pair, self.tokenizer) for pair in pairs])
 
     def decode(
         self, policy: LanguageModel, context: Encoded, rollouts: Rollouts, batch: DialogueBatch
@@ -380,7 +385,9 @@ class DialogueTask(BaseTask):
             "start": None if self.start is None else digest_of_tensors(self.start.tensors),
         }
         environment = self.rewards.environment
-        if environment is not None:  # it also decides what stands between the replies that are imitated
+        if (
+            environment is not None
+        ):  # it also decides what stands between the replies that are imitated
             shared["environment"] = digest_of(environment.environment)
         if not draws:
             return shared | {"replies": {"max_tokens": self.replies.max_tokens}}

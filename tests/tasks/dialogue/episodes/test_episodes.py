@@ -18,7 +18,7 @@ from grpo_pipeline.core.training.micro_batches import PerPrompt
 from grpo_pipeline.tasks.dialogue.build import tokenise
 from grpo_pipeline.tasks.dialogue.data.guess_number import write_games
 from grpo_pipeline.tasks.dialogue.data.params import GuessSource
-from grpo_pipeline.tasks.dialogue.episodes.conversations import Stage, replies_of
+from grpo_pipeline.tasks.dialogue.episodes.conversations import Stage, replies_of, shown
 from grpo_pipeline.tasks.dialogue.episodes.demonstrations import demonstration
 from grpo_pipeline.tasks.dialogue.episodes.environment import Episode, play
 from grpo_pipeline.tasks.dialogue.episodes.episode_reward import episode_reward
@@ -184,6 +184,8 @@ def test_demonstrations_are_replies_to_what_the_environment_says() -> None:
     assert ids == expected
     assert is_own == [True] * 2 + [False] * 6 + [True] * 2 + [False] * 6 + [True] * 2
     assert replies_of(ids, is_own, tokenizer) == "7\n2\n9"
+    assert shown(ids + [PAD] * 3, is_own + [False] * 3, tokenizer) == "7 [<less>] 2 [<more>] 9"
+    assert [replies_of(*nothing, tokenizer) for nothing in (([], []), ([PAD], [False]), ([EOS], [True]))] == ["", "", ""]
     found, flags = demonstration(tokenizer.encode("5"), "5\n2", spoken, tokenizer)
     assert (found, flags) == ([*tokenizer.encode("5"), EOS], [True, True])
 

@@ -83,11 +83,25 @@ class Conversations:
 
 def replies_of(ids: Sequence[int], is_valid: Sequence[bool], tokenizer: Tokenizer) -> str:
     """Write the language model's replies of a conversation, a line for each; what it was told is left out."""
-    replies: list[list[int]] = [[]]
-    for token in (token for token, own in zip(ids, is_valid, strict=True) if own):
-        replies[-1].append(token)
-        if token in tokenizer.end_ids:
-            replies.append([])
-    if len(replies) > 1 and not replies[-1]:  # the last one has its end
-        replies.pop()
-    return "\n".join(one_line(tokenizer.decode(reply)) for reply in replies)
+    return "\n".join(text for text, is_own in _parts(ids, is_valid, tokenizer) if is_own)
+
+
+def shown(ids: Sequence[int], is_valid: Sequence[bool], tokenizer: Tokenizer) -> str:
+    """Write a conversation for people, with what was told in brackets: ``374 [less] 372 [yes]``."""
+    parts = _parts(ids, is_valid, tokenizer)
+    return " ".join(text if is_own else f"[{text}]" for text, is_own in parts)
+
+
+def _parts(
+    ids: Sequence[int], is_valid: Sequence[bool], tokenizer: Tokenizer
+) -> list[tuple[str, bool]]:
+    """Cut a conversation behind each end of a reply and each answer: the texts, and whether they are replies."""
+    own_places = [place for place, own in enumerate(is_valid) if own]
+    end = own_places[-1] + 1 if own_places else 0
+    parts: list[tuple[list[int], bool]] = []
+    for token, own in zip(ids[:end], is_valid[:end], strict=True):
+        is_new = not parts or parts[-1][1] != own
+        if is_new or (own and parts[-1][0][-1] in tokenizer.end_ids):
+            parts.append(([], own))
+        parts[-1][0].append(token)
+    return [(one_line(tokenizer.decode(part)), own) for part, own in parts] or [("", True)]

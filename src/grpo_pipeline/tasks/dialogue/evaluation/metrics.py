@@ -196,9 +196,13 @@ def without_answers(suite: MetricSuite) -> MetricSuite:
 
 
 def adapt_suite(suite: MetricSuite, names: Collection[str]) -> MetricSuite:
-    """Judge by the accuracy where replies are right or wrong, by F1 where there are answers, and by the reward otherwise."""
+    """Judge by the accuracy where replies are right or wrong, by F1 where there are answers, and by the reward otherwise.
+
+    The replies of a conversation are judged by its environment, and not by how they compare with other conversations.
+    """
     # A choice of metrics that lacks F1 says nothing of the data; a table of predictions has the reward, too.
-    if "reward" in names and "length" in names and "f1" not in names:
+    is_table = "reward" in names and "length" in names
+    if is_table and ("f1" not in names or f"{REWARD}environment" in names):
         suite = without_answers(suite)
     if ACCURACY not in names:
         return suite

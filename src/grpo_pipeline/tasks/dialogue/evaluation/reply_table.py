@@ -29,7 +29,7 @@ def tabulate(
         answer=first_answers(table),
         group=rows,
         sample=np.tile(np.arange(group_size), prompts),
-        reply=[printable(reply) for replies in task.texts(rollouts) for reply in replies],
+        reply=[printable(reply) for replies in task.shown(rollouts) for reply in replies],
         tokens=rollouts.is_valid.sum(dim=-1).flatten().cpu().numpy(),
         ended=ended.flatten().long().cpu().numpy(),
     )

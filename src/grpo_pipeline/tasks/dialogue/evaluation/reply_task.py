@@ -49,3 +49,7 @@ class ReplyTask(Task, Protocol):
     def texts(self, rollouts: Rollouts) -> PerPrompt:
         """Decode the replies: for each prompt a tuple of G texts."""
         ...
+
+    def shown(self, rollouts: Rollouts) -> PerPrompt:
+        """Write the replies for people: for each prompt a tuple of G texts."""
+        ...

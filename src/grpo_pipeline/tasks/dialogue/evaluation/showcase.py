@@ -38,8 +38,8 @@ def showcase(
         "example_id": table["example_id"].to_numpy(str),
         "question": table["question"].to_numpy(str),
         "answer": np.asarray(first_answers(table), dtype=str),
-        "greedy": np.asarray([replies[0] for replies in task.texts(greedy)], dtype=str),
-        "replies": np.asarray([list(replies) for replies in task.texts(sampled)], dtype=str),
+        "greedy": np.asarray([replies[0] for replies in task.shown(greedy)], dtype=str),
+        "replies": np.asarray([list(replies) for replies in task.shown(sampled)], dtype=str),
     }
 
 
@@ -63,6 +63,6 @@ def training_frame(
     )
     return {
         "question": text_tensor(data.examples.table["question"].iloc[rows].tolist()),
-        "reply": text_tensor([printable(reply) for (reply,) in task.texts(rollouts)]),
+        "reply": text_tensor([printable(reply) for (reply,) in task.shown(rollouts)]),
         "reward": shown_rewards(task, policy, batch, rollouts)[:, 0],
     }

@@ -1,11 +1,13 @@
 """Hold drawn replies: tokens, log-probabilities, and the tokens that could have been drawn."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from grpo_pipeline.core.training.micro_batches import PerPrompt
 from grpo_pipeline.core.types import Rollouts
 
 
@@ -55,3 +57,14 @@ def nothing_written(start: Tensor, group_size: int) -> ReplyRollouts:
         torch.zeros(shape, device=start.device),
         torch.zeros_like(actions, dtype=torch.bool),
     )
+
+
+def rows_of(rollouts: Rollouts) -> tuple[Tensor, Tensor]:
+    """Return actions and is_valid with a row for each sample, both [P * G, L]."""
+    return rollouts.actions.flatten(0, 1), rollouts.is_valid.flatten(0, 1)
+
+
+def in_groups(rollouts: Rollouts, values: Sequence[str]) -> PerPrompt:
+    """Cut the values of P * G samples into a tuple of G of each prompt."""
+    prompts, group_size, _ = rollouts.actions.shape
+    return PerPrompt(tuple(values[p * group_size : (p + 1) * group_size]) for p in range(prompts))
