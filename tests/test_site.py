@@ -7,6 +7,7 @@ import importlib.util
 import re
 from pathlib import Path
 
+import my_rewards
 import pytest
 import yaml
 from benchmark_scripts import load_script
@@ -55,6 +56,27 @@ def test_the_page_of_the_api_has_every_public_name() -> None:
     named = re.findall(r"^::: (\S+)$", (DOCS / "api.md").read_text(encoding="utf-8"), re.MULTILINE)
     public = {f"grpo_pipeline.core.{module}.{name}" for name, module in grpo_pipeline.PUBLIC.items()}
     assert sorted(name for name in named if ".core." in name) == sorted(public)
+
+
+def test_the_reward_of_the_tutorial_pays_for_being_near() -> None:
+    shown = re.findall(
+        r"^```python\n(.*?)^```", (DOCS / "tutorials/own_reward.md").read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
+    )
+    tested = Path(my_rewards.__file__).read_text(encoding="utf-8").partition("\n\n")[2]
+    assert shown == [f"# src/my_rewards.py\n{tested}"]
+    assert my_rewards.is_near(["7", "it is 9", "none", "99"], [["7"]] * 4, reach=5) == [1.0, 0.6, 0.0, 0.0]
+
+
+def test_the_program_of_the_tutorial_is_the_one_whose_output_it_shows(capsys: pytest.CaptureFixture[str]) -> None:
+    """It learns: the last line has a reward near 1; digits of a sum may differ between machines."""
+    text = (DOCS / "tutorials/sixty_lines.md").read_text(encoding="utf-8")
+    program, shown = (re.findall(rf"^```{kind}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)[0] for kind in ("python", "text"))
+    assert len(program.splitlines()) <= 60
+    exec(compile(program, "sixty_lines.md", "exec"), {})
+    printed = capsys.readouterr().out.splitlines()
+    assert [line.split()[:2] for line in printed] == [line.split()[:2] for line in shown.splitlines()]
+    assert printed[0] == shown.splitlines()[0]
+    assert float(printed[-1].split()[3]) > 0.8
 
 
 def test_generated_pages_name_every_pipeline_command_and_data_set() -> None:
