@@ -40,7 +40,12 @@ LOSSES = ("supervised", "policy", "kl", "value", "entropy")
 BOUNDS = ("clip_low", "clip_high")
 GONE = {"losses": {"rollout_kl"}, "kl_in_reward": {"reference"}}
 """Section of an algorithm -> keys that no version has any more."""
-INITIAL = ({}, {"update": "frozen"}, {"path": None}, {"update": "frozen", "path": None})
+INITIAL: tuple[dict[str, Any], ...] = (
+    {},
+    {"update": "frozen"},
+    {"path": None},
+    {"update": "frozen", "path": None},
+)
 """A reference that is the initial policy."""
 OF_TRAINING = {"loader", "compile"}
 """Keys of ``training`` that no version has any more; none changed a result."""

@@ -1,7 +1,7 @@
 """Parameters of the diffusion: its noise, its network, and how trajectories are drawn and scored."""
 
 from dataclasses import dataclass
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -41,7 +41,7 @@ class NoiseParams(Section):
     exponents: ExponentParams
 
 
-DELETED = {
+DELETED: dict[str, dict[str, Any]] = {
     "noise": {"smoothing": 1.0},
     "denoiser": {"expansion": 2, "features": "cycles"},
     "prompt": {"max_atoms": None},
