@@ -43,7 +43,7 @@ def test_a_folder_of_images_is_described_read_and_trained_on(project: Path, tmp_
     assert sum(len(splits[part]) for part in ("train", "val", "test")) == 32
     assert "deprecated" not in done.stderr
     sheet = project / "data/08_reporting/attention_scans/examples.png"
-    assert f"Look at {sheet}: are labels and masks where they belong?" in done.stdout
+    assert f"Look at {sheet}: a few examples of each class, as the run sees them" in done.stdout
     with Image.open(sheet) as picture:
         assert picture.width > 5 * picture.height  # eight images side by side
     (project / "conf" / "scans" / "globals.yml").open("a").write("extends: smoke\n")

@@ -107,4 +107,4 @@ def _read_once(name: str, task: str) -> None:
         results = context.project_path / folder / "08_reporting" / f"{task}_{name}"
         sheet = write_sheet(context.catalog.load(f"{task}.examples"), task, results)
     if sheet is not None:
-        click.echo(f"Look at {sheet}: are labels and masks where they belong?")
+        click.echo(f"Look at {sheet}: a few examples of each class, as the run sees them")

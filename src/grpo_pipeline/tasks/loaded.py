@@ -10,6 +10,7 @@ import pandas as pd
 
 from grpo_pipeline.core.storage.tensor_folder import read_header
 from grpo_pipeline.core.storage.weights import HEADER
+from grpo_pipeline.runs.progress import reported_to
 from grpo_pipeline.tasks.serving import Serving, serving_of
 from grpo_pipeline.tasks.trained_arms import model_in
 
@@ -95,6 +96,10 @@ class LoadedModel:
             ValueError: if an option is unknown, or a column is missing.
         """
         given = self.options(options)
+        with reported_to(lambda moment: None):  # loops inside an answer say nothing
+            return self._answer(part, given)
+
+    def _answer(self, part: pd.DataFrame, given: Mapping[str, int | bool]) -> Answered:
         try:
             return Answered(self.serving.answer(self.model, part, **given), {})
         except ValueError as error:

@@ -65,13 +65,14 @@ def test_a_command_is_a_registered_pipeline(command: str, pipeline: str) -> None
 def test_a_check_says_what_each_arm_has_seen_and_how_to_go_on() -> None:
     done = CliRunner().invoke(cli, ["check", "--task", "dialogue", "--env", "mine"])
     assert done.output.splitlines() == [
-        "grpo: reward 0.5, deviation in a group 0.25, 100% of the groups tie: the reward teaches nothing yet, gradient 1.5",
+        "grpo: reward 0.5, deviation in a group 0.25, gradient 1.5, 100% of the groups tie: the reward teaches nothing yet",
         "The data are read, and each arm can take a step. Train with: grpo run --task dialogue --env mine",
     ]
 
 
-def test_an_arm_without_a_reward_has_its_loss() -> None:
+def test_an_arm_says_what_it_has() -> None:
     assert [*seen({"supervised/loss": 1.0, "lr": 0.1})] == ["supervised loss 1"]
+    assert [*seen({"reward/mean": 1.0})] == ["reward 1"]  # of single samples
 
 
 @pytest.mark.usefixtures("project")

@@ -16,6 +16,12 @@ from grpo_pipeline.runs.commands.options import (
 )
 
 STEP_METRICS = ".probe_step_metrics"
+WORDS = {
+    "reward/mean": "reward",
+    "reward/std": "deviation in a group",
+    "supervised/loss": "supervised loss",
+    "grad_norm/total": "gradient",
+}
 
 
 def _run(task: str | None, pipelines: list[str], **given: Any) -> Any:
@@ -67,14 +73,12 @@ def check(task: str, env: str | None, params: dict[str, Any]) -> None:
 def seen(metrics: dict[str, Any]) -> Iterator[str]:
     """Yield what the metrics of a first step say, those that the arm has."""
     found = {name: float(value) for name, value in metrics.items()}
-    if "reward/mean" in found:
-        yield f"reward {found['reward/mean']:.3g}, deviation in a group {found['reward/std']:.3g}"
-        ties = found["reward/ties_fraction"]
-        rest = ": the reward teaches nothing yet" if ties == 1 else ""
-        yield f"{ties:.0%} of the groups tie{rest}"
-    for name, words in (("supervised/loss", "supervised loss"), ("grad_norm/total", "gradient")):
+    for name, words in WORDS.items():
         if name in found:
             yield f"{words} {found[name]:.3g}"
+    ties = found.get("reward/ties_fraction")  # of groups: an arm of single samples has none
+    if ties is not None:
+        yield f"{ties:.0%} of the groups tie{': the reward teaches nothing yet' if ties == 1 else ''}"
 
 
 @click.command()

@@ -45,6 +45,7 @@ NAMES = {
 COLUMNS = tuple(NAMES)
 FORM = "a file of prompts (docs/dialogue/data.md)"
 LONGEST_REPLY = 256  # tokens: bytes, by default
+LEAST_BYTES = 32  # of dialogue.data.max_question_bytes
 ROOM = 16  # tokens of a prompt beside its bytes: the cue, begin and end
 
 
@@ -120,7 +121,7 @@ def _parameters(source: PromptSource, reading: Reading) -> str:
     ]
     lines += [
         line(
-            f"    max_question_bytes: {longest}",
+            f"    max_question_bytes: {max(longest, LEAST_BYTES)}",
             "the longest prompt; a longer one loses its beginning",
         ),
         line(
