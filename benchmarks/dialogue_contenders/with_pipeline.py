@@ -23,6 +23,7 @@ from grpo_pipeline.tasks.dialogue.build import build_task
 from grpo_pipeline.tasks.dialogue.language_model.params import (
     FolderParams,
     LanguageModelParams,
+    LoraTuning,
     ReplyParams,
 )
 from grpo_pipeline.tasks.dialogue.language_model.tokens import Tokens, pad_rows
@@ -127,6 +128,17 @@ def algorithm_params(workload: Workload) -> AlgorithmParams:
     )
 
 
+def language_model(workload: Workload, folder: str) -> LanguageModelParams:
+    """Return the network of the folder, with low-rank updates where the workload has a rank."""
+    network = FolderParams(kind="folder", path=folder, tokenizer="bytes", weights=workload.weights)
+    tuning = (
+        LoraTuning(kind="lora", rank=workload.rank, alpha=2.0 * workload.rank)
+        if workload.rank
+        else None
+    )
+    return LanguageModelParams(network=network, tuning=tuning)
+
+
 def make_task(
     workload: Workload, folder: str, training: TrainingParams, kind: type[ReinforcementAlone]
 ) -> ReinforcementAlone:
@@ -143,7 +155,7 @@ def make_task(
         workers=0, timeout_seconds=60.0, chunk_size=10**6, cache_size=0, failure="stop"
     )
     built = build_task(
-        LanguageModelParams(network=FolderParams(kind="folder", path=folder, tokenizer="bytes")),
+        language_model(workload, folder),
         PromptParams(max_tokens=workload.prompt_tokens, too_long="refuse"),
         ReplyParams(max_tokens=workload.new_tokens, **limits),
         DialogueReward.model_validate(terms | {"own": {"letters": letters}}),

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Literal
 
 import torch
 
@@ -52,6 +53,8 @@ class Workload:
         beta: weight of the KL to the start, k3.
         max_grad_norm: all gradients together are cut to it.
         seed: of weights, prompts and draws.
+        rank: of low-rank updates of ours, which leave the other weights as they are; 0 trains all.
+        weights: number format of ours where there are such updates.
     """
 
     prompts: int = 4
@@ -64,6 +67,8 @@ class Workload:
     beta: float = 0.05
     max_grad_norm: float = 1.0
     seed: int = 0
+    rank: int = 0
+    weights: Literal["float32", "bfloat16"] = "float32"
 
     @property
     def samples(self) -> int:
