@@ -20,6 +20,9 @@ from grpo_pipeline.pipelines.reporting.glossary import explain  # noqa: E402
 
 GLOSSARIES = ("glossary.md", "reference/words.md", "parameters.md", "reference/errors.md", "api.md")
 LINK = re.compile(r"\[([^\]]+)\]\((\.\./[^)\s]+)\)")
+CODE = re.compile(r"<code>.*?</code>", re.DOTALL)
+MARK = re.compile(r"</?abbr[^>]*>")
+AMBIGUOUS = ("core", "frame")  # a processor has cores, too, and a page frames
 REPORTS = ROOT / "data" / "08_reporting"
 NO_SAMPLE = "<!doctype html><title>No sample</title><p>There is none yet: {remedy}, then make docs."
 
@@ -78,6 +81,6 @@ def on_page_content(html: str, *, page: Any, **_: Any) -> str:
     """Explain the first use of each term in each section of a page."""
     if page.file.src_uri in GLOSSARIES:
         return html
-    return explain(html, reference.glossary()).replace(
-        '<abbr tabindex="0" aria-description=', '<abbr tabindex="0" title='
-    )
+    terms = {word: said for word, said in reference.glossary().items() if word not in AMBIGUOUS}
+    explained = CODE.sub(lambda code: MARK.sub("", code[0]), explain(html, terms))
+    return explained.replace('<abbr tabindex="0" aria-description=', '<abbr tabindex="0" title=')

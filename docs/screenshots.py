@@ -127,8 +127,15 @@ def take_figures(env: str) -> None:
     for name, (pattern, size) in DRAWN.items():
         if found := sorted(folder.glob(pattern)):
             take(found[-1].as_uri(), IMAGES / f"{name}.png", size)
-    for file in folder.glob("reward_audit/rewards.png"):
-        store_figure(Image.open(file), IMAGES / "reward_audit.png")
+    for name, file in (
+        ("reward_audit", folder / "reward_audit/rewards.png"),
+        (
+            "own_images",
+            folder.parent / "attention_practice/examples.png",
+        ),  # docs/tutorials/own_images.md
+    ):
+        if file.is_file():
+            store_figure(Image.open(file), IMAGES / f"{name}.png")
     for file in sorted(folder.glob("animation.png/*/animation.png"))[-1:]:
         for name, frame in FRAMES.items():
             animation = Image.open(file)

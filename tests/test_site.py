@@ -13,8 +13,10 @@ import yaml
 from benchmark_scripts import load_script
 
 import grpo_pipeline
+from grpo_pipeline.new_data import look
 from grpo_pipeline.pipeline_registry import PIPELINES, SHORT
 from grpo_pipeline.tasks import TASKS
+from grpo_pipeline.tasks.new_data import Hints
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -67,6 +69,20 @@ def test_the_reward_of_the_tutorial_pays_for_being_near() -> None:
     assert my_rewards.is_near(["7", "it is 9", "none", "99"], [["7"]] * 4, reach=5) == [1.0, 0.6, 0.0, 0.0]
 
 
+@pytest.mark.parametrize(("page", "folder"), [("own_images", "practice_images"), ("own_texts", "practice_texts")])
+def test_data_to_practise_with_are_read_as_the_tutorial_says(
+    page: str, folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = (DOCS / f"tutorials/{page}.md").read_text(encoding="utf-8")
+    (tmp_path / "project").mkdir()
+    monkeypatch.chdir(tmp_path / "project")
+    exec(compile(re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)[0], f"{page}.md", "exec"), {})
+    found = look(tmp_path / folder, Hints("", {}, ()))
+    assert found.task == {"own_images": "attention", "own_texts": "dialogue"}[page]
+    shown = re.findall(r"^- (\d+ rows of .*|label: .*)$", text, re.MULTILINE)
+    assert shown == [note for note in found.notes if shown]
+
+
 def test_the_program_of_the_tutorial_is_the_one_whose_output_it_shows(capsys: pytest.CaptureFixture[str]) -> None:
     """It learns: the last line has a reward near 1; digits of a sum may differ between machines."""
     text = (DOCS / "tutorials/sixty_lines.md").read_text(encoding="utf-8")
@@ -103,5 +119,5 @@ def test_links_out_of_the_documents_and_anchors_are_those_of_the_repository() ->
     page = type("Page", (), {"file": type("File", (), {"src_uri": "tutorials/first_run.md"})})
     text = "[code](../../src/x.py) and [a page](../running.md#parts)"
     assert hooks.on_page_markdown(text, page=page) == "code and [a page](../running.md#parts)"
-    html = hooks.on_page_content("<p>The reward, a reward.</p>", page=page)
+    html = hooks.on_page_content("<p>The reward, <code>arm</code>, a reward of two cores.</p>", page=page)
     assert html.count("<abbr") == html.count("title=") == 1
