@@ -64,6 +64,7 @@ def test_a_kl_in_the_reward_is_a_part_of_its_own() -> None:
         ({"kl_weight": 0.0}, {"losses": {"kl": None}}),
         ({"kl_weight": 0.5}, {"losses": {"kl": {"weight": 0.5}}}),
         ({"losses": {"rollout_kl": None, "kl": None}}, {"losses": {"kl": None}}),
+        ({"losses": {"policy": {"kind": "sapo", "tau_positive": 1.0}}}, {"losses": {"policy": {"kind": "sapo"}}}),
         ({"kl_in_reward": {"weight": 0.1, "reference": {"update": "frozen"}}}, {"kl_in_reward": {"weight": 0.1}}),
         ({"name": "dapo", "policy_loss": {"reduction": "per_decision"}},
          {"losses": {"policy": {"kind": "dapo", "reduction": "per_decision"}}}),

@@ -38,7 +38,9 @@ MOVED = {
 OLD = {*MOVED, "policy_loss", "kl_placement"}
 LOSSES = ("supervised", "policy", "kl", "value", "entropy")
 BOUNDS = ("clip_low", "clip_high")
-GONE = {"losses": {"rollout_kl"}, "kl_in_reward": {"reference"}}
+TAUS = {"tau_positive": 1.0, "tau_negative": 1.05}
+"""Keys of ``losses.policy`` that are constants now."""
+GONE = {"losses": {"rollout_kl"}, "kl_in_reward": {"reference"}, "policy": {*TAUS}}
 """Section of an algorithm -> keys that no version has any more."""
 INITIAL: tuple[dict[str, Any], ...] = (
     {},
@@ -151,17 +153,22 @@ def migrate_algorithm(old: Mapping[str, Any]) -> dict[str, Any]:
 
 def _without_gone(algorithm: dict[str, Any]) -> dict[str, Any]:
     """Drop keys that no version has any more where they did nothing; a run refuses others."""
-    losses, paid = algorithm.get("losses"), algorithm.get("kl_in_reward")
-    if isinstance(losses, Mapping) and losses.get("rollout_kl", ...) is None:
-        kept = {name: term for name, term in losses.items() if name != "rollout_kl"}
-        algorithm = {**algorithm, "losses": kept} if kept else _without(algorithm, "losses")
+    found = dict(algorithm)
+    losses, paid = found.get("losses"), found.get("kl_in_reward")
+    if isinstance(losses, Mapping) and losses:
+        kept = dict(losses)
+        if kept.get("rollout_kl", ...) is None:
+            del kept["rollout_kl"]
+        if isinstance(policy := kept.get("policy"), Mapping):
+            kept["policy"] = {
+                name: value for name, value in policy.items() if value != TAUS.get(name, ...)
+            }
+        found["losses"] = kept
+        if not kept:
+            del found["losses"]
     if isinstance(paid, Mapping) and paid.get("reference") in INITIAL:
-        algorithm = {**algorithm, "kl_in_reward": _without(paid, "reference")}
-    return algorithm
-
-
-def _without(section: Mapping[str, Any], key: str) -> dict[str, Any]:
-    return {name: value for name, value in section.items() if name != key}
+        found["kl_in_reward"] = {name: value for name, value in paid.items() if name != "reference"}
+    return found
 
 
 def _put(into: dict[str, Any], path: Sequence[str], value: Any) -> None:

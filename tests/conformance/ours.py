@@ -35,7 +35,7 @@ def policy_loss(
     """Return ``policy_loss``, plus the weighted ``kl_loss`` where an estimator is named."""
     options = {
         "cispo": {"ratio_cap": constants.RATIO_CAP},
-        "sapo": {"tau_positive": constants.TAU_POSITIVE, "tau_negative": constants.TAU_NEGATIVE},
+        "sapo": {},
     }.get(algorithm, {"clip_low": constants.CLIP_LOW, "clip_high": constants.CLIP_HIGH, "delta": delta})
     longest = case.logprobs.shape[2] + constants.EXTRA_LENGTH if reduction == "constant" else None
     kind = surrogate(algorithm, ratio_level=level, reduction=reduction, max_decisions=longest, **options)

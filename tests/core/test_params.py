@@ -66,7 +66,7 @@ REINFORCE = merge(ONCE, losses(policy={"kind": "reinforce", **NO_CLIP}))
 PPO = grpo({"kind": "ppo"}, losses={"value": {"clip": 0.2}}, advantage={"method": "batch", "baseline": "value"})
 GSPO = grpo({"kind": "gspo", "ratio_level": "sequence"})
 CISPO = grpo({"kind": "cispo", **NO_CLIP, "ratio_cap": 4.0})
-SAPO = grpo({"kind": "sapo", **NO_CLIP, "tau_positive": 1.0, "tau_negative": 1.1})
+SAPO = grpo({"kind": "sapo", **NO_CLIP})
 DR_GRPO = grpo({"kind": "dr_grpo", "reduction": "constant", "max_decisions": 8})
 DAPO = grpo({"kind": "dapo", "reduction": "per_decision"}, dynamic_sampling={"max_retries": 2})
 BNPO = grpo({"kind": "bnpo", "reduction": "per_decision_local"})
@@ -106,7 +106,7 @@ SUPERVISED = {
     "ridge": {"weight": 0.1}, "location": {"weight": 0.1},
 }  # fmt: skip
 UNBOUNDED = {name: value for name, value in POLICY.items() if name not in NO_CLIP}
-BOUNDS, TAUS = (*NO_CLIP, "delta", "dual_clip"), ("tau_positive", "tau_negative")
+BOUNDS = (*NO_CLIP, "delta", "dual_clip")
 # Names of options and switches that parts have taken the place of.
 FORMER = (
     "name", "supervised_weight", "policy_weight", "kl_weight", "rollout_kl_weight", "value_weight", "entropy_weight",
@@ -193,12 +193,11 @@ REFUSED: list[tuple[type[BaseModel], dict[str, Any], dict[str, Any], str]] = [
     (AlgorithmParams, GRPO, losses(policy={"kind": "ppo2"}), r"losses\.policy\n.*'ppo2' found using 'kind' does not match"),
     (AlgorithmParams, CISPO, losses(policy={"kind": "grpo", "clip_low": 0.2, "clip_high": 0.3}),
      rf"losses\.policy\.grpo\.ratio_cap\n.*{EXTRA}"),
-    (AlgorithmParams, SAPO, losses(policy={"kind": "cispo"}), rf"losses\.policy\.cispo\.tau_positive\n.*{EXTRA}"),
-    (AlgorithmParams, SAPO, losses(policy={"kind": "cispo"}), rf"losses\.policy\.cispo\.tau_negative\n.*{EXTRA}"),
+    (AlgorithmParams, SAPO, losses(policy={"tau_positive": 1.0}), rf"losses\.policy\.sapo\.tau_positive\n.*{EXTRA}"),
     *[(AlgorithmParams, values, losses(policy={option: 1.4}), rf"losses\.policy\.{kind}\.{option}\n.*{EXTRA}")
       for kind, values, unread in (
-          ("reinforce", REINFORCE, (*BOUNDS, "ratio_cap", *TAUS)), ("cispo", CISPO, (*BOUNDS, *TAUS)),
-          ("sapo", SAPO, (*BOUNDS, "ratio_cap")), ("grpo", GRPO, ("ratio_cap", *TAUS)))
+          ("reinforce", REINFORCE, (*BOUNDS, "ratio_cap")), ("cispo", CISPO, BOUNDS),
+          ("sapo", SAPO, (*BOUNDS, "ratio_cap")), ("grpo", GRPO, ("ratio_cap",)))
       for option in unread],
     (AlgorithmParams, GRPO, losses(policy={"delta": 1.1}), r"delta must be above 1 \+ clip_high = 1.3, got 1.1"),
     (AlgorithmParams, GRPO, losses(kl={"estimator": "k1"}),
@@ -242,7 +241,6 @@ REFUSED: list[tuple[type[BaseModel], dict[str, Any], dict[str, Any], str]] = [
        "max_decisions must be absent with ratio_level = joint, got 8")
       for model, kind in ((Reinforce, "reinforce"), (Cispo, "cispo"), (Sapo, "sapo"))],
     (Cispo, UNBOUNDED | {"kind": "cispo"}, {"ratio_cap": 0.5}, "ratio_cap\n.*greater than or equal to 1"),
-    *[(Sapo, UNBOUNDED | {"kind": "sapo"}, {name: 0.0}, rf"{name}\n.*greater than 0") for name in TAUS],
     (OptimizerParams, OPTIMIZER, {"weight_decay": -0.1}, "weight_decay\n.*greater than or equal to 0"),
     (OptimizerParams, OPTIMIZER, {"max_grad_norm": 0.0}, "max_grad_norm\n.*greater than 0"),
     (TrainingParams, TRAINING, {"group_size": 1}, "group_size\n.*greater than or equal to 2"),

@@ -28,7 +28,7 @@ BOUNDED = {"plain": CLIPS, "delta": CLIPS | {"delta": 1.35}, "dual_clip": CLIPS 
 OPTIONS = {
     "reinforce": {"plain": {}},
     "cispo": {"plain": {"ratio_cap": 1.1}},
-    "sapo": {"plain": {"tau_positive": 0.8, "tau_negative": 2.0}},
+    "sapo": {"plain": {}},
 }
 
 
@@ -51,7 +51,7 @@ def naive_unit(algorithm, logprob, ratio, a, options):
     if algorithm == "cispo":
         return -min(ratio, options["ratio_cap"]) * a * logprob
     if algorithm == "sapo":
-        tau = options["tau_positive"] if a > 0 else options["tau_negative"]
+        tau = 1.0 if a > 0 else 1.05
         return -a * 4 / tau / (1 + math.exp(-tau * (ratio - 1)))
     free = min(ratio, options.get("delta", math.inf))
     objective = min(free * a, min(max(ratio, 1 - options["clip_low"]), 1 + options["clip_high"]) * a)

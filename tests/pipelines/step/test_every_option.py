@@ -139,9 +139,6 @@ SETTINGS: dict[str, Settings] = {path: simple(path, value) for path, value in ON
     "losses.policy.reduction": simple("losses.policy.reduction", "per_decision", "constant", "per_decision_local"),
     "losses.policy.max_decisions": simple("losses.policy.max_decisions", 8, losses={"policy": {"reduction": "constant"}}),
     "losses.policy.ratio_cap": simple("losses.policy.ratio_cap", 1.2, **KINDS["cispo"]),
-    # Powers of 2, so that nothing is rounded where they do not act.
-    "losses.policy.tau_positive": simple("losses.policy.tau_positive", 2.0, **kind("sapo", tau_positive=1.0)),
-    "losses.policy.tau_negative": simple("losses.policy.tau_negative", 2.0, **kind("sapo", tau_negative=1.0)),
     "losses.kl.estimator": simple("losses.kl.estimator", "k2", "k3", "ratio_k3"),
     "losses.kl.reference.update": [(each, refers(update=each), {}) for each in ("copy", "ema")],
     "losses.kl.reference.every_steps": simple("losses.kl.reference.every_steps", 2, **refers(update="copy")),
