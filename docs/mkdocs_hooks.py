@@ -1,4 +1,4 @@
-"""What MkDocs does beside its configuration: generated pages, tooltips of the glossary, a sample page and graph.
+"""Extend MkDocs beyond its configuration: generated pages, tooltips of the glossary, a sample page and graph.
 
 mkdocs.yml names this file under ``hooks``; MkDocs calls the functions that begin with ``on_``.
 """

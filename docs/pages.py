@@ -28,7 +28,7 @@ MOST_WORDS, LEAST_PICTURES = 50_000, 15
 
 
 class Figures(NamedTuple):
-    """What the pages of the four doors hold together."""
+    """Hold the counts of the pages of the four doors."""
 
     words: dict[str, int]  # page -> words
     pictures: set[Path]
