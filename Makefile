@@ -121,8 +121,8 @@ parameters: $(STAMP)  ## write docs/parameters.md from the models of the paramet
 
 docs: $(STAMP)  ## build the site into data/08_reporting/site; the page of the last run and `make viz-build` are its samples
 	@$(PY) -m pip install -qq -c constraints.txt --no-build-isolation -e ".[docs]"
-	@$(PY) -m mkdocs build --strict --quiet
-	@echo "The site is in data/08_reporting/site; open its index.html."
+	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
+	@echo "The site is in data/08_reporting/site; look at it with: $(PY) -m http.server 8000 -d data/08_reporting/site"
 
 docs-check: $(STAMP)  ## count words, pictures, links and commands of the documents, beside their limits
 	@$(PY) docs/pages.py

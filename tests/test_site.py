@@ -95,6 +95,19 @@ def test_the_program_of_the_tutorial_is_the_one_whose_output_it_shows(capsys: py
     assert float(printed[-1].split()[3]) > 0.8
 
 
+def test_symptoms_name_metrics_and_parameters_that_exist() -> None:
+    text = (DOCS / "when_it_does_not_learn.md").read_text(encoding="utf-8")
+    assert re.findall(r"^\| (\d+) \| ", text, re.MULTILINE) == [str(number + 1) for number in range(10)]
+    metrics, parameters = ((DOCS / name).read_text(encoding="utf-8") for name in ("metrics.md", "parameters.md"))
+    named = re.findall(r"`((?:reward|policy|kl|grad_norm|dead)/[\w<>]+)`", text)
+    assert len(named) > 8
+    assert not [name for name in named if f"`{name}`" not in metrics]
+    keys = re.findall(r"`((?:[a-z_]+\.)*[a-z_]+)`", text)
+    leaves = {key.rpartition(".")[2] for key in keys} - {"supervised", "algorithm"}  # an arm, and the section of one
+    assert len(leaves) > 8
+    assert not [leaf for leaf in sorted(leaves) if not re.search(rf"^\| `(?:\w+\.)*{leaf}`", parameters, re.MULTILINE)]
+
+
 def test_generated_pages_name_every_pipeline_command_and_data_set() -> None:
     written = reference.pages()
     names = {task if not name else f"{task}_{name}" for task in TASKS for name in ("", *PIPELINES)}
