@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import click
 import pytest
 from kedro.framework.cli.utils import _split_params
 
@@ -114,7 +115,8 @@ def check_make(arguments: list[str]) -> None:
 
 def check_grpo(arguments: list[str]) -> None:
     """Check the command and the names of its options."""
-    command = cli.commands[arguments[0]]
+    command = cli.get_command(click.Context(cli), arguments[0])
+    assert command is not None
     options = {name for parameter in command.params for name in parameter.opts} | {"--help"}
     assert {word for word in arguments if word.startswith("-")} <= options
 

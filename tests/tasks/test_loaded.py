@@ -1,5 +1,6 @@
 """A model is loaded from a folder alone, in three lines, and answers rows whatever rows stand beside them."""
 
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,19 @@ def test_three_lines_give_what_the_task_answers_to_one_long_request(model_folder
     read = serving.load(model_in(model_folders[task]))
     expected = serving.answer(read, pd.DataFrame({model.required: ROWS[task]}), **dict(serving.options) | {"seed": 3})
     pd.testing.assert_frame_equal(answers, expected)
+
+
+def test_the_lines_of_the_page_run_as_they_stand(model_folders: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    text = (Path(__file__).parents[2] / "docs/prediction.md").read_text(encoding="utf-8")
+    (block,) = [block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "import load" in block]
+    for task, folder in model_folders.items():
+        shutil.copytree(folder, Path("data/06_models") / task / "grpo")
+    Path("new_patients").mkdir()
+    shutil.copy("0.png", "new_patients/0001.png")
+    with pd.option_context("display.max_columns", None):
+        exec(compile(block, "prediction.md", "exec"), {})
+    printed = capsys.readouterr().out
+    assert all(column in printed for column in ("replies", "prob", "smiles"))
 
 
 @pytest.mark.parametrize("task", ["attention", "dialogue"])

@@ -1,5 +1,6 @@
 """`grpo run`, `check`, `compare` and `report` are pipelines of `kedro run`, with the same environment and parameters."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +72,7 @@ def test_a_check_says_what_each_arm_has_seen_and_how_to_go_on() -> None:
 
 
 def test_an_arm_says_what_it_has() -> None:
-    assert [*seen({"supervised/loss": 1.0, "lr": 0.1})] == ["supervised loss 1"]
+    assert [*seen({"supervised/loss": 1.0, "lr": 0.1, "reward/mean": math.nan})] == ["supervised loss 1"]
     assert [*seen({"reward/mean": 1.0})] == ["reward 1"]  # of single samples
 
 

@@ -1,5 +1,6 @@
 """Run a task's pipelines: ``grpo run``, ``check``, ``compare`` and ``report``."""
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -74,7 +75,7 @@ def seen(metrics: dict[str, Any]) -> Iterator[str]:
     """Yield what the metrics of a first step say, those that the arm has."""
     found = {name: float(value) for name, value in metrics.items()}
     for name, words in WORDS.items():
-        if name in found:
+        if not math.isnan(found.get(name, math.nan)):
             yield f"{words} {found[name]:.3g}"
     ties = found.get("reward/ties_fraction")  # of groups: an arm of single samples has none
     if ties is not None:
