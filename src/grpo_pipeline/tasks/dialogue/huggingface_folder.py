@@ -15,7 +15,7 @@ from grpo_pipeline.tasks.dialogue.language_model.folder_tokenizer import FolderT
 from grpo_pipeline.tasks.dialogue.language_model.safe_loading import without_bars
 from grpo_pipeline.tasks.dialogue.language_model.tokens import Tokenizer
 
-FOLDER = "huggingface"
+FOLDER, ADAPTER = "huggingface", "adapter"
 
 
 def write_huggingface(language_model: LanguageModel, tokenizer: Tokenizer, folder: Path) -> None:
@@ -40,9 +40,35 @@ def write_huggingface(language_model: LanguageModel, tokenizer: Tokenizer, folde
         ByT5Tokenizer(extra_ids=0).save_pretrained(folder)
 
 
+def write_adapter(language_model: LanguageModel, folder: Path) -> None:
+    """Write the low-rank updates alone, so that ``PeftModel.from_pretrained(start, folder)`` adds them to the frozen network.
+
+    Args:
+        language_model: with low-rank updates.
+        folder: exists and is empty; gets adapter_config.json and adapter_model.safetensors.
+    """
+    from peft import get_peft_model_state_dict
+    from safetensors.torch import save_file
+
+    model = language_model.model
+    config = copy.copy(model.peft_config["default"])
+    config.inference_mode = True
+    # The name of a path of this machine would be wrong on another; peft is given the network.
+    config.base_model_name_or_path = None
+    config.save_pretrained(str(folder))
+    updates = get_peft_model_state_dict(model)
+    tensors = {f"base_model.model.{name}": part.contiguous() for name, part in updates.items()}
+    save_file(tensors, folder / "adapter_model.safetensors", metadata={"format": "pt"})
+
+
+def has_updates(language_model: LanguageModel) -> bool:
+    """Check whether a language model has low-rank updates."""
+    return any("lora_" in name for name, _ in language_model.model.named_parameters())
+
+
 def plain_model(language_model: LanguageModel) -> Any:
     """Merge low-rank updates into a copy of the model; a model without them is returned itself."""
-    if not any("lora_" in name for name, _ in language_model.model.named_parameters()):
+    if not has_updates(language_model):
         return language_model.model
     from peft.tuners.lora import LoraLayer
 

@@ -35,7 +35,13 @@ from grpo_pipeline.tasks.dialogue.evaluation.reply_table import tabulate
 from grpo_pipeline.tasks.dialogue.evaluation.showcase import showcase, training_frame
 from grpo_pipeline.tasks.dialogue.evaluation.validation import validate
 from grpo_pipeline.tasks.dialogue.folder_digest import describe_language_model
-from grpo_pipeline.tasks.dialogue.huggingface_folder import FOLDER, write_huggingface
+from grpo_pipeline.tasks.dialogue.huggingface_folder import (
+    ADAPTER,
+    FOLDER,
+    has_updates,
+    write_adapter,
+    write_huggingface,
+)
 from grpo_pipeline.tasks.dialogue.language_model.base import Encoded, LanguageModel, detached
 from grpo_pipeline.tasks.dialogue.language_model.build import build_language_model
 from grpo_pipeline.tasks.dialogue.language_model.params import LanguageModelParams, ReplyParams
@@ -368,8 +374,9 @@ class DialogueTask(BaseTask):
         return {"task": self.name, **dumped, "language_model_config": policy.model.config.to_dict()}
 
     def model_folders(self, policy: LanguageModel) -> Mapping[str, Callable[[Path], None]]:
-        """Map a folder's name to the function that writes model and tokenizer as a Hugging Face folder."""
-        return {FOLDER: partial(write_huggingface, policy, self.tokenizer)}
+        """Map folders to what writes them: the whole model with its tokenizer, and low-rank updates alone for peft."""
+        folders = {FOLDER: partial(write_huggingface, policy, self.tokenizer)}
+        return folders | ({ADAPTER: partial(write_adapter, policy)} if has_updates(policy) else {})
 
     def fingerprint(self, data: DialogueData, *, draws: bool = True) -> dict[str, Any]:
         """Describe model, objective, initial weights and data as JSON-able values: what a checkpoint and its run must agree on.

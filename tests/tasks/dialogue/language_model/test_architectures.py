@@ -5,12 +5,13 @@ from typing import Any
 
 import pytest
 import torch
+from peft import PeftModel
 from tiny_networks import CAUSAL, CHOICES, ENCODER_DECODERS, REFUSED, tiny_network
 from tiny_readers import attention, reply_params
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, ViTConfig, ViTModel
 
-from grpo_pipeline.tasks.dialogue.huggingface_folder import plain_model
+from grpo_pipeline.tasks.dialogue.huggingface_folder import plain_model, write_adapter
 from grpo_pipeline.tasks.dialogue.language_model.base import LanguageModel, logits_of
 from grpo_pipeline.tasks.dialogue.language_model.build import build_from_config, build_language_model
 from grpo_pipeline.tasks.dialogue.language_model.byte_tokenizer import ByteTokenizer
@@ -110,6 +111,14 @@ def test_a_folder_of_any_network_writes_scores_and_exports(kind: str, tmp_path: 
             reference = Tokens(replies[:, 0], torch.ones_like(replies[:, 0], dtype=torch.bool))
             found = reference_logprobs(language_model, language_model.encode(*texts), reference)
         torch.testing.assert_close(found, expected[:, 0], rtol=1e-5, atol=1e-5)
+    # The updates alone, which peft adds to the network that they were trained beside.
+    (folder := tmp_path / "adapter").mkdir()
+    write_adapter(language_model, folder)
+    start = loader.from_pretrained(tmp_path / "from", dtype=torch.float32)
+    added = PeftModel.from_pretrained(start, str(folder)).eval()
+    with torch.no_grad():
+        again = expected_logprobs(added.get_base_model(), texts, replies)
+    torch.testing.assert_close(again, expected, rtol=1e-5, atol=1e-5)
     # Only the low-rank updates are trained, each in one group.
     trained = [p for group in parameter_groups(language_model).values() for p in group]
     names = [name for name, p in language_model.named_parameters() if p.requires_grad]
