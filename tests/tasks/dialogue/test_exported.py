@@ -75,7 +75,8 @@ def test_the_same_replies_without_the_folder_that_it_came_from(tmp_path: Path, a
     assert [(write_reply(model, row.question, [known[i] for i in row.story_ids]),) for row in rows] == expected
     assert any(text for (text,) in expected)
     assert torch.equal(torch.random.get_rng_state(), before)
-    assert sorted(path.name for path in (tmp_path / "model").iterdir()) == ["huggingface", "model.json", "model.safetensors"]
+    adapter = ["adapter"] if lora else []
+    assert sorted(path.name for path in (tmp_path / "model").iterdir()) == [*adapter, FOLDER, "model.json", "model.safetensors"]
 
 
 def test_what_is_no_complete_model_of_this_task_is_refused(tmp_path: Path) -> None:
