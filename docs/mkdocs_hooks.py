@@ -6,6 +6,7 @@ mkdocs.yml names this file under ``hooks``; MkDocs calls the functions that begi
 import re
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ LINK = re.compile(r"\[([^\]]+)\]\((\.\./[^)\s]+)\)")
 CODE = re.compile(r"<code>.*?</code>", re.DOTALL)
 MARK = re.compile(r"</?abbr[^>]*>")
 AMBIGUOUS = ("core", "frame")  # a processor has cores, too, and a page frames
+NAMED_AS_FILE = re.compile(r"\[[\w/]+\.md\]\(([^)#\s]+\.md)")
 REPORTS = ROOT / "data" / "08_reporting"
 NO_SAMPLE = "<!doctype html><title>No sample</title><p>There is none yet: {remedy}, then make docs."
 
@@ -62,7 +64,7 @@ def samples() -> Iterator[tuple[str, Path | str]]:
 
 
 def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
-    """Leave the names of files outside of docs/ without their links: the site does not have them.
+    """Leave the names of files outside of docs/ without their links, and call pages by their titles, not their files.
 
     The start page needs neither list at its sides.
     """
@@ -74,7 +76,16 @@ def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
         target = (here / found[2].partition("#")[0]).resolve()
         return found[0] if target.is_relative_to(ROOT / "docs") else found[1]
 
-    return LINK.sub(keep_inside, markdown)
+    def by_title(found: re.Match[str]) -> str:
+        return f"[{title_of((here / found[1]).resolve())}]({found[1]}"
+
+    return NAMED_AS_FILE.sub(by_title, LINK.sub(keep_inside, markdown))
+
+
+@cache
+def title_of(page: Path) -> str:
+    """Read the heading of a page."""
+    return page.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
 
 
 def on_page_content(html: str, *, page: Any, **_: Any) -> str:

@@ -88,7 +88,8 @@ def catalogue_page() -> str:
     parts = [
         "# Catalogue\n\n`<task>`, `<arm>` and the like stand for any name. What has no file lives in memory during a run.\n"
     ]
-    for file in sorted((ROOT / "conf" / "base").rglob("catalog*.yml")):
+    files = (ROOT / "conf" / "base").rglob("catalog*.yml")
+    for file in sorted(files, key=lambda file: (file.parent.name != "base", file)):
         rows = list(datasets(yaml.safe_load(file.read_text(encoding="utf-8"))))
         heading = "Every task" if file.parent.name == "base" else file.parent.name.capitalize()
         parts.append(f"## {heading}\n\n{table(('name', 'what', 'file'), iter(sorted(rows)))}\n")

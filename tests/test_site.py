@@ -130,7 +130,8 @@ def test_links_out_of_the_documents_and_anchors_are_those_of_the_repository() ->
     hooks = load_script("docs/mkdocs_hooks.py", name="mkdocs_hooks")
     assert hooks.anchor("Values in, `a` / b", "-") == "values-in-a--b"
     page = type("Page", (), {"file": type("File", (), {"src_uri": "tutorials/first_run.md"})})
-    text = "[code](../../src/x.py) and [a page](../running.md#parts)"
-    assert hooks.on_page_markdown(text, page=page) == "code and [a page](../running.md#parts)"
+    text = "[code](../../src/x.py), [a page](../gpu.md#bf16) and [gpu.md](../gpu.md#bf16)"
+    shown = "code, [a page](../gpu.md#bf16) and [Precision, memory and large batches](../gpu.md#bf16)"
+    assert hooks.on_page_markdown(text, page=page) == shown
     html = hooks.on_page_content("<p>The reward, <code>arm</code>, a reward of two cores.</p>", page=page)
     assert html.count("<abbr") == html.count("title=") == 1
