@@ -4,6 +4,7 @@ import base64
 import json
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -169,6 +170,25 @@ def test_with_abstain_what_is_outside_has_no_probability_and_what_cannot_be_done
     }.items():
         done = predict(project, *own, f"attention.predict.{param}")
         assert (done.returncode, done.stdout, bool(re.search(message, done.stderr))) == (1, "", True), done.stderr
+
+
+def test_one_command_puts_all_results_in_a_folder_and_a_broken_image_aside(
+    project: Path, scores: pd.DataFrame, tmp_path: Path
+) -> None:
+    ours = shutil.copytree(project, tmp_path / "project", symlinks=True)
+    (ours / "mine/broken.png").write_text("no image")
+    with (ours / "mine/manifest.csv").open("a") as file:
+        file.write("broken,p3,broken.png,,\n")
+    model = "data/06_models/attention_smoke/grpo"
+    given = ("--task", "attention", "--env", "smoke", "--model", model, "mine/manifest.csv", "--to", "scored")
+    command = kedro_command("predict", *given, "--option", "sets=3")
+    done = subprocess.run(command, cwd=ours, env=environ(), capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith(f"The results are in {ours / 'scored'}\n")
+    found = pd.read_csv(ours / "scored/scores.csv").set_index("core_id")
+    pd.testing.assert_series_equal(found["prob"], scores["prob"])
+    assert (ours / "scored/heatmaps/plain.png").is_file()
+    assert "broken" in (ours / "scored/quarantine.csv").read_text()
 
 
 def test_mlflow_answers_with_the_same_numbers_in_a_fresh_process(project: Path, exported: Path, scores: pd.DataFrame) -> None:

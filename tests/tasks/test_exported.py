@@ -180,5 +180,5 @@ def test_the_newest_complete_version_of_an_arm_is_found_or_named(tmp_path: Path)
     message = r"attention.predict.arm must name an arm .* got 'ppo' and it has \['grpo'\]; choose one of them or train it first"
     with pytest.raises(FileNotFoundError, match=message):
         arms.load("ppo", parameter="attention.predict.arm")
-    with pytest.raises(FileNotFoundError, match=r"got 'grpo' and there is no model at all; train it first: .venv/bin/kedro run"):
+    with pytest.raises(FileNotFoundError, match=r"got 'grpo' and there is no model at all; train it first: grpo run"):
         TrainedArms(tmp_path / "none").find("grpo", parameter="attention.predict.arm")

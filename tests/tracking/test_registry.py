@@ -15,11 +15,13 @@ from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 from tiny import tiny
 
+from grpo_pipeline.core.storage.content_digest import content_digest
 from grpo_pipeline.core.storage.weights import load_weights, save_weights
 from grpo_pipeline.datasets.trained_arms import TrainedArmsDataset
 from grpo_pipeline.tasks.attention.data.params import ModelPreprocessing
 from grpo_pipeline.tasks.serving import serving_of
 from grpo_pipeline.tasks.trained_arms import TrainedArms, version_of
+from grpo_pipeline.tracking.model_address import model_folder
 from grpo_pipeline.tracking.registry import CHAMPION, register, set_champion
 from grpo_pipeline.tracking.runs import PARENT, Runs
 from grpo_pipeline.tracking.served import KeptModel, described, registered_name
@@ -72,7 +74,7 @@ TAGS = {"task": "attention", "arm": "a", "data": "d" * 40}
 
 @pytest.mark.parametrize("name", TASKS)
 def test_a_champion_of_each_task_answers_as_the_project_does(
-    runs: Runs, uri: str, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+    runs: Runs, uri: str, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch, root: Path
 ) -> None:
     """Loaded by MLflow from the registry, and fetched by a prediction of ours: the same answers, with signature and example."""
     folder = export(tmp_path / "m" / "model", name, value=0.5, scale=0.3)
@@ -100,6 +102,14 @@ def test_a_champion_of_each_task_answers_as_the_project_does(
     again = serving.answer(serving.load(fetched), asked, **dict(serving.options) | options)
     pd.testing.assert_frame_equal(again, expected)
     assert arms.find(address, parameter="p") == fetched  # once
+    client = MlflowClient(uri)
+    (run,) = client.search_runs([e.experiment_id for e in client.search_experiments()], "tags.arm = 'a'")
+    for named in (address, run.info.run_id):
+        found_by_name = model_folder(root, name, named, env=None, scratch=tmp_path)
+        assert content_digest(found_by_name) == content_digest(fetched)
+        shutil.rmtree(tmp_path / "model")
+    with pytest.raises(FileNotFoundError, match=rf"{'0' * 32} must be the id of a run in .*; grpo ui shows which there are"):
+        model_folder(root, name, "0" * 32, env=None, scratch=tmp_path)
 
 
 def test_the_champion_is_the_best_by_the_validation_and_not_by_the_test_split(runs: Runs, uri: str, tmp_path: Path) -> None:

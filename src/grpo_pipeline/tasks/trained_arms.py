@@ -76,7 +76,7 @@ class TrainedArms:
             )
             raise FileNotFoundError(
                 f"{parameter} must name an arm with a trained model in {self.folder}, got {arm!r} and {there} it first: "
-                ".venv/bin/kedro run with the same --env"
+                "grpo run with the same --env"
             )
         last = None if self.last is None else self.last[arm]
         if last is not None and (found := content_digest(arms[arm])) != last.digest:

@@ -220,7 +220,7 @@ def tabulate(
 def prediction_params(
     root: Path, table: Path, options: Mapping[str, int], columns: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Describe the prediction of a manifest in the words of ``attention.predict``.
+    """Describe the prediction of a manifest in the words of ``attention.predict``; bad rows are listed, and stop nothing.
 
     Args:
         root: folder to which paths in the manifest are relative.
@@ -233,7 +233,8 @@ def prediction_params(
     if "abstain" in given:
         given["abstain"] = bool(given["abstain"])
     named = {"columns": {key: column for column, key in columns.items()}} if columns else {}
-    return {"root": str(root), "manifest": str(table), **given, **named}
+    place = {"root": str(root), "manifest": str(table), "on_bad_row": "quarantine"}
+    return {**place, **given, **named}
 
 
 def create_prediction() -> Pipeline:
