@@ -62,6 +62,20 @@ def map_tensors(tree: Any, change: Callable[[Tensor], Tensor]) -> Any:
     return tree
 
 
+def check_decisions(is_valid: Tensor, **logprobs: Tensor) -> None:
+    """Refuse log-probabilities of decisions, by their names, that do not all have the shape [P, G, L] of the mask.
+
+    Raises:
+        ValueError: with every shape.
+    """
+    shapes = {name: list(x.shape) for name, x in {**logprobs, "is_valid": is_valid}.items()}
+    if is_valid.ndim != 3 or any(shape != shapes["is_valid"] for shape in shapes.values()):
+        raise ValueError(
+            f"{', '.join(logprobs)} and is_valid must share one shape [P, G, L], got {list(shapes.values())}; pass those of the "
+            "stored actions"
+        )
+
+
 def _check_group_size(group_size: int) -> None:
     if group_size < 1:
         raise ValueError(

@@ -168,7 +168,7 @@ test_refuses = refuses(
     (lambda: kl_loss_of(estimator="k4"), "estimator must be one of k2, k3, ratio_k3, got 'k4'"),
     (lambda: kl_loss_of(estimator="ratio_k3"), "for estimator ratio_k3 and for no other, got none for 'ratio_k3'"),
     (lambda: kl_loss_of(ratio=torch.ones(2, 3, 4)), "for no other, got one for 'k3'"),
-    (lambda: kl_loss_of(ref_logprobs=torch.zeros(2, 3)), r"\[P, G, L\], got \[2, 3, 4\], \[2, 3\] and \[2, 3, 4\]"),
+    (lambda: kl_loss_of(ref_logprobs=torch.zeros(2, 3)), r"\[P, G, L\], got \[\[2, 3, 4\], \[2, 3\], \[2, 3, 4\]\]"),
     (lambda: kl_loss_of(ref_logprobs=torch.zeros(2, 3, 4, requires_grad=True)), "ref_logprobs must carry no gradient"),
     (lambda: kl_loss_of(reduction="mean"), "reduction must be one of"),
     (lambda: kl_in_reward(*example()[1:], estimator="ratio_k3"), "must be one of k1, k2, k3, got 'ratio_k3'"),

@@ -13,6 +13,7 @@ from typing import Literal
 
 from torch import Tensor
 
+from grpo_pipeline.core.groups import check_decisions
 from grpo_pipeline.core.policy_gradient.names import RatioLevel, Reduction, choose
 from grpo_pipeline.core.policy_gradient.ratios import LOG_RATIO_BOUND, counted_units
 from grpo_pipeline.core.policy_gradient.reductions import count_units, reduce_units
@@ -93,7 +94,7 @@ def kl_loss(
         raise ValueError(
             f"ratio must be given for estimator ratio_k3 and for no other, got {got} for {estimator!r}; see kl_loss"
         )
-    _check_shapes(logprobs, ref_logprobs, is_valid)
+    check_decisions(is_valid, logprobs=logprobs, ref_logprobs=ref_logprobs)
     if ref_logprobs.requires_grad:
         raise ValueError("ref_logprobs must carry no gradient, got one; detach them")
     per_decision = function(*_masked(logprobs, ref_logprobs, is_valid))
@@ -121,7 +122,7 @@ def kl_in_reward(
     Raises:
         ValueError: for an unknown name or shapes that differ.
     """
-    _check_shapes(logprobs_old, ref_logprobs, is_valid)
+    check_decisions(is_valid, logprobs_old=logprobs_old, ref_logprobs=ref_logprobs)
     function = choose(ESTIMATORS, estimator, "estimator")
     return function(*_masked(logprobs_old.detach(), ref_logprobs.detach(), is_valid))
 
@@ -160,18 +161,6 @@ def _choose_loss(estimator: str) -> Callable[[Tensor, Tensor], Tensor]:
 def _masked(logprobs: Tensor, ref_logprobs: Tensor, is_valid: Tensor) -> tuple[Tensor, Tensor]:
     """Set both to 0 where not valid, before any difference: -inf minus -inf is NaN, in the gradient too."""
     return logprobs.masked_fill(~is_valid, 0.0), ref_logprobs.masked_fill(~is_valid, 0.0)
-
-
-def _check_shapes(logprobs: Tensor, ref_logprobs: Tensor, is_valid: Tensor) -> None:
-    if (
-        logprobs.ndim != 3
-        or ref_logprobs.shape != logprobs.shape
-        or is_valid.shape != logprobs.shape
-    ):
-        raise ValueError(
-            f"both log-probabilities and is_valid must share one shape [P, G, L], got {list(logprobs.shape)}, "
-            f"{list(ref_logprobs.shape)} and {list(is_valid.shape)}; score the stored actions"
-        )
 
 
 def count_kl(

@@ -2,6 +2,7 @@
 
 from torch import Tensor
 
+from grpo_pipeline.core.groups import check_decisions
 from grpo_pipeline.core.objective.surrogates.clipped import Grpo
 from grpo_pipeline.core.objective.surrogates.surrogate import Surrogate
 from grpo_pipeline.core.policy_gradient.ratios import UNITS, counted_units, per_unit
@@ -36,7 +37,8 @@ def policy_loss(
         ValueError: for shapes that do not fit.
     """
     level = surrogate.ratio_level
-    _check_shapes(logprobs, old_logprobs, advantages, is_valid, level)
+    check_decisions(is_valid, logprobs=logprobs, old_logprobs=old_logprobs)
+    _check_advantages(advantages, logprobs, level)
     # l with gradient, o without; U = L for ratios of decisions, else 1.
     units = UNITS[level](logprobs, old_logprobs.detach(), is_valid)
     of_units = per_unit(advantages.detach().to(logprobs.dtype))  # A: [P, G, 1] or [P, G, L]
@@ -49,18 +51,7 @@ def policy_loss(
     )
 
 
-def _check_shapes(
-    logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, is_valid: Tensor, level: str
-) -> None:
-    if (
-        logprobs.ndim != 3
-        or old_logprobs.shape != logprobs.shape
-        or is_valid.shape != logprobs.shape
-    ):
-        raise ValueError(
-            f"logprobs, old_logprobs and is_valid must share one shape [P, G, L], got {list(logprobs.shape)}, "
-            f"{list(old_logprobs.shape)} and {list(is_valid.shape)}; pass the log-probabilities of the stored actions"
-        )
+def _check_advantages(advantages: Tensor, logprobs: Tensor, level: str) -> None:
     if advantages.shape == logprobs.shape and level != "decision":
         raise ValueError(
             f"advantages must have shape {list(logprobs.shape[:2])} with ratio_level {level}, got one per decision; a "

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from grpo_pipeline.core.groups import check_decisions
 from grpo_pipeline.core.policy_gradient.ratios import LOG_RATIO_BOUND
 from grpo_pipeline.core.types import Rollouts
 
@@ -309,12 +310,9 @@ def importance_weights(
     Raises:
         ValueError: if shapes differ, the cap is below 1, or a log-weight is NaN or +infinite (names the prompt and the sample).
     """
-    shapes = [list(x.shape) for x in (proximal_logprobs, behaviour_logprobs, is_valid)]
-    if len(shapes[0]) != 3 or shapes != [shapes[0]] * 3:
-        raise ValueError(
-            f"proximal_logprobs, behaviour_logprobs and is_valid must share one shape [P, G, L], got {shapes}; "
-            "score the stored actions"
-        )
+    check_decisions(
+        is_valid, proximal_logprobs=proximal_logprobs, behaviour_logprobs=behaviour_logprobs
+    )
     if cap is not None and not cap >= 1:
         raise ValueError(
             f"the cap of importance weights must be at least 1, got {cap}; a fresh sample weighs 1"
