@@ -19,8 +19,8 @@ from PIL import Image
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "notebooks"
-COLOURS, LARGEST = 128, 720  # of a picture; pixels
-PHOTOGRAPH = 40_000  # bytes from which a picture is stored as a photograph
+COLOURS, LARGEST = 32, 600  # of a picture; pixels
+PHOTOGRAPH = 25_000  # bytes from which a picture is stored as a photograph
 VOLATILE = re.compile(r"<(?:Figure|matplotlib\.)[^>\n]*>|object at 0x[0-9a-f]+|\x1b\[[0-9;]*m")
 
 
@@ -59,6 +59,8 @@ def tidy(output: Any, number: int) -> Any:
         kind, encoded = small(data.pop("image/png"))
         data.pop("text/plain", None)
         data[kind] = encoded
+    if "text/html" in data:
+        data.pop("text/plain", None)
     for kind in ("text/plain", "text/html"):
         if kind in data:
             data[kind] = re.sub(
@@ -76,7 +78,7 @@ def small(encoded: str) -> tuple[str, str]:
     shown.quantize(COLOURS, dither=Image.Dither.NONE).save(stored, "PNG", optimize=True)
     if stored.tell() > PHOTOGRAPH:
         stored, kind = io.BytesIO(), "image/jpeg"
-        shown.save(stored, "JPEG", quality=65)
+        shown.save(stored, "JPEG", quality=45)
     return kind, base64.b64encode(stored.getvalue()).decode()
 
 
