@@ -32,17 +32,7 @@ from grpo_pipeline.tasks.attention.model.encoder.params import AdapterTuning
 from grpo_pipeline.tasks.attention.model.model import AttentionModel
 from grpo_pipeline.tasks.attention.model.sam import Sam
 
-TUNED: dict[str, dict[str, Any]] = {
-    "adapter": {"kind": "adapter", "rank": 3},
-}
-FROM_SCRATCH = [("scratch", name) for name in TUNED]
-FROM_FILES = [("segment_anything", "adapter"), ("huggingface", "adapter")]
-both = pytest.mark.parametrize(("start", "tuned"), [*FROM_SCRATCH, *FROM_FILES], indirect=True)
-
-
-@pytest.fixture
-def tuned(request: pytest.FixtureRequest) -> dict[str, Any]:
-    return TUNED[request.param]
+ADAPTER = {"kind": "adapter", "rank": 3}
 
 
 @pytest.fixture
@@ -63,11 +53,11 @@ def features(task: Any, policy: AttentionModel, n: int = 3) -> Tensor:
     return policy.encode(task.make_batch(make_data(), np.arange(n))).detach()
 
 
-@both
+@pytest.mark.parametrize("start", ["scratch", "segment_anything", "huggingface"], indirect=True)
 def test_starts_as_the_plain_encoder_and_an_update_moves_the_addition_alone_which_is_saved(
-    start: dict[str, Any], tuned: dict[str, Any], tmp_path: Path
+    start: dict[str, Any], tmp_path: Path
 ):
-    plain, task, data = make_task(encoder=start), make_task(encoder=start | {"tuning": tuned}), make_data()
+    plain, task, data = make_task(encoder=start), make_task(encoder=start | {"tuning": ADAPTER}), make_data()
     policies = [each.build_policy(0) for each in (plain, task)]
     a, b = (weights(policy) for policy in policies)
     shared = {name: tensor for name, tensor in a.items() if not name.startswith("sam.net.vision_encoder")}
@@ -96,9 +86,8 @@ def test_starts_as_the_plain_encoder_and_an_update_moves_the_addition_alone_whic
     assert torch.equal(features(task, again), features(task, state.policy))
 
 
-@pytest.mark.parametrize("tuned", TUNED, indirect=True)
-def test_the_seed_decides_and_the_global_stream_stays(tuned: dict[str, Any]):
-    task = make_task(encoder={"tuning": tuned})
+def test_the_seed_decides_and_the_global_stream_stays():
+    task = make_task(encoder={"tuning": ADAPTER})
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
@@ -127,7 +116,7 @@ def test_each_block_is_attention_adapter_mlp_adapter():
     torch.manual_seed(0)
     encoder = Sam(model_params(encoder={"layers": 1}), 32).net.vision_encoder
     shake(encoder)
-    tune_encoder(encoder, AdapterTuning(**TUNED["adapter"]))
+    tune_encoder(encoder, AdapterTuning.model_validate(ADAPTER))
     shake(encoder, scale=0.1)
     block = encoder.layers[0]
 
