@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -24,6 +25,7 @@ LINK = re.compile(r"\[([^\]]+)\]\((\.\./[^)\s]+)\)")
 CODE = re.compile(r"<code>.*?</code>", re.DOTALL)
 MARK = re.compile(r"</?abbr[^>]*>")
 AMBIGUOUS = ("core", "frame")  # a processor has cores, too, and a page frames
+LOADED = re.compile(r'<(?:script|link|img|iframe)\b[^>]*?(?:src|href)="(https?://[^"]+)"')
 NAMED_AS_FILE = re.compile(r"\[[\w/]+\.md\]\(([^)#\s]+\.md)")
 REPORTS = ROOT / "data" / "08_reporting"
 NO_SAMPLE = "<!doctype html><title>No sample</title><p>There is none yet: {remedy}, then make docs."
@@ -95,3 +97,16 @@ def on_page_content(html: str, *, page: Any, **_: Any) -> str:
     terms = {word: said for word, said in reference.glossary().items() if word not in AMBIGUOUS}
     explained = CODE.sub(lambda code: MARK.sub("", code[0]), explain(html, terms))
     return explained.replace('<abbr tabindex="0" aria-description=', '<abbr tabindex="0" title=')
+
+
+def on_post_build(*, config: Any) -> None:
+    """Check that no page loads anything from another host.
+
+    Raises:
+        PluginError: if one does.
+    """
+    for page in Path(config.site_dir).rglob("*.html"):
+        if found := LOADED.search(page.read_text(encoding="utf-8")):
+            raise PluginError(
+                f"{page} must load nothing from another host, got {found[1]}; leave it out"
+            )

@@ -126,7 +126,7 @@ def test_generated_pages_hold_the_refusals_of_the_source() -> None:
 
 
 @pytest.mark.skipif(importlib.util.find_spec("mkdocs") is None, reason="the extra docs is not installed; make docs installs it")
-def test_links_out_of_the_documents_and_anchors_are_those_of_the_repository() -> None:
+def test_links_anchors_and_tooltips_of_the_site_are_made_as_they_should(tmp_path: Path) -> None:
     hooks = load_script("docs/mkdocs_hooks.py", name="mkdocs_hooks")
     assert hooks.anchor("Values in, `a` / b", "-") == "values-in-a--b"
     page = type("Page", (), {"file": type("File", (), {"src_uri": "tutorials/first_run.md"})})
@@ -135,3 +135,8 @@ def test_links_out_of_the_documents_and_anchors_are_those_of_the_repository() ->
     assert hooks.on_page_markdown(text, page=page) == shown
     html = hooks.on_page_content("<p>The reward, <code>arm</code>, a reward of two cores.</p>", page=page)
     assert html.count("<abbr") == html.count("title=") == 1
+    (tmp_path / "index.html").write_text(
+        '<a href="https://example.org">a link</a><script src="https://example.org/x.js"></script>'
+    )
+    with pytest.raises(hooks.PluginError, match="must load nothing from another host, got https://example.org/x.js"):
+        hooks.on_post_build(config=type("Config", (), {"site_dir": str(tmp_path)}))
