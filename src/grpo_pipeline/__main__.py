@@ -3,25 +3,21 @@
 import os
 from pathlib import Path
 
-import click
-
 
 def main() -> None:
     """Run the command; outside of a project there are those of ``cli.py`` alone, such as ``init``.
 
     Raises:
-        click.ClickException: if Kedro is not installed.
+        SystemExit: with code 1 if Kedro is not installed.
     """
     # A stranger's first command comes before any settings are read.
     os.environ.setdefault("DO_NOT_TRACK", "1")
     try:
         from kedro.utils import find_kedro_project
     except ModuleNotFoundError as error:
-        click.echo(
-            f"error: grpo needs the extra pipeline, got no {error.name}; pip install 'grpo-pipeline[pipeline]'",
-            err=True,
-        )
-        raise SystemExit(1) from error
+        raise SystemExit(
+            f"error: grpo must have the package's extra pipeline, got no {error.name}; install the wheel with its extra pipeline"
+        ) from error
     if find_kedro_project(Path.cwd()):
         from kedro.framework.cli.cli import main as kedro_main
 

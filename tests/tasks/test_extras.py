@@ -17,7 +17,10 @@ from grpo_pipeline.tasks.extras import library, require
 from grpo_pipeline.tasks.molecules.pipelines.nodes import generate_molecules
 
 REFUSED = ("rouge_score", "sacrebleu", "rdkit")
-SAID = 'the library {} must be installed for this task, got no such module; run pip install -e ".[{}]"'
+SAID = (
+    "the library {0} must be installed for this task, got no such module; "
+    'run pip install -e ".[{1}]", or install the wheel with its extra {1}'
+)
 # Lists the pipelines and calls the first node of one where the libraries of the two extras cannot be imported.
 PROGRAM = f"""
 import sys

@@ -28,7 +28,8 @@ def require(*names: str, extra: str) -> None:
 def _require(name: str, extra: str) -> None:
     if not _is_there(name):
         raise ModuleNotFoundError(
-            f'the library {name} must be installed for this task, got no such module; run pip install -e ".[{extra}]"',
+            f"the library {name} must be installed for this task, got no such module; "
+            f'run pip install -e ".[{extra}]", or install the wheel with its extra {extra}',
             name=name,
         )
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from grpo_pipeline.__main__ import main
 from grpo_pipeline.cli import cli
 from grpo_pipeline.runs.new_project import FILES, conf_folder
 
@@ -36,6 +37,12 @@ def test_a_folder_that_is_a_project_already_is_left_alone(tmp_path: Path, name: 
     made = CliRunner().invoke(cli, ["init", str(tmp_path)])
     assert f"must be an empty folder, got one with {name}; name another one: grpo init my_project" in made.output
     assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_without_the_extra_of_pipelines_the_command_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "kedro.utils", None)
+    with pytest.raises(SystemExit, match="must have the package's extra pipeline, got no kedro.utils"):
+        main()
 
 
 def test_old_parameters_are_printed_in_the_new_form(tmp_path: Path) -> None:
