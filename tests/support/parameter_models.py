@@ -9,6 +9,7 @@ from typing import Any, get_args
 import torch
 from pydantic import BaseModel
 from tiny_chemist import make_data
+from tiny_talk import make_examples
 
 from grpo_pipeline.core.params import TrainingParams
 from grpo_pipeline.pipelines.arms import arms_of
@@ -74,7 +75,8 @@ def build_attention(read: dict[str, Any]) -> Any:
 def build_dialogue(read: dict[str, Any]) -> Any:
     """Return the task, its arms checked."""
     parts = (read[name] for name in ("prompt", "replies", "reward", "reward_pool", "supervised_loss"))
-    task = build_task(read["language_model"], *parts, execution=read["training"])
+    # Nothing of the examples is read but the stories of a retriever.
+    task = build_task(read["language_model"], *parts, execution=read["training"], examples=make_examples())
     check_arms(task, [read[f"{arm}.algorithm"] for arm in TALK_ARMS if f"{arm}.algorithm" in read])
     check_learning_rates(task, read["training"], read["warm_start.training"])
     return task

@@ -1,6 +1,6 @@
 """Hold a batch of prompts, and the outcomes of the sampled replies."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -10,6 +10,7 @@ from grpo_pipeline.core.training.micro_batches import PerPrompt
 from grpo_pipeline.tasks.dialogue.dialogue_data import DialogueData
 from grpo_pipeline.tasks.dialogue.language_model.prompt_text import ModelKind
 from grpo_pipeline.tasks.dialogue.language_model.tokens import Side, Tokens
+from grpo_pipeline.tasks.dialogue.retriever.shelf import StoryShelf
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,8 @@ class DialogueBatch:
         answers: for each prompt all reference replies, as texts.
         questions: for each prompt the text that the model reads, without its stories.
         cells: for each prompt the other columns of its row, a JSON object.
+        asked: for each prompt what a retriever looks for (``retriever.shelf.Asked``); empty without one.
+        draws: int64 [P, 2], a number of the whole batch and one of each prompt; None outside training, and without a retriever.
     """
 
     rows: Tensor
@@ -32,6 +35,8 @@ class DialogueBatch:
     answers: PerPrompt
     questions: PerPrompt
     cells: PerPrompt
+    asked: PerPrompt = field(default_factory=PerPrompt)
+    draws: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -55,6 +60,8 @@ def make_batch(
     pad_id: int,
     device: torch.device,
     generator: Generator | None = None,
+    shelf: StoryShelf | None = None,
+    swapped: float = 0.0,
 ) -> DialogueBatch:
     """Build the batch of these rows.
 
@@ -65,27 +72,40 @@ def make_batch(
         pad_id: id of padding.
         device: device of the tensors.
         generator: draws the reference reply among the answers, for training; None takes the first answer.
+        shelf: of a retriever; then the batch says what is looked for, and how chance decides.
+        swapped: share of the prompts of a training batch that get the answers of another one.
     """
     draws = (
         torch.zeros(len(rows)) if generator is None else torch.rand(len(rows), generator=generator)
     )
     padding: Side = "left" if kind == "causal" else "right"
     prompt = data.prompts.padded(data.prompts.texts_of(rows), pad_id=pad_id, padding=padding)
+    answered = rows
+    if swapped and generator is not None:
+        moved = np.flatnonzero(torch.rand(len(rows), generator=generator).numpy() < swapped)
+        answered = rows.copy()
+        answered[moved] = rows[np.roll(moved, 1)]
     reference = None
     if data.examples.has_answers:
-        texts = data.references.draw_texts(rows, draws.numpy())
+        texts = data.references.draw_texts(answered, draws.numpy())
         reference = data.references.padded(texts, pad_id=pad_id, padding="right")
         if data.own is not None:
             own = data.own.padded(texts, pad_id=0, padding="right").ids.bool()
             reference = Tokens(reference.ids, own)
     table = data.examples.table.iloc[rows]
+    chance = None
+    if shelf is not None and generator is not None:
+        drawn = torch.randint(2**62, (len(rows) + 1,), generator=generator)
+        chance = torch.stack((drawn[:1].expand(len(rows)), drawn[1:]), dim=1).to(device)  # [P, 2]
     return DialogueBatch(
         rows=torch.as_tensor(rows, dtype=torch.int64).to(device),
         prompt=_to(prompt, device),
         reference=None if reference is None else _to(reference, device),
-        answers=PerPrompt(tuple(texts) for texts in table["answers"]),
+        answers=PerPrompt(tuple(texts) for texts in data.examples.table["answers"].iloc[answered]),
         questions=PerPrompt(table["question"]),
         cells=PerPrompt(table["columns"]),
+        asked=PerPrompt() if shelf is None else PerPrompt(shelf.asked(table)),
+        draws=chance,
     )
 
 

@@ -17,6 +17,8 @@ from grpo_pipeline.tasks.dialogue.language_model.base import LanguageModel
 from grpo_pipeline.tasks.dialogue.language_model.build import build_language_model
 from grpo_pipeline.tasks.dialogue.language_model.params import LanguageModelParams, ReplyParams
 from grpo_pipeline.tasks.dialogue.params import PromptParams, SupervisedParams
+from grpo_pipeline.tasks.dialogue.retriever.params import LearnedRetriever
+from grpo_pipeline.tasks.dialogue.retriever.shelf import StoryShelf
 from grpo_pipeline.tasks.dialogue.rewards.params import DialogueReward
 from grpo_pipeline.tasks.dialogue.task import DialogueTask
 from grpo_pipeline.tasks.extras import require
@@ -38,8 +40,11 @@ def build_task(
     supervised: SupervisedParams,
     *,
     execution: ExecutionParams | None = None,
+    examples: DialogueExamples | None = None,
 ) -> DialogueTask:
     """Build the task with fresh weights; without ``execution`` on the GPU if there is one. No process is started yet.
+
+    A retriever finds the stories of the ``examples``, as many for a prompt as each example has; nothing else of them is read.
 
     Raises:
         FileNotFoundError: if the language model's folder or a file of it is missing.
@@ -63,7 +68,25 @@ def build_task(
         tokenizer=tokenizer,
         kind=built.kind,
         pool=RewardPool(reward_pool),
+        shelf=None
+        if prompt.retriever is None
+        else _shelf(prompt.retriever, prompt, rewards, examples),
     )
+
+
+def _shelf(
+    retriever: LearnedRetriever,
+    prompt: PromptParams,
+    rewards: DialogueReward,
+    examples: DialogueExamples | None,
+) -> StoryShelf:
+    if examples is None or prompt.template is not None or rewards.environment is not None:
+        raise ValueError(
+            "dialogue.prompt.retriever must be null without a story corpus, with a template and with an environment of the "
+            "reward, got a value; leave it out"
+        )
+    top_n = len(examples.table["story_ids"].iloc[0])
+    return StoryShelf(examples.stories, top_n=top_n, query=retriever.query)
 
 
 def check_arms(task: DialogueTask, algorithms: Iterable[AlgorithmParams]) -> None:

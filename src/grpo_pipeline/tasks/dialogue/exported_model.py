@@ -17,6 +17,9 @@ from grpo_pipeline.tasks.dialogue.language_model.params import (
 from grpo_pipeline.tasks.dialogue.language_model.tokens import Tokenizer
 from grpo_pipeline.tasks.dialogue.migrate import migrate_language_model
 from grpo_pipeline.tasks.dialogue.params import PromptParams
+from grpo_pipeline.tasks.dialogue.retriever.params import LearnedRetriever
+from grpo_pipeline.tasks.dialogue.retriever.shelf import SHELF_FOLDER, StoryShelf, read_stories
+from grpo_pipeline.tasks.dialogue.retriever.towers import Retriever
 
 # Layers with low-rank updates of models exported before ``targets`` existed: queries and values.
 EARLIER = {"t5": ("q", "v"), "gpt2": ("c_attn",), "llama": ("q_proj", "v_proj")}
@@ -72,6 +75,11 @@ def read_exported(folder: Path) -> ExportedModel:
         }
     params = LanguageModelParams.model_validate(section)
     language_model = build_from_config(config["language_model_config"], params)
+    prompt = PromptParams.model_validate(config["prompt"])
+    if prompt.retriever is not None:
+        language_model.retriever = _read_retriever(
+            folder, prompt.retriever, config["stories_read"]["top_n"]
+        )
     language_model.load_state_dict(dict(weights.tensors))
     tokenizer: Tokenizer = ByteTokenizer()
     if (
@@ -81,7 +89,14 @@ def read_exported(folder: Path) -> ExportedModel:
         tokenizer = read_tokenizer(str(found / FOLDER if (found / FOLDER).is_dir() else found))
     check_tokenizer(language_model, tokenizer)
     sections = (
-        PromptParams.model_validate(config["prompt"]),
+        prompt,
         ReplyParams.model_validate(config["replies"]),
     )
     return ExportedModel(language_model, tokenizer, *sections)
+
+
+def _read_retriever(folder: Path, params: LearnedRetriever, top_n: int) -> Retriever:
+    """Build the retriever of an export with the stories that lie beside it; its weights are loaded with the others."""
+    stories = read_stories((find_complete(folder) or folder) / SHELF_FOLDER)
+    shelf = StoryShelf(stories, top_n=top_n, query=params.query)
+    return Retriever(params, shelf, seed=0)

@@ -13,6 +13,7 @@ def parameter_groups(language_model: LanguageModel) -> dict[str, list[nn.Paramet
 
     ``embeddings`` holds those of tokens and positions and the head (many networks tie some of them). ``encoder`` and
     ``decoder`` hold the layers; a causal language model has no encoder. Low-rank updates belong to the layers that they change.
+    ``retriever`` holds its word vectors, if there is one.
     """
     model = language_model.model
     positions = [
@@ -31,4 +32,6 @@ def parameter_groups(language_model: LanguageModel) -> dict[str, list[nn.Paramet
         own = {id(p): p for part in parts for p in part.parameters() if id(p) not in taken}
         taken |= own.keys()
         groups[name] = [p for p in own.values() if p.requires_grad]
+    if language_model.retriever is not None:
+        groups["retriever"] = list(language_model.retriever.parameters())
     return {name: parameters for name, parameters in groups.items() if parameters}

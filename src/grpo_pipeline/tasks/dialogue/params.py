@@ -4,6 +4,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
+from grpo_pipeline.tasks.dialogue.retriever.params import LearnedRetriever
 from grpo_pipeline.tasks.params import Section
 
 LossMean = Literal["per_token", "per_sequence"]
@@ -16,11 +17,13 @@ class PromptParams(Section):
         max_tokens: largest number of tokens of a text of a prompt, its end included.
         too_long: a longer text is refused by name, or loses its beginning (stories before the question).
         template: ``chat``: a prompt is a conversation in the form of the tokenizer's chat template; null: plain text.
+        retriever: finds the stories of a prompt and learns to; null: those of the data.
     """
 
     max_tokens: int = Field(ge=2)
     too_long: Literal["refuse", "keep_end"]
     template: Literal["chat"] | None = None
+    retriever: LearnedRetriever | None = None
 
     @model_validator(mode="after")
     def _check_template(self) -> Self:

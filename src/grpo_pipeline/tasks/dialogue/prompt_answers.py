@@ -10,6 +10,7 @@ import torch
 
 from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.tasks.dialogue.data.prompt_rows import as_turn, read_messages
+from grpo_pipeline.tasks.dialogue.data.question import parse_question
 from grpo_pipeline.tasks.dialogue.exported_model import ExportedModel
 from grpo_pipeline.tasks.dialogue.language_model.base import Encoded
 from grpo_pipeline.tasks.dialogue.language_model.prompt_text import (
@@ -125,7 +126,7 @@ def answer(model: ExportedModel, table: pd.DataFrame, *, samples: int, seed: int
     rows = []
     for number, row in enumerate(table.to_dict("records")):
         try:
-            prompt = _prompt(row)
+            prompt = _with_stories(model, *_prompt(row))
             reply = write_reply(model, *prompt)
             drawn = draw_replies(model, *prompt, samples=samples, seed=seed) if samples else []
         except ValueError as error:
@@ -152,6 +153,21 @@ def _prompt(row: Mapping[Any, Any]) -> tuple[str, list[str], Sequence[Message]]:
             return question, [], messages
         raise ValueError(f"stories must be a list, got {told!r}; correct it")
     return question, [_story(story) for story in told], messages
+
+
+def _with_stories(
+    model: ExportedModel, question: str, stories: list[str], messages: Sequence[Message]
+) -> tuple[str, list[str], Sequence[Message]]:
+    """Add the stories that the model's retriever chooses, where none are given."""
+    retriever = model.language_model.retriever
+    if stories or retriever is None:
+        return question, stories, messages
+    persona, turns = parse_question(question)
+    asked = pd.DataFrame(
+        {"persona": [persona], "context": ["\n".join(turns)], "subject_id": "", "partner_id": ""}
+    )
+    (chosen,) = retriever.choose(retriever.shelf.asked(asked)).tolist()
+    return question, [retriever.shelf.texts[number] for number in chosen], messages
 
 
 def _story(story: Any) -> str:

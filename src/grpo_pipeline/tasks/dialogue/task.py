@@ -16,7 +16,7 @@ from grpo_pipeline.core.groups import replicate
 from grpo_pipeline.core.objective.algorithm import AlgorithmParams
 from grpo_pipeline.core.storage.weights import ModelWeights, digest_of_tensors
 from grpo_pipeline.core.training.micro_batches import PerPrompt
-from grpo_pipeline.core.types import Rollouts, Scores
+from grpo_pipeline.core.types import ReferenceScores, Rollouts, Scores
 from grpo_pipeline.rewards.pool import RewardPool
 from grpo_pipeline.rewards.rehearsal import TRIED, try_rewards
 from grpo_pipeline.rewards.shares import RewardShare
@@ -58,9 +58,17 @@ from grpo_pipeline.tasks.dialogue.language_model.teacher_forcing import (
     reference_logprobs,
     reference_loss,
 )
-from grpo_pipeline.tasks.dialogue.language_model.tokens import Tokenizer, decode_rows
+from grpo_pipeline.tasks.dialogue.language_model.tokens import Tokenizer, Tokens, decode_rows
 from grpo_pipeline.tasks.dialogue.parameter_groups import parameter_groups
 from grpo_pipeline.tasks.dialogue.params import PromptParams, SupervisedParams
+from grpo_pipeline.tasks.dialogue.retriever.reading import (
+    choose_stories,
+    prompts_with,
+    retriever_loss,
+    reward_stories,
+)
+from grpo_pipeline.tasks.dialogue.retriever.shelf import SHELF_FOLDER, StoryShelf
+from grpo_pipeline.tasks.dialogue.retriever.towers import Retriever
 from grpo_pipeline.tasks.dialogue.rewards.params import DialogueReward
 from grpo_pipeline.tasks.dialogue.rewards.reward import gather_rewards, submit_rewards
 from grpo_pipeline.tasks.dialogue.rewards.right_answers import check_right_answers
@@ -73,6 +81,7 @@ class DialogueTask(BaseTask):
     Attributes:
         start: initial weights of every policy; None for fresh ones, or those of the language model's folder.
         pool: measures the rewards; its processes end with the last holder of the task.
+        shelf: the stories that the retriever of the policies chooses from; None without one.
         cache: the start's replies to held-out prompts.
     """
 
@@ -86,10 +95,13 @@ class DialogueTask(BaseTask):
     kind: ModelKind
     pool: RewardPool = field(repr=False)
     start: ModelWeights | None = field(default=None, repr=False)
+    shelf: StoryShelf | None = field(default=None, repr=False, compare=False)
+    # Before the arms the stories that the right answers find are read, and the retriever does not learn.
+    reads_by_answers: bool = False
     # Each copy has its own: see Cache.
     cache: Cache = field(init=False, default_factory=Cache, repr=False, compare=False)
     name: str = "dialogue"
-    components: ClassVar[tuple[str, ...]] = ("embeddings", "encoder", "decoder")
+    components: ClassVar[tuple[str, ...]] = ("embeddings", "encoder", "decoder", "retriever")
     section_fields: ClassVar[Mapping[str, str]] = {"reward": "rewards"}
 
     @property
@@ -129,9 +141,24 @@ class DialogueTask(BaseTask):
     def build_policy(self, seed: int) -> LanguageModel:
         """Build a model with the weights of ``start``, of its folder, or fresh ones; the global random state stays unchanged."""
         policy = build_language_model(self.language_model, seed=seed)[0]
+        if self.prompt.retriever is not None and self.shelf is not None:
+            policy.retriever = Retriever(self.prompt.retriever, self.shelf, seed=seed)
         if self.start is not None:
             policy.load_state_dict(dict(self.start.tensors))
         return policy.to(self.device)
+
+    def open_stage(self, stage: str) -> "DialogueTask":
+        """Return the task of the warm start: with a retriever, the language model learns to read before that learns to find."""
+        return replace(self, reads_by_answers=True)
+
+    def begin_with(self, start: ModelWeights) -> "DialogueTask":
+        """Store these weights as the initial ones; from here on the retriever learns, too."""
+        return replace(self, start=start, reads_by_answers=False)
+
+    @property
+    def repeats_prompts(self) -> bool:
+        """State whether a row is read with the same stories in every batch."""
+        return self.prompt.retriever is None
 
     def parameter_groups(self, policy: LanguageModel) -> dict[str, list[nn.Parameter]]:
         """Return the trainable parameters of embeddings, encoder and decoder."""
@@ -152,6 +179,8 @@ class DialogueTask(BaseTask):
             pad_id=self.ends[-1],
             device=self.device,
             generator=generator,
+            shelf=self.shelf,
+            swapped=self._swapped,
         )
 
     def replicate(self, batch: DialogueBatch, group_size: int) -> DialogueBatch:
@@ -159,7 +188,10 @@ class DialogueTask(BaseTask):
         return replace(batch, rows=replicate(batch.rows, group_size))
 
     def encode(self, policy: LanguageModel, batch: DialogueBatch) -> Encoded:
-        """Read the prompts, once for all of their replies."""
+        """Read the prompts, once for all of their replies; a retriever chooses their stories first."""
+        if policy.retriever is not None:
+            stories = choose_stories(policy.retriever, batch, by_answers=self.reads_by_answers)
+            return self.read(policy, batch, stories)
         encoded = policy.encode(batch.prompt.ids, batch.prompt.is_token)
         if self.rewards.environment is None:
             return encoded
@@ -178,6 +210,20 @@ class DialogueTask(BaseTask):
             answers=answers,
             cells=cells,
         )
+
+    def read(self, policy: LanguageModel, batch: DialogueBatch, stories: Tensor) -> Encoded:
+        """Read the prompts with the stories of these numbers, int64 [P, n]."""
+        prompts = self.prompts_with(batch.questions, stories)
+        return replace(policy.encode(prompts.ids, prompts.is_token), stories=stories)
+
+    def prompts_with(self, questions: Sequence[str], stories: Tensor) -> Tokens:
+        """Tokenise P questions with the stories of these numbers, int64 [P, n]: ids and is_token [P, n, S]."""
+        assert self.shelf is not None
+        told = [[self.shelf.texts[number] for number in row] for row in stories.tolist()]
+        tokens = prompts_with(
+            questions, told, tokenizer=self.tokenizer, kind=self.kind, prompt=self.prompt
+        )
+        return Tokens(tokens.ids.to(self.device), tokens.is_token.to(self.device))
 
     def detach(self, context: Encoded) -> Encoded:
         """Return the encoding cut off from the graph."""
@@ -206,9 +252,13 @@ class DialogueTask(BaseTask):
                 f"proposal must be policy or none for the dialogue task, got {proposal}; a language model draws its own"
             )
         params = self.replies.model_copy(update={"temperature": temperature})
-        return sample_replies(
+        drawn = sample_replies(
             policy, context, group_size, params=params, ends=self.ends, generator=generator
         )
+        if context.stories is None:
+            return drawn
+        stories = context.stories[:, None].expand(-1, group_size, -1)  # [P, G, n]
+        return replace(drawn, stories=stories)
 
     def texts(self, rollouts: Rollouts) -> PerPrompt:
         """Decode the replies: for each prompt a tuple of G texts; of a conversation a line for each reply."""
@@ -271,8 +321,40 @@ class DialogueTask(BaseTask):
             tokens_per_batch=limit,
         )
 
+    @torch.no_grad()
+    def score_reference(
+        self,
+        reference: LanguageModel,
+        batch: DialogueBatch,
+        rollouts: Rollouts,
+        *,
+        temperature: float,
+    ) -> ReferenceScores:
+        """Score the replies under the reference, which reads the stories that the policy has read."""
+        stories = getattr(rollouts, "stories", None)
+        if stories is None:
+            return super().score_reference(reference, batch, rollouts, temperature=temperature)
+        context = self.read(reference, batch, stories[:, 0])
+        scores = self.score(reference, context, rollouts, temperature=temperature)
+        return ReferenceScores(logprobs=scores.logprobs)
+
     def supervised_counts(self, batch: DialogueBatch) -> Tensor:
-        """Count the reference tokens, or the prompts, float64 [1]."""
+        """Count the reference tokens, or the replies, and the prompts of a retriever that learns: float64 [1] or [2]."""
+        counts = self._count_references(batch)
+        if not self._teaches_retriever:
+            return counts
+        return torch.cat((counts, counts.new_tensor([len(batch.prompt.ids)])))
+
+    @property
+    def _teaches_retriever(self) -> bool:
+        return self.prompt.retriever is not None and not self.reads_by_answers
+
+    @property
+    def _swapped(self) -> float:
+        retriever = self.prompt.retriever
+        return 0.0 if retriever is None or not self.reads_by_answers else retriever.swapped
+
+    def _count_references(self, batch: DialogueBatch) -> Tensor:
         if batch.reference is None:
             return torch.zeros(1, dtype=torch.float64, device=self.device)
         count = (
@@ -292,6 +374,8 @@ class DialogueTask(BaseTask):
     ) -> Tensor:
         """Compute the cross-entropy of the batch's reference replies, at temperature 1 over all tokens.
 
+        A retriever that learns adds its distance from the rewards of its candidates (``retriever_loss``).
+
         Raises:
             ValueError: if the examples have no answers.
         """
@@ -302,7 +386,34 @@ class DialogueTask(BaseTask):
             )
         logprobs = reference_logprobs(policy, context, batch.reference)
         loss = reference_loss(logprobs, batch.reference.is_token, mean=self.supervised.mean)
-        return loss if shares is None else loss * shares[0].to(loss.dtype)
+        loss = loss if shares is None else loss * shares[0].to(loss.dtype)
+        if policy.retriever is None or not self._teaches_retriever:
+            return loss
+        found = self._retriever_loss(policy, policy.retriever, batch)
+        found = found.to(loss.dtype)
+        return loss + (found if shares is None else found * shares[1].to(loss.dtype))
+
+    def _retriever_loss(
+        self, policy: LanguageModel, retriever: Retriever, batch: DialogueBatch
+    ) -> Tensor:
+        """Compare the retriever with the rewards of the replies that single stories lead to."""
+        draws = None if batch.draws is None else batch.draws[:, 1]
+        stories = retriever.candidates(batch.asked, draws)  # [P, m]
+        questions = [text for text in batch.questions for _ in range(stories.shape[1])]
+        rewards = reward_stories(
+            policy,
+            batch,
+            self.prompts_with(questions, stories.view(-1, 1)),
+            rewards=self.rewards,
+            pool=self.pool,
+            tokenizer=self.tokenizer,
+            max_tokens=self.replies.max_tokens,
+        )
+        return retriever_loss(
+            retriever.scores(batch.asked, stories),
+            rewards.to(self.device),
+            temperature=retriever.params.temperature,
+        )
 
     def tabulate(
         self, data: DialogueData, batch: DialogueBatch, rollouts: Rollouts
@@ -371,22 +482,34 @@ class DialogueTask(BaseTask):
             "replies": self.replies,
         }
         dumped = {name: section.model_dump(mode="json") for name, section in sections.items()}
+        if policy.retriever is not None:
+            dumped["stories_read"] = {"top_n": policy.retriever.shelf.params.top_n}
         return {"task": self.name, **dumped, "language_model_config": policy.model.config.to_dict()}
 
     def model_folders(self, policy: LanguageModel) -> Mapping[str, Callable[[Path], None]]:
-        """Map folders to what writes them: the whole model with its tokenizer, and low-rank updates alone for peft."""
-        folders = {FOLDER: partial(write_huggingface, policy, self.tokenizer)}
-        return folders | ({ADAPTER: partial(write_adapter, policy)} if has_updates(policy) else {})
+        """Map folders to what writes them: the whole model, low-rank updates alone for peft, and the stories of a retriever."""
+        folders: dict[str, Callable[[Path], None]] = {
+            FOLDER: partial(write_huggingface, policy, self.tokenizer)
+        }
+        if has_updates(policy):
+            folders[ADAPTER] = partial(write_adapter, policy)
+        if policy.retriever is not None:
+            folders[SHELF_FOLDER] = policy.retriever.shelf.write
+        return folders
 
     def fingerprint(self, data: DialogueData, *, draws: bool = True) -> dict[str, Any]:
         """Describe model, objective, initial weights and data as JSON-able values: what a checkpoint and its run must agree on.
 
         Left out: where a folder lies, and what only says how it is executed. Where no replies are drawn, neither their rewards
-        nor their distribution decide anything: of ``replies`` only the length stays, to which reference replies are cut.
+        nor their distribution decide anything: of ``replies`` only the length stays, to which reference replies are cut. A
+        retriever that learns is taught by rewards in any arm.
         """
+        prompt = decisive(self.prompt)
+        if self.prompt.retriever is None:
+            del prompt["retriever"]  # as it was before there was one
         shared = {
             "language_model": describe_language_model(self.language_model),
-            "prompt": decisive(self.prompt),
+            "prompt": prompt,
             "supervised_loss": decisive(self.supervised),
             "examples": data.examples.digest,
             "start": None if self.start is None else digest_of_tensors(self.start.tensors),
@@ -396,7 +519,7 @@ class DialogueTask(BaseTask):
             environment is not None
         ):  # it also decides what stands between the replies that are imitated
             shared["environment"] = digest_of(environment.environment)
-        if not draws:
+        if not draws and not self._teaches_retriever:
             return shared | {"replies": {"max_tokens": self.replies.max_tokens}}
         return shared | {
             "replies": decisive(self.replies),

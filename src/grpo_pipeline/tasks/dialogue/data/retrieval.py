@@ -51,10 +51,14 @@ def retrieve_stories(
     return [found[key] for key in keys]
 
 
-def rank(
+def similarities(
     index: StoryIndex, keys: Sequence[tuple[str, str, str]], params: RetrievalParams
-) -> list[list[str]]:
-    """Rank the stories for a few (query, persona id, partner id); see ``retrieve_stories``."""
+) -> np.ndarray:
+    """Compare a few (query, persona id, partner id) with every story: cosines, float64 [Q, S]; -inf for the speakers' own.
+
+    Raises:
+        ValueError: if fewer than ``top_n`` stories are left for one of them.
+    """
     queries, owners = [query for query, _, _ in keys], np.array(index.owners)
     product = index.encode(queries, params) @ index.matrix.T
     scores = np.round(
@@ -73,6 +77,14 @@ def rank(
             f"dialogue.retrieval.top_n must be at most {left}, the stories left for a persona, got {params.top_n}; lower it"
         )
     scores[is_own] = -np.inf
+    return scores
+
+
+def rank(
+    index: StoryIndex, keys: Sequence[tuple[str, str, str]], params: RetrievalParams
+) -> list[list[str]]:
+    """Rank the stories for a few (query, persona id, partner id); see ``retrieve_stories``."""
+    scores = similarities(index, keys, params)
     order = np.argsort(-scores, axis=1, kind="stable")[:, : params.top_n]  # [Q, top_n]
     ids = np.array(index.story_ids, dtype=object)
     return [list(row) for row in ids[order]]

@@ -23,6 +23,7 @@ from grpo_pipeline.tasks.dialogue.data.hidden_characters import printable
 from grpo_pipeline.tasks.dialogue.dialogue_data import DialogueData
 from grpo_pipeline.tasks.dialogue.evaluation.accuracy import accuracy_columns
 from grpo_pipeline.tasks.dialogue.evaluation.prediction_columns import (
+    RECALL,
     Columns,
     kl_per_reply,
     reply_columns,
@@ -47,11 +48,13 @@ class Said:
         replies: P groups of texts.
         rewards: rewards, which are still being measured.
         columns: columns of ``reply_columns``, each [P].
+        stories: ids of the stories that a retriever chose, text [P, n]; None where the data hold them.
     """
 
     replies: Sequence[Sequence[str]]
     rewards: PendingRewards
     columns: Columns
+    stories: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,13 @@ class Model:
     language_model: LanguageModel
     context: Encoded
     batch: DialogueBatch
+
+    @property
+    def stories(self) -> np.ndarray | None:
+        """Return the ids of the stories that its retriever chose, text [P, n]; None without one."""
+        if self.language_model.retriever is None or self.context.stories is None:
+            return None
+        return self.language_model.retriever.shelf.ids(self.context.stories.cpu().numpy())
 
     @cached_property
     def known(self) -> Columns:
@@ -154,6 +164,7 @@ def _sample(
     return replace(
         said,
         columns=said.columns | {"self_bleu": alike, "kl_start": _kl(task, model, start, sampled)},
+        stories=model.stories,
     )
 
 
@@ -161,9 +172,16 @@ def _kl(task: ReplyTask, model: Model, start: Model, sampled: Rollouts) -> np.nd
     """Compute the KL from the start for each prompt; both are scored alike, so that equal weights give exactly 0."""
     if model is start:
         return np.zeros(len(sampled.actions))
+    # Where a retriever chooses, the start reads what the policy has read: otherwise the KL would be that of other stories.
+    begun = start.context
+    if model.context.stories is not None:
+        begun = task.read(start.language_model, start.batch, model.context.stories)
     own, others = (
-        task.score(one.language_model, one.context, sampled, temperature=task.replies.temperature)
-        for one in (model, start)
+        task.score(language_model, context, sampled, temperature=task.replies.temperature)
+        for language_model, context in (
+            (model.language_model, model.context),
+            (start.language_model, begun),
+        )
     )
     return np.asarray(kl_per_reply(own.logprobs, others.logprobs, sampled.is_valid).cpu().numpy())
 
@@ -174,9 +192,10 @@ def _greedy(task: ReplyTask, model: Model) -> Said:
         model.language_model, model.context, max_tokens=task.replies.max_tokens, ends=task.ends
     )
     nothing = without_model(len(model.context.start))
-    return _submit(
+    said = _submit(
         task, model.batch, task.texts(written), nothing | model.known | reply_columns(task, written)
     )
+    return replace(said, stories=model.stories)
 
 
 def _submit(
@@ -226,10 +245,10 @@ def prediction_rows(
     first = [replies[0] for replies in said.replies]
     measured = said.rewards.result()
     total = combine_rewards(measured.components, measured.weights).total
-    found = [
-        story in ids if story else np.nan
-        for story, ids in zip(examples["story_id"], examples["story_ids"], strict=True)
-    ]
+    read = examples["story_ids"] if said.stories is None else said.stories
+    pairs = list(zip(examples["story_id"], read, strict=True))
+    found = [story in ids if story else np.nan for story, ids in pairs]
+    recalled = [float(story in ids[:1]) if story else np.nan for story, ids in pairs]
     return (
         examples[["example_id", "subject_id", "needs"]]
         .reset_index(drop=True)
@@ -249,5 +268,6 @@ def prediction_rows(
                 np.ones(total.shape, dtype=bool),
             ),
             story_found=np.asarray(found, dtype=np.float64),
+            **({} if said.stories is None else {RECALL: recalled}),
         )
     )

@@ -25,6 +25,7 @@ from grpo_pipeline.statistics.metric import (
     Unit,
 )
 from grpo_pipeline.tasks.dialogue.evaluation.accuracy import ACCURACY, MAJORITY, PASS
+from grpo_pipeline.tasks.dialogue.evaluation.prediction_columns import RECALL
 from grpo_pipeline.tasks.dialogue.evaluation.summary import summary
 from grpo_pipeline.tasks.dialogue.evaluation.trivial_rules import TRIVIAL_RULES
 from grpo_pipeline.tasks.dialogue.evaluation.warning_signs import WarningBounds
@@ -152,15 +153,25 @@ METRICS: dict[str, Metric] = {
 }
 
 
+RECALL_METRIC = mean_metric(
+    RECALL,
+    title="Recall@1 of the story",
+    better="higher",
+    reason="needs a reply that needs a story, and a retriever that chose one",
+    bounds=SHARE,
+)
+
+
 def own_rewards(names: Iterable[str]) -> dict[str, Metric]:
-    """Build the metrics that only the data name, in their order: components ``reward_<name>``, then those of right replies."""
+    """Build the metrics that only the data name: components ``reward_<name>``, a retriever's recall, those of right replies."""
     given = tuple(names)
     found = [name for name in given if name.startswith(REWARD) and name not in METRICS]
     rewards = {
         name: reward_metric(name, title=f"Reward, {name.removeprefix(REWARD)} component")
         for name in found
     }
-    return rewards | {name: right_metric(name) for name in given if is_right_metric(name)}
+    recall = {name: RECALL_METRIC for name in given if name == RECALL}
+    return rewards | recall | {name: right_metric(name) for name in given if is_right_metric(name)}
 
 
 def is_right_metric(name: str) -> bool:

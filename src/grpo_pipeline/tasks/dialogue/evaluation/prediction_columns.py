@@ -10,6 +10,8 @@ from grpo_pipeline.tasks.dialogue.evaluation.reply_task import ReplyTask
 from grpo_pipeline.tasks.dialogue.language_model.reply_rollouts import has_ended
 
 Columns = dict[str, np.ndarray]
+RECALL = "recall_at_1"
+"""1 where the first story that a retriever chose is the one that the reply needs; empty where none is needed or chosen."""
 MODEL_COLUMNS = ("tokens", "ended", "self_bleu", "reference_nll", "reference_tokens", "kl_start")
 
 

@@ -2,12 +2,15 @@
 
 from typing import Protocol
 
+from torch import Tensor
+
 from grpo_pipeline.core.training.micro_batches import PerPrompt
 from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.rewards.pool import RewardPool
 from grpo_pipeline.tasks.base import Task
 from grpo_pipeline.tasks.cache import Cache
-from grpo_pipeline.tasks.dialogue.language_model.base import LanguageModel
+from grpo_pipeline.tasks.dialogue.batch import DialogueBatch
+from grpo_pipeline.tasks.dialogue.language_model.base import Encoded, LanguageModel
 from grpo_pipeline.tasks.dialogue.language_model.params import ReplyParams
 from grpo_pipeline.tasks.dialogue.rewards.params import DialogueReward
 
@@ -44,6 +47,10 @@ class ReplyTask(Task, Protocol):
 
     def build_policy(self, seed: int) -> LanguageModel:
         """Build a language model with the initial weights."""
+        ...
+
+    def read(self, policy: LanguageModel, batch: DialogueBatch, stories: Tensor) -> Encoded:
+        """Read the prompts with the stories of these numbers, int64 [P, n]."""
         ...
 
     def texts(self, rollouts: Rollouts) -> PerPrompt:

@@ -1,6 +1,7 @@
 """Measure a few cheap numbers on held-out prompts, to watch training."""
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Generator, Tensor
 
@@ -15,6 +16,7 @@ from grpo_pipeline.tasks.dialogue.language_model.teacher_forcing import (
     Perplexity,
     reference_perplexity,
 )
+from grpo_pipeline.tasks.dialogue.retriever.towers import Retriever
 
 
 @torch.no_grad()
@@ -29,9 +31,9 @@ def validate(
 ) -> dict[str, float]:
     """Compute means over the sampled replies of held-out prompts, and the perplexity of their first references.
 
-    Keys: ``reward/mean``, ``reward/<component>/mean`` (NaN where nothing could be measured), ``reply/tokens``, ``reply/ended``
-    and, where there are answers, ``reference/perplexity``. Replies are drawn at ``dialogue.replies.temperature``, with the same
-    noise whenever it is called.
+    Keys: ``reward/mean``, ``reward/<component>/mean`` (NaN where nothing could be measured), ``reply/tokens``, ``reply/ended``,
+    where there are answers ``reference/perplexity``, and of a retriever ``retriever/recall_at_1``. Replies are drawn at
+    ``dialogue.replies.temperature``, with the same noise whenever it is called.
     """
     found: dict[str, list[Tensor]] = {}
     nll, tokens = 0.0, 0.0
@@ -44,7 +46,20 @@ def validate(
         if perplexity is not None:
             nll, tokens = nll + float(perplexity.nll.sum()), tokens + float(perplexity.tokens.sum())
     means = {name: float(torch.cat(values).nanmean()) for name, values in found.items()}
+    if policy.retriever is not None:
+        means |= _recall(policy.retriever, data.examples.table.iloc[rows])
     return means | ({"reference/perplexity": float(np.exp(nll / tokens))} if tokens else {})
+
+
+def _recall(retriever: Retriever, examples: pd.DataFrame) -> dict[str, float]:
+    """Measure how often the first story of the index is the one that a reply needs; empty where none is known to need one."""
+    needing = examples[examples["story_id"] != ""]
+    if needing.empty:
+        return {}
+    chosen = retriever.choose(retriever.shelf.asked(needing))[:, 0].cpu().numpy()
+    return {
+        "retriever/recall_at_1": float((retriever.shelf.ids(chosen) == needing["story_id"]).mean())
+    }
 
 
 def _measure(

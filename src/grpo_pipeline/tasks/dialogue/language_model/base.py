@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from grpo_pipeline.core.training.micro_batches import PerPrompt
 from grpo_pipeline.tasks.dialogue.language_model.prompt_text import ModelKind
+from grpo_pipeline.tasks.dialogue.retriever.towers import Retriever
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,7 @@ class Encoded:
         memory: [P, S, D], the encoder's output (seq2seq), else None.
         cache: "keys/i" and "values/i" -> [P, h, S, d] of decoder layer i (causal), else empty.
         stages: of each prompt where its conversations begin (``episodes.conversations.Stage``); empty without an environment.
+        stories: int64 [P, n], numbers of the stories that a retriever chose; None without one.
     """
 
     start: Tensor
@@ -32,6 +34,7 @@ class Encoded:
     memory: Tensor | None = None
     cache: Mapping[str, Tensor] = field(default_factory=dict)
     stages: PerPrompt = field(default_factory=PerPrompt)
+    stories: Tensor | None = None
 
 
 # The output embedding and its bias, or None: see ``LanguageModel.head``.
@@ -65,6 +68,8 @@ class LanguageModel(nn.Module):
     def __init__(self, model: Any) -> None:
         super().__init__()
         self.model = model
+        # A part of the policy that the task adds; it finds the stories of a prompt.
+        self.retriever: Retriever | None = None
 
     @property
     def choices(self) -> int:
@@ -202,4 +207,7 @@ def logits_of(states: Tensor, head: Head) -> Tensor:
 def _map(encoded: Encoded, function: Callable[[Tensor], Tensor]) -> Encoded:
     memory = None if encoded.memory is None else function(encoded.memory)
     cache = {name: function(tensor) for name, tensor in encoded.cache.items()}
-    return Encoded(function(encoded.start), function(encoded.is_seen), memory, cache)
+    stories = None if encoded.stories is None else function(encoded.stories)
+    return Encoded(
+        function(encoded.start), function(encoded.is_seen), memory, cache, stories=stories
+    )

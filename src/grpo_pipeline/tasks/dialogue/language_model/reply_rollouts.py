@@ -38,9 +38,11 @@ class ReplyRollouts(Rollouts):
     Attributes:
         kept: uint8 [P, G, L, ceil(V / 8)], the tokens that top-k and top-p left at each decision, packed (``pack``);
             None where all were left.
+        stories: int64 [P, G, n], numbers of the stories that the prompt was read with; None without a retriever.
     """
 
     kept: Tensor | None = None
+    stories: Tensor | None = None
 
 
 def nothing_written(start: Tensor, group_size: int) -> ReplyRollouts:

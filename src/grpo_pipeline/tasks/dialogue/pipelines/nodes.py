@@ -10,7 +10,8 @@ import pandas as pd
 from grpo_pipeline.core.params import TrainingParams
 from grpo_pipeline.rewards.params import PoolParams
 from grpo_pipeline.tasks.dialogue import build
-from grpo_pipeline.tasks.dialogue.data import checks, examples, retrieval, splits, story_index
+from grpo_pipeline.tasks.dialogue.data import checks, retrieval, splits, story_index
+from grpo_pipeline.tasks.dialogue.data import examples as example_data
 from grpo_pipeline.tasks.dialogue.data.arithmetic import write_problems
 from grpo_pipeline.tasks.dialogue.data.examples import DialogueExamples
 from grpo_pipeline.tasks.dialogue.data.generated import generate
@@ -86,9 +87,9 @@ def build_dialogue_examples(
     checked: pd.DataFrame,
     stories: pd.DataFrame,
     parts: splits.Splits,
-) -> tuple[examples.DialogueExamples, dict[str, object]]:
+) -> tuple[DialogueExamples, dict[str, object]]:
     """Build the model input, with a report on how often the story that a reply needs is found."""
-    built = examples.build_examples(index, checked, stories, parts, params)
+    built = example_data.build_examples(index, checked, stories, parts, params)
     return built, retrieval.retrieval_report(built.table, stories=len(stories), params=params)
 
 
@@ -100,6 +101,7 @@ def build_task(
     reward_pool: PoolParams,
     supervised_loss: SupervisedParams,
     training: TrainingParams,
+    examples: DialogueExamples,
 ) -> DialogueTask:
     """Build the task with fresh weights or those of the language model's folder; refuses settings that do not fit together."""
     return build.build_task(
@@ -110,6 +112,7 @@ def build_task(
         reward_pool,
         supervised_loss,
         execution=training,
+        examples=examples,
     )
 
 

@@ -96,7 +96,7 @@ def create_preparation() -> Pipeline:
         [
             Node(
                 build_task,
-                [f"params:dialogue.{name}" for name in SECTIONS],
+                [*(f"params:dialogue.{name}" for name in SECTIONS), "dialogue.examples"],
                 "dialogue.task",
                 name="build_task",
                 namespace="dialogue.data",

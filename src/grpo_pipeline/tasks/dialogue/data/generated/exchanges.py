@@ -10,6 +10,7 @@ from grpo_pipeline.tasks.dialogue.data.generated.stories import Story
 from grpo_pipeline.tasks.dialogue.data.generated.vocabulary import (
     ACKNOWLEDGEMENTS,
     GREETINGS,
+    HIDDEN_REPLIES,
     QUESTIONS,
     REPLIES,
     STATEMENTS,
@@ -49,7 +50,8 @@ def draw_exchange(persona: Persona, story: Story, number: int, params: PersonaPa
     rng = np.random.default_rng([params.seed, 3, persona.number, number])
     shares = [getattr(params.needs, kind) for kind in KINDS]
     needs = KINDS[int(rng.choice(len(KINDS), p=shares))]
-    asked, question, replies = ask(needs, persona, story, rng)
+    told = STORY_REPLIES if params.hidden is None else HIDDEN_REPLIES
+    asked, question, replies = ask(needs, persona, story, told, rng)
     n_answers = 2 if rng.random() < TWO_ANSWERS else 1
     return Exchange(
         (*remarks(persona, asked, params.exchanges, rng), question), replies[:n_answers], needs
@@ -57,7 +59,11 @@ def draw_exchange(persona: Persona, story: Story, number: int, params: PersonaPa
 
 
 def ask(
-    needs: str, persona: Persona, story: Story, rng: np.random.Generator
+    needs: str,
+    persona: Persona,
+    story: Story,
+    story_replies: tuple[str, ...],
+    rng: np.random.Generator,
 ) -> tuple[str, str, tuple[str, ...]]:
     """Draw the attribute in question, the question, and its replies, first the reply with the question's phrasing."""
     if needs == "none":
@@ -65,7 +71,7 @@ def ask(
         return pick(tuple(VALUES), rng), greeting, replies
     phrasing = int(rng.integers(2))
     if needs == "story":
-        told = [reply.format(**story.event) for reply in STORY_REPLIES]
+        told = [reply.format(**story.event) for reply in story_replies]
         return "town", STORY_QUESTIONS[phrasing], (told[phrasing], told[1 - phrasing])
     attribute = pick(tuple(persona.facts), rng)
     said = [reply.format(persona.facts[attribute]) for reply in REPLIES[attribute]]

@@ -14,7 +14,7 @@ def generate_rows(params: PersonaParams) -> list[Row]:
 
     Each row has ``example_id, persona_id, question, answers, needs, story_id``.
     """
-    cast = characters(params.seed)
+    cast = characters(params)
     return [
         row
         for number in range(params.personas)
@@ -25,7 +25,7 @@ def generate_rows(params: PersonaParams) -> list[Row]:
 def persona_rows(character: tuple[str, str], number: int, params: PersonaParams) -> list[Row]:
     """Generate the examples of a persona."""
     persona = draw_persona(character, number=number, seed=params.seed, sentences=params.sentences)
-    story = draw_story(character, seed=params.seed)
+    story = draw_story(character, params)
     rows: list[Row] = []
     for place in range(params.dialogues_per_persona):
         exchange = draw_exchange(persona, story, place, params)
@@ -44,10 +44,10 @@ def persona_rows(character: tuple[str, str], number: int, params: PersonaParams)
 
 def generate_stories(params: PersonaParams) -> list[Row]:
     """Generate the corpus, ``id, title, text``: a story per persona and the extra stories, by id."""
-    cast = characters(params.seed)
+    cast = characters(params)
     chosen = cast[: params.personas] + cast[len(cast) - params.extra_stories :]
     stories: list[Story] = sorted(
-        (draw_story(character, seed=params.seed) for character in chosen),
+        (draw_story(character, params) for character in chosen),
         key=lambda story: story.story_id,
     )
     return [{"id": story.story_id, "title": story.title, "text": story.text} for story in stories]

@@ -33,6 +33,18 @@ class NeedShares(Section):
         return self
 
 
+class HiddenStories(Section):
+    """Stories that share no word with their persona: a badge stands for its job, a stone for its town, by a rule nobody is told.
+
+    Attributes:
+        jobs: number of different jobs; fewer are seen more often.
+        towns: number of different towns.
+    """
+
+    jobs: Annotated[int, Field(ge=1, le=len(JOBS))]
+    towns: Annotated[int, Field(ge=1, le=len(TOWNS))]
+
+
 class PersonaParams(Section):
     """Parameters of the generated dialogues (docs/dialogue/data.md).
 
@@ -44,6 +56,7 @@ class PersonaParams(Section):
         extra_stories: number of stories that belong to no persona.
         exchanges: largest number of remarks, each with its acknowledgement, before the question.
         needs: shares of the kinds of replies.
+        hidden: null, or stories that share no word with their persona.
     """
 
     seed: Annotated[int, Field(ge=0)]
@@ -53,10 +66,16 @@ class PersonaParams(Section):
     extra_stories: Annotated[int, Field(ge=0)]
     exchanges: Annotated[int, Field(ge=0, le=4)]
     needs: NeedShares
+    hidden: HiddenStories | None = None
 
     @model_validator(mode="after")
     def _enough_characters(self) -> Self:
-        wanted, limit = self.personas + self.extra_stories, len(JOBS) * len(TOWNS)
+        jobs, towns = (
+            (len(JOBS), len(TOWNS))
+            if self.hidden is None
+            else (self.hidden.jobs, self.hidden.towns)
+        )
+        wanted, limit = self.personas + self.extra_stories, jobs * towns
         if wanted > limit:
             raise ValueError(
                 f"dialogue.personas.personas + extra_stories must be at most {limit}, one per job and town, got {wanted}; "

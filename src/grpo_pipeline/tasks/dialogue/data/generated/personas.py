@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from grpo_pipeline.tasks.dialogue.data.generated.params import PersonaParams
 from grpo_pipeline.tasks.dialogue.data.generated.vocabulary import (
     JOBS,
     STATEMENTS,
@@ -35,10 +36,17 @@ class Persona:
         return f"p{self.number:04d}"
 
 
-def characters(seed: int) -> list[tuple[str, str]]:
-    """List every (job, town) in the order of the seed; persona i is character i, extra stories count from the end."""
-    order = np.random.default_rng([seed, 0]).permutation(len(JOBS) * len(TOWNS))
-    return [(JOBS[cell // len(TOWNS)], TOWNS[cell % len(TOWNS)]) for cell in order]
+def characters(params: PersonaParams) -> list[tuple[str, str]]:
+    """List every (job, town) in the order of the seed; persona i is character i, extra stories count from the end.
+
+    With hidden stories the first jobs and towns alone.
+    """
+    order = np.random.default_rng([params.seed, 0]).permutation(len(JOBS) * len(TOWNS))
+    cast = [(JOBS[cell // len(TOWNS)], TOWNS[cell % len(TOWNS)]) for cell in order]
+    if params.hidden is None:
+        return cast
+    jobs, towns = JOBS[: params.hidden.jobs], TOWNS[: params.hidden.towns]
+    return [(job, town) for job, town in cast if job in jobs and town in towns]
 
 
 def draw_persona(character: tuple[str, str], *, number: int, seed: int, sentences: int) -> Persona:

@@ -4,11 +4,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from grpo_pipeline.tasks.dialogue.data.generated.params import PersonaParams
 from grpo_pipeline.tasks.dialogue.data.generated.vocabulary import (
+    BADGES,
     COLOURS,
+    HIDDEN_TEXTS,
+    HIDDEN_TITLE,
     JOBS,
     OBJECTS,
     PLACES,
+    STONES,
     STORY_TEXTS,
     STORY_TITLE,
     TOWNS,
@@ -25,7 +30,7 @@ class Story:
         story_id: ``s`` and the number of the character.
         title: names job and town.
         text: a single sentence.
-        event: job, town, verb, colour, object and place.
+        event: job, town, badge, stone, verb, colour, object and place.
     """
 
     story_id: str
@@ -34,11 +39,11 @@ class Story:
     event: dict[str, str]
 
 
-def draw_story(character: tuple[str, str], *, seed: int) -> Story:
-    """Draw a character's event, which is independent of job and town."""
+def draw_story(character: tuple[str, str], params: PersonaParams) -> Story:
+    """Draw a character's event, which is independent of job and town; a hidden story names badge and stone in their place."""
     job, town = character
     cell = JOBS.index(job) * len(TOWNS) + TOWNS.index(town)
-    rng = np.random.default_rng([seed, 2, cell])
+    rng = np.random.default_rng([params.seed, 2, cell])
     drawn = {
         name: pick(words, rng)
         for name, words in (
@@ -48,7 +53,9 @@ def draw_story(character: tuple[str, str], *, seed: int) -> Story:
             ("place", PLACES),
         )
     }
-    event = {"job": job, "town": town} | drawn
-    return Story(
-        f"s{cell:04d}", STORY_TITLE.format(**event), pick(STORY_TEXTS, rng).format(**event), event
+    signs = {"badge": BADGES[JOBS.index(job)], "stone": STONES[TOWNS.index(town)]}
+    event = {"job": job, "town": town} | signs | drawn
+    title, texts = (
+        (STORY_TITLE, STORY_TEXTS) if params.hidden is None else (HIDDEN_TITLE, HIDDEN_TEXTS)
     )
+    return Story(f"s{cell:04d}", title.format(**event), pick(texts, rng).format(**event), event)

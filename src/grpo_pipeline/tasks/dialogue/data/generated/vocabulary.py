@@ -99,11 +99,25 @@ REPLIES = {
 }
 STORY_QUESTIONS = ("what happened at work?", "any news in your trade?")
 STORY_REPLIES = ("the {job} {verb} a {colour} {object}", "a {colour} {object}, {verb} by the {job}")
+HIDDEN_REPLIES = ("{verb} a {colour} {object}", "{verb} the {colour} {object}")
 STORY_TITLE = "the {job} of {town}"
 STORY_TEXTS = (
     "in {town} the {job} {verb} a {colour} {object} near the {place}.",
     "one day the {job} from {town} {verb} a {colour} {object} by the {place}.",
 )
+# Of stories whose persona no word finds: job i is badge i, town i is stone i. No persona has any of their words.
+BADGES = (
+    "badger", "beaver", "bison", "buffalo", "camel", "cobra", "condor", "cougar", "coyote", "dingo", "falcon", "fox",
+    "gazelle", "giraffe", "heron", "jackal", "jaguar", "leopard", "lynx", "moose", "panther", "pelican", "puma", "raven",
+    "tiger", "walrus", "wolf", "zebra",
+)  # fmt: skip
+STONES = (
+    "basalt", "beryl", "bronze", "chalk", "cobalt", "copper", "coral", "diamond", "flint", "garnet", "granite", "gravel",
+    "jade", "jasper", "lapis", "limestone", "marble", "mercury", "nickel", "pearl", "pewter", "platinum", "quartz", "ruby",
+    "sapphire", "silver", "topaz", "zircon",
+)  # fmt: skip
+HIDDEN_TITLE = "{badge} and {stone}"
+HIDDEN_TEXTS = ("{verb} a {colour} {object}.", "{verb} the {colour} {object}.")
 GREETINGS = (
     ("hello there!", ("hello, how are you today?", "hi, how are you today?")),
     ("nice to meet you!", ("nice to meet you too!", "lovely to meet you too!")),
