@@ -186,3 +186,16 @@ def test_conversations_without_an_example_and_rows_of_another_width_are_told():
         "the row must have 3 cells as the header has, got 2; complete it or leave it out",
         "the row must have 3 cells as the header has, got 4; put cells with commas in quotes",
     ]
+
+
+def test_turns_on_one_line_are_parted_by_their_marks():
+    told = "Q: hello , R: is it ? fine ! Q: R: I am R:2 . and\nQ: so"
+    given = {"question": f"persona: i bake. context:  {told}", "answers": ["x"]}
+    (draft,) = read_rows(json_file([given]), names_splits=False, marks=["Q:", "R:"]).drafts
+    assert draft.turns == ("hello ,", "is it ? fine !", "I am R:2 . and", "so")
+    (draft,) = read_rows(json_file([given]), names_splits=False).drafts
+    assert draft.turns == ("Q: hello , R: is it ? fine ! Q: R: I am R:2 . and", "Q: so")
+    nothing = read_rows(
+        json_file([given | {"question": "persona: i bake. context: Q: R: "}]), names_splits=False, marks=["Q:", "R:"]
+    )
+    assert "the context of a question must not be empty" in nothing.refused[0]["reason"]

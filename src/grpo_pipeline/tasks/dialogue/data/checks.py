@@ -131,7 +131,9 @@ def read_source(files: DialogueFiles, params: DialogueDataParams) -> Reading:
         return read_prompts(files.examples, source)
     if isinstance(source, ConversationSource):
         return read_conversations(files.examples, source)
-    return read_rows(files.examples, names_splits=source.splits_from == "file")
+    return read_rows(
+        files.examples, names_splits=source.splits_from == "file", marks=source.marks or ()
+    )
 
 
 def check_root(files: DialogueFiles, params: DialogueDataParams) -> None:

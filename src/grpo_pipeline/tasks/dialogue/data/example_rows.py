@@ -1,7 +1,7 @@
 """Read examples from JSON lines ``{"question": "persona: … context: …", "answers": ["…"]}``."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from grpo_pipeline.tasks.dialogue.data.drafts import (
     NEEDS,
@@ -20,12 +20,13 @@ from grpo_pipeline.tasks.text_lines import TextFile, numbered_lines
 KEYS = ("question", "answers", "example_id", "persona_id", "needs", "story_id", "split")
 
 
-def read_rows(file: TextFile, *, names_splits: bool) -> Reading:
+def read_rows(file: TextFile, *, names_splits: bool, marks: Sequence[str] = ()) -> Reading:
     """Read every line; only ``question`` and ``answers`` are required.
 
     Args:
         file: JSON lines.
         names_splits: whether every row must say its split; otherwise the key is not read.
+        marks: see ``parse_question``.
 
     Returns:
         Examples with ``needs: unknown`` and an id made of question and answers where the file says nothing else. Keys that
@@ -36,7 +37,7 @@ def read_rows(file: TextFile, *, names_splits: bool) -> Reading:
         n_rows += 1
         try:
             cells, n_hidden = without_hidden(parse_line(line))
-            draft = read_row(cells, number, names_splits=names_splits, seen=seen)
+            draft = read_row(cells, number, names_splits=names_splits, seen=seen, marks=marks)
         except RowError as error:
             refused.append(refusal(number, str(error), file=file.path))
             continue
@@ -53,7 +54,12 @@ def read_rows(file: TextFile, *, names_splits: bool) -> Reading:
 
 
 def read_row(
-    cells: Mapping[str, object], number: int, *, names_splits: bool, seen: Counter[str]
+    cells: Mapping[str, object],
+    number: int,
+    *,
+    names_splits: bool,
+    seen: Counter[str],
+    marks: Sequence[str] = (),
 ) -> Draft:
     """Read a row; ``seen`` counts the ids made from content, so that a repeated row gets its own id.
 
@@ -61,7 +67,7 @@ def read_row(
         RowError: the row is invalid. The sentence names the reason.
     """
     question, answers = read_text(cells, "question"), read_answers(cells)
-    persona, turns = parse_question(question)
+    persona, turns = parse_question(question, marks)
     needs = read_choice(cells, "needs", NEEDS, default="unknown")
     story_id = read_id(cells, "story_id", default="")
     if needs == "story" and not story_id:

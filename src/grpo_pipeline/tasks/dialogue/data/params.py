@@ -110,11 +110,13 @@ class RowSource(Section):
         kind: of the source.
         stories_from: source of the corpus: a ``file`` of stories, or the ``personas`` of the data themselves.
         splits_from: ``drawn`` by ``dialogue.split``, or the key ``split`` of each row of the ``file``.
+        marks: what each turn of a context begins with, such as ``Q:`` and ``R:``, in any order; null: each line is a turn.
     """
 
     kind: Literal["jsonl"]
     stories_from: Corpus = "file"
     splits_from: Literal["drawn", "file"] = "drawn"
+    marks: tuple[Column, ...] | None = None
 
 
 class ConversationSource(Section):

@@ -33,8 +33,10 @@ def format_question(persona: str, context: str) -> str:
     return QUESTION.format(persona=persona, context=context) if persona else context
 
 
-def parse_question(question: str) -> tuple[str, list[str]]:
+def parse_question(question: str, marks: Sequence[str] = ()) -> tuple[str, list[str]]:
     """Parse persona and turns of a question; the inverse of ``format_question`` up to blanks.
+
+    Turns are lines, or what begins with one of the marks, which are taken away.
 
     Raises:
         RowError: if it does not have the two parts, or one of them is empty.
@@ -46,7 +48,7 @@ def parse_question(question: str) -> tuple[str, list[str]]:
         )
     persona, turns = (
         " ".join(parts[1].split()),
-        [turn.strip() for turn in lines_of(parts[2])],
+        [turn.strip() for turn in _turns_of(parts[2], marks)],
     )
     for name, part in (("persona", persona), ("context", turns)):
         if not part:
@@ -54,6 +56,13 @@ def parse_question(question: str) -> tuple[str, list[str]]:
                 f"the {name} of a question must not be empty, got {shorten(question)!r}; write it or drop the row"
             )
     return persona, turns
+
+
+def _turns_of(context: str, marks: Sequence[str]) -> list[str]:
+    if not marks:
+        return lines_of(context)
+    anywhere = "|".join(map(re.escape, marks))
+    return [turn for turn in re.split(rf"(?<!\S)(?:{anywhere})(?!\S)", context) if turn.strip()]
 
 
 def fit_question(persona: str, turns: Sequence[str], *, max_bytes: int) -> FittedQuestion:
