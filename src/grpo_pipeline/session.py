@@ -30,6 +30,7 @@ from grpo_pipeline.tasks import TASKS
 FAILED, INTERRUPTED, TERMINATED = 1, 128 + signal.SIGINT, 128 + signal.SIGTERM
 SHOW_TRACEBACK = "GRPO_TRACEBACK"
 RESUME = "resume=auto"
+RUNNING = ("run", "check", "report")  # commands of ours that take --params
 
 
 class Terminated(SystemExit):
@@ -173,12 +174,13 @@ def hint() -> str:
 
 
 def resume_command(argv: Sequence[str]) -> str:
-    """Return the command that goes on with a run; that of a process that is not ``kedro run`` is the plain one.
+    """Return the command that goes on with a run; that of a process that is none of ``RUNNING`` is the plain one.
 
     Args:
         argv: program and arguments, as ``sys.argv``.
     """
-    arguments = list(argv[argv.index("run") + 1 :]) if "run" in argv[1:] else []
+    command = next((word for word in argv[1:] if word in RUNNING), "")
+    arguments = list(argv[argv.index(command) + 1 :]) if command else []
     for place, argument in enumerate(arguments):
         if argument == "--params" and place + 1 < len(arguments):
             arguments[place + 1] = with_resume(arguments[place + 1])
@@ -188,7 +190,7 @@ def resume_command(argv: Sequence[str]) -> str:
             break
     else:
         arguments += ["--params", RESUME]
-    return shlex.join([*program(), "run", *arguments])
+    return shlex.join([*program(), command or "run", *arguments])
 
 
 def with_resume(parameters: str) -> str:

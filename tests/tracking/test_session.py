@@ -68,13 +68,14 @@ def test_sigterm_is_held_up_for_the_grace_period_only(tiny):
         ("kedro run --params seed=1,resume=never,a.b=2 -e gpu", "run --params seed=1,a.b=2,resume=auto -e gpu"),
         ("kedro run --params=resume:auto --async", "run --params=resume=auto --async"),
         ("kedro run --params 'run=my folder'", "run --params 'run=my folder,resume=auto'"),
+        ("grpo check --task dialogue", f"{KEDRO} check --task dialogue --params resume=auto"),
         ("pytest tests", f"{KEDRO} run --params resume=auto"),
     ],
 )
 def test_the_hint_is_the_whole_command(argv, command, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     said = resume_command(shlex.split(argv))
-    assert said.startswith(f"{KEDRO} run")
+    assert said.startswith(f"{KEDRO} ")
     assert said.endswith(command)
 
 
