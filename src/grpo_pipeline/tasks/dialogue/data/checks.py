@@ -28,6 +28,7 @@ from grpo_pipeline.tasks.dialogue.data.params import (
     DialogueDataParams,
     GeneratedSource,
     PromptSource,
+    RowSource,
     WrittenPrompts,
 )
 from grpo_pipeline.tasks.dialogue.data.persona_groups import group_names, persona_key
@@ -131,9 +132,8 @@ def read_source(files: DialogueFiles, params: DialogueDataParams) -> Reading:
         return read_prompts(files.examples, source)
     if isinstance(source, ConversationSource):
         return read_conversations(files.examples, source)
-    return read_rows(
-        files.examples, names_splits=source.splits_from == "file", marks=source.marks or ()
-    )
+    marks = source.marks or () if isinstance(source, RowSource) else ()
+    return read_rows(files.examples, names_splits=source.splits_from == "file", marks=marks)
 
 
 def check_root(files: DialogueFiles, params: DialogueDataParams) -> None:

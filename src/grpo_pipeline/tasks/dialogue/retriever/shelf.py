@@ -96,7 +96,8 @@ class StoryShelf:
 
     def write(self, folder: Path) -> None:
         """Write the stories into a folder that exists; ``read_stories`` reads them."""
-        rows = [dict(zip(self.stories, row, strict=True)) for row in self.stories.to_numpy()]
+        names = list(map(str, self.stories.columns))
+        rows = [dict(zip(names, row, strict=True)) for row in self.stories.to_numpy()]
         (folder / FILE).write_bytes(dump_lines(rows))
 
 
