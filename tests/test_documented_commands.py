@@ -100,7 +100,7 @@ def test_a_command_is_one_of_a_new_shell_and_all_that_it_names_exists(command: C
     elif program == ".venv/bin/python":
         check_python(arguments)
     else:
-        bare = {"kedro run", "kedro viz", "kedro jupyter", "kedro registry list", "kedro catalog"}
+        bare = {"kedro run", "kedro viz", "kedro jupyter", "kedro registry list", "kedro catalog", "python3 -m venv .venv"}
         assert command.text in bare, "a new shell knows no such program: write .venv/bin/ before it"
 
 

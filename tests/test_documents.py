@@ -161,7 +161,7 @@ def test_a_parameter_without_a_meaning_is_refused() -> None:
 def test_the_readme_is_short() -> None:
     """A newcomer reads it once; what it says in more bytes or more numbers belongs into docs/."""
     text = (ROOT / "README.md").read_bytes()
-    assert len(text) <= 9 * 1024
+    assert len(text) <= 7 * 1024
     prose = re.sub(rb"(?s)```.*?```", b"", text)  # a program or a file tree is no statement
     assert len(re.findall(rb"\d+(?:\.\d+)?", prose)) <= 40
 
@@ -186,12 +186,12 @@ def test_decisions_are_numbered_without_gaps_and_listed() -> None:
     assert not [name for name in names if name not in (folder / "README.md").read_text()]
 
 
-def file_tree(readme: str) -> list[tuple[str, str]]:
-    """Read (path, caption) from README's tree: the fenced block that names ``src/``, drawn with lines or by indentation.
+def file_tree(page: str) -> list[tuple[str, str]]:
+    """Read (path, caption) from a page's tree: the fenced block that names ``src/``, drawn with lines or by indentation.
 
     A line holds a name, two or more spaces (or a #) and a caption; names that share one are separated by a comma or a space.
     """
-    blocks = re.findall(r"^```\w*\n(.*?)^```", readme, re.DOTALL | re.MULTILINE)
+    blocks = re.findall(r"^```\w*\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
     block = next(block for block in blocks if re.search(r"\bsrc/", block))
     entries: list[tuple[str, str]] = []
     parents: list[tuple[int, str]] = []
@@ -210,11 +210,11 @@ def file_tree(readme: str) -> list[tuple[str, str]]:
     return entries
 
 
-def test_the_tree_in_the_readme_is_true(committed_files: tuple[Path, ...]) -> None:
+def test_the_tree_in_the_page_for_contributors_is_true(committed_files: tuple[Path, ...]) -> None:
     drawn = "```\n├── src/\n│   └── a.py   one\n└── b/  # two\n```\n"
     plain = "```text\nsrc/\n  a.py   one\nb/  two\n```\n"
     assert file_tree(drawn) == file_tree(plain) == [("src/", ""), ("src/a.py", "one"), ("b/", "two")]
-    entries = [entry for entry in file_tree((ROOT / "README.md").read_text(encoding="utf-8")) if entry[0] != "grpo_pipeline/"]
+    entries = [entry for entry in file_tree((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")) if entry[0] != "grpo_pipeline/"]
     paths = {path.rstrip("/") for path, _ in entries}
     assert not [path for path in sorted(paths) if not any(ROOT.glob(path))]
     assert not [path for path, caption in entries if not caption and path.rstrip("/") not in ("src", "src/grpo_pipeline")]
