@@ -215,6 +215,17 @@ def test_molecules_in_each_form(tmp_path: Path, name: str, text: str, source: di
     assert (found.task, data_of(found)["data"]["source"], found.globals) == ("molecules", source, {"molecules_file": name})
 
 
+def test_a_file_that_is_named_is_read_whatever_lies_beside_it(tmp_path: Path) -> None:
+    for place in range(2):
+        picture(tmp_path / "scans" / "tumour" / f"{place}.png")
+        picture(tmp_path / "scans" / "healthy" / f"{place}.png")
+    (tmp_path / "sums.jsonl").write_text('{"prompt": "1+1=", "answers": "2"}\n')
+    (tmp_path / "all.smi").write_text("CCO\n")
+    assert look(tmp_path, Hints(table="sums.jsonl")).task == "dialogue"
+    assert look(tmp_path, Hints(table="all.smi")).task == "molecules"
+    assert look(tmp_path / "scans", Hints()).task == "attention"
+
+
 def test_what_nobody_can_read_or_several_tasks_can_is_said(tmp_path: Path) -> None:
     with pytest.raises(UnclearDataError, match=r"the data must be a folder, got .*nowhere; correct the path"):
         look(tmp_path / "nowhere", Hints())

@@ -122,7 +122,8 @@ def guess(folder: Path, hints: Hints) -> Found | None:
         return None
     table = find_table(folder, hints)
     if table is None:
-        return _of_folders(folder, files, hints)
+        # A file that is named, and is no CSV, says nothing of images that lie beside it.
+        return None if hints.table else _of_folders(folder, files, hints)
     return _of_table(table, files, hints)
 
 
