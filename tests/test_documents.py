@@ -214,7 +214,9 @@ def test_the_tree_in_the_page_for_contributors_is_true(committed_files: tuple[Pa
     drawn = "```\n├── src/\n│   └── a.py   one\n└── b/  # two\n```\n"
     plain = "```text\nsrc/\n  a.py   one\nb/  two\n```\n"
     assert file_tree(drawn) == file_tree(plain) == [("src/", ""), ("src/a.py", "one"), ("b/", "two")]
-    entries = [entry for entry in file_tree((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")) if entry[0] != "grpo_pipeline/"]
+    entries = [
+        entry for entry in file_tree((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")) if entry[0] != "grpo_pipeline/"
+    ]
     paths = {path.rstrip("/") for path, _ in entries}
     assert not [path for path in sorted(paths) if not any(ROOT.glob(path))]
     assert not [path for path, caption in entries if not caption and path.rstrip("/") not in ("src", "src/grpo_pipeline")]

@@ -351,5 +351,3 @@ def test_the_control_draws_uniformly():
     proposals = [AlgorithmParams.model_validate(values).proposal for values in (CONTROL, REINFORCE, GRPO)]
     assert proposals == ["uniform", "policy", "policy"]
     assert AlgorithmParams.model_validate(GRPO | {"proposal": None}).proposal == "policy"
-
-

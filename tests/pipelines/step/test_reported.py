@@ -105,9 +105,7 @@ def test_gradients_are_reported_at_the_last_step_of_each_interval() -> None:
 
 
 @pytest.mark.parametrize(("step", "epoch", "moves"), [(1, 2, True), (1, 1, False), (0, 2, False)])
-def test_the_reference_moves_with_the_last_update_of_every_second_batch(
-    step: int, epoch: int, moves: bool
-) -> None:
+def test_the_reference_moves_with_the_last_update_of_every_second_batch(step: int, epoch: int, moves: bool) -> None:
     """An average of half and half."""
     rule = {"update": "ema", "every_steps": 2, "decay": 0.5}
     algorithm = algorithm_params(update_epochs=3, losses={"kl": {"reference": rule}})

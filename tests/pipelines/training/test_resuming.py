@@ -96,10 +96,7 @@ def test_what_says_how_may_change_when_a_run_goes_on(unbroken: list[Checkpoint])
     assert {run_digest(algorithm_params(), one, make_task(policy=own), DATA, seed=0) for one in changed} == {
         unbroken[0].config_digest
     }
-    exact, near = (
-        {key: value for key, (value, close) in HOW.items() if bool(close) == rounds}
-        for rounds in (False, True)
-    )
+    exact, near = ({key: value for key, (value, close) in HOW.items() if bool(close) == rounds} for rounds in (False, True))
     if torch.cuda.is_available():
         del exact["device"]  # auto is another device here
     last = run(loop(**exact), start=unbroken[0])[-1]

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor, nn
 
 from grpo_pipeline.tasks.attention.clinical import ClinicalStatistics
-from grpo_pipeline.tasks.attention.model.params import ModelParams
 
 
 class ClinicalPrompt(nn.Module):

@@ -86,9 +86,7 @@ def test_every_part_but_the_order_counts_in_the_digest_which_is_that_of_all_byte
 
 
 @pytest.mark.parametrize("cores", [1, 3])
-def test_chunks_are_the_whole_in_order_and_a_file_that_changed_is_named_with_its_line(
-    data_set, data_params, monkeypatch, cores
-):
+def test_chunks_are_the_whole_in_order_and_a_file_that_changed_is_named_with_its_line(data_set, data_params, monkeypatch, cores):
     monkeypatch.setattr("grpo_pipeline.tasks.attention.data.example_building.CHUNK_BYTES", 5 * 4 * 32 * 32)
     monkeypatch.setattr("grpo_pipeline.tasks.attention.data.example_building.usable_cores", lambda: cores)
     params, raw = data_params(), data_set.open()

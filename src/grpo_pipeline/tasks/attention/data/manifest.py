@@ -131,9 +131,7 @@ def sort_manifest(
         named_splits(raw, params),
     )
     read = partial(read_split_row, params=params, split_of=split_of)
-    rows, refused, found = check_rows(
-        raw, RowReader(params, read, name_column, params.spacing_mm)
-    )
+    rows, refused, found = check_rows(raw, RowReader(params, read, name_column, params.spacing_mm))
     several = params.columns.frame is not None
     told = (params.label.scheme.column,) if params.label.scheme else ()
     facts = (*CORE_FACTS, *told)
