@@ -290,10 +290,10 @@ def bound_step(
     """Run the floor and the passes of the policy network that GRPO cannot do without: one to sample, K forward and backward."""
     floor_step(setting, state, rollouts, texture=True)
     with torch.no_grad(), network_precision(state):
-        state.policy.policy(context.features, context.texture, context.cells)
+        state.policy.policy(context.features, context.texture)
     for _ in range(setting.grpo.update_epochs):
         with network_precision(state):
-            logits, values = state.policy.policy(context.features, context.texture, context.cells)
+            logits, values = state.policy.policy(context.features, context.texture)
         (logits.sum() + values.sum()).backward()
 
 

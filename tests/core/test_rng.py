@@ -91,6 +91,7 @@ BY_THEMSELVES = {
     "tasks/dialogue/data/generated/personas.py": "generated data: [seed, 0] and [seed, 1, number]",
     "tasks/dialogue/data/arithmetic.py": "generated data, of the seed of its section",
     "tasks/dialogue/data/guess_number.py": "the same",
+    "tasks/dialogue/retriever/towers.py": "a seed of each prompt, drawn from the generator of its batch; first weights, as below",
     "tasks/dialogue/data/generated/stories.py": "generated data: [seed, 2, cell]",
     "tasks/dialogue/language_model/build.py": "initial weights, as above",
     "tasks/dialogue/language_model/continuation.py": "tokens on which a network is checked, always the same",
