@@ -156,7 +156,7 @@ def test_a_micro_batch_decodes_its_samples_from_features_of_its_own() -> None:
     state = SimpleNamespace(policy=policy, precision="float32")
     whole = bundled(context="stale", rollouts="drawn", temperature=1.0)
     assert pieces.attach_micro_batch(Decoding(), state, whole, 0) is whole  # it has its graph from the rollout
-    given = replace(whole, share=experience.StepShare(0, torch.ones(1), None, None))
+    given = replace(whole, share=experience.StepShare(0, torch.ones(1), None))
     found = pieces.attach_micro_batch(Decoding(), state, given, 0)
     context = ("encoded", "prompts")
     assert found.context == context

@@ -158,8 +158,8 @@ def test_ctrl_c_and_sigterm_stop_at_once_and_all_cells_failing_is_an_error(monke
 
 
 def test_features_of_a_frozen_encoder_are_handed_on(monkeypatch):
-    encoded, encode = [], frozen_features._encode
-    monkeypatch.setattr(frozen_features, "_encode", lambda *args, **how: encoded.append(len(args[-1])) or encode(*args, **how))
+    encoded = []
+    monkeypatch.setattr(frozen_features, "track", lambda starts, _: encoded.append(starts.stop) or starts)
     frozen = {"base": "grpo", "set": SHORT | {"model": {"encoder": {"tuning": {"kind": "frozen"}}}}}
     store = Memory()
     run(tiny_plan(seeds=(0,), grpo=frozen, again=frozen), tiny_bench(), store)
