@@ -371,7 +371,15 @@ class Answer(BaseModel):
             if one.better != "none" and one.verdict != "cannot be shown"
         }
         short = [name for name in suite.headline if name in against] or [*against]
-        rows = dict.fromkeys((primary, *short))
+        known = [values[one] for one in (arm, control) if one in values]
+        # What is undefined in every arm (points in outlines that nobody drew) is no row of the table.
+        undefined = {
+            name
+            for name in short
+            if all(one.get(name, {"value": 0.0})["value"] is None for one in known)
+        }
+        measured = [name for name in short if name not in undefined]
+        rows = dict.fromkeys((primary, *measured))
         return cls(
             task=comparison["task"],
             arm=arm,
