@@ -121,7 +121,7 @@ def test_generated_pages_name_every_pipeline_command_and_data_set() -> None:
 
 def test_generated_pages_hold_the_refusals_of_the_source() -> None:
     text = reference.pages()["reference/errors.md"]
-    assert "- --column must be KEY=COLUMN, got …; write label=diagnosis, say\n" in text
+    assert "- --option must be KEY=NUMBER, got …; write 1 for yes and 0 for no\n" in text
     assert text.count("\n- ") > 300
 
 

@@ -17,6 +17,7 @@ from grpo_pipeline.core.storage.tensor_folder import CorruptFolderError
 from grpo_pipeline.runs.commands.options import (
     find_project,
     kedro_option,
+    key_values,
     open_session,
     task_option,
 )
@@ -83,7 +84,9 @@ def predict(
     grpo predict --task molecules sizes.csv --to drawn.csv     # columns size, count, and the wanted properties
     """  # noqa: D301
     given = _numbers(options) | {"seed": seed}
-    renamed = {column: key for key, column in _pairs(columns, "--column", "question=prompt")}
+    renamed = {
+        column: key for key, column in key_values(columns, "--column KEY=COLUMN", "question=prompt")
+    }
     rows, to = rows.absolute(), to.absolute()
     if not to.suffix:
         _predict_folder(task, model, rows, to, given, renamed, env)
@@ -289,14 +292,8 @@ def _sentences() -> Iterator[None]:
         raise click.ClickException(str(error)) from error
 
 
-def _pairs(texts: Sequence[str], option: str, example: str) -> list[tuple[str, str]]:
-    if wrong := [text for text in texts if "=" not in text]:
-        raise click.UsageError(f"{option} must be KEY=VALUE, got {wrong[0]}; write {example}, say")
-    return [(key, value) for key, _, value in (text.partition("=") for text in texts)]
-
-
 def _numbers(texts: Sequence[str]) -> dict[str, int]:
-    pairs = _pairs(texts, "--option", "samples=4")
+    pairs = key_values(texts, "--option KEY=NUMBER", "samples=4")
     if wrong := [value for _, value in pairs if not value.isdecimal()]:
         raise click.UsageError(
             f"--option must be KEY=NUMBER, got {wrong[0]!r}; write 1 for yes and 0 for no"

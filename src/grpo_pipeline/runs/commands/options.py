@@ -70,3 +70,20 @@ def check_task(context: click.Context, option: click.Parameter, value: str | Non
             f"--task must be one of {', '.join(TASKS)}, got {value!r}; correct it"
         )
     return value
+
+
+def key_values(texts: Sequence[str], form: str, example: str) -> list[tuple[str, str]]:
+    """Cut the values of an option in two at their "=".
+
+    Args:
+        texts: the values.
+        form: option and form, ``--column KEY=COLUMN``.
+        example: a right value.
+
+    Raises:
+        click.UsageError: if a value has no "=".
+    """
+    option, _, wanted = form.partition(" ")
+    if wrong := [text for text in texts if "=" not in text]:
+        raise click.UsageError(f"{option} must be {wanted}, got {wrong[0]}; write {example}, say")
+    return [(key, value) for key, _, value in (text.partition("=") for text in texts)]
