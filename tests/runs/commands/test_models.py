@@ -73,7 +73,10 @@ def test_samples_are_a_line_each_and_a_second_command_does_not_overwrite(model_f
         ("sample --task attention -n 3 --size 4 --to a.csv --model {molecules}", "--task must be that of the model, molecules"),
         ("predict --task paintings x.csv --to a.csv", "--task must be one of attention, dialogue, molecules, got 'paintings'"),
         ("predict --task molecules x.csv --to out", "--to must end in .jsonl or .csv for the task molecules, got out"),
-        ("predict --task molecules x.csv --to a.csv --option sets", "--option must be KEY=NUMBER, got sets; write samples=4, say"),
+        (
+            "predict --task molecules x.csv --to a.csv --option sets",
+            "--option must be KEY=NUMBER, got sets; write samples=4, say",
+        ),
         ("predict --task molecules x.csv --to a.csv --option a=-1", "--option must be KEY=NUMBER, got '-1'"),
         ("predict --task molecules x.csv --to a.csv --option a=1", "an option of molecules must be one of seed, got 'a'"),
         ("predict --task molecules x.csv --to a.csv --column s=t", "--column must name a column of"),
