@@ -26,6 +26,7 @@ from kedro.framework.startup import bootstrap_project
 from PIL import Image, ImageDraw
 
 from grpo_pipeline.tasks.attention.data.image_folder import ImageFolder
+from grpo_pipeline.tasks.attention.data.params import DataParams
 from grpo_pipeline.tasks.attention.data.planes import Plane
 from grpo_pipeline.tasks.attention.data.splits import Splits
 from grpo_pipeline.tasks.attention.inference.manifest import check_predict_manifest
@@ -169,7 +170,8 @@ def load(
             catalog.load("attention.predict.models").load(arm, parameter="--arm"), name=arm
         )
         raw = catalog.load("attention.predict.raw")
-        rows, _, _ = check_predict_manifest(raw, params, own.rules)
+        data = DataParams.model_validate(context.params["attention"]["data"])
+        rows, _, _ = check_predict_manifest(raw, params, data, own.rules)
         return own, Images(raw, rows), None if predictor else catalog.load("attention.splits")
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from exported_models import export_models
 from PIL import Image
 
 from grpo_pipeline import load
@@ -104,3 +105,28 @@ def test_samples_are_spread_evenly_over_the_sizes(number: int, sizes: range) -> 
     assert counts.sum() == number
     assert counts.max() - counts.min() <= 1
     assert table["count"].between(1, 64).all()
+
+
+def test_a_model_reads_columns_and_folders_as_its_data_name_them(tmp_path: Path) -> None:
+    named = export_models(
+        tmp_path,
+        "attention",
+        "dialogue",
+        prompt_column="ask",
+        columns={"image": "file", "region_mask": "where"},
+        folders={"image": "kept"},
+    )
+    images, texts = load(named["attention"]), load(named["dialogue"])
+    assert (images.required, texts.required) == ("file", "ask")
+    Path("kept").mkdir()
+    shutil.move("0.png", "kept/0.png")
+    Image.fromarray(np.full((24, 32), 255, np.uint8)).save("all.png")
+    theirs = pd.DataFrame({"file": ["0.png", "1.png"], "where": "all.png", "class": "benign"})
+    ours = pd.DataFrame({"image": ["kept/0.png", "1.png"], "region_mask": "all.png"})
+    pd.testing.assert_frame_equal(images.predict(theirs), images.predict(ours))
+    pd.testing.assert_frame_equal(images.predict(["0.png", "1.png"]), images.predict(ours[["image"]]))
+    said = texts.predict([{"ask": "hello"}])
+    pd.testing.assert_frame_equal(said, texts.predict([{"question": "hello"}]))
+    assert [column.name for column in texts.serving.asked(texts.config)] == ["ask", "stories"]
+    with pytest.raises(ValueError, match="row 1: .*'none.png' must be a file below"):
+        images.predict(["0.png", "none.png"])

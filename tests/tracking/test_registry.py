@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 import tiny_attention
 import tiny_predictor
+from exported_models import export_models
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 from tiny import tiny
@@ -19,12 +20,13 @@ from grpo_pipeline.core.storage.content_digest import content_digest
 from grpo_pipeline.core.storage.weights import load_weights, save_weights
 from grpo_pipeline.datasets.trained_arms import TrainedArmsDataset
 from grpo_pipeline.tasks.attention.data.params import ModelPreprocessing
+from grpo_pipeline.tasks.loaded import load
 from grpo_pipeline.tasks.serving import serving_of
-from grpo_pipeline.tasks.trained_arms import TrainedArms, version_of
+from grpo_pipeline.tasks.trained_arms import TrainedArms, model_in, version_of
 from grpo_pipeline.tracking.model_address import model_folder
 from grpo_pipeline.tracking.registry import CHAMPION, register, set_champion
 from grpo_pipeline.tracking.runs import PARENT, Runs
-from grpo_pipeline.tracking.served import KeptModel, described, registered_name
+from grpo_pipeline.tracking.served import KeptModel, described, registered_name, save_served
 from grpo_pipeline.tracking.store import use_store
 
 TASKS = ("attention", "dialogue", "molecules")
@@ -216,6 +218,16 @@ def test_a_model_that_cannot_be_packed_leaves_its_weights(runs: Runs, uri: str, 
     client = MlflowClient(uri)
     assert [file.path for file in client.list_artifacts(runs.children["t.a"])] == ["model"]
     assert list(client.search_registered_models()) == []
+
+
+def test_a_served_model_asks_for_the_columns_of_its_training(tmp_path: Path) -> None:
+    folder = model_in(export_models(tmp_path, "dialogue", prompt_column="ask")["dialogue"])
+    save_served(folder, tmp_path / "served")
+    model = mlflow.pyfunc.load_model(str(tmp_path / "served"))
+    assert model.metadata.signature.inputs.input_names() == ["ask", "stories"]
+    assert list(pd.DataFrame(model.input_example)) == ["ask"]
+    expected = load(folder).predict(["hello"])
+    pd.testing.assert_frame_equal(model.predict(pd.DataFrame({"ask": ["hello"]})), expected)
 
 
 def test_what_is_no_registered_model_is_said_with_its_address(uri: str, tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -38,12 +38,14 @@ class LoadedModel:
     Attributes:
         task: name of its task.
         folder: where it lies.
+        config: its description.
         serving: how the task answers.
         model: what ``serving.load`` has read.
     """
 
     task: str
     folder: Path
+    config: Mapping[str, Any] = field(repr=False)
     serving: Serving
     model: Any
 
@@ -51,8 +53,9 @@ class LoadedModel:
         """Answer rows, as ``mlflow models serve`` does, in any number.
 
         Args:
-            rows: a table, a list of mappings, or a list of values of the column that a row must have: questions, paths of
-                images below the current folder, sizes of molecules.
+            rows: a table with the columns of the training's data or those of a request, a list of mappings, or a list of
+                values of the column that a row must have: questions, paths of images below the current folder, sizes of
+                molecules.
             options: those of the task, such as ``seed``.
 
         Returns:
@@ -81,9 +84,13 @@ class LoadedModel:
 
     @property
     def required(self) -> str:
-        """Name of the first column that a row must have."""
-        config = read_header(self.folder / HEADER)["config"]
-        return next(column.name for column in self.serving.inputs(config) if column.is_required)
+        """Name of the first column that a row must have, as the data of the training call it."""
+        return next(column.name for column in self.serving.asked(self.config) if column.is_required)
+
+    def can_read(self, table: pd.DataFrame) -> bool:
+        """Check whether a table has every column that a row must have, by either of its names."""
+        asked = self.serving.request(table, self.config)
+        return all(c.name in asked for c in self.serving.inputs(self.config) if c.is_required)
 
     def answer(self, part: pd.DataFrame, options: Mapping[str, int | bool]) -> Answered:
         """Answer some rows of a table; a row that is refused takes no other with it.
@@ -96,6 +103,7 @@ class LoadedModel:
             ValueError: if an option is unknown, or a column is missing.
         """
         given = self.options(options)
+        part = self.serving.request(part, self.config)
         with reported_to(lambda moment: None):  # loops inside an answer say nothing
             return self._answer(part, given)
 
@@ -152,4 +160,4 @@ def load(folder: str | Path) -> LoadedModel:
         )
     if lost := sorted(serving.needs - config.keys()):
         raise ValueError(f"{found} must hold a model with {lost[0]}, got none; train again")
-    return LoadedModel(task, found, serving, serving.load(found))
+    return LoadedModel(task, found, config, serving, serving.load(found))

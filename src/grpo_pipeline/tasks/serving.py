@@ -1,7 +1,7 @@
 """Define how exported models answer requests: a table in, a table out."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,8 @@ class Serving:
             row, sample and size, too.
         reason: column that says why an answer has no such text.
         files: column -> endings of the files that its cells name; a folder of such files is a request. Empty for none.
+        names: description of a model -> the column of its training's data for each column of a request that is called otherwise
+            there.
         draws: (number, sizes) -> a request for so many samples, spread evenly over the sizes; None if answers need more than a
             size.
     """
@@ -59,7 +61,21 @@ class Serving:
     line: str = ""
     reason: str = ""
     files: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    names: Callable[[Mapping[str, Any]], Mapping[str, str]] = lambda config: {}
     draws: Callable[[int, Sequence[int]], pd.DataFrame] | None = None
+
+    def asked(self, config: Mapping[str, Any]) -> list[Column]:
+        """List the columns of a request as the data of the training name them."""
+        names = self.names(config)
+        return [
+            replace(column, name=names.get(column.name, column.name))
+            for column in self.inputs(config)
+        ]
+
+    def request(self, table: pd.DataFrame, config: Mapping[str, Any]) -> pd.DataFrame:
+        """Name the columns of a table as the task does; one that has that name already stays."""
+        theirs = {own: name for name, own in self.names(config).items() if name not in table}
+        return table.rename(columns=theirs)
 
 
 def serving_of(task: str) -> Serving | None:

@@ -28,19 +28,20 @@ class ServedModel(PythonModel):
     """Answers tables as its task does (``tasks.exported.Serving``)."""
 
     _serving: Serving
+    _config: dict[str, Any]
     _model: Any
 
     def load_context(self, context: Any) -> None:
         """Build the model from its folder; a server's log needs no progress of single requests."""
         os.environ.setdefault("GRPO_PROGRESS", "off")
         folder = Path(context.artifacts["model"])
-        task = str(read_header(folder / HEADER).get("config", {}).get("task"))
-        serving = serving_of(task)
+        config = read_header(folder / HEADER).get("config", {})
+        serving = serving_of(str(config.get("task")))
         if serving is None:
             raise ValueError(
-                f"the task of a served model must answer requests, got {task}; export it anew"
+                f"the task of a served model must answer requests, got {config.get('task')}; export it anew"
             )
-        self._serving, self._model = serving, serving.load(folder)
+        self._serving, self._config, self._model = serving, config, serving.load(folder)
 
     def predict(
         self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None
@@ -52,7 +53,9 @@ class ServedModel(PythonModel):
             for name, default in self._serving.options.items()
         }
         try:
-            return self._serving.answer(self._model, model_input, **options)
+            return self._serving.answer(
+                self._model, self._serving.request(model_input, self._config), **options
+            )
         except ValueError as error:
             # A server answers this with status 400 and the sentence; any other error with 500 and a traceback.
             raise MlflowException(str(error), error_code=INVALID_PARAMETER_VALUE) from error

@@ -121,7 +121,7 @@ def save_served(model: Path, target: Path, *, model_id: str | None = None) -> No
             code_paths=[str(code)],
             mlflow_model=Model(model_id=model_id),
             signature=signature(serving, config),
-            input_example=serving.example(),
+            input_example=serving.example().rename(columns=dict(serving.names(config))),
             pip_requirements=requirements(serving.requirements),
             metadata={
                 "task": config["task"],
@@ -161,7 +161,7 @@ def signature(serving: Serving, config: Mapping[str, Any]) -> Any:
 
     kinds = {bool: "boolean", int: "long"}
     return ModelSignature(
-        inputs=Schema([spec(column) for column in serving.inputs(config)]),
+        inputs=Schema([spec(column) for column in serving.asked(config)]),
         outputs=Schema([spec(column) for column in serving.outputs(config)]),
         params=ParamSchema(
             [

@@ -98,7 +98,8 @@ def predict(
                 f"--column must name a column of {rows}, got {lost[0]!r}; there are {', '.join(map(str, table))}"
             )
         table = table.rename(columns=renamed)
-        if (needed := loaded.required) not in table:
+        if not loaded.can_read(table):
+            needed = loaded.required
             raise click.UsageError(
                 f"{rows} must have a column {needed}, got {', '.join(map(str, table))}; name it: --column {needed}=<column>"
             )
@@ -226,10 +227,10 @@ def _predict_folder(
         if rows.is_dir():
             root, table = rows, Path(scratch) / "rows.csv"
             _read(task, rows).to_csv(table, index=False)
-        section = describe(root, table, options, renamed)
+        parameters = describe(root, table, options, renamed)
         if model:
-            section["arm"] = str(_folder_of(task, model, env, Path(scratch)))
-        with open_session(env, {task: {"predict": section}}) as session:
+            parameters["predict"]["arm"] = str(_folder_of(task, model, env, Path(scratch)))
+        with open_session(env, {task: parameters}) as session:
             session.run(pipeline_names=[f"{task}_predict"])
             report = session.load_context().catalog.get(f"{task}.predict.report")
         with replacing_folder(to) as partial:

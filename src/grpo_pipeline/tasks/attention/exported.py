@@ -20,13 +20,10 @@ from PIL import Image
 
 from grpo_pipeline.core.storage.weights import load_weights
 from grpo_pipeline.tasks.attention.data.image_folder import ImageFolder
-from grpo_pipeline.tasks.attention.data.params import (
-    Classes,
-)
+from grpo_pipeline.tasks.attention.data.params import ASKED, Classes
 from grpo_pipeline.tasks.attention.data.planes import IMAGE_SUFFIXES, Plane, split_values
 from grpo_pipeline.tasks.attention.data.unreadable_file import UnreadableFileError
 from grpo_pipeline.tasks.attention.inference.manifest import (
-    PATHS,
     CoreReading,
     CoreRules,
     check_cores,
@@ -44,7 +41,7 @@ from grpo_pipeline.tasks.serving import Column, Serving
 COLUMNS = PredictColumns(
     image="image", core_id=None, patient_id=None, region_mask="region_mask", bag_mask="bag_mask"
 )
-FOLDERS = PredictFolders(image="", region_mask="", bag_mask="")
+FOLDERS = PredictFolders()
 # Base64 of the first bytes of a PNG and of an NPY file: no path that a person chose begins like that.
 INLINE = {"iVBORw0KGgo": ".png", "k05VTVBZ": ".npy"}
 LONGEST_PATH = 1024
@@ -104,7 +101,7 @@ def answer(
     with TemporaryDirectory(prefix="grpo-request-") as folder:
         asked = records(table)
         cells = [
-            request_cells(row, predictor.rules, folder=Path(folder), number=i)
+            request_cells(row, predictor.rules, folder=Path(folder), root=root, number=i)
             for i, row in enumerate(asked)
         ]
         if not cells:
@@ -167,17 +164,26 @@ def records(table: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def request_cells(
-    row: Mapping[str, Any], rules: CoreRules, *, folder: Path, number: int
+    row: Mapping[str, Any], rules: CoreRules, *, folder: Path, root: Path, number: int
 ) -> dict[str, str]:
     """Return a row as the text that a manifest would hold; what came inside the request is written to ``folder``."""
     cells = {
-        name: keep_inline(text(row.get(name)), name, folder=folder, number=number) for name in PATHS
+        name: keep_inline(text(row.get(name)), name, folder=folder, number=number) for name in ASKED
     }
+    for name, before in rules.preprocessing.folders.items():
+        cells[name] = find_below(root, before, cells[name])
     if not cells["image"]:
         raise ValueError(
             f"row {number} of the request: image must be a path or a base64 text, got nothing; fill it in"
         )
     return cells | {name: text(row.get(name)) for name in rules.preprocessing.clinical}
+
+
+def find_below(root: Path, folder: str, cell: str) -> str:
+    """Put the folder of the training's paths before a path that is not there as it is written, and is there below it."""
+    below = f"{folder.rstrip('/')}/{cell}"
+    as_written = not cell or cell.startswith(REQUEST) or os.path.exists(root / cell)
+    return cell if as_written or not os.path.exists(root / below) else below
 
 
 def text(value: Any) -> str:
@@ -340,4 +346,5 @@ SERVING = Serving(
     # Without these a model reads no NIfTI, DICOM or MetaImage file; a serving environment that reads none does not need them.
     optional=("nibabel", "pydicom", "SimpleITK"),
     files={"image": IMAGE_SUFFIXES},
+    names=lambda config: config["preprocessing"].get("columns", {}),
 )

@@ -38,8 +38,12 @@ SUPERVISED_LOSS: Moved = {
     "location_weight": ("location", "weight", 0),
 }
 
-WITHOUT_EFFECT = {"data": {"workers"}, "predict": {"workers"}, "phantom": {"chunk_size"}}
-"""Section -> keys that no version has any more; none changed a result."""
+WITHOUT_EFFECT = {
+    "data": {"workers"},
+    "predict": {"workers", "columns", "folders", "spacing_mm"},
+    "phantom": {"chunk_size"},
+}
+"""Section -> keys that no version has any more; none changed a result. A prediction reads what ``attention.data`` says."""
 AUGMENTATION = {"vertical_flip": 0, "blackout_patches": 0, "blackout_size": 0.1}
 """Keys that no version has any more, with the value that did without them."""
 

@@ -27,4 +27,5 @@ SERVING = Serving(
         "tqdm",
         "transformers",
     ),
+    names=lambda config: config.get("columns", {}),
 )

@@ -82,6 +82,7 @@ class DialogueTask(BaseTask):
         start: initial weights of every policy; None for fresh ones, or those of the language model's folder.
         pool: measures the rewards; its processes end with the last holder of the task.
         shelf: the stories that the retriever of the policies chooses from; None without one.
+        prompt_column: what the data of the training call a question.
         cache: the start's replies to held-out prompts.
     """
 
@@ -100,6 +101,7 @@ class DialogueTask(BaseTask):
     reads_by_answers: bool = False
     # Each copy has its own: see Cache.
     cache: Cache = field(init=False, default_factory=Cache, repr=False, compare=False)
+    prompt_column: str = field(default="question", compare=False)
     name: str = "dialogue"
     components: ClassVar[tuple[str, ...]] = ("embeddings", "encoder", "decoder", "retriever")
     section_fields: ClassVar[Mapping[str, str]] = {"reward": "rewards"}
@@ -484,6 +486,8 @@ class DialogueTask(BaseTask):
         dumped = {name: section.model_dump(mode="json") for name, section in sections.items()}
         if policy.retriever is not None:
             dumped["stories_read"] = {"top_n": policy.retriever.shelf.params.top_n}
+        if self.prompt_column != "question":
+            dumped["columns"] = {"question": self.prompt_column}
         return {"task": self.name, **dumped, "language_model_config": policy.model.config.to_dict()}
 
     def model_folders(self, policy: LanguageModel) -> Mapping[str, Callable[[Path], None]]:

@@ -326,13 +326,13 @@ def test_a_prediction_reads_the_same_folders_without_labels(tmp_path, case_param
     write_cases(root, 12, layout="cine")
     for folder in root.iterdir():
         write_info(folder, patient=f"P{folder.name}")
-    preprocessing = case_params("cine", volume=CINE).for_model(image_size=32, clinical=("age",))
     columns = {"image": "cine.npy", "core_id": None, "patient_id": "patient", "region_mask": "gland.npy", "bag_mask": None}
+    data = case_params("cine", columns, volume=CINE)
+    rules = CoreRules(data.for_model(image_size=32, clinical=("age",)), 3, 4)
     params = PredictParams(
-        arm="grpo", root="root", manifest="*/info.json", columns=columns, on_bad_row="fail", seed=0, n_samples=2, abstain=False,
-        folders={"image": "", "region_mask": "", "bag_mask": ""},
+        arm="grpo", root="root", manifest="*/info.json", on_bad_row="fail", seed=0, n_samples=2, abstain=False
     )  # fmt: skip
-    checked, _, absent = check_predict_manifest(list_cases(root, "*/info.json"), params, CoreRules(preprocessing, 3, 4))
+    checked, _, absent = check_predict_manifest(list_cases(root, "*/info.json"), params, data, rules)
     assert list(checked.columns[:3]) == ["core_id", "frame", "patient_id"]
     assert checked["frame"].tolist() == ["0", "1", "2"] * 12
     assert absent == ("gland.npy", "age")

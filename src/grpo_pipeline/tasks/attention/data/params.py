@@ -14,6 +14,8 @@ CANONICAL_COLUMNS = (
 
 PATHS = ("image", "region_mask", "bag_mask", "lesion_mask")
 """Columns that name files."""
+ASKED = PATHS[:3]
+"""Those that a trained model reads."""
 READER_COLUMN = "reader_score"
 """Score of a person who has read the image: present where a column of the manifest is mapped to it."""
 CLASS_COLUMN = "class"
@@ -464,9 +466,17 @@ class Preprocessing(BaseModel):
 
 
 class ModelPreprocessing(Preprocessing):
-    """The preprocessing of a trained model and the names of the clinical columns that it reads."""
+    """The preprocessing of a trained model, and how its data name what it reads.
+
+    Attributes:
+        clinical: the clinical columns.
+        columns: ``image``, ``region_mask`` or ``bag_mask`` -> its column, where that has another name.
+        folders: the same -> the folder in front of the paths of its column, where there is one.
+    """
 
     clinical: tuple[ColumnName, ...]
+    columns: dict[str, ColumnName] = Field(default={}, exclude_if=lambda columns: not columns)
+    folders: dict[str, str] = Field(default={}, exclude_if=lambda folders: not folders)
 
 
 class DataParams(Preprocessing):
@@ -503,7 +513,17 @@ class DataParams(Preprocessing):
     def for_model(self, *, image_size: int, clinical: tuple[str, ...]) -> ModelPreprocessing:
         """Select the preprocessing that a model trained on these data, with these clinical columns, must store."""
         kept = {name: getattr(self, name) for name in Preprocessing.model_fields}
-        return ModelPreprocessing(**kept | {"image_size": image_size, "clinical": clinical})
+        columns, folders = (
+            {name: getattr(section, name) for name in ASKED}
+            for section in (self.columns, self.folders)
+        )
+        return ModelPreprocessing(
+            **kept | {"image_size": image_size, "clinical": clinical},
+            columns={
+                name: column for name, column in columns.items() if column not in (None, name)
+            },
+            folders={name: folder for name, folder in folders.items() if folder},
+        )
 
     @property
     def names_splits(self) -> bool:

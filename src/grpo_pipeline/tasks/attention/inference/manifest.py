@@ -30,9 +30,11 @@ from grpo_pipeline.tasks.attention.data.manifest import (
     without_refused,
 )
 from grpo_pipeline.tasks.attention.data.params import (
+    ASKED,
     FRAME_COLUMN,
     SIZE_COLUMN,
     SPACING_COLUMN,
+    DataParams,
     ModelPreprocessing,
 )
 from grpo_pipeline.tasks.attention.data.row_checks import read_number, required
@@ -42,8 +44,7 @@ from grpo_pipeline.tasks.attention.inference.params import (
     PredictParams,
 )
 
-SECTION = "attention.predict"
-PATHS = ("image", "region_mask", "bag_mask")
+SECTION, DATA = "attention.predict", "attention.data"
 
 
 @dataclass(frozen=True)
@@ -94,13 +95,14 @@ class CoreReading:
 
 
 def check_predict_manifest(
-    raw: ImageFolder, params: PredictParams, rules: CoreRules
+    raw: ImageFolder, params: PredictParams, data: DataParams, rules: CoreRules
 ) -> tuple[pd.DataFrame, pd.DataFrame, tuple[str, ...]]:
     """Check every row and its files.
 
     Args:
         raw: the data root.
         params: the ``attention.predict`` parameters.
+        data: the ``attention.data`` parameters, for names of columns, folders and the spacing.
         rules: of the model.
 
     Returns:
@@ -114,23 +116,24 @@ def check_predict_manifest(
             ``fail``, or no row is left.
     """
     check_root(raw, params.root, section=SECTION, variable="attention_predict_root")
+    folders = PredictFolders.of(data.folders)
     opened = open_rows(
         raw,
-        params.columns,
-        params.folders,
+        PredictColumns.of(data.columns),
+        folders,
         rules.preprocessing.volume,
-        may_be_empty=PATHS[1:],
-        section=SECTION,
+        may_be_empty=ASKED[1:],
+        section=DATA,
     )
     raw = opened.raw
     columns = find_columns(raw.manifest.columns, opened.columns, rules.preprocessing.clinical)
     several = columns.named.frame is not None
-    reading = CoreReading(columns, params.folders, params.spacing_mm)
+    reading = CoreReading(columns, folders, data.spacing_mm)
     rows, refused = check_cores(raw, reading, rules)
     reasons = (
-        core_reasons(rows, ("patient_id",), rules.preprocessing, section=SECTION)
+        core_reasons(rows, ("patient_id",), rules.preprocessing, section=DATA)
         if several
-        else duplicate_reasons(rows, section=SECTION)
+        else duplicate_reasons(rows, section=DATA)
     )
     rows, refused = without_refused(rows, refused, reasons)
     if refused and (params.on_bad_row == "fail" or not rows):
@@ -140,7 +143,7 @@ def check_predict_manifest(
         "core_id",
         *frame,
         "patient_id",
-        *PATHS,
+        *ASKED,
         *rules.preprocessing.clinical,
         SPACING_COLUMN,
         "row",
@@ -186,7 +189,7 @@ def find_columns(
     """
     there = list(manifest)
     mapped = {
-        f"{SECTION}.columns.{name}": getattr(columns, name) for name in PredictColumns.model_fields
+        f"{DATA}.columns.{name}": getattr(columns, name) for name in PredictColumns.model_fields
     }
     wanted = mapped | {f"clinical column {name!r} of the model": name for name in clinical}
     absent = {path: name for path, name in wanted.items() if name is not None and name not in there}
@@ -196,7 +199,7 @@ def find_columns(
             for other in get_close_matches(name, there, n=1, cutoff=0.8)
             if other not in wanted.values()
         ]
-        if close or path == f"{SECTION}.columns.image":
+        if close or path == f"{DATA}.columns.image":
             hint = f"; did you mean {close[0]!r}?" if close else ""
             raise ValueError(
                 f"{path} must name a column of the manifest, got {name!r}; it has {there}{hint}"

@@ -1,14 +1,14 @@
 """Parameters of a prediction for images of the user's own (``attention.predict``)."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from grpo_pipeline.tasks.attention.data.params import ColumnName, Millimetres
+from grpo_pipeline.tasks.attention.data.params import ColumnName, ColumnParams, FolderParams
 
 
 class PredictColumns(BaseModel):
-    """Names of the manifest's columns; all but the image may be null, or absent from the manifest.
+    """Names of the columns that a prediction reads; all but the image may be None, or absent from the manifest.
 
     Attributes:
         image: path of the image.
@@ -19,7 +19,7 @@ class PredictColumns(BaseModel):
         frame: name of the frame or view in its core, for a score per frame beside that of the core.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True)
 
     image: ColumnName
     core_id: ColumnName | None
@@ -27,6 +27,11 @@ class PredictColumns(BaseModel):
     region_mask: ColumnName | None
     bag_mask: ColumnName | None
     frame: ColumnName | None = None
+
+    @classmethod
+    def of(cls, columns: ColumnParams) -> Self:
+        """Take those of a training's data; the labels are left out."""
+        return cls(**{name: getattr(columns, name) for name in cls.model_fields})
 
 
 class PredictFolders(BaseModel):
@@ -38,23 +43,25 @@ class PredictFolders(BaseModel):
         bag_mask: before those of the bag masks.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True)
 
-    image: str
-    region_mask: str
-    bag_mask: str
+    image: str = ""
+    region_mask: str = ""
+    bag_mask: str = ""
+
+    @classmethod
+    def of(cls, folders: FolderParams) -> Self:
+        """Take those of a training's data."""
+        return cls(**{name: getattr(folders, name) for name in cls.model_fields})
 
 
 class PredictParams(BaseModel):
-    """Which model scores which images.
+    """Which model scores which images; columns, folders and spacing are those of ``attention.data``.
 
     Attributes:
         arm: whose newest model it is.
         root: the data root as configured; set through ``attention_predict_root`` in globals.yml or on the command line.
         manifest: name of the CSV below the root, set in the same two ways.
-        columns: the manifest's columns; clinical ones have the names that the model was trained with.
-        folders: prefixes of the paths.
-        spacing_mm: row and column spacing of images whose file does not tell it; null = unknown.
         on_bad_row: ``fail`` stops before anything is scored; ``quarantine`` goes on without the bad rows and lists them.
         seed: of the points.
         n_samples: point sets per core; their mean is the score, the first one is drawn.
@@ -66,9 +73,6 @@ class PredictParams(BaseModel):
     arm: str
     root: str
     manifest: str
-    columns: PredictColumns
-    folders: PredictFolders
-    spacing_mm: tuple[Millimetres, Millimetres] | None = None
     on_bad_row: Literal["fail", "quarantine"]
     seed: Annotated[int, Field(ge=0)]
     n_samples: Annotated[int, Field(ge=1, le=1000)]

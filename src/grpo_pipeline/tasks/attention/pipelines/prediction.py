@@ -89,7 +89,7 @@ def check_cores(
     Returns:
         the usable cores, the refused rows, and what was read with what.
     """
-    checked, quarantine, absent = check_predict_manifest(raw, predict, predictor.rules)
+    checked, quarantine, absent = check_predict_manifest(raw, predict, data, predictor.rules)
     reading = {
         "arm": predict.arm,
         "model": version_of(models.find(predict.arm, parameter="attention.predict.arm")),
@@ -220,21 +220,24 @@ def tabulate(
 def prediction_params(
     root: Path, table: Path, options: Mapping[str, int], columns: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Describe the prediction of a manifest in the words of ``attention.predict``; bad rows are listed, and stop nothing.
+    """Describe the prediction of a manifest as parameters of the task; bad rows are listed, and stop nothing.
 
     Args:
         root: folder to which paths in the manifest are relative.
-        table: the manifest.
+        table: the manifest; one that the command has made of a folder has the column ``image`` alone.
         options: ``sets``, ``seed`` and ``abstain``, those that are given.
-        columns: name in the manifest -> key of ``attention.predict.columns``.
+        columns: name in the manifest -> key of ``attention.data.columns``.
     """
     names = {"sets": "n_samples", "seed": "seed", "abstain": "abstain"}
     given = {name: options[option] for option, name in names.items() if option in options}
     if "abstain" in given:
         given["abstain"] = bool(given["abstain"])
-    named = {"columns": {key: column for column, key in columns.items()}} if columns else {}
+    named = {key: column for column, key in columns.items()}
+    data: dict[str, Any] = {"columns": named} if named else {}
+    if table.parent != root:
+        data = {"columns": {"image": "image"}, "folders": {"image": ""}}
     place = {"root": str(root), "manifest": str(table), "on_bad_row": "quarantine"}
-    return {**place, **given, **named}
+    return {"predict": {**place, **given}, "data": data}
 
 
 def create_prediction() -> Pipeline:

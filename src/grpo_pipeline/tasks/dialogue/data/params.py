@@ -19,6 +19,7 @@ class GeneratedSource(Section):
     """
 
     kind: Literal["generated"]
+    prompt_column: ClassVar = "question"
     stories_from: ClassVar[Corpus] = "file"
     splits_from: ClassVar = "drawn"
 
@@ -35,6 +36,7 @@ class ArithmeticSource(Section):
     """
 
     kind: Literal["arithmetic"]
+    prompt_column: ClassVar = "prompt"
     stories_from: ClassVar[Literal["nowhere"]] = "nowhere"
     seed: int = Field(ge=0)
     problems: int = Field(ge=1)
@@ -68,6 +70,7 @@ class GuessSource(Section):
     """
 
     kind: Literal["guess_number"]
+    prompt_column: ClassVar = "prompt"
     stories_from: ClassVar[Literal["nowhere"]] = "nowhere"
     seed: int = Field(ge=0)
     games: int = Field(ge=1)
@@ -102,6 +105,11 @@ class PromptSource(Section):
     group: Column | None = None
     split: Column | None = None
 
+    @property
+    def prompt_column(self) -> str:
+        """What a file of prompts calls a question."""
+        return self.prompt
+
 
 class RowSource(Section):
     """Rows of questions and answers.
@@ -114,6 +122,7 @@ class RowSource(Section):
     """
 
     kind: Literal["jsonl"]
+    prompt_column: ClassVar = "question"
     stories_from: Corpus = "file"
     splits_from: Literal["drawn", "file"] = "drawn"
     marks: tuple[Column, ...] | None = None
@@ -138,6 +147,7 @@ class ConversationSource(Section):
     """
 
     kind: Literal["conversations"]
+    prompt_column: ClassVar = "question"
     stories_from: Corpus = "file"
     splits_from: ClassVar = "drawn"
     conversation: Column

@@ -3,6 +3,7 @@
 The checks and the arithmetic are in ``tasks.dialogue``.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -101,10 +102,11 @@ def build_task(
     reward_pool: PoolParams,
     supervised_loss: SupervisedParams,
     training: TrainingParams,
+    data: DialogueDataParams,
     examples: DialogueExamples,
 ) -> DialogueTask:
     """Build the task with fresh weights or those of the language model's folder; refuses settings that do not fit together."""
-    return build.build_task(
+    task = build.build_task(
         language_model,
         prompt,
         replies,
@@ -114,6 +116,7 @@ def build_task(
         execution=training,
         examples=examples,
     )
+    return replace(task, prompt_column=data.source.prompt_column)
 
 
 def tokenise_examples(

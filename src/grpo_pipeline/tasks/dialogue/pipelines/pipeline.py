@@ -86,7 +86,7 @@ def create_pipeline() -> Pipeline:
 
 SECTIONS = (
     *("language_model", "prompt", "replies", "reward", "reward_pool"),
-    *("supervised_loss", "training"),
+    *("supervised_loss", "training", "data"),
 )
 
 

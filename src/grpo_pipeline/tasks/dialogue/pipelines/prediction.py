@@ -5,9 +5,9 @@ from typing import Any
 import pandas as pd
 from kedro.pipeline import Node, Pipeline
 
-from grpo_pipeline.tasks.dialogue.exported_model import read_exported
 from grpo_pipeline.tasks.dialogue.params import PredictParams
 from grpo_pipeline.tasks.dialogue.prompt_answers import answer
+from grpo_pipeline.tasks.loaded import load
 from grpo_pipeline.tasks.trained_arms import TrainedArms, version_of
 
 LIKELIEST = "likeliest"
@@ -23,7 +23,9 @@ def write_replies(
         ValueError: a prompt is invalid. The sentence names the first such prompt.
     """
     folder = models.find(params.arm, parameter="dialogue.predict.arm")
-    answers = answer(read_exported(folder), prompts, samples=params.samples, seed=params.seed)
+    loaded = load(folder)
+    prompts = loaded.serving.request(prompts, loaded.config)
+    answers = answer(loaded.model, prompts, samples=params.samples, seed=params.seed)
     rows = [
         {"row": number, "question": question, "sample": sample, "reply": reply}
         for number, (question, likeliest, drawn) in enumerate(
