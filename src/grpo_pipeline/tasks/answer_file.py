@@ -163,12 +163,13 @@ def _split(
     serving = model.serving
     if not is_lines:
         return answers, bad
+    told = [column.name for column in serving.outputs(model.config)]
+    kept = [name for name in told if name not in (serving.line, serving.reason)]
     if answers.empty:
-        return answers, bad.reindex(columns=["row", "sample", "size", "reason"])
+        return answers, bad.reindex(columns=[*kept, "reason"])
     is_none = answers[serving.line].astype(str) == ""
     lost = answers[is_none]
-    told = lost[["row", "sample", "size"]].assign(reason=lost[serving.reason])
-    return answers[~is_none], pd.concat([told, bad])
+    return answers[~is_none], pd.concat([lost[kept].assign(reason=lost[serving.reason]), bad])
 
 
 def _with_columns(

@@ -39,8 +39,8 @@ class Serving:
         needs: fields of a model's description without which it cannot be used alone.
         requirements: libraries that a server installs.
         optional: libraries that only some requests need.
-        line: column whose text alone makes a line of a file, as SMILES do; empty if there is none. The answers have the columns
-            row, sample and size, too.
+        line: column whose text alone makes a line of a file, as SMILES do; empty if there is none. Answers then have a column
+            ``row``, the number of their row.
         reason: column that says why an answer has no such text.
         files: column -> endings of the files that its cells name; a folder of such files is a request. Empty for none.
         names: description of a model -> the column of its training's data for each column of a request that is called otherwise
