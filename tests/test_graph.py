@@ -130,7 +130,15 @@ def test_kedro_viz_which_calls_no_hooks_shows_the_parts_that_an_arm_has_and_no_o
     terms = {"supervised_term", "policy_term", "entropy_term", "kl_term", "value_term"}
     assert of_arm["supervised"] & terms == {"supervised_term"}
     assert of_arm["grpo"] & terms == terms
-    for name in ("dynamic_sampling", "replay_groups", "credit_decisions", "penalise_kl", "move_reference", "steer_entropy"):
+    for name in (
+        "dynamic_sampling",
+        "replay_groups",
+        "score_again",
+        "credit_decisions",
+        "penalise_kl",
+        "move_reference",
+        "steer_entropy",
+    ):
         assert name not in of_arm["grpo"] | of_arm["supervised"]
 
 

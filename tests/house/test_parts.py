@@ -30,7 +30,9 @@ def test_the_recipe_alone_knows_a_part(name: str) -> None:
     assert importers(PARTS, name) == {"pipelines/step/recipe.py"} | KNOWN.get(name, set())
 
 
-@pytest.mark.parametrize("name", ["supervised", "kl", "value", "entropy", "kl_in_reward", "dynamic_sampling", "replay"])
+@pytest.mark.parametrize(
+    "name", ["supervised", "kl", "value", "entropy", "kl_in_reward", "dynamic_sampling", "replay", "correction"]
+)
 def test_the_parameters_of_a_part_are_known_to_the_objective_alone(name: str) -> None:
     assert importers(OBJECTIVE, name) == {"core/objective/algorithm.py"}
     assert name in {*Losses.model_fields, *AlgorithmParams.model_fields}

@@ -528,3 +528,28 @@ class ScoresKl(Task, Protocol):
         The reference gets no gradient. It has no part in the ratio, whose denominator is the policy that drew the samples.
         """
         ...
+
+
+class DrawsByEngine(Task, Protocol):
+    """A task whose training draws by an engine beside ``sample``, such as a server with weights of its own.
+
+    Its log-probabilities are the engine's: an arm that learns from them has ``algorithm.correction``, and the task's
+    ``check_algorithm`` refuses others. Validation and evaluation draw by ``sample``.
+    """
+
+    @property
+    def engine(self) -> str | None:
+        """Name the engine; None where training draws by ``sample``."""
+        ...
+
+    def draw(
+        self,
+        policy: Any,
+        context: Any,
+        group_size: int,
+        *,
+        temperature: float,
+        generator: Generator,
+    ) -> Rollouts:
+        """Draw G samples per prompt, with the engine's log-probabilities (no grad); random numbers come from the generator."""
+        ...

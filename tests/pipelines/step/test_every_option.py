@@ -19,6 +19,7 @@ import torch
 from pydantic import BaseModel, ValidationError
 from tiny_attention import merge, training_params
 from tiny_choices import TinyChoices, own_rates
+from tiny_engines import Elsewhere
 
 from grpo_pipeline.core.objective.algorithm import AlgorithmParams
 from grpo_pipeline.core.objective.policy import PolicyLoss
@@ -29,7 +30,7 @@ from grpo_pipeline.pipelines.training.order import rows_of_step
 from grpo_pipeline.pipelines.training.replayed_batches import plan_batch, remember
 from grpo_pipeline.pipelines.training.start import build_state
 
-TASK, STEPS = TinyChoices(), 3
+TASK, BY_ENGINE, STEPS = TinyChoices(), Elsewhere(), 3
 CLIPPED = ("ppo", "grpo", "dr_grpo", "dapo", "bnpo", "gspo")
 TIMES = ("step_seconds", "samples_per_second", "peak_memory_mb")
 TRAINING = own_rates(training_params(
@@ -67,6 +68,8 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 STEERED = {"nats": 1.2, "learning_rate": 0.02, "minimum": 0.0, "maximum": 1.0}
 REPLAYED = {"capacity": 8, "max_age_steps": 5, "share": 0.5, "importance_cap": 3.0}
+MASKED = {"kind": "mask", "level": "decision", "cap": 1.2, "floor": 0.8}
+CAPPED = {"correction": {"kind": "truncate", "level": "decision", "cap": 1.2}}
 
 
 def in_reward(estimator: str = "k3") -> dict[str, Any]:
@@ -158,6 +161,9 @@ SETTINGS: dict[str, Settings] = {path: simple(path, value) for path, value in ON
     **inside("dynamic_sampling", {"max_retries": 1}, max_retries=8),
     "replay": [("on", {"replay": REPLAYED}, {})],
     **inside("replay", REPLAYED, capacity=1, max_age_steps=1, share=0.25, importance_cap=1.0),
+    "correction": [("on", CAPPED, {})],
+    "correction.kind": [("mask", at("correction", CAPPED["correction"] | {"kind": "mask"}), CAPPED)],
+    **inside("correction", MASKED, level="sequence", cap=1.05, floor=0.95),
     "proposal": simple("proposal", "oracle", "none"),
 }
 # Read before training begins, from a folder: test_reference.py and the end-to-end test of an arm with a path.
@@ -211,8 +217,14 @@ def _training(text: str) -> tuple[list[bytes], Iterator[bytes]]:
     return [], _steps(AlgorithmParams.model_validate_json(text))
 
 
+def task_of(algorithm: AlgorithmParams) -> TinyChoices:
+    """Return the task: where samples are corrected, an engine draws them."""
+    return TASK if algorithm.correction is None else BY_ENGINE
+
+
 def _steps(algorithm: AlgorithmParams) -> Iterator[bytes]:
-    state, runner = build_state(algorithm, TRAINING, 0, TASK, None), StepRunner(TASK, algorithm, TRAINING)
+    task = task_of(algorithm)
+    state, runner = build_state(algorithm, TRAINING, 0, task, None), StepRunner(task, algorithm, TRAINING)
     for step in range(STEPS):
         rows, replayed = plan_batch(algorithm, state, rows_of_step(TASK.rows(None, "train"), step, batch_size=8, seed=0))
         done = runner.run(state, TASK.make_batch(None, rows), replayed)
@@ -265,14 +277,15 @@ ALONE = {str(one): one.patch for one in ALL if not isinstance(parameters(one.pat
 def test_every_setting_gives_the_same_steps_from_micro_batches(patch: dict[str, Any]) -> None:
     """Weights and metrics of eight prompts by threes. Plain steps without clipping: Adam divides by small gradients."""
     algorithm, found = parameters(patch), []
+    task = task_of(algorithm)
     for size in (None, 3):
         training = TRAINING.model_copy(update={"micro_batch_size": size, "gradient_report_every_steps": 2})
-        state = build_state(algorithm, training, 0, TASK, None)
+        state = build_state(algorithm, training, 0, task, None)
         state = replace(state, optimizer=torch.optim.SGD(state.policy.parameters(), lr=0.5))
         metrics = []
         for step in range(STEPS):
             rows, replayed = plan_batch(algorithm, state, rows_of_step(TASK.rows(None, "train"), step, batch_size=8, seed=0))
-            done = StepRunner(TASK, algorithm, training).run(state, TASK.make_batch(None, rows), replayed)
+            done = StepRunner(task, algorithm, training).run(state, TASK.make_batch(None, rows), replayed)
             remember(state, done.experience, rows, replayed)
             state = done.state
             metrics.append({name: value for name, value in done.metrics.items() if name not in TIMES})

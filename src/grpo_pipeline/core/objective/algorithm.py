@@ -6,6 +6,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, model_validator
 
 from grpo_pipeline.core.objective.advantage import AdvantageParams
+from grpo_pipeline.core.objective.correction import Correction
 from grpo_pipeline.core.objective.dynamic_sampling import DynamicSamplingParams
 from grpo_pipeline.core.objective.entropy import EntropyBonus
 from grpo_pipeline.core.objective.kl import KlLoss
@@ -67,6 +68,7 @@ class AlgorithmParams(Part):
         kl_in_reward: a KL divergence from the initial policy that lowers the reward of a sample; null for none.
         dynamic_sampling: draws groups whose rewards tie again; null keeps them.
         replay: trains again on stored groups; null for no replay.
+        correction: weighs samples that another engine drew (docs/algorithms.md); null for none.
         proposal: where samples come from; null is ``uniform`` for the control and ``policy`` for every other arm.
     """
 
@@ -76,6 +78,8 @@ class AlgorithmParams(Part):
     kl_in_reward: KlInReward | None = None
     dynamic_sampling: DynamicSamplingParams | None = None
     replay: ReplayParams | None = None
+    # Left out of dumps where there is none, and so of digests.
+    correction: Correction | None = Field(default=None, exclude_if=lambda part: part is None)
     proposal: ProposalName = "policy"
 
     @model_validator(mode="before")
@@ -116,10 +120,11 @@ class AlgorithmParams(Part):
             self._check_policy()
             self._check_kl()
             self._check_value()
+            self._check_correction()
         return self
 
     def _check_control(self) -> None:
-        others = ("kl_in_reward", "dynamic_sampling", "replay")
+        others = ("kl_in_reward", "dynamic_sampling", "replay", "correction")
         if given := [name for name in others if getattr(self, name)]:
             raise ValueError(
                 f"{' and '.join(given)} must be null without losses.policy, got a value; the control trains no policy"
@@ -183,4 +188,18 @@ class AlgorithmParams(Part):
             raise ValueError(
                 f"losses.value.clip must be null with update_epochs = 1, got {value.clip}; the values have not moved when they "
                 "are clipped: use more update epochs"
+            )
+
+    def _check_correction(self) -> None:
+        if self.correction is None:
+            return
+        if self.replay is not None:
+            raise ValueError(
+                "replay must be null with correction, got a value; a stored group does not know the engine that drew it: keep one"
+            )
+        level = "decision" if self.losses.policy is None else self.losses.policy.ratio_level
+        if self.correction.level == "decision" and level != "decision":
+            raise ValueError(
+                f"correction.level must be sequence with losses.policy.ratio_level = {level}, got decision; a whole sample "
+                "has one ratio there: use level = sequence"
             )

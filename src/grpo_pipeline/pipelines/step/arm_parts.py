@@ -16,6 +16,7 @@ class Parts:
     Attributes:
         resamples: groups whose samples all earn the same are drawn again.
         replays: stored groups stand at some places of a batch.
+        corrects: samples of another engine are scored again and weighed.
         credits: each decision is told what it has contributed.
         reads_reference: a reference policy scores the samples.
         pays_kl: the KL to it is paid in the reward.
@@ -30,6 +31,7 @@ class Parts:
 
     resamples: bool
     replays: bool
+    corrects: bool
     credits: bool
     reads_reference: bool
     pays_kl: bool
@@ -49,6 +51,7 @@ class Parts:
         return cls(
             resamples=algorithm.dynamic_sampling is not None,
             replays=algorithm.replay is not None,
+            corrects=algorithm.correction is not None,
             credits=algorithm.credits_decisions,
             reads_reference=paid is not None,
             pays_kl=algorithm.kl_in_reward is not None,

@@ -42,6 +42,7 @@ class Experience:
         reference: what the reference policy says, where a KL is paid.
         values: [P], at the time of the rollout, where they are read.
         importance: [P, G], 1 for fresh groups, of an arm that replays stored ones.
+        mismatch: float64 [P, G, L], log-probabilities under the policy less those of the engine, of an arm that corrects.
         resampling: what drawing tied groups again has cost, of an arm that does.
         share: of a micro-batch in its step; None for a whole batch.
     """
@@ -57,6 +58,7 @@ class Experience:
     reference: ReferenceScores = field(default_factory=ReferenceScores)
     values: Tensor | None = None
     importance: Tensor | None = None
+    mismatch: Tensor | None = None
     resampling: Mapping[str, float] = field(default_factory=dict)
     share: StepShare | None = None
 

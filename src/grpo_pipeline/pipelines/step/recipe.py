@@ -17,6 +17,7 @@ from grpo_pipeline.pipelines.step import (
 )
 from grpo_pipeline.pipelines.step.arm_parts import Parts
 from grpo_pipeline.pipelines.step.parts import (
+    correction,
     credit,
     dynamic_sampling,
     entropy,
@@ -34,7 +35,7 @@ from grpo_pipeline.pipelines.step.wire import when, wire
 # fmt: off
 def collect(arm: Parts) -> Pipeline:
     """Wire task, state and batch -> experience: once per batch."""
-    own = {"resampling": arm.resamples, "importance": arm.replays, "reference": arm.reads_reference,
+    own = {"resampling": arm.resamples, "importance": arm.replays, "mismatch": arm.corrects, "reference": arm.reads_reference,
            "values": arm.reads_values}
     held = ["batch replicated context rollouts temperature outcomes rewards advantages", *(k for k, v in own.items() if v)]
     weighed = ["algorithm task replicated rewards", *(name for name in ("values", "importance") if own[name])]
@@ -50,6 +51,8 @@ def collect(arm: Parts) -> Pipeline:
         # how likely the policy is to draw a stored sample, beside how likely it was: [P, G]
         *when(arm.replays, ("sample", "rollouts importance", replay.replay_groups,
                             "algorithm task state context rollouts replayed temperature")),
+        # the same log-probabilities under the policy, and how far it is above the engine that drew: [P, G, L]
+        *when(arm.corrects, ("sample", "rollouts mismatch", correction.score_again, "task state context rollouts temperature")),
         # what the samples lead to, with the graph of the decoders
         ("sample", "outcomes", sampling.decode_rollouts, "task state context rollouts replicated"),
         # named parts and their weighted total, each [P, G]; NaN where a sample was not scored
@@ -65,6 +68,7 @@ def collect(arm: Parts) -> Pipeline:
         *when(arm.reads_values, ("advantage", "values", value.predict_values, "task state context rollouts temperature")),
         # [P, G], or [P, G, L] of decisions
         ("advantage", "advantages", advantages.compute_advantages, " ".join(weighed)),
+        *when(arm.corrects, ("advantage", "advantages", correction.weigh_advantages, "algorithm advantages mismatch")),
         ("advantage", "experience", experience.collect_experience, " ".join(held)),
     )
 
@@ -96,6 +100,7 @@ def move(arm: Parts) -> Pipeline:
     return wire(
         ("", "next_state step_metrics", update.apply_update,
          "algorithm training task state report experience update_epoch"),
+        *when(arm.corrects, ("", "step_metrics", correction.report_mismatch, "algorithm step_metrics experience update_epoch")),
         *when(arm.moves_reference, ("", "next_state", reference.move_reference, "algorithm next_state update_epoch")),
         *when(arm.steers_entropy, ("", "next_state", entropy.steer_entropy,
                                    "algorithm next_state report update_epoch")),

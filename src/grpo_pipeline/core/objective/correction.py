@@ -1,0 +1,84 @@
+"""Parameters of the correction for samples that another engine drew than the policy that learns from them."""
+
+from typing import TYPE_CHECKING, Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from grpo_pipeline.core.objective.part import Kind
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class Bounded(Kind):
+    """Weigh what an engine drew by how likely the policy is to draw it (``<task>.<arm>.algorithm.correction``).
+
+    r is the probability of a decision, or of a whole sample, under the policy over that under the engine.
+
+    Attributes:
+        level: ``decision``: a weight for each decision, biased where earlier decisions change later ones; ``sequence``: one for
+            the sample, unbiased up to the bounds, of larger variance.
+        cap: largest weight.
+    """
+
+    level: Literal["decision", "sequence"]
+    cap: float = Field(default=2.0, ge=1)
+
+    def beyond(self, ratio: "Tensor") -> "Tensor":
+        """Mark the ratios that the bounds hold back, bool of their shape."""
+        return ratio > self.cap
+
+    def weights(self, ratio: "Tensor") -> "Tensor":
+        """Turn ratios of any shape into weights; exactly 1 where the ratio is 1."""
+        raise NotImplementedError
+
+
+class Truncate(Bounded):
+    """TIS, truncated importance sampling: min(r, cap).
+
+    Sources: Ionides 2008, 10.1198/106186008X320456; for engines Yao et al. 2025, "Your efficient RL framework secretly brings you
+    off-policy RL training" (fengyao.notion.site).
+
+    Attributes:
+        kind: ``truncate``: a larger ratio counts as the cap; ``mask``: what is outside the bounds teaches nothing.
+    """
+
+    kind: Literal["truncate"]
+
+    def weights(self, ratio: "Tensor") -> "Tensor":
+        """Return min(r, cap)."""
+        return ratio.clamp(max=self.cap)
+
+
+class Mask(Bounded):
+    """MIS, masked importance sampling: r where floor <= r <= cap, else 0.
+
+    Sources: Liu et al. 2025, "When speed kills stability" (richardli.xyz); with level ``decision`` IcePop, arXiv 2510.18855.
+
+    Attributes:
+        kind: ``truncate``: a larger ratio counts as the cap; ``mask``: what is outside the bounds teaches nothing.
+        floor: smallest weight; null for none.
+    """
+
+    kind: Literal["mask"]
+    floor: float | None = Field(default=None, gt=0)
+
+    def beyond(self, ratio: "Tensor") -> "Tensor":
+        """Mark the ratios outside [floor, cap], bool of their shape."""
+        above = super().beyond(ratio)
+        return above if self.floor is None else above | (ratio < self.floor)
+
+    def weights(self, ratio: "Tensor") -> "Tensor":
+        """Return r within the bounds, else 0."""
+        return ratio.masked_fill(self.beyond(ratio), 0.0)
+
+    @model_validator(mode="after")
+    def _check_floor(self) -> Self:
+        if self.floor is not None and self.floor > 1:
+            raise ValueError(
+                f"floor must be at most 1, got {self.floor}; equal policies have the ratio 1"
+            )
+        return self
+
+
+Correction = Annotated[Truncate | Mask, Field(discriminator="kind")]
