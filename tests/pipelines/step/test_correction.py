@@ -5,6 +5,7 @@ from itertools import product
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from pydantic import ValidationError
@@ -19,6 +20,7 @@ from grpo_pipeline.core.types import Advantages
 from grpo_pipeline.pipelines.step.parts.correction import ratios, report_mismatch, weigh_advantages
 from grpo_pipeline.pipelines.step.parts.replay import nothing_replayed
 from grpo_pipeline.pipelines.training.loop import StepRunner
+from grpo_pipeline.pipelines.training.shown_samples import add_rewards
 from grpo_pipeline.pipelines.training.start import build_state
 
 F64 = torch.float64
@@ -156,6 +158,12 @@ def test_a_step_is_taken_from_the_policy_and_weighed_by_what_the_engine_said() -
     assert held.advantages.values.shape == held.rollouts.actions.shape
     assert without.shape == held.rollouts.actions.shape[:2]
     assert float(ratios(algorithm, held.mismatch).max()) > 1.2
+
+
+def test_the_table_of_the_first_step_has_a_row_for_each_sample() -> None:
+    held = stepped(Elsewhere(), arm(PARTS["truncate"], "decision")).experience
+    table = add_rewards(pd.DataFrame({"sample": range(32)}), held.rewards, held.advantages)
+    assert table["advantage"].tolist() == pytest.approx(held.advantages.values.mean(2).flatten().tolist())
 
 
 @pytest.mark.parametrize("bad", [math.nan, -math.inf])
