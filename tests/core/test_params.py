@@ -36,6 +36,7 @@ def constant(value: float) -> dict[str, Any]:
 
 
 ADVANTAGE = {"method": "group", "std": "sample"}
+PASS_AT_K = {"method": "pass_at_k", "k": 2, "std": "sample"}
 NO_CLIP = {"clip_low": None, "clip_high": None}
 POLICY = {
     "kind": "grpo", "weight": constant(1.0), "clip_low": 0.2, "clip_high": 0.3, "ratio_level": "decision",
@@ -232,6 +233,15 @@ REFUSED: list[tuple[type[BaseModel], dict[str, Any], dict[str, Any], str]] = [
     (AdvantageParams, ADVANTAGE, {"eps": -1e-9}, "eps\n.*greater than or equal to 0"),
     (AdvantageParams, ADVANTAGE, {"method": "leave_one_out", "baseline": "value"},
      "method must be group, mean_only or batch with baseline = value, got leave_one_out"),
+    *[(AdvantageParams, PASS_AT_K if method == "pass_at_k" else ADVANTAGE, {"method": method, **other}, said)
+      for method in ("opo", "pass_at_k", "reinforce_plus_plus")
+      for other, said in (({"baseline": "value"}, f"with baseline = value, got {method}"),
+                          ({"credit": "marginal"}, f"credit must be set with baseline = group and method = {method}"))
+      if (method, *other) != ("reinforce_plus_plus", "credit")],
+    (AdvantageParams, ADVANTAGE, {"k": 2}, "k must be given with method = pass_at_k and with no other, got 2 with group"),
+    (AdvantageParams, PASS_AT_K, {"k": None}, "k must be given with method = pass_at_k .* got null with pass_at_k"),
+    (AdvantageParams, PASS_AT_K, {"k": 1}, "k\n.*greater than or equal to 2"),
+    (AdvantageParams, ADVANTAGE, {"clip": 0.0}, "clip\n.*greater than 0"),
     (Grpo, POLICY, {"clip_low": 0.0}, "clip_low\n.*greater than 0"),
     (Grpo, POLICY, {"clip_low": 1.1}, "clip_low\n.*less than or equal to 1"),
     (Grpo, POLICY, {"clip_high": 0.0}, "clip_high\n.*greater than 0"),
@@ -308,6 +318,12 @@ def test_is_accepted_frozen_and_complete(model: type[BaseModel], values: dict[st
 def test_a_combination_that_works_is_accepted(values: dict[str, Any]):
     params = AlgorithmParams.model_validate(values)
     assert AlgorithmParams.model_validate(params.model_dump(mode="json")) == params
+
+
+def test_parts_that_are_off_are_left_out_of_dumps_so_that_digests_of_older_runs_stay():
+    assert {"credit", "k", "clip"}.isdisjoint(AdvantageParams.model_validate(ADVANTAGE).model_dump())
+    given = PASS_AT_K | {"clip": 3.0}
+    assert AdvantageParams.model_validate(given).model_dump().items() >= given.items()
 
 
 def test_a_number_is_a_constant_schedule_and_options_that_are_not_given_keep_their_defaults():

@@ -12,7 +12,9 @@ from refusals import refuses
 
 from grpo_pipeline.core.policy_gradient.advantages import (
     METHODS,
+    OWN_BASELINE,
     apply_prompt_weights,
+    clip_advantages,
     compute_advantages,
     decision_advantages,
     keep_top,
@@ -42,8 +44,9 @@ def naive(rewards, *, method, std, eps, values=None):
         centred = group - (total / max(1, n) if values is None else values[p])
         if method == "leave_one_out":
             centred = group - (total - group) / max(1, n - 1)
-        spread = {"group": group, "batch": rewards}.get(method)
-        if spread is not None and n > 1 - (method == "batch"):
+        apart = rewards - np.nan_to_num(np.nansum(rewards, 1) / np.maximum(1, np.isfinite(rewards).sum(1)))[:, None]
+        spread = {"group": group, "batch": rewards, "reinforce_plus_plus": apart}.get(method)
+        if spread is not None and n > 1 - (method != "group"):
             centred = centred / (np.nanstd(spread, ddof=int(std == "sample")) + eps)
         # A lone sample has nothing to be compared with but a value.
         if n > 1 or (values is not None and method != "group"):
@@ -53,7 +56,11 @@ def naive(rewards, *, method, std, eps, values=None):
 
 @pytest.mark.parametrize(
     ("method", "std", "with_values"),
-    [case for case in product(METHODS, STDS, [False, True]) if case[::2] != ("leave_one_out", True)],
+    [
+        (method, std, with_values)
+        for method, std, with_values in product(METHODS, STDS, [False, True])
+        if not (with_values and method in OWN_BASELINE)
+    ],
 )
 @pytest.mark.parametrize("eps", [0.0, 1e-2])
 def test_agrees_with_a_naive_loop(method, std, with_values, eps):
@@ -196,6 +203,24 @@ def test_only_rounding_is_silent_when_values_are_whitened():
     torch.testing.assert_close(found, torch.tensor([[1.0, 0.0, -1.0], [0.0] * 3], dtype=torch.float64), atol=1e-6, rtol=0)
 
 
+def test_reinforce_plus_plus_does_not_shrink_where_prompts_have_unlike_means():
+    """Distances to the means are -1 and 1 in both groups, and their deviation is sqrt(4 / 3)."""
+    rewards = torch.tensor([[0.0, 2.0], [1000.0, 1002.0]], dtype=F64)
+    apart, spread_out = (compute_advantages(rewards, method=m, eps=0.0).values for m in ("reinforce_plus_plus", "batch"))
+    one = math.sqrt(3) / 2
+    torch.testing.assert_close(apart, torch.tensor([[-one, one], [-one, one]], dtype=F64), atol=1e-12, rtol=0)
+    assert float(spread_out.abs().max()) < 0.002
+
+
+def test_a_clip_bounds_both_sides_of_samples_and_of_decisions_and_keeps_the_rest():
+    values = torch.tensor([[-7.0, -1.5, 0.0, 1.5, 7.0]], dtype=F64)
+    before = Advantages(values, torch.tensor([False]))
+    assert clip_advantages(before, largest=2.0).values.tolist() == [[-2.0, -1.5, 0.0, 1.5, 2.0]]
+    of_decisions = Advantages(values[..., None], before.is_tied)
+    assert clip_advantages(of_decisions, largest=2.0).values.flatten().tolist() == [-2.0, -1.5, 0.0, 1.5, 2.0]
+    assert clip_advantages(before, largest=2.0).is_tied is before.is_tied
+
+
 def test_a_prompt_weight_survives_and_a_penalty_is_charged_beyond_the_mean_of_the_scored_samples():
     plain = compute_advantages(torch.tensor([[0.0, 1.0], [0.0, 1.0]]), eps=0.0)
     weighted = apply_prompt_weights(plain, torch.tensor([1.0, 3.0]))
@@ -233,6 +258,7 @@ test_refuses = refuses(
         ({"rewards": ONES, "tie_tolerance": math.inf}, "tie_tolerance must be finite and >= 0, got inf"),
         ({"rewards": ONES, "values": torch.ones(3)}, r"values must have shape \[2\], got \[3\]"),
         ({"rewards": ONES, "values": torch.ones(2), "method": "leave_one_out"}, "values must be None for leave_one_out"),
+        ({"rewards": ONES, "values": torch.ones(2), "method": "reinforce_plus_plus"}, "None for reinforce_plus_plus"),
     ),
     *rows(
         per_reward_advantages,
@@ -249,6 +275,11 @@ test_refuses = refuses(
         ({"rewards": ONES, "ratio": 1.5}, r"ratio must be within \(0, 1\], got 1.5"),
         ({"rewards": torch.ones(2, 3), "ratio": 0.5}, r"rewards must have shape \[2, 2\], got \[2, 3\]"),
         ({"rewards": torch.tensor([[0.0, 1.0], [math.inf, 1.0]]), "ratio": 0.5}, "infinite one for prompt 1"),
+    ),
+    *rows(
+        partial(clip_advantages, ADVANTAGES),
+        ({"largest": 0.0}, "largest advantage must be above 0, got 0.0"),
+        ({"largest": NAN}, "largest advantage must be above 0, got nan"),
     ),
     *rows(
         whitened,

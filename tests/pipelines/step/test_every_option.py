@@ -66,6 +66,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "dapo": kind("dapo", reduction="per_decision"),
     "bnpo": kind("bnpo", reduction="per_decision_local"),
 }
+BEST_OF_2 = {"advantage": {"method": "pass_at_k", "k": 2}}
 STEERED = {"nats": 1.2, "learning_rate": 0.02, "minimum": 0.0, "maximum": 1.0}
 REPLAYED = {"capacity": 8, "max_age_steps": 5, "share": 0.5, "importance_cap": 3.0}
 MASKED = {"kind": "mask", "level": "decision", "cap": 1.2, "floor": 0.8}
@@ -133,6 +134,7 @@ ONE_VALUE = {
     "losses.value.clip": 0.02, "losses.entropy": None, "losses.entropy.weight": 0.3, "losses.policy.clip_low": 0.02,
     "losses.policy.clip_high": 0.5, "losses.policy.delta": 1.03, "losses.policy.dual_clip": 1.05, "advantage.std": "population",
     "advantage.baseline": "value", "advantage.top_k_ratio": 0.75, "advantage.eps": 0.5,
+    "advantage.clip": 0.7,
 }  # fmt: skip
 SETTINGS: dict[str, Settings] = {path: simple(path, value) for path, value in ONE_VALUE.items()} | {
     "losses.policy": [("null", CONTROL, {}), ("null alone", {"losses": {"policy": None}}, {})],
@@ -150,9 +152,11 @@ SETTINGS: dict[str, Settings] = {path: simple(path, value) for path, value in ON
     **inside("losses.entropy.target", STEERED, nats=0.9, learning_rate=0.1, minimum=0.5, maximum=0.01),
     "update_epochs": simple("update_epochs", 1, 3),
     "advantage.method": [
-        *simple("advantage.method", "leave_one_out", "mean_only", "batch", "per_reward"),
+        *simple("advantage.method", "leave_one_out", "mean_only", "batch", "per_reward", "reinforce_plus_plus", "opo"),
+        ("pass_at_k", BEST_OF_2, {}),
         ("per_reward and kl_in_reward", at("advantage.method", "per_reward", **in_reward("k1")), in_reward("k1")),
     ],
+    "advantage.k": [("3", merge(BEST_OF_2, {"advantage": {"k": 3}}), BEST_OF_2)],
     "advantage.credit": simple("advantage.credit", "leave_one_out", "marginal", "marginal_to_go"),
     "kl_in_reward": [("on", in_reward(), {}), ("beside losses.kl", {"kl_in_reward": in_reward()["kl_in_reward"]}, {})],
     "kl_in_reward.weight": simple("kl_in_reward.weight", 0.6, **in_reward()),

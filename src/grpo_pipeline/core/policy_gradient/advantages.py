@@ -16,10 +16,12 @@ from torch import Tensor
 from grpo_pipeline.core.rewards import check_components, refuse_infinite
 from grpo_pipeline.core.types import Advantages, Credits
 
-Method = Literal["group", "leave_one_out", "mean_only", "batch"]
+Method = Literal["group", "leave_one_out", "mean_only", "batch", "reinforce_plus_plus"]
 Std = Literal["sample", "population"]
 Scope = Literal["group", "batch"]
-METHODS = ("group", "leave_one_out", "mean_only", "batch")
+METHODS = ("group", "leave_one_out", "mean_only", "batch", "reinforce_plus_plus")
+# Methods whose baseline is made of the group, and so goes beside no predicted value.
+OWN_BASELINE = ("leave_one_out", "reinforce_plus_plus")
 # Spread, absolute and relative, below which the values of a scope are rounding and nothing else.
 WHITEN_TOLERANCE = 1e-12
 
@@ -39,11 +41,14 @@ def compute_advantages(
         leave_one_out:  A = r - (sum_g - r) / (n_g - 1)             RLOO, arXiv 2402.14740
         mean_only:      A = r - mean_g                              Dr. GRPO, arXiv 2503.20783
         batch:          A = (r - mean_g) / (std_batch + eps)        arXiv 2508.08221
+        reinforce_plus_plus:
+                        A = c / (std_batch(c) + eps), c = r - mean_g    REINFORCE++ with a baseline, arXiv 2501.03262
 
-    ``std_batch`` is taken over all scored rewards of the batch. With ``values`` the predicted reward V[p] takes the place of
-    mean_g; where all rewards of the batch tie, ``batch`` then has no scale and is r - V, not that divided by eps. A group ties
-    where ``max - min <= tie_tolerance + max(tie_tolerance, 4 ulp of the input type) * max|r|``; its row is exactly 0, except that
-    ``mean_only`` and ``batch`` with ``values`` keep r - V, which a tie does not blur.
+    ``std_batch`` is taken over all scored rewards of the batch: prompts of unlike means make it large. That of
+    ``reinforce_plus_plus`` is taken of their distances c to the means of their groups. With ``values`` the predicted reward V[p]
+    takes the place of mean_g; where all rewards of the batch tie, ``batch`` then has no scale and is r - V, not that divided by
+    eps. A group ties where ``max - min <= tie_tolerance + max(tie_tolerance, 4 ulp of the input type) * max|r|``; its row is
+    exactly 0, except that ``mean_only`` and ``batch`` with ``values`` keep r - V, which a tie does not blur.
 
     Args:
         rewards: [P, G], NaN where a sample was not scored.
@@ -63,7 +68,8 @@ def compute_advantages(
     # Ties are judged in the type of the rewards, because its rounding is what a tie may differ by.
     is_tied = _find_ties(rewards.detach(), is_scored, tie_tolerance)  # [P]
     centred = (r - _baseline(r, is_scored, values)).masked_fill(~is_scored, 0.0)
-    scale = _scale(r, is_scored, method=method, std=std, eps=eps)  # [P, 1], [1] or scalar
+    measured = centred if method == "reinforce_plus_plus" else r
+    scale = _scale(measured, is_scored, method=method, std=std, eps=eps)  # [P, 1], [1] or scalar
     # std_batch is 0 where all rewards tie: the distance to V is then kept as it is.
     if method == "batch" and values is not None:
         everywhere = _find_ties(
@@ -222,6 +228,25 @@ def keep_top(advantages: Advantages, rewards: Tensor, *, ratio: float) -> Advant
     return replace(advantages, values=advantages.values.masked_fill(is_silent, 0.0))
 
 
+def clip_advantages(advantages: Advantages, *, largest: float) -> Advantages:
+    """Bound each advantage: A' = min(max(A, -largest), largest).
+
+    Dividing by the small deviation of a group makes its one odd sample weigh as much as a batch; the bound keeps its sign.
+
+    Args:
+        advantages: values [P, G] or [P, G, L].
+        largest: largest absolute value, above 0, in units of the advantage.
+
+    Raises:
+        ValueError: for a bound that is not above 0.
+    """
+    if not largest > 0:
+        raise ValueError(
+            f"the largest advantage must be above 0, got {largest}; leave the bound out for none"
+        )
+    return replace(advantages, values=advantages.values.clamp(-largest, largest))
+
+
 def subtract_penalty(advantages: Advantages, penalty: Tensor, is_scored: Tensor) -> Advantages:
     """Charge each sample for what it costs beyond the mean of its group, after normalisation.
 
@@ -349,10 +374,10 @@ def _baseline(r: Tensor, is_scored: Tensor, values: Tensor | None) -> Tensor:
 
 
 def _scale(r: Tensor, is_scored: Tensor, *, method: Method, std: Std, eps: float) -> Tensor:
-    """Return the factor that multiplies r - baseline: [P, 1], [1] over the ``batch``, or a scalar."""
+    """Return the factor that multiplies r - baseline: [P, 1], [1] over the batch, or a scalar."""
     if method == "group":
         return 1.0 / (_nanstd(r, is_scored, std=std, dim=1) + eps)
-    if method == "batch":
+    if method in ("batch", "reinforce_plus_plus"):
         return 1.0 / (_nanstd(r.flatten(), is_scored.flatten(), std=std, dim=0) + eps)
     if method == "leave_one_out":
         n = is_scored.sum(dim=1, keepdim=True).double()  # [P, 1]
@@ -392,9 +417,9 @@ def _check(rewards: Tensor, method: Method, values: Tensor | None) -> None:
         raise ValueError(
             f"advantage method must be one of {', '.join(METHODS)}, got {method!r}; correct the parameter"
         )
-    if method == "leave_one_out" and values is not None:
+    if method in OWN_BASELINE and values is not None:
         raise ValueError(
-            "values must be None for leave_one_out, got a tensor; it has its own baseline, use mean_only or batch"
+            f"values must be None for {method}, got a tensor; it has its own baseline, use mean_only or batch"
         )
     if values is not None and values.shape != rewards.shape[:1]:
         raise ValueError(

@@ -9,7 +9,9 @@ from torch import Tensor
 from grpo_pipeline.core.objective.advantage import AdvantageParams
 from grpo_pipeline.core.objective.algorithm import AlgorithmParams
 from grpo_pipeline.core.policy_gradient import advantages as advantage_functions
-from grpo_pipeline.core.types import Advantages, Credits, Rewards
+from grpo_pipeline.core.policy_gradient.optimal_baseline import optimal_baseline_advantages
+from grpo_pipeline.core.policy_gradient.pass_at_k import pass_at_k_advantages
+from grpo_pipeline.core.types import Advantages, Credits, Rewards, Rollouts
 from grpo_pipeline.tasks.base import Task
 
 
@@ -20,10 +22,12 @@ def compute_advantages(
     rewards: Rewards,
     values: Tensor | None = None,
     importance: Tensor | None = None,
+    rollouts: Rollouts | None = None,
 ) -> Advantages:
     """Compare each sample, or decision, with its own group, or with the predicted value of its prompt; then weigh the prompts.
 
     A KL that is paid in the reward is in the total. ``per_reward`` does not read the total: it pays the KL after normalisation.
+    Rollouts are read by ``opo`` alone.
     """
     params = algorithm.advantage
     if params.method == "per_reward":
@@ -39,6 +43,13 @@ def compute_advantages(
             )
     elif rewards.credits is not None:
         advantages = compare_decisions(params, rewards.credits)
+    elif params.method == "opo":
+        assert rollouts is not None
+        lengths = rollouts.is_valid.sum(dim=2)  # [P, G]
+        advantages = optimal_baseline_advantages(rewards.total, lengths)
+    elif params.method == "pass_at_k":
+        assert params.k is not None
+        advantages = pass_at_k_advantages(rewards.total, k=params.k)
     else:
         advantages = advantage_functions.compute_advantages(
             rewards.total,
@@ -47,6 +58,8 @@ def compute_advantages(
             eps=params.eps,
             values=values if params.baseline == "value" else None,
         )
+    if params.clip is not None:
+        advantages = advantage_functions.clip_advantages(advantages, largest=params.clip)
     if params.top_k_ratio < 1:
         advantages = advantage_functions.keep_top(
             advantages, rewards.total, ratio=params.top_k_ratio

@@ -21,6 +21,7 @@ class Parts:
         reads_reference: a reference policy scores the samples.
         pays_kl: the KL to it is paid in the reward.
         reads_values: values at the time of the rollout are read.
+        reads_lengths: samples are compared by their lengths, too.
         supervised: the loss has a supervised term.
         learns: the policy learns from the samples.
         kl: the loss has the KL to the reference.
@@ -36,6 +37,7 @@ class Parts:
     reads_reference: bool
     pays_kl: bool
     reads_values: bool
+    reads_lengths: bool
     supervised: bool
     learns: bool
     kl: bool
@@ -56,6 +58,7 @@ class Parts:
             reads_reference=paid is not None,
             pays_kl=algorithm.kl_in_reward is not None,
             reads_values=algorithm.advantage.baseline == "value" or clips_values,
+            reads_lengths=algorithm.advantage.method == "opo",
             supervised=losses.supervised is not None,
             learns=losses.policy is not None,
             kl=losses.kl is not None,

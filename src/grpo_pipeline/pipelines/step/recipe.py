@@ -38,7 +38,8 @@ def collect(arm: Parts) -> Pipeline:
     own = {"resampling": arm.resamples, "importance": arm.replays, "mismatch": arm.corrects, "reference": arm.reads_reference,
            "values": arm.reads_values}
     held = ["batch replicated context rollouts temperature outcomes rewards advantages", *(k for k, v in own.items() if v)]
-    weighed = ["algorithm task replicated rewards", *(name for name in ("values", "importance") if own[name])]
+    weighed = ["algorithm task replicated rewards", *(name for name in ("values", "importance") if own[name]),
+               *(["rollouts"] if arm.reads_lengths else [])]
     return wire(
         # what is known of each prompt [P, ...], given to each of its samples [P, G, ...]
         ("", "replicated", sampling.replicate_batch, "training task batch"),
