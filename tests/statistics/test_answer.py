@@ -112,11 +112,12 @@ def test_what_no_arm_has_a_value_of_is_no_row_and_says_why() -> None:
     nothing = {"value": None, "ci95": None, "reason": "undefined: nobody drew an outline"}
     values = {arm: {"hits": entry(value), "error": nothing} for arm, value in (("control", 0.5), ("mine", 0.75))}
     arms = {arm: {"metrics": metrics} for arm, metrics in values.items()}
-    answer = Answer.of(document(arms=arms, differences={"mine": {"hits": GAPS["hits"]}}), SUITE)
+    two = {"arms": arms, "own_minus_arms": {"control": GAPS}}
+    answer = Answer.of(document(**two, differences={"mine": {"hits": GAPS["hits"]}}), SUITE)
     assert [row.metric for row in answer.rows] == ["hits"]
     assert answer.undefined == {"Error": "nobody drew an outline"}
     arms["control"]["metrics"]["error"] = entry(1.0)  # of one arm alone it stays
-    assert [row.metric for row in Answer.of(document(arms=arms), SUITE).rows] == ["hits", "error"]
+    assert [row.metric for row in Answer.of(document(**two), SUITE).rows] == ["hits", "error"]
 
 
 def test_less_is_better_where_the_metric_says_so_and_one_without_a_good_side_is_not_counted() -> None:
