@@ -150,7 +150,8 @@ def judge(
     arm = replace(Parts.of(algorithm), resamples=False, replays=False)
     judging = [node for node in recipe.collect(arm).nodes if node.short_name.lower().replace(" ", "_") not in DRAWING]
     given = {"task": task, ALGORITHM: algorithm, "state": state, "batch": replicated, "replicated": replicated}
-    return fold(judging, given | {"context": context, "rollouts": rollouts, "temperature": temperature})["experience"]
+    drawn = {"rollouts": rollouts, "rollouts_1": rollouts}  # the second name where they are scored again
+    return fold(judging, given | drawn | {"context": context, "temperature": temperature})["experience"]
 
 
 def shake(module: torch.nn.Module, *, seed: int = 1, scale: float = 0.3) -> None:

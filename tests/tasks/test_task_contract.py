@@ -16,6 +16,7 @@ import tiny_talk as dialogue
 import torch
 from loss_terms import mixed_losses
 from tiny_environments import ECHO, Ending
+from tiny_folders import byte_folder
 from torch import Tensor, nn
 
 from grpo_pipeline.core.objective.advantage import AdvantageParams
@@ -118,6 +119,33 @@ def conversing() -> Any:
     return replace(task, tokenizer=Ending())
 
 
+CAPPED = {"kind": "truncate", "level": "decision", "cap": 2.0}
+
+
+def drawn_by_the_library() -> Any:
+    """Steps draw by transformers' ``generate``; every second token ends a reply."""
+    network = {"kind": "folder", "path": byte_folder(), "tuning": {"kind": "lora", "rank": 2, "alpha": 4.0}}
+    replies = {"top_k": 40, "generation": {"kind": "transformers"}}
+    return replace(dialogue.make_task(language_model=network, replies=replies, reward=DISTINCT), tokenizer=Ending())
+
+
+class Reading:
+    """The calls in which a causal language model reads the prompts, for a test that hooks an encoder."""
+
+    def __init__(self, policy: Any) -> None:
+        self.policy = policy
+
+    def register_forward_hook(self, hook: Callable[..., Any]) -> None:
+        read = self.policy.encode
+
+        def encode(*args: Any) -> Any:
+            encoded = read(*args)
+            hook(self.policy, args, (encoded.start,))
+            return encoded
+
+        self.policy.encode = encode
+
+
 TASKS = {
     "attention": IMAGES,
     "attention_prompted": replace(
@@ -152,6 +180,14 @@ TASKS = {
     "dialogue": TALK,
     "dialogue_truncated": replace(TALK, task=lambda: dialogue.make_task(reward=DISTINCT, **TRUNCATED)),
     "dialogue_with_an_environment": replace(TALK, task=conversing),
+    "dialogue_with_another_engine": replace(
+        TALK,
+        task=drawn_by_the_library,
+        data=lambda: dialogue.make_data(drawn_by_the_library()),
+        encoder=Reading,
+        algorithm=lambda **changes: dialogue.algorithm_params(**attention.merge({"correction": CAPPED}, changes)),
+        shared_groups=("decoder",),
+    ),
     "molecules": GRAPHS,
     "molecules_eager": replace(
         GRAPHS,

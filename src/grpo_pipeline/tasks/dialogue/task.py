@@ -23,7 +23,7 @@ from grpo_pipeline.rewards.shares import RewardShare
 from grpo_pipeline.tasks.audit_plan import AuditPlan
 from grpo_pipeline.tasks.base import BaseTask, Proposal
 from grpo_pipeline.tasks.cache import Cache
-from grpo_pipeline.tasks.dialogue.algorithm_checks import check_algorithm
+from grpo_pipeline.tasks.dialogue.algorithm_checks import check_algorithm, check_engine
 from grpo_pipeline.tasks.dialogue.batch import DialogueBatch, Outcomes, make_batch
 from grpo_pipeline.tasks.dialogue.dialogue_data import DialogueData
 from grpo_pipeline.tasks.dialogue.episodes.conversations import Stage, replies_of, shown
@@ -35,6 +35,8 @@ from grpo_pipeline.tasks.dialogue.evaluation.reply_table import tabulate
 from grpo_pipeline.tasks.dialogue.evaluation.showcase import showcase, training_frame
 from grpo_pipeline.tasks.dialogue.evaluation.validation import validate
 from grpo_pipeline.tasks.dialogue.folder_digest import describe_language_model
+from grpo_pipeline.tasks.dialogue.generation.build import engine_of
+from grpo_pipeline.tasks.dialogue.generation.engine import Request, rollouts_of
 from grpo_pipeline.tasks.dialogue.huggingface_folder import (
     ADAPTER,
     FOLDER,
@@ -51,6 +53,7 @@ from grpo_pipeline.tasks.dialogue.language_model.reply_rollouts import (
     in_groups,
     nothing_written,
     rows_of,
+    with_stories,
 )
 from grpo_pipeline.tasks.dialogue.language_model.sampling import sample_replies
 from grpo_pipeline.tasks.dialogue.language_model.scoring import score_replies
@@ -117,9 +120,16 @@ class DialogueTask(BaseTask):
         return self.replies.temperature
 
     def check_algorithm(self, algorithm: AlgorithmParams) -> None:
-        """Refuse a value baseline, random replies, and the exact KL."""
+        """Refuse a value baseline, random replies, the exact KL, and an engine that cannot draw for the arm."""
         super().check_algorithm(algorithm)
         check_algorithm(algorithm)
+        check_engine(
+            self.replies,
+            algorithm,
+            language_model=self.language_model,
+            kind=self.kind,
+            rewards=self.rewards,
+        )
 
     def check_data(self, data: DialogueData) -> None:
         """Call user-defined rewards on a few reference replies, and the others on all; raises as the two checks."""
@@ -194,7 +204,7 @@ class DialogueTask(BaseTask):
         if policy.retriever is not None:
             stories = choose_stories(policy.retriever, batch, by_answers=self.reads_by_answers)
             return self.read(policy, batch, stories)
-        encoded = policy.encode(batch.prompt.ids, batch.prompt.is_token)
+        encoded = self._encode(policy, batch.prompt)
         if self.rewards.environment is None:
             return encoded
         stages = self.stages(batch.questions, batch.answers, batch.cells)
@@ -216,7 +226,11 @@ class DialogueTask(BaseTask):
     def read(self, policy: LanguageModel, batch: DialogueBatch, stories: Tensor) -> Encoded:
         """Read the prompts with the stories of these numbers, int64 [P, n]."""
         prompts = self.prompts_with(batch.questions, stories)
-        return replace(policy.encode(prompts.ids, prompts.is_token), stories=stories)
+        return replace(self._encode(policy, prompts), stories=stories)
+
+    def _encode(self, policy: LanguageModel, prompts: Tokens) -> Encoded:
+        encoded = policy.encode(prompts.ids, prompts.is_token)
+        return encoded if self.engine is None else replace(encoded, prompt=prompts)
 
     def prompts_with(self, questions: Sequence[str], stories: Tensor) -> Tokens:
         """Tokenise P questions with the stories of these numbers, int64 [P, n]: ids and is_token [P, n, S]."""
@@ -257,10 +271,44 @@ class DialogueTask(BaseTask):
         drawn = sample_replies(
             policy, context, group_size, params=params, ends=self.ends, generator=generator
         )
-        if context.stories is None:
-            return drawn
-        stories = context.stories[:, None].expand(-1, group_size, -1)  # [P, G, n]
-        return replace(drawn, stories=stories)
+        return with_stories(drawn, context)
+
+    @property
+    def engine(self) -> str | None:
+        """The engine that draws in training; None for the project's sampler."""
+        kind = self.replies.generation.kind
+        return None if kind == "own" else kind
+
+    @torch.no_grad()
+    def draw(
+        self,
+        policy: LanguageModel,
+        context: Encoded,
+        group_size: int,
+        *,
+        temperature: float,
+        generator: Generator,
+    ) -> ReplyRollouts:
+        """Draw G replies of each prompt by the engine, whose log-probabilities they have.
+
+        Raises:
+            ValueError: if a prompt and a reply do not fit the language model, or a server's answer is wrong.
+            ConnectionError: if a server does not answer.
+        """
+        policy.check_room(context, self.replies.max_tokens)
+        assert context.prompt is not None
+        request = Request(
+            prompts=Tokens(context.prompt.ids[:, 0], context.prompt.is_token[:, 0]),
+            group_size=group_size,
+            temperature=temperature,
+            top_k=self.replies.top_k,
+            top_p=self.replies.top_p,
+            max_tokens=self.replies.max_tokens,
+            ends=self.ends,
+            seed=int(torch.randint(2**31 - 1, (), generator=generator, device=generator.device)),
+        )
+        drawn = engine_of(self.replies.generation, policy).draw(request)
+        return with_stories(rollouts_of(drawn, request), context)
 
     def texts(self, rollouts: Rollouts) -> PerPrompt:
         """Decode the replies: for each prompt a tuple of G texts; of a conversation a line for each reply."""
@@ -484,6 +532,9 @@ class DialogueTask(BaseTask):
             "replies": self.replies,
         }
         dumped = {name: section.model_dump(mode="json") for name, section in sections.items()}
+        dumped["replies"].pop(
+            "generation", None
+        )  # an exported model writes by the project's sampler
         if policy.retriever is not None:
             dumped["stories_read"] = {"top_n": policy.retriever.shelf.params.top_n}
         if self.prompt_column != "question":
@@ -526,10 +577,19 @@ class DialogueTask(BaseTask):
         if not draws and not self._teaches_retriever:
             return shared | {"replies": {"max_tokens": self.replies.max_tokens}}
         return shared | {
-            "replies": decisive(self.replies),
+            "replies": self._decisive_replies(),
             "reward": decisive(self.rewards),
             "reward_pool": {"failure": self.pool.failure},
             "reward_functions": {
                 name: measure.digest for name, measure in self.rewards.measures.items()
             },
         }
+
+    def _decisive_replies(self) -> dict[str, Any]:
+        """Describe how replies are drawn; where a server is, and how long it is waited for, decides nothing."""
+        found = decisive(self.replies, without=["generation"])
+        return (
+            found
+            if self.engine is None
+            else found | {"generation": decisive(self.replies.generation)}
+        )

@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from grpo_pipeline.core.training.micro_batches import PerPrompt
 from grpo_pipeline.tasks.dialogue.language_model.prompt_text import ModelKind
+from grpo_pipeline.tasks.dialogue.language_model.tokens import Tokens
 from grpo_pipeline.tasks.dialogue.retriever.towers import Retriever
 
 
@@ -27,6 +28,7 @@ class Encoded:
         cache: "keys/i" and "values/i" -> [P, h, S, d] of decoder layer i (causal), else empty.
         stages: of each prompt where its conversations begin (``episodes.conversations.Stage``); empty without an environment.
         stories: int64 [P, n], numbers of the stories that a retriever chose; None without one.
+        prompt: ids and is_token [P, n, S] that were read, for an engine that reads them itself; None without one.
     """
 
     start: Tensor
@@ -35,6 +37,7 @@ class Encoded:
     cache: Mapping[str, Tensor] = field(default_factory=dict)
     stages: PerPrompt = field(default_factory=PerPrompt)
     stories: Tensor | None = None
+    prompt: Tokens | None = None
 
 
 # The output embedding and its bias, or None: see ``LanguageModel.head``.
@@ -126,11 +129,12 @@ def shifted(encoded: Encoded, replies: Tensor) -> Tensor:
 
 def detached(encoded: Encoded) -> Encoded:
     """Detach the encoding from the graph."""
-    return replace(_map(encoded, lambda tensor: tensor.detach()), stages=encoded.stages)
+    cut = _map(encoded, lambda tensor: tensor.detach())
+    return replace(cut, stages=encoded.stages, prompt=encoded.prompt)
 
 
 def choose_prompts(encoded: Encoded, prompts: Tensor) -> Encoded:
-    """Select the encoding of the prompts int64 [P'], in that order, to score replies: without their stages."""
+    """Select the encoding of the prompts int64 [P'], in that order, to score replies: without their stages and ids."""
     return _map(encoded, lambda tensor: tensor.index_select(0, prompts))
 
 

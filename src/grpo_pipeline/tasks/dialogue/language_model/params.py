@@ -5,6 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from grpo_pipeline.core.agreement import EXECUTION
+from grpo_pipeline.tasks.dialogue.generation.params import Generation, OwnGeneration
 from grpo_pipeline.tasks.params import Section
 
 
@@ -139,6 +140,7 @@ class ReplyParams(Section):
         top_k: keep the k likeliest tokens; null keeps all.
         top_p: then keep the smallest set of likeliest tokens that holds this share of the mass; null keeps all.
         tokens_per_batch: largest number of tokens scored at a time, whole prompts only; null scores all at once.
+        generation: who draws the replies of a training; validation and evaluation draw by the project's own sampler.
     """
 
     max_tokens: int = Field(ge=1)
@@ -146,3 +148,17 @@ class ReplyParams(Section):
     top_k: int | None = Field(ge=1)
     top_p: float | None = Field(gt=0, le=1)
     tokens_per_batch: Annotated[int | None, EXECUTION] = Field(ge=1)
+    # Left out of dumps where it is the usual one, and so of digests.
+    generation: Generation = Field(
+        default=OwnGeneration(), exclude_if=lambda part: part.kind == "own"
+    )
+
+    @model_validator(mode="after")
+    def _check_generation(self) -> Self:
+        is_cut = self.top_k is not None or self.top_p is not None
+        if self.generation.kind == "openai_server" and is_cut:
+            raise ValueError(
+                f"top_k and top_p must be null with generation.kind = openai_server, got {self.top_k} and {self.top_p}; a server "
+                "does not say which tokens they left, so that an update could not score them"
+            )
+        return self
