@@ -225,6 +225,9 @@ REFUSED: list[tuple[type[BaseModel], dict[str, Any], dict[str, Any], str]] = [
     (AlgorithmParams, GRPO, losses(value={"weight": {"kind": "linear", "start": 0.1, "end": -0.1}}),
      r"losses\.value\.weight\n.*weight must be greater than or equal to 0, got -0.1"),
     (AlgorithmParams, EVERYTHING, {"kl_in_reward": {"weight": -0.1}}, "weight must be greater than or equal to 0, got -0.1"),
+    (AlgorithmParams, GRPO, {"target_kl": 0.0}, "target_kl\n.*greater than 0"),
+    (AlgorithmParams, ONCE, {"target_kl": 0.1}, "target_kl must be null with update_epochs = 1, got 0.1"),
+    (AlgorithmParams, CONTROL, {"target_kl": 0.1}, "target_kl must be null with update_epochs = 1, got 0.1"),
     (AlgorithmParams, GRPO, {"update_epochs": 0}, "update_epochs\n.*greater than or equal to 1"),
     *[(AlgorithmParams, values, {name: 1.0}, rf"{name}\n.*{EXTRA}") for values in (GRPO, CONTROL) for name in FORMER],
     *[(AlgorithmParams, GRPO, losses(**{name: {"weight": 1.0}}), rf"losses\.{name}\n.*{EXTRA}")

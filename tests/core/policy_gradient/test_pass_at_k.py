@@ -16,7 +16,7 @@ F64 = torch.float64
 
 
 def enumerated(rewards, k):
-    """What each sample adds to the best of k, over all subsets of the scored ones; a tied or too small group adds nothing."""
+    """Add up what each sample adds to the best of k, over all subsets of the scored ones; a tied or small group adds nothing."""
     scored = [i for i, r in enumerate(rewards) if not math.isnan(r)]
     found = [0.0] * len(rewards)
     if len(scored) < k or len({rewards[i] for i in scored}) < 2:

@@ -151,6 +151,7 @@ SETTINGS: dict[str, Settings] = {path: simple(path, value) for path, value in ON
     "losses.entropy.target": [("on", at("losses.entropy.target", STEERED), {})],
     **inside("losses.entropy.target", STEERED, nats=0.9, learning_rate=0.1, minimum=0.5, maximum=0.01),
     "update_epochs": simple("update_epochs", 1, 3),
+    "target_kl": simple("target_kl", 1e-4),
     "advantage.method": [
         *simple("advantage.method", "leave_one_out", "mean_only", "batch", "per_reward", "reinforce_plus_plus", "opo"),
         ("pass_at_k", BEST_OF_2, {}),

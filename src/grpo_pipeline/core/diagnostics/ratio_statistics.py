@@ -5,7 +5,8 @@ from torch import Tensor
 
 from grpo_pipeline.core.objective.surrogates.surrogate import Surrogate
 from grpo_pipeline.core.policy_gradient.kl import unbounded_k3
-from grpo_pipeline.core.policy_gradient.ratios import UNITS, decision_units, per_unit
+from grpo_pipeline.core.policy_gradient.names import RatioLevel
+from grpo_pipeline.core.policy_gradient.ratios import UNITS, per_unit
 
 
 @torch.no_grad()
@@ -34,9 +35,7 @@ def ratio_statistics(
         (reinforce and sapo both, cispo the lower one);
         ``policy/clip_dual``, only where delta or dual_clip is set: share of valid units with A < 0 that it holds;
         ``policy/ess``: (sum r)^2 / (n * sum r^2), the effective share of the samples, in (0, 1];
-        ``kl/rollout``: mean of r - 1 - log r over valid units, unbiased for KL(rollout policy || present policy) because the
-        actions came from the rollout policy. For ``sequence`` it is taken per decision: a length-normalised ratio is no
-        likelihood ratio. Not to be mixed up with ``kl/reference``, see ``kl.py``.
+        ``kl/rollout``: see ``rollout_kl``.
 
     Raises:
         ValueError: if no unit is valid.
@@ -52,8 +51,6 @@ def ratio_statistics(
     # The effective share in units of the largest ratio, so that nothing under- or overflows.
     log_ratio = units.log_ratio[units.is_valid]  # [n]
     weights = (log_ratio - log_ratio.max()).exp()
-    is_likelihood = surrogate.ratio_level != "sequence"
-    likelihoods = units if is_likelihood else decision_units(new, old, is_valid)
     none = torch.zeros_like(r, dtype=torch.bool)
     held = {"low": none, "high": none} | surrogate.held(r, a)
     statistics = {
@@ -61,7 +58,30 @@ def ratio_statistics(
         "policy/ratio_max": r.max(),
         **{f"policy/clip_{bound}": units.double().mean() for bound, units in held.items()},
         "policy/ess": weights.sum().square() / (weights.numel() * weights.square().sum()),
-        "kl/rollout": unbounded_k3(likelihoods.log_ratio[likelihoods.is_valid]).mean(),
+        "kl/rollout": rollout_kl(new, old, is_valid, level=surrogate.ratio_level),
     }
     # One transfer from the device for all of them.
     return dict(zip(statistics, torch.stack(list(statistics.values())).tolist(), strict=True))
+
+
+@torch.no_grad()
+def rollout_kl(
+    logprobs: Tensor, old_logprobs: Tensor, is_valid: Tensor, *, level: RatioLevel
+) -> Tensor:
+    """Estimate KL(rollout policy || present policy), ``kl/rollout``: the mean of r - 1 - log r over valid units, in nats.
+
+    Unbiased because the actions came from the rollout policy. For ``sequence`` it is taken per decision: a length-normalised
+    ratio is no likelihood ratio. Not to be mixed up with ``kl/reference``, see ``kl.py``.
+
+    Args:
+        logprobs: [P, G, L], present policy.
+        old_logprobs: [P, G, L], as drawn.
+        is_valid: bool [P, G, L].
+        level: that of the surrogate.
+
+    Returns:
+        A float64 scalar, at least 0.
+    """
+    of_likelihoods = UNITS["decision" if level == "sequence" else level]
+    units = of_likelihoods(logprobs.double(), old_logprobs.double(), is_valid)
+    return unbounded_k3(units.log_ratio[units.is_valid]).mean()

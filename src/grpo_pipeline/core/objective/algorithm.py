@@ -64,6 +64,7 @@ class AlgorithmParams(Part):
     Attributes:
         losses: the terms of the loss.
         update_epochs: K, updates with the samples of one batch.
+        target_kl: the updates of a batch end before one that would begin at a larger ``kl/rollout``, in nats; null for no end.
         advantage: how rewards become advantages.
         kl_in_reward: a KL divergence from the initial policy that lowers the reward of a sample; null for none.
         dynamic_sampling: draws groups whose rewards tie again; null keeps them.
@@ -74,11 +75,12 @@ class AlgorithmParams(Part):
 
     losses: Losses
     update_epochs: int = Field(default=1, ge=1)
+    # Left out of dumps where there is none, and so of digests.
+    target_kl: float | None = Field(default=None, gt=0, exclude_if=lambda target: target is None)
     advantage: AdvantageParams
     kl_in_reward: KlInReward | None = None
     dynamic_sampling: DynamicSamplingParams | None = None
     replay: ReplayParams | None = None
-    # Left out of dumps where there is none, and so of digests.
     correction: Correction | None = Field(default=None, exclude_if=lambda part: part is None)
     proposal: ProposalName = "policy"
 
@@ -121,6 +123,15 @@ class AlgorithmParams(Part):
             self._check_kl()
             self._check_value()
             self._check_correction()
+        return self
+
+    @model_validator(mode="after")
+    def _check_target_kl(self) -> Self:
+        if self.target_kl is not None and self.update_epochs == 1:
+            raise ValueError(
+                f"target_kl must be null with update_epochs = 1, got {self.target_kl}; the policy has not moved before a first "
+                "update: use more update epochs"
+            )
         return self
 
     def _check_control(self) -> None:

@@ -26,6 +26,7 @@ class Parts:
         learns: the policy learns from the samples.
         kl: the loss has the KL to the reference.
         value: the loss has the error of the values.
+        bounds_kl: the updates of a batch end where the policy has gone far enough.
         moves_reference: the reference follows the policy.
         steers_entropy: the weight of the entropy follows a target.
     """
@@ -42,6 +43,7 @@ class Parts:
     learns: bool
     kl: bool
     value: bool
+    bounds_kl: bool
     moves_reference: bool
     steers_entropy: bool
 
@@ -63,6 +65,7 @@ class Parts:
             learns=losses.policy is not None,
             kl=losses.kl is not None,
             value=losses.value is not None,
+            bounds_kl=algorithm.target_kl is not None,
             moves_reference=paid is not None and paid.reference.update != "frozen",
             steers_entropy=losses.entropy is not None and losses.entropy.target is not None,
         )

@@ -27,6 +27,7 @@ from grpo_pipeline.pipelines.step.parts import (
     reference,
     replay,
     supervised,
+    target_kl,
     value,
 )
 from grpo_pipeline.pipelines.step.wire import when, wire
@@ -98,13 +99,16 @@ def learn(arm: Parts) -> Pipeline:
 
 def move(arm: Parts) -> Pipeline:
     """Wire report -> next_state and step_metrics: here alone weights change."""
+    stops = "stops" if arm.bounds_kl else ""
     return wire(
+        *when(arm.bounds_kl, ("", "stops", target_kl.exceeds_target, "algorithm report experience update_epoch")),
         ("", "next_state step_metrics", update.apply_update,
-         "algorithm training task state report experience update_epoch"),
+         f"algorithm training task state report experience update_epoch {stops}"),
         *when(arm.corrects, ("", "step_metrics", correction.report_mismatch, "algorithm step_metrics experience update_epoch")),
-        *when(arm.moves_reference, ("", "next_state", reference.move_reference, "algorithm next_state update_epoch")),
+        *when(arm.moves_reference, ("", "next_state", reference.move_reference,
+                                    f"algorithm next_state update_epoch {stops}")),
         *when(arm.steers_entropy, ("", "next_state", entropy.steer_entropy,
-                                   "algorithm next_state report update_epoch")),
+                                   f"algorithm next_state report update_epoch {stops}")),
     )
 
 

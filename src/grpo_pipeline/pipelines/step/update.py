@@ -63,11 +63,17 @@ def apply_update(
     report: Report,
     experience: Experience,
     update_epoch: int,
+    stops: bool = False,
 ) -> tuple[TrainState, dict[str, Tensor | float]]:
-    """Take one optimiser step on the gradients of all pieces, and report what was measured on the way."""
+    """Take one optimiser step on the gradients of all pieces, and report what was measured on the way.
+
+    Where the batch stops before this update (``parts.target_kl``) no weight changes.
+    """
     metrics: dict[str, Tensor | float] = {}
     if report.scores is not None and algorithm.losses.policy is not None:
         metrics |= diagnose(algorithm.losses.policy, report.scores, experience)
+    if stops:
+        return state, metrics
     if is_report_step(state.step, training) and update_epoch == 0:
         metrics |= report_gradients(report.gradients, task.parameter_groups(state.policy))
         metrics |= silent_rewards(experience)
@@ -97,9 +103,9 @@ def is_report_step(step: int, training: TrainingParams) -> bool:
     return step % training.gradient_report_every_steps == training.gradient_report_every_steps - 1
 
 
-def ends_batch(algorithm: AlgorithmParams, update_epoch: int) -> bool:
-    """Say whether an update is the last one of its batch."""
-    return update_epoch == algorithm.update_epochs - 1
+def ends_batch(algorithm: AlgorithmParams, update_epoch: int, stops: bool) -> bool:
+    """Say whether no update of its batch follows this one: it is the last of them, or the batch stops here."""
+    return stops or update_epoch == algorithm.update_epochs - 1
 
 
 def _without_graph(scores: Scores) -> Scores:

@@ -80,6 +80,8 @@ class StepRunner:
             moved = fold(self._move, values | {"experience": experience, "report": join(reports)})
             state = moved["next_state"]
             measured.append(moved["step_metrics"])
+            if moved.get("stops", False):
+                break
             if update_epoch == 0:
                 check_first_ratio(
                     measured[0], algorithm, training, task, state.policy, step=state.step
@@ -95,6 +97,8 @@ class StepRunner:
             "samples_per_second": read / seconds,
             "peak_memory_mb": _peak_memory_mb(experience.rollouts.actions.device),
         }
+        if algorithm.target_kl is not None:
+            metrics["policy/updates"] = float(len(measured) - moved["stops"])
         if LATE.total > late:
             metrics["reward/late_calls"] = float(LATE.total - late)
         return StepResult(advance(state), metrics, experience)

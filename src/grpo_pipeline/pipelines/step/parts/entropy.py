@@ -19,14 +19,18 @@ def entropy_term(scores: Scores, experience: Experience) -> dict[str, Tensor]:
 
 
 def steer_entropy(
-    algorithm: AlgorithmParams, next_state: TrainState, report: Report, update_epoch: int
+    algorithm: AlgorithmParams,
+    next_state: TrainState,
+    report: Report,
+    update_epoch: int,
+    stops: bool = False,
 ) -> TrainState:
     """Move the entropy coefficient towards its target; it follows batches, too."""
     bonus = algorithm.losses.entropy
     assert bonus is not None
     target = bonus.target
     assert target is not None
-    if not ends_batch(algorithm, update_epoch):
+    if not ends_batch(algorithm, update_epoch, stops):
         return next_state
     steering = AdaptiveEntropy(
         target=target.nats,

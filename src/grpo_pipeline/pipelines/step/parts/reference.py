@@ -28,13 +28,13 @@ def score_reference(
 
 
 def move_reference(
-    algorithm: AlgorithmParams, next_state: TrainState, update_epoch: int
+    algorithm: AlgorithmParams, next_state: TrainState, update_epoch: int, stops: bool = False
 ) -> TrainState:
     """Move the reference in its own rhythm: it follows batches, so that only the last update epoch of one moves it."""
     kl = algorithm.paid_kl
     assert kl is not None
     rhythm = kl.reference.model_dump(include={"every_steps", "decay"})
     rule = ReferenceUpdate(kl.reference.update, **rhythm)
-    if next_state.reference is not None and ends_batch(algorithm, update_epoch):
+    if next_state.reference is not None and ends_batch(algorithm, update_epoch, stops):
         update_reference(next_state.reference, next_state.policy, rule, next_state.step + 1)
     return next_state
