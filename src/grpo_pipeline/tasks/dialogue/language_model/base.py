@@ -71,6 +71,7 @@ class LanguageModel(nn.Module):
     def __init__(self, model: Any) -> None:
         super().__init__()
         self.model = model
+        self.recomputes_layers = False
         # A part of the policy that the task adds; it finds the stories of a prompt.
         self.retriever: Retriever | None = None
 

@@ -76,6 +76,7 @@ def build_language_model(
             language_model = _wrap(_new(network, tokenizer))
         if params.tuning is not None:
             add_lora(language_model, params.tuning)
+    language_model.recomputes_layers = network.recompute_layers
     return language_model, tokenizer
 
 

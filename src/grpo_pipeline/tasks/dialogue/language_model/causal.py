@@ -18,7 +18,7 @@ from grpo_pipeline.tasks.dialogue.language_model.base import (
     shifted,
 )
 from grpo_pipeline.tasks.dialogue.language_model.causal_decoding import CausalDecoding
-from grpo_pipeline.tasks.dialogue.language_model.causal_layers import layers_of
+from grpo_pipeline.tasks.dialogue.language_model.causal_layers import CausalLayers, layers_of
 from grpo_pipeline.tasks.dialogue.language_model.group_attention import (
     Prompt,
     attend_prompt,
@@ -35,6 +35,11 @@ class CausalModel(LanguageModel):
 
     kind = "causal"
 
+    @property
+    def layers(self) -> CausalLayers:
+        """The layers of the model."""
+        return layers_of(self.model, recomputes=self.recomputes_layers)
+
     def encode(self, ids: Tensor, is_token: Tensor) -> Encoded:
         """Read a text of each prompt, int64 and bool [P, 1, S], padded on the left.
 
@@ -49,7 +54,7 @@ class CausalModel(LanguageModel):
         def attend(layer: int, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
             return attend_prompt(query, keys, values, is_seen=seen)
 
-        found = layers_of(self.model).keys_and_values(read, positions, attend)
+        found = self.layers.keys_and_values(read, positions, attend)
         names = ("keys", "values")
         cache = {
             f"{name}/{i}": part
@@ -69,13 +74,11 @@ class CausalModel(LanguageModel):
         # A reply begins at the position after the read tokens of its prompt.
         first = to_rows(replicate(encoded.is_seen.sum(dim=1), replies.shape[1]))  # [P * G]
         positions = first[:, None] + torch.arange(inputs.shape[1], device=inputs.device)
-        return layers_of(self.model).states(inputs, positions, attend).reshape(*replies.shape, -1)
+        return self.layers.states(inputs, positions, attend).reshape(*replies.shape, -1)
 
     def begin(self, encoded: Encoded, group_size: int) -> CausalDecoding:
         """See ``LanguageModel.begin``."""
-        return CausalDecoding(
-            layers_of(self.model), _held(encoded), encoded.is_seen.sum(dim=1), group_size
-        )
+        return CausalDecoding(self.layers, _held(encoded), encoded.is_seen.sum(dim=1), group_size)
 
     def check_room(self, encoded: Encoded, max_tokens: int) -> None:
         """See ``LanguageModel.check_room``."""

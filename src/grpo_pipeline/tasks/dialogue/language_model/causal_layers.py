@@ -15,6 +15,8 @@ from typing import Any
 from torch import Tensor
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
+from grpo_pipeline.tasks.dialogue.language_model.recomputed_layers import again
+
 # (number of the layer, queries [N, h, T, d], keys, values [N, c, T, d]) -> [N, T, h * d]
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 
@@ -24,10 +26,11 @@ class CausalLayers:
 
     Args:
         model: model with a head; its dropout must be 0.
+        recomputes: whether each layer computes itself again in the backward pass.
     """
 
-    def __init__(self, model: Any) -> None:
-        self._model = model.base_model
+    def __init__(self, model: Any, *, recomputes: bool) -> None:
+        self._model, self._recomputes = model.base_model, recomputes
 
     @property
     def count(self) -> int:
@@ -37,8 +40,12 @@ class CausalLayers:
     def states(self, ids: Tensor, positions: Tensor, attend: Attend) -> Tensor:
         """Compute the last hidden states [N, T, D] of ids at positions, both int64 [N, T]."""
         x, turn = self.embed(ids, positions)
+
+        def pass_through(layer: int, x: Tensor) -> Tensor:
+            return self.join(layer, x, attend(layer, *self.project(layer, x, turn)))
+
         for layer in range(self.count):
-            x = self.join(layer, x, attend(layer, *self.project(layer, x, turn)))
+            x = again(pass_through, layer, x, is_on=self._recomputes)
         return self.norm(x)
 
     def keys_and_values(
@@ -47,11 +54,16 @@ class CausalLayers:
         """Compute keys and values [N, c, T, d] of every layer; the rest of the last layer is not computed."""
         x, turn = self.embed(ids, positions)
         found = []
-        for layer in range(self.count):
+
+        def pass_through(layer: int, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
             query, keys, values = self.project(layer, x, turn)
-            found.append((keys, values))
             if layer + 1 < self.count:
                 x = self.join(layer, x, attend(layer, query, keys, values))
+            return keys, values, x
+
+        for layer in range(self.count):
+            keys, values, x = again(pass_through, layer, x, is_on=self._recomputes)
+            found.append((keys, values))
         return found
 
     def embed(self, ids: Tensor, positions: Tensor) -> tuple[Tensor, Any]:
@@ -138,6 +150,6 @@ class LlamaLayers(CausalLayers):
 _LAYERS: dict[str, type[CausalLayers]] = {"gpt2": Gpt2Layers, "llama": LlamaLayers}
 
 
-def layers_of(model: Any) -> CausalLayers:
+def layers_of(model: Any, *, recomputes: bool) -> CausalLayers:
     """Wrap the layers of a GPT-2 or a Llama with a head."""
-    return _LAYERS[model.config.model_type](model)
+    return _LAYERS[model.config.model_type](model, recomputes=recomputes)

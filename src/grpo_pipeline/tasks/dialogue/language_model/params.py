@@ -25,7 +25,20 @@ class LoraTuning(Section):
     targets: tuple[str, ...] | None = Field(default=None, min_length=1)
 
 
-class NewNetwork(Section):
+class Network(Section):
+    """A network.
+
+    Attributes:
+        recompute_layers: compute each layer again in the backward pass, which then keeps its input alone.
+    """
+
+    # Left out of dumps where it is off.
+    recompute_layers: Annotated[bool, EXECUTION] = Field(
+        default=False, exclude_if=lambda is_on: not is_on
+    )
+
+
+class NewNetwork(Network):
     """A small network with fresh weights.
 
     Attributes:
@@ -79,7 +92,7 @@ class CausalParams(NewNetwork):
         return self
 
 
-class FolderParams(Section):
+class FolderParams(Network):
     """A network from a Hugging Face folder on this machine.
 
     Attributes:
