@@ -249,6 +249,10 @@ REFUSED: list[tuple[type[BaseModel], dict[str, Any], dict[str, Any], str]] = [
     (Grpo, POLICY, {"clip_low": 1.1}, "clip_low\n.*less than or equal to 1"),
     (Grpo, POLICY, {"clip_high": 0.0}, "clip_high\n.*greater than 0"),
     (Grpo, POLICY, {"dual_clip": 1.0}, "dual_clip\n.*greater than 1"),
+    (Grpo, POLICY, {"top_entropy": 0.0}, "top_entropy\n.*greater than 0"),
+    (Grpo, POLICY, {"top_entropy": 1.0}, "top_entropy\n.*less than 1"),
+    (Grpo, POLICY, {"top_entropy": 0.2, "ratio_level": "joint"}, "top_entropy must be null with ratio_level = joint, got 0.2"),
+    (AlgorithmParams, GSPO, losses(policy={"top_entropy": 0.2}), "top_entropy must be null with ratio_level = sequence, got 0.2"),
     (Grpo, POLICY, {"max_decisions": 8}, "max_decisions must be absent with reduction = per_sequence, got 8"),
     *[(model, UNBOUNDED | {"kind": kind}, {"max_decisions": 8, "reduction": "constant", "ratio_level": "joint"},
        "max_decisions must be absent with ratio_level = joint, got 8")

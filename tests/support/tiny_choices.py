@@ -121,7 +121,9 @@ class TinyChoices:
     def score(self, policy: ChoicePolicy, context: Encoded, rollouts: Rollouts, *, temperature: float) -> Scores:
         log_probs = self._log_probs(policy, context, temperature)
         logprobs = self._of_actions(log_probs, rollouts.actions, rollouts.is_valid)
-        return Scores(logprobs, entropy_of(log_probs), log_probs, context.features @ policy.value)
+        entropy = entropy_of(log_probs)  # [P], of each choice
+        entropies = entropy[:, None, None].expand_as(logprobs)
+        return Scores(logprobs, entropy, log_probs, context.features @ policy.value, entropies=entropies)
 
     def prompt_weights(self, batch: Choices) -> None:
         return None

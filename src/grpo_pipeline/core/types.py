@@ -34,6 +34,7 @@ class Scores:
         log_probs_full: [P, V], log of the whole categorical, -inf where not allowed; None where V is large.
         values: [P], predicted reward of each prompt; None without a value head.
         kl: [P, G, L], exact KL(policy || reference) of each decision; None where it was not asked for.
+        entropies: [P, G, L], analytic entropy of each decision's distribution, nats; None where the task does not give them.
     """
 
     logprobs: Tensor
@@ -41,6 +42,7 @@ class Scores:
     log_probs_full: Tensor | None = None
     values: Tensor | None = None
     kl: Tensor | None = None
+    entropies: Tensor | None = None
 
 
 @dataclass(frozen=True)

@@ -143,6 +143,7 @@ SETTINGS: dict[str, Settings] = {path: simple(path, value) for path, value in ON
     "losses.policy.ratio_level": simple("losses.policy.ratio_level", "joint", "sequence"),
     "losses.policy.reduction": simple("losses.policy.reduction", "per_decision", "constant", "per_decision_local"),
     "losses.policy.max_decisions": simple("losses.policy.max_decisions", 8, losses={"policy": {"reduction": "constant"}}),
+    "losses.policy.top_entropy": simple("losses.policy.top_entropy", 0.5),
     "losses.policy.ratio_cap": simple("losses.policy.ratio_cap", 1.2, **KINDS["cispo"]),
     "losses.kl.estimator": simple("losses.kl.estimator", "k2", "k3", "ratio_k3"),
     "losses.kl.reference.update": [(each, refers(update=each), {}) for each in ("copy", "ema")],

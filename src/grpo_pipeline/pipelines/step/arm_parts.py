@@ -22,6 +22,7 @@ class Parts:
         pays_kl: the KL to it is paid in the reward.
         reads_values: values at the time of the rollout are read.
         reads_lengths: samples are compared by their lengths, too.
+        keeps_uncertain: the decisions of largest entropy teach alone.
         supervised: the loss has a supervised term.
         learns: the policy learns from the samples.
         kl: the loss has the KL to the reference.
@@ -39,6 +40,7 @@ class Parts:
     pays_kl: bool
     reads_values: bool
     reads_lengths: bool
+    keeps_uncertain: bool
     supervised: bool
     learns: bool
     kl: bool
@@ -61,6 +63,7 @@ class Parts:
             pays_kl=algorithm.kl_in_reward is not None,
             reads_values=algorithm.advantage.baseline == "value" or clips_values,
             reads_lengths=algorithm.advantage.method == "opo",
+            keeps_uncertain=losses.policy is not None and losses.policy.top_entropy is not None,
             supervised=losses.supervised is not None,
             learns=losses.policy is not None,
             kl=losses.kl is not None,

@@ -28,6 +28,7 @@ from grpo_pipeline.pipelines.step.parts import (
     replay,
     supervised,
     target_kl,
+    top_entropy,
     value,
 )
 from grpo_pipeline.pipelines.step.wire import when, wire
@@ -70,6 +71,8 @@ def collect(arm: Parts) -> Pipeline:
         *when(arm.reads_values, ("advantage", "values", value.predict_values, "task state context rollouts temperature")),
         # [P, G], or [P, G, L] of decisions
         ("advantage", "advantages", advantages.compute_advantages, " ".join(weighed)),
+        *when(arm.keeps_uncertain, ("advantage", "advantages", top_entropy.silence_sure_decisions,
+                                    "algorithm task state context rollouts temperature advantages")),
         *when(arm.corrects, ("advantage", "advantages", correction.weigh_advantages, "algorithm advantages mismatch")),
         ("advantage", "experience", experience.collect_experience, " ".join(held)),
     )

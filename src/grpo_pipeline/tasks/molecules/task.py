@@ -280,7 +280,12 @@ class MoleculeTask(BaseTask):
             temperature=temperature,
             reference=reference,
         )
-        return Scores(logprobs=steps.logprobs, entropy=steps.entropy.mean(dim=(1, 2)), kl=steps.kl)
+        return Scores(
+            logprobs=steps.logprobs,
+            entropy=steps.entropy.mean(dim=(1, 2)),
+            kl=steps.kl,
+            entropies=steps.entropy,
+        )
 
     def supervised_counts(self, batch: MoleculeBatch) -> Tensor:
         """Count the atoms, charges and pairs of the molecules, float64 [3]."""

@@ -25,12 +25,17 @@ class Surrogate(Kind):
         ratio_level: what a ratio belongs to: one decision, the joint sample, or the average decision of a sample.
         reduction: how the terms of a batch become one number (docs/algorithms.md).
         max_decisions: what the reduction ``constant`` divides by; null is the padded length of the batch.
+        top_entropy: share of a batch's decisions that teach, those of largest entropy; null for all.
     """
 
     weight: Weight = Schedule(kind="constant", start=1.0)
     ratio_level: RatioLevel = "decision"
     reduction: Reduction = "per_sequence"
     max_decisions: int | None = Field(default=None, ge=1)
+    # Left out of dumps where all teach, and so of digests.
+    top_entropy: float | None = Field(
+        default=None, gt=0, lt=1, exclude_if=lambda share: share is None
+    )
 
     def of_units(self, units: "Units", advantages: "Tensor") -> "Tensor":
         """Return the loss of each unit, [P, G, U].
@@ -60,6 +65,11 @@ class Surrogate(Kind):
             raise ValueError(
                 f"max_decisions must be absent with ratio_level = joint, got {self.max_decisions}; a joint sample is one unit, "
                 "whatever its length"
+            )
+        if self.top_entropy is not None and self.ratio_level != "decision":
+            raise ValueError(
+                f"top_entropy must be null with ratio_level = {self.ratio_level}, got {self.top_entropy}; a whole sample has one "
+                "ratio there: use ratio_level = decision"
             )
         if self.weight.start <= 0:
             raise ValueError(

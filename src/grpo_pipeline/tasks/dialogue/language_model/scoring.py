@@ -43,7 +43,8 @@ def score_replies(
         tokens_per_batch=tokens_per_batch,
     )
     counts = rollouts.is_valid.sum(dim=(1, 2)).clamp_min(1)  # [P]
-    return Scores(scored.logprobs, scored.entropy.sum(dim=(1, 2)) / counts)
+    entropy = scored.entropy.sum(dim=(1, 2)) / counts  # [P]
+    return Scores(scored.logprobs, entropy, entropies=scored.entropy)
 
 
 def score_decisions(
