@@ -101,9 +101,6 @@ SETS = (
 )
 
 
-PREDICTED = {"image": "file", "core_id": None, "patient_id": "subject", "region_mask": "gland", "bag_mask": None}
-
-
 def write_clinic(root: Path) -> pd.DataFrame:
     """Write 16-bit PNG and float NPY images of odd sizes with gland masks, and their table."""
     rng, rows = np.random.default_rng(0), []
@@ -172,7 +169,6 @@ def test_images_with_several_findings_are_learned_and_scored(project: Path, root
     told = documented(root, "attention:  # several findings of an image")
     section["attention"]["data"]["label"] = told["attention"]["data"]["label"]
     section["attention"]["data"]["columns"]["label"] = "findings"
-    section["attention"]["predict"] = {"columns": PREDICTED, "folders": {"image": "scans"}}
     (project / "conf/mine/parameters.yml").write_text(yaml.safe_dump(section, sort_keys=False))
     done = run(project, "--params", f"{SERIAL},{ANY},attention.training.animation_frames=2", env="mine")
     assert done.returncode == 0

@@ -13,10 +13,8 @@ import yaml
 from benchmark_scripts import load_script
 
 import grpo_pipeline
-from grpo_pipeline.new_data import look
 from grpo_pipeline.pipeline_registry import PIPELINES, SHORT
 from grpo_pipeline.tasks import TASKS
-from grpo_pipeline.tasks.new_data import Hints
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -67,20 +65,6 @@ def test_the_reward_of_the_tutorial_pays_for_being_near() -> None:
     tested = Path(my_rewards.__file__).read_text(encoding="utf-8").partition("\n\n")[2]
     assert shown == [f"# src/my_rewards.py\n{tested}"]
     assert my_rewards.is_near(["7", "it is 9", "none", "99"], [["7"]] * 4, reach=5) == [1.0, 0.6, 0.0, 0.0]
-
-
-@pytest.mark.parametrize(("page", "folder"), [("own_images", "practice_images"), ("own_texts", "practice_texts")])
-def test_data_to_practise_with_are_read_as_the_tutorial_says(
-    page: str, folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    text = (DOCS / f"tutorials/{page}.md").read_text(encoding="utf-8")
-    (tmp_path / "project").mkdir()
-    monkeypatch.chdir(tmp_path / "project")
-    exec(compile(re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)[0], f"{page}.md", "exec"), {})
-    found = look(tmp_path / folder, Hints("", {}, ()))
-    assert found.task == {"own_images": "attention", "own_texts": "dialogue"}[page]
-    shown = re.findall(r"^- (\d+ rows of .*|label: .*)$", text, re.MULTILINE)
-    assert shown == [note for note in found.notes if shown]
 
 
 def test_the_program_of_the_tutorial_is_the_one_whose_output_it_shows(capsys: pytest.CaptureFixture[str]) -> None:
