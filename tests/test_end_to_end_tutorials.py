@@ -11,6 +11,7 @@ from kedro_processes import clean_environ
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 BLOCK = re.compile(r"(?:^`(?P<file>conf/\S+)`\n\n)?^```(?P<kind>\w+)\n(?P<text>.*?)^```", re.DOTALL | re.MULTILINE)
+CHECKED = re.compile(r"- \d+ rows|- label:|wrote |- library|(train|val|test) ")
 LINE = re.compile(r"`(?P<file>conf/\S+)` has one line, `(?P<text>[^`]+)`")
 # How a run is shortened, in the place of the parameters of the page, which a test of the commands checks.
 SHORT = {
@@ -64,15 +65,8 @@ class Reader:
             words = kedro_command("run", "--env", env, "--pipelines", task, "--params", short)
         elif words[0] == ".venv/bin/grpo":
             words = kedro_command(*words[1:])
-        done = subprocess.run(
-            words,
-            cwd=self.project,
-            env=clean_environ(GRPO_PROGRESS="lines"),
-            capture_output=True,
-            text=True,
-            timeout=600,
-            check=False,
-        )
+        environ = clean_environ(GRPO_PROGRESS="lines")
+        done = subprocess.run(words, cwd=self.project, env=environ, capture_output=True, text=True, timeout=600, check=False)
         assert done.returncode == 0, f"{words}\n{done.stdout}\n{done.stderr}"
         for wrote in re.findall(r"^wrote (conf/\w+/globals.yml)$", done.stdout, re.MULTILINE):
             with (self.project / wrote).open("a") as file:
@@ -87,13 +81,13 @@ def reader(project: Path, monkeypatch: pytest.MonkeyPatch) -> Reader:
 
 
 def follow(reader: Reader, page: str) -> list[str]:
-    """Follow a page; returns the lines that it shows of ``new-data`` and of the table of the splits, all of which were printed."""
+    """Follow a page; returns the lines that it shows of ``new-data`` and of the splits, all of which were printed."""
     checked = []
     for block in blocks_of(Path(__file__).parents[1] / f"docs/tutorials/{page}.md"):
         reader.follow(block)
         if block.kind == "text":
             # Of a run of the page's own length are the verdict and everything below it, and the audit before it.
-            shown = [
+            shown = [line for line in block.text.splitlines() if CHECKED.match(line)]
                 line
                 for line in block.text.splitlines()
                 if re.match(r"- \d+ rows|- label:|wrote |- library|(train|val|test) ", line)
