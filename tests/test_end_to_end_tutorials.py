@@ -88,10 +88,6 @@ def follow(reader: Reader, page: str) -> list[str]:
         if block.kind == "text":
             # Of a run of the page's own length are the verdict and everything below it, and the audit before it.
             shown = [line for line in block.text.splitlines() if CHECKED.match(line)]
-                line
-                for line in block.text.splitlines()
-                if re.match(r"- \d+ rows|- label:|wrote |- library|(train|val|test) ", line)
-            ]
             assert [line for line in shown if line not in reader.said.splitlines()] == [], reader.said
             checked += shown
     return checked
