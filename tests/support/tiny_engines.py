@@ -2,8 +2,7 @@
 
 from typing import Any
 
-import torch
-from tiny_choices import ChoicePolicy, Encoded, TinyChoices
+from tiny_choices import TinyChoices
 from torch import Generator
 
 from grpo_pipeline.core.types import Rollouts
@@ -14,10 +13,10 @@ class Alike(TinyChoices):
 
     engine, hotter = "alike", 1.0
 
-    @torch.no_grad()
-    def draw(self, policy: ChoicePolicy, context: Encoded, group: int, *, temperature: float, generator: Generator) -> Rollouts:
-        drawn: Any = {"temperature": self.hotter * temperature, "proposal": "policy", "generator": generator}
-        return self.sample(policy, context, group, **drawn)
+    def sample(self, *args: Any, temperature: float, proposal: str, generator: Generator) -> Rollouts:
+        if proposal == "engine":
+            temperature, proposal = self.hotter * temperature, "policy"
+        return super().sample(*args, temperature=temperature, proposal=proposal, generator=generator)
 
 
 class Elsewhere(Alike):

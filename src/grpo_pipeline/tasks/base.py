@@ -32,7 +32,7 @@ from grpo_pipeline.tasks import (
 from grpo_pipeline.tasks.audit_plan import AuditPlan
 from grpo_pipeline.tasks.familiarity import Familiarity
 
-Proposal = Literal["policy", "uniform", "none", "oracle"]
+Proposal = Literal["policy", "uniform", "none", "oracle", "engine"]
 
 
 class Task(Protocol):
@@ -139,6 +139,9 @@ class Task(Protocol):
 
         ``policy`` samples from the policy, ``uniform`` from all allowed choices. ``none`` gives G empty samples (L = 0).
         ``oracle`` draws from the true answer, which the batch holds only after ``with_oracle``.
+
+        A task whose attribute ``engine`` is a name also takes ``engine``: what a policy learns from is then drawn elsewhere, with
+        log-probabilities of the engine. The task's ``check_algorithm`` refuses an arm without ``algorithm.correction``.
         """
         ...
 
@@ -527,29 +530,4 @@ class ScoresKl(Task, Protocol):
 
         The reference gets no gradient. It has no part in the ratio, whose denominator is the policy that drew the samples.
         """
-        ...
-
-
-class DrawsByEngine(Task, Protocol):
-    """A task whose training draws by an engine beside ``sample``, such as a server with weights of its own.
-
-    Its log-probabilities are the engine's: an arm that learns from them has ``algorithm.correction``, and the task's
-    ``check_algorithm`` refuses others. Validation and evaluation draw by ``sample``.
-    """
-
-    @property
-    def engine(self) -> str | None:
-        """Name the engine; None where training draws by ``sample``."""
-        ...
-
-    def draw(
-        self,
-        policy: Any,
-        context: Any,
-        group_size: int,
-        *,
-        temperature: float,
-        generator: Generator,
-    ) -> Rollouts:
-        """Draw G samples per prompt, with the engine's log-probabilities (no grad); random numbers come from the generator."""
         ...

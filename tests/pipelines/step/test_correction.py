@@ -169,8 +169,8 @@ def test_the_table_of_the_first_step_has_a_row_for_each_sample() -> None:
 @pytest.mark.parametrize("bad", [math.nan, -math.inf])
 def test_a_log_probability_that_is_no_number_is_named(bad: float, monkeypatch: pytest.MonkeyPatch) -> None:
     class Broken(Elsewhere):
-        def draw(self, *args: Any, **kwargs: Any) -> Any:
-            drawn = super().draw(*args, **kwargs)
+        def sample(self, *args: Any, **kwargs: Any) -> Any:
+            drawn = super().sample(*args, **kwargs)
             drawn.logprobs[2, 1, 0] = bad
             return drawn
 
@@ -184,7 +184,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "decisions of a joint ratio": ({"losses": {"policy": {"ratio_level": "joint"}}}, "correction.level must be sequence"),
     "of a control": ({"losses": dict.fromkeys(("policy", "kl", "entropy", "value"))}, "correction must be null without losses"),
     "a cap below one": ({"correction": {"cap": 0.5}}, "greater than or equal to 1"),
-    "a floor above one": ({"correction": {"kind": "mask", "floor": 1.5}}, "floor must be at most 1"),
+    "a floor above one": ({"correction": {"kind": "mask", "floor": 1.5}}, "less than or equal to 1"),
     "a floor of a truncation": ({"correction": {"floor": 0.5}}, "Extra inputs"),
 }
 

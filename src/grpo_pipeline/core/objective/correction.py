@@ -1,8 +1,8 @@
 """Parameters of the correction for samples that another engine drew than the policy that learns from them."""
 
-from typing import TYPE_CHECKING, Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from grpo_pipeline.core.objective.part import Kind
 
@@ -16,6 +16,7 @@ class Bounded(Kind):
     r is the probability of a decision, or of a whole sample, under the policy over that under the engine.
 
     Attributes:
+        kind: ``truncate``: a larger ratio counts as the cap; ``mask``: what is outside the bounds teaches nothing.
         level: ``decision``: a weight for each decision, biased where earlier decisions change later ones; ``sequence``: one for
             the sample, unbiased up to the bounds, of larger variance.
         cap: largest weight.
@@ -28,19 +29,12 @@ class Bounded(Kind):
         """Mark the ratios that the bounds hold back, bool of their shape."""
         return ratio > self.cap
 
-    def weights(self, ratio: "Tensor") -> "Tensor":
-        """Turn ratios of any shape into weights; exactly 1 where the ratio is 1."""
-        raise NotImplementedError
-
 
 class Truncate(Bounded):
     """TIS, truncated importance sampling: min(r, cap).
 
     Sources: Ionides 2008, 10.1198/106186008X320456; for engines Yao et al. 2025, "Your efficient RL framework secretly brings you
     off-policy RL training" (fengyao.notion.site).
-
-    Attributes:
-        kind: ``truncate``: a larger ratio counts as the cap; ``mask``: what is outside the bounds teaches nothing.
     """
 
     kind: Literal["truncate"]
@@ -53,15 +47,14 @@ class Truncate(Bounded):
 class Mask(Bounded):
     """MIS, masked importance sampling: r where floor <= r <= cap, else 0.
 
-    Sources: Liu et al. 2025, "When speed kills stability" (richardli.xyz); with level ``decision`` IcePop, arXiv 2510.18855.
+    Sources: Liu et al. 2025, "When speed kills stability" (yingru.notion.site); with level ``decision`` IcePop, arXiv 2510.18855.
 
     Attributes:
-        kind: ``truncate``: a larger ratio counts as the cap; ``mask``: what is outside the bounds teaches nothing.
         floor: smallest weight; null for none.
     """
 
     kind: Literal["mask"]
-    floor: float | None = Field(default=None, gt=0)
+    floor: float | None = Field(default=None, gt=0, le=1)
 
     def beyond(self, ratio: "Tensor") -> "Tensor":
         """Mark the ratios outside [floor, cap], bool of their shape."""
@@ -71,14 +64,6 @@ class Mask(Bounded):
     def weights(self, ratio: "Tensor") -> "Tensor":
         """Return r within the bounds, else 0."""
         return ratio.masked_fill(self.beyond(ratio), 0.0)
-
-    @model_validator(mode="after")
-    def _check_floor(self) -> Self:
-        if self.floor is not None and self.floor > 1:
-            raise ValueError(
-                f"floor must be at most 1, got {self.floor}; equal policies have the ratio 1"
-            )
-        return self
 
 
 Correction = Annotated[Truncate | Mask, Field(discriminator="kind")]

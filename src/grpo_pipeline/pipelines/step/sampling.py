@@ -3,7 +3,7 @@
 Random numbers come from generators that are seeded by (seed, step, attempt).
 """
 
-from typing import Any, TypeGuard
+from typing import Any
 
 from grpo_pipeline.core.objective.algorithm import AlgorithmParams
 from grpo_pipeline.core.params import TrainingParams
@@ -12,7 +12,7 @@ from grpo_pipeline.core.schedules import value_at
 from grpo_pipeline.core.training.precision import network_precision
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import Rollouts
-from grpo_pipeline.tasks.base import DrawsByEngine, Task
+from grpo_pipeline.tasks.base import Task
 
 
 def encode_batch(task: Task, state: TrainState, batch: Any) -> Any:
@@ -60,32 +60,18 @@ def draw_samples(
 ) -> Rollouts:
     """Draw G samples per prompt with the noise of this step, and of this attempt at it.
 
-    An engine of the task draws what a policy learns from; its log-probabilities are corrected (``parts.correction``).
+    What a policy learns from an engine draws where the task has one (``parts.correction``).
     """
     places = (state.step, attempt) if attempt else (state.step,)
     stream = Stream.RETRIES if attempt else Stream.ROLLOUTS
     device = next(state.policy.parameters()).device
-    generator = step_generator(state.generator_seed, *places, stream=stream, device=device)
-    detached = task.detach(context)
+    by_engine = algorithm.proposal == "policy" and getattr(task, "engine", None) is not None
     with network_precision(state):
-        if algorithm.proposal == "policy" and has_engine(task):
-            return task.draw(
-                state.policy,
-                detached,
-                training.group_size,
-                temperature=temperature,
-                generator=generator,
-            )
         return task.sample(
             state.policy,
-            detached,
+            task.detach(context),
             training.group_size,
             temperature=temperature,
-            proposal=algorithm.proposal,
-            generator=generator,
+            proposal="engine" if by_engine else algorithm.proposal,
+            generator=step_generator(state.generator_seed, *places, stream=stream, device=device),
         )
-
-
-def has_engine(task: Task) -> TypeGuard[DrawsByEngine]:
-    """Say whether an engine beside ``sample`` draws in training; also of a task that is wrapped in another."""
-    return getattr(task, "engine", None) is not None

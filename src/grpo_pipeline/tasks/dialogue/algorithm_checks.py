@@ -1,9 +1,8 @@
 """Refuse settings that an arm of the dialogue task cannot train with; checked when its parameters are read."""
 
 from grpo_pipeline.core.objective.algorithm import AlgorithmParams
-from grpo_pipeline.tasks.dialogue.language_model.params import LanguageModelParams, ReplyParams
+from grpo_pipeline.tasks.dialogue.language_model.params import ReplyParams
 from grpo_pipeline.tasks.dialogue.language_model.prompt_text import ModelKind
-from grpo_pipeline.tasks.dialogue.rewards.params import DialogueReward
 
 ENGINE = "dialogue.replies.generation.kind"
 
@@ -35,16 +34,16 @@ def check_engine(
     replies: ReplyParams,
     algorithm: AlgorithmParams,
     *,
-    language_model: LanguageModelParams,
+    network: str,
     kind: ModelKind,
-    rewards: DialogueReward,
+    has_environment: bool,
 ) -> None:
     """Refuse an engine that cannot draw for an arm that learns from replies.
 
     Raises:
-        ValueError: for an arm without a correction, a network that the engine does not know, or an environment.
+        ValueError: for an arm without a correction, and for what the engine does not know.
     """
-    engine, network = replies.generation.kind, language_model.network.kind
+    engine = replies.generation.kind
     if engine == "own" or algorithm.losses.policy is None:
         return
     if algorithm.correction is None:
@@ -52,17 +51,15 @@ def check_engine(
             f"algorithm.correction must be given with {ENGINE} = {engine}, got null; its log-probabilities are not those of the "
             "update: add {kind: truncate, level: decision, cap: 2.0}"
         )
-    if kind != "causal":
+    is_cut = replies.top_k is not None or replies.top_p is not None
+    unknown = {
+        "a network with an encoder": kind != "causal",
+        "reward.environment": has_environment,
+        f"network.kind = {network}": engine == "transformers" and network != "folder",
+        "replies.top_k or top_p": engine == "openai_server"
+        and is_cut,  # it does not say what is left
+    }
+    for name in (name for name, is_there in unknown.items() if is_there):
         raise ValueError(
-            f"{ENGINE} must be own for a network with an encoder, got {engine}; give a causal network, or leave it out"
-        )
-    if engine == "transformers" and network != "folder":
-        raise ValueError(
-            f"dialogue.language_model.network.kind must be folder with {ENGINE} = transformers, got {network}; the project's own "
-            "networks have its sampler: leave it out"
-        )
-    if rewards.environment is not None:
-        raise ValueError(
-            f"dialogue.reward.environment must be null with {ENGINE} = {engine}, got a value; only the project's sampler lets it "
-            "answer between replies"
+            f"{ENGINE} must be own with {name}, got {engine}; the engine does not know it: leave one of them out"
         )

@@ -35,8 +35,7 @@ from grpo_pipeline.tasks.dialogue.evaluation.reply_table import tabulate
 from grpo_pipeline.tasks.dialogue.evaluation.showcase import showcase, training_frame
 from grpo_pipeline.tasks.dialogue.evaluation.validation import validate
 from grpo_pipeline.tasks.dialogue.folder_digest import describe_language_model
-from grpo_pipeline.tasks.dialogue.generation.build import engine_of
-from grpo_pipeline.tasks.dialogue.generation.engine import Request, rollouts_of
+from grpo_pipeline.tasks.dialogue.generation.draw import draw_by_engine
 from grpo_pipeline.tasks.dialogue.huggingface_folder import (
     ADAPTER,
     FOLDER,
@@ -53,7 +52,6 @@ from grpo_pipeline.tasks.dialogue.language_model.reply_rollouts import (
     in_groups,
     nothing_written,
     rows_of,
-    with_stories,
 )
 from grpo_pipeline.tasks.dialogue.language_model.sampling import sample_replies
 from grpo_pipeline.tasks.dialogue.language_model.scoring import score_replies
@@ -126,9 +124,9 @@ class DialogueTask(BaseTask):
         check_engine(
             self.replies,
             algorithm,
-            language_model=self.language_model,
+            network=self.language_model.network.kind,
             kind=self.kind,
-            rewards=self.rewards,
+            has_environment=self.rewards.environment is not None,
         )
 
     def check_data(self, data: DialogueData) -> None:
@@ -259,56 +257,30 @@ class DialogueTask(BaseTask):
         """Draw G replies of each prompt; ``none`` gives G empty replies.
 
         Raises:
-            ValueError: for another proposal, or if a prompt and a reply do not fit the language model.
+            ValueError: for another proposal, or if a prompt and a reply do not fit the language model; as ``draw_by_engine``.
         """
         if proposal == "none":
             return nothing_written(context.start, group_size)
-        if proposal != "policy":
+        by_engine = proposal == "engine" and self.engine is not None
+        if proposal != "policy" and not by_engine:
             raise ValueError(
                 f"proposal must be policy or none for the dialogue task, got {proposal}; a language model draws its own"
             )
         params = self.replies.model_copy(update={"temperature": temperature})
-        drawn = sample_replies(
+        sample = draw_by_engine if by_engine else sample_replies
+        drawn = sample(
             policy, context, group_size, params=params, ends=self.ends, generator=generator
         )
-        return with_stories(drawn, context)
+        if context.stories is None:
+            return drawn
+        stories = context.stories[:, None].expand(-1, group_size, -1)  # [P, G, n]
+        return replace(drawn, stories=stories)
 
     @property
     def engine(self) -> str | None:
         """The engine that draws in training; None for the project's sampler."""
         kind = self.replies.generation.kind
         return None if kind == "own" else kind
-
-    @torch.no_grad()
-    def draw(
-        self,
-        policy: LanguageModel,
-        context: Encoded,
-        group_size: int,
-        *,
-        temperature: float,
-        generator: Generator,
-    ) -> ReplyRollouts:
-        """Draw G replies of each prompt by the engine, whose log-probabilities they have.
-
-        Raises:
-            ValueError: if a prompt and a reply do not fit the language model, or a server's answer is wrong.
-            ConnectionError: if a server does not answer.
-        """
-        policy.check_room(context, self.replies.max_tokens)
-        assert context.prompt is not None
-        request = Request(
-            prompts=Tokens(context.prompt.ids[:, 0], context.prompt.is_token[:, 0]),
-            group_size=group_size,
-            temperature=temperature,
-            top_k=self.replies.top_k,
-            top_p=self.replies.top_p,
-            max_tokens=self.replies.max_tokens,
-            ends=self.ends,
-            seed=int(torch.randint(2**31 - 1, (), generator=generator, device=generator.device)),
-        )
-        drawn = engine_of(self.replies.generation, policy).draw(request)
-        return with_stories(rollouts_of(drawn, request), context)
 
     def texts(self, rollouts: Rollouts) -> PerPrompt:
         """Decode the replies: for each prompt a tuple of G texts; of a conversation a line for each reply."""
@@ -532,9 +504,8 @@ class DialogueTask(BaseTask):
             "replies": self.replies,
         }
         dumped = {name: section.model_dump(mode="json") for name, section in sections.items()}
-        dumped["replies"].pop(
-            "generation", None
-        )  # an exported model writes by the project's sampler
+        # An exported model writes by the project's sampler.
+        dumped["replies"].pop("generation", None)
         if policy.retriever is not None:
             dumped["stories_read"] = {"top_n": policy.retriever.shelf.params.top_n}
         if self.prompt_column != "question":
@@ -576,20 +547,13 @@ class DialogueTask(BaseTask):
             shared["environment"] = digest_of(environment.environment)
         if not draws and not self._teaches_retriever:
             return shared | {"replies": {"max_tokens": self.replies.max_tokens}}
+        if self.engine is not None:
+            shared["generation"] = decisive(self.replies.generation)
         return shared | {
-            "replies": self._decisive_replies(),
+            "replies": decisive(self.replies, without=["generation"]),
             "reward": decisive(self.rewards),
             "reward_pool": {"failure": self.pool.failure},
             "reward_functions": {
                 name: measure.digest for name, measure in self.rewards.measures.items()
             },
         }
-
-    def _decisive_replies(self) -> dict[str, Any]:
-        """Describe how replies are drawn; where a server is, and how long it is waited for, decides nothing."""
-        found = decisive(self.replies, without=["generation"])
-        return (
-            found
-            if self.engine is None
-            else found | {"generation": decisive(self.replies.generation)}
-        )

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from grpo_pipeline.core.objective.algorithm import AlgorithmParams
 from grpo_pipeline.core.policy_gradient.advantages import along
-from grpo_pipeline.core.policy_gradient.ratios import LOG_RATIO_BOUND
+from grpo_pipeline.core.policy_gradient.ratios import LOG_RATIO_BOUND, per_unit
 from grpo_pipeline.core.training.precision import network_precision
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import Advantages, Rollouts
@@ -56,7 +56,7 @@ def weigh_advantages(
     """
     assert algorithm.correction is not None
     weights = algorithm.correction.weights(ratios(algorithm, mismatch))
-    values = advantages.values if weights.ndim == 2 else _of_decisions(advantages.values)
+    values = advantages.values if weights.ndim == 2 else per_unit(advantages.values)
     return replace(advantages, values=values * along(weights, values))
 
 
@@ -91,8 +91,3 @@ def ratios(algorithm: AlgorithmParams, mismatch: Tensor) -> Tensor:
     of_samples = algorithm.correction.level == "sequence"
     log_ratio = mismatch.sum(-1) if of_samples else mismatch
     return log_ratio.clamp(max=LOG_RATIO_BOUND).exp()
-
-
-def _of_decisions(values: Tensor) -> Tensor:
-    """Return advantages [P, G] as [P, G, 1]; those of decisions stay [P, G, L]."""
-    return values if values.ndim == 3 else values[..., None]

@@ -1,7 +1,5 @@
 """Choose where the point sets of an arm come from: the policy's map, or a fixed proposal that it is held against."""
 
-from typing import Literal
-
 import torch
 
 from grpo_pipeline.core.training.precision import at_least_float32
@@ -9,12 +7,13 @@ from grpo_pipeline.tasks.attention.batch import AttentionContext
 from grpo_pipeline.tasks.attention.model.baselines import oracle_logits
 from grpo_pipeline.tasks.attention.model.model import AttentionModel
 from grpo_pipeline.tasks.attention.model.point_sets import SetLogits
+from grpo_pipeline.tasks.base import Proposal
 
 
 def proposal_logits(
     policy: AttentionModel,
     context: AttentionContext,
-    proposal: Literal["policy", "uniform", "oracle"],
+    proposal: Proposal,
 ) -> SetLogits:
     """Return the logits that points are drawn from.
 

@@ -11,8 +11,10 @@ from typing import Any
 import torch
 from transformers import GenerationConfig
 
-from grpo_pipeline.tasks.dialogue.generation.engine import Drawn, Request
+from grpo_pipeline.tasks.dialogue.generation.engine import Drawn, Ends
 from grpo_pipeline.tasks.dialogue.language_model.base import LanguageModel
+from grpo_pipeline.tasks.dialogue.language_model.params import ReplyParams
+from grpo_pipeline.tasks.dialogue.language_model.tokens import Tokens
 
 
 class LibraryEngine:
@@ -26,36 +28,37 @@ class LibraryEngine:
         self._model = language_model.model
 
     @torch.no_grad()
-    def draw(self, request: Request) -> Drawn:
+    def draw(
+        self, prompts: Tokens, group_size: int, *, params: ReplyParams, ends: Ends, seed: int
+    ) -> Drawn:
         """See ``Engine.draw``; the scores of all tokens, [P, G, T, V] in float32, are held at once."""
-        prompts, device = request.prompts, request.prompts.ids.device
-        with _configured(self._model, request), _seeded(request.seed, device):
+        device = prompts.ids.device
+        with _configured(self._model, group_size, params, ends), _seeded(seed, device):
             found = self._model.generate(
                 input_ids=prompts.ids, attention_mask=prompts.is_token.long()
             )
-        shape = (len(prompts.ids), request.group_size, -1)
+        shape = (len(prompts.ids), group_size, -1)
         tokens = found.sequences[:, prompts.ids.shape[1] :].view(shape)  # [P, G, T]
         scores = torch.stack(found.scores, dim=1).view(*tokens.shape, -1)  # [P, G, T, V]
         log_probs = scores.float().log_softmax(dim=-1)
-        is_cut = request.top_k is not None or request.top_p is not None
+        is_cut = params.top_k is not None or params.top_p is not None
         logprobs = log_probs.gather(-1, tokens[..., None])[..., 0]
         return Drawn(tokens, logprobs, scores > -torch.inf if is_cut else None)
 
 
 @contextmanager
-def _configured(model: Any, request: Request) -> Iterator[None]:
-    """Ask for samples of the distribution that the update scores, in the place of what the folder's own configuration asks."""
-    *end_ids, pad_id = request.ends
+def _configured(model: Any, group_size: int, params: ReplyParams, ends: Ends) -> Iterator[None]:
+    """Ask for samples of the distribution that an update scores, in the place of what the folder's own configuration asks."""
     own = model.generation_config
     model.generation_config = GenerationConfig(
         do_sample=True,
-        num_return_sequences=request.group_size,
-        max_new_tokens=request.max_tokens,
-        temperature=request.temperature,
-        top_k=request.top_k or 0,
-        top_p=1.0 if request.top_p is None else request.top_p,
-        eos_token_id=end_ids,
-        pad_token_id=pad_id,
+        num_return_sequences=group_size,
+        max_new_tokens=params.max_tokens,
+        temperature=params.temperature,
+        top_k=params.top_k or 0,
+        top_p=1.0 if params.top_p is None else params.top_p,
+        eos_token_id=list(ends[:-1]),
+        pad_token_id=ends[-1],
         return_dict_in_generate=True,
         output_scores=True,
     )

@@ -8,31 +8,30 @@ from grpo_pipeline.core.agreement import EXECUTION
 from grpo_pipeline.tasks.params import Section
 
 
-class OwnGeneration(Section):
-    """The project's own sampler, whose log-probabilities are those of the update.
+class EngineParams(Section):
+    """An engine.
 
     Attributes:
         kind: ``own``: the project's sampler; ``transformers``: ``generate`` of a folder's network; ``openai_server``: a server.
     """
+
+
+class OwnGeneration(EngineParams):
+    """The project's own sampler, whose log-probabilities are those of the update."""
 
     kind: Literal["own"] = "own"
 
 
-class LibraryGeneration(Section):
-    """``generate`` of transformers, with the weights that are trained.
-
-    Attributes:
-        kind: ``own``: the project's sampler; ``transformers``: ``generate`` of a folder's network; ``openai_server``: a server.
-    """
+class LibraryGeneration(EngineParams):
+    """``generate`` of transformers, with the weights that are trained."""
 
     kind: Literal["transformers"]
 
 
-class ServerGeneration(Section):
+class ServerGeneration(EngineParams):
     """A server that speaks the OpenAI protocol, with weights of its own.
 
     Attributes:
-        kind: ``own``: the project's sampler; ``transformers``: ``generate`` of a folder's network; ``openai_server``: a server.
         base_url: its address up to ``/v1``, such as http://127.0.0.1:8000/v1.
         model: name of the model there.
         timeout_s: seconds until a request counts as failed.

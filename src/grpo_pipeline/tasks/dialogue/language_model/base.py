@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from grpo_pipeline.core.training.micro_batches import PerPrompt
+from grpo_pipeline.tasks.dialogue.language_model import recomputed_layers
 from grpo_pipeline.tasks.dialogue.language_model.prompt_text import ModelKind
 from grpo_pipeline.tasks.dialogue.language_model.tokens import Tokens
 from grpo_pipeline.tasks.dialogue.retriever.towers import Retriever
@@ -94,6 +95,10 @@ class LanguageModel(nn.Module):
         """Largest number of tokens of a causal network's text, or of a decoder's; None without a limit."""
         found = getattr(self.model.config, "max_position_embeddings", None)
         return None if found is None else int(found)
+
+    def run(self, network: Any, **inputs: Any) -> Any:
+        """Run a network of the library, whose layers may compute themselves again in the backward pass."""
+        return recomputed_layers.run(network, is_on=self.recomputes_layers, **inputs)
 
     def encode(self, ids: Tensor, is_token: Tensor) -> Encoded:
         """Read the prompts, int64 and bool [P, n, S], once; with gradient if it is enabled.

@@ -26,7 +26,6 @@ from grpo_pipeline.tasks.dialogue.language_model.base import (
     memory_of,
     shifted,
 )
-from grpo_pipeline.tasks.dialogue.language_model.recomputed_layers import recomputed_layers
 
 
 class Seq2SeqModel(LanguageModel):
@@ -55,22 +54,22 @@ class Seq2SeqModel(LanguageModel):
         flat, seen = ids.flatten(0, 1), is_token.flatten(0, 1)  # [P * n, S]
         mask = additive_mask(seen, self.model.dtype)[:, None, None]  # [P * n, 1, 1, S]
         # Encoded text by text, then joined to a memory for each prompt: [P * n, S, D] -> [P, n * S, D].
-        with recomputed_layers(self.model, is_on=self.recomputes_layers):
-            memory = self.model.encoder(input_ids=flat, attention_mask=mask).last_hidden_state
+        read = self.run(self.model.encoder, input_ids=flat, attention_mask=mask)
+        memory = read.last_hidden_state
         start = ids.new_full((prompts,), self.model.config.decoder_start_token_id)
         return Encoded(start, is_token.flatten(1), memory=memory.view(prompts, texts * width, -1))
 
     def hidden(self, encoded: Encoded, replies: Tensor) -> Tensor:
         """See ``LanguageModel.hidden``."""
         inputs = shifted(encoded, replies)  # [P * G, T]
-        with recomputed_layers(self.model, is_on=self.recomputes_layers):
-            states: Tensor = self.model.decoder(
-                input_ids=inputs,
-                attention_mask=causal_mask(inputs.shape[1], memory_of(encoded)),
-                encoder_hidden_states=encoded.memory,
-                encoder_attention_mask=self.memory_mask(encoded),
-                use_cache=False,
-            ).last_hidden_state  # [P * G, T, D]
+        states: Tensor = self.run(
+            self.model.decoder,
+            input_ids=inputs,
+            attention_mask=causal_mask(inputs.shape[1], memory_of(encoded)),
+            encoder_hidden_states=encoded.memory,
+            encoder_attention_mask=self.memory_mask(encoded),
+            use_cache=False,
+        ).last_hidden_state  # [P * G, T, D]
         return self.scaled(states).reshape(*replies.shape, -1)
 
     def begin(self, encoded: Encoded, group_size: int) -> "Seq2SeqDecoding":

@@ -22,7 +22,6 @@ from grpo_pipeline.tasks.dialogue.language_model.base import (
     shifted,
 )
 from grpo_pipeline.tasks.dialogue.language_model.library_head import LibraryModel
-from grpo_pipeline.tasks.dialogue.language_model.recomputed_layers import recomputed_layers
 
 
 class LibraryCausal(LibraryModel):
@@ -88,14 +87,14 @@ class LibraryCausal(LibraryModel):
         """
         options = {"position_ids": positions} if self.takes_positions else {}
         network = self.model if self.gives_logits else self.model.base_model
-        with recomputed_layers(network, is_on=self.recomputes_layers):
-            found = network(
-                input_ids=ids,
-                attention_mask=is_seen.long(),
-                past_key_values=cache,
-                use_cache=True,
-                **options,
-            )
+        found = self.run(
+            network,
+            input_ids=ids,
+            attention_mask=is_seen.long(),
+            past_key_values=cache,
+            use_cache=True,
+            **options,
+        )
         states: Tensor = found.logits if self.gives_logits else found.last_hidden_state
         return states
 

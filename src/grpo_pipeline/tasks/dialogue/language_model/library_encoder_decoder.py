@@ -17,7 +17,6 @@ from grpo_pipeline.tasks.dialogue.language_model.base import (
     shifted,
 )
 from grpo_pipeline.tasks.dialogue.language_model.library_head import LibraryModel
-from grpo_pipeline.tasks.dialogue.language_model.recomputed_layers import recomputed_layers
 
 
 class LibrarySeq2Seq(LibraryModel):
@@ -35,8 +34,7 @@ class LibrarySeq2Seq(LibraryModel):
         flat, seen = ids.flatten(0, 1), is_token.flatten(0, 1)  # [P * n, S]
         # A text of padding alone would attend to nothing: it sees itself, and no reply sees it.
         seen = seen | ~seen.any(dim=1, keepdim=True)
-        with recomputed_layers(self.model, is_on=self.recomputes_layers):
-            read = self.model.get_encoder()(input_ids=flat, attention_mask=seen.long())
+        read = self.run(self.model.get_encoder(), input_ids=flat, attention_mask=seen.long())
         memory = read.last_hidden_state.view(len(ids), -1, read.last_hidden_state.shape[-1])
         start = ids.new_full((len(ids),), self.model.config.decoder_start_token_id)
         return Encoded(start, is_token.flatten(1), memory=memory)  # memory: [P, n * S, D]
@@ -64,14 +62,14 @@ class LibrarySeq2Seq(LibraryModel):
     ) -> Tensor:
         """Decode tokens int64 [N, T]: states [N, T, D] or logits [N, T, V] that predict the next ones; a cache grows."""
         network = self.model if self.gives_logits else self.model.base_model
-        with recomputed_layers(network, is_on=self.recomputes_layers):
-            found = network(
-                encoder_outputs=BaseModelOutput(last_hidden_state=memory),
-                attention_mask=is_seen.long(),
-                decoder_input_ids=tokens,
-                past_key_values=cache,
-                use_cache=cache is not None,
-            )
+        found = self.run(
+            network,
+            encoder_outputs=BaseModelOutput(last_hidden_state=memory),
+            attention_mask=is_seen.long(),
+            decoder_input_ids=tokens,
+            past_key_values=cache,
+            use_cache=cache is not None,
+        )
         states: Tensor = found.logits if self.gives_logits else found.last_hidden_state
         return states
 

@@ -165,13 +165,3 @@ class ReplyParams(Section):
     generation: Generation = Field(
         default=OwnGeneration(), exclude_if=lambda part: part.kind == "own"
     )
-
-    @model_validator(mode="after")
-    def _check_generation(self) -> Self:
-        is_cut = self.top_k is not None or self.top_p is not None
-        if self.generation.kind == "openai_server" and is_cut:
-            raise ValueError(
-                f"top_k and top_p must be null with generation.kind = openai_server, got {self.top_k} and {self.top_p}; a server "
-                "does not say which tokens they left, so that an update could not score them"
-            )
-        return self

@@ -4,8 +4,7 @@ Source: Chen et al., arXiv 1604.06174. How this differs from the library's own s
 which a prompt is read once for all of its replies. Here a layer finds the cache again as it was.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from copy import copy
 from functools import partial
 from typing import Any
@@ -23,18 +22,15 @@ def again(compute: Callable[..., Any], *args: Any, is_on: bool) -> Any:
     return checkpoint(compute, *args, use_reentrant=False, preserve_rng_state=False)
 
 
-@contextmanager
-def recomputed_layers(network: Any, *, is_on: bool) -> Iterator[None]:
-    """Let every layer of a network of transformers compute itself again, as far as it is called in this block."""
+def run(network: Any, *, is_on: bool, **inputs: Any) -> Any:
+    """Run a network of transformers, each of whose layers computes itself again where it is on and gradients are."""
     layers: list[Any] = []
     if is_on and torch.is_grad_enabled():
-        layers = [
-            part for part in network.modules() if isinstance(part, GradientCheckpointingLayer)
-        ]
+        layers = [one for one in network.modules() if isinstance(one, GradientCheckpointingLayer)]
     for layer in layers:
         layer.forward = partial(_again, layer.forward)
     try:
-        yield
+        return network(**inputs)
     finally:
         for layer in layers:
             del layer.forward

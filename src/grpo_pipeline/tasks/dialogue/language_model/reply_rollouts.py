@@ -1,7 +1,7 @@
 """Hold drawn replies: tokens, log-probabilities, and the tokens that could have been drawn."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -9,7 +9,6 @@ from torch.nn.functional import pad
 
 from grpo_pipeline.core.training.micro_batches import PerPrompt
 from grpo_pipeline.core.types import Rollouts
-from grpo_pipeline.tasks.dialogue.language_model.base import Encoded
 
 
 def is_end(tokens: Tensor, ends: tuple[int, ...]) -> Tensor:
@@ -60,16 +59,6 @@ def nothing_written(start: Tensor, group_size: int) -> ReplyRollouts:
         torch.zeros(shape, device=start.device),
         torch.zeros_like(actions, dtype=torch.bool),
     )
-
-
-def with_stories(rollouts: ReplyRollouts, encoded: Encoded) -> ReplyRollouts:
-    """Note with which stories the prompts of the replies were read, if a retriever chose some."""
-    if encoded.stories is None:
-        return rollouts
-    group_size = rollouts.actions.shape[1]
-    return replace(
-        rollouts, stories=encoded.stories[:, None].expand(-1, group_size, -1)
-    )  # [P, G, n]
 
 
 def rows_of(rollouts: Rollouts) -> tuple[Tensor, Tensor]:
