@@ -70,6 +70,11 @@ CISPO = grpo({"kind": "cispo", **NO_CLIP, "ratio_cap": 4.0})
 SAPO = grpo({"kind": "sapo", **NO_CLIP})
 DR_GRPO = grpo({"kind": "dr_grpo", "reduction": "constant", "max_decisions": 8})
 DAPO = grpo({"kind": "dapo", "reduction": "per_decision"}, dynamic_sampling={"max_retries": 2})
+LUSPO = grpo({"kind": "luspo", "ratio_level": "sequence", "reduction": "per_sequence_sum"})
+GMPO = grpo({"kind": "gmpo", "ratio_level": "sequence", "clip_low": 1.2})
+VESPO = grpo({"kind": "vespo", "ratio_level": "joint", **NO_CLIP})
+CLIP_COV = grpo({"kind": "clip_cov", "cov_share": 0.01})
+KL_COV = grpo({"kind": "kl_cov", **NO_CLIP, "kl_weight": 0.5})
 BNPO = grpo({"kind": "bnpo", "reduction": "per_decision_local"})
 TARGET = {"nats": 2.0, "learning_rate": 0.01, "minimum": 0.0, "maximum": 0.1}
 REPLAY = {"capacity": 64, "max_age_steps": 10, "share": 0.25, "importance_cap": 2.0}
@@ -183,6 +188,17 @@ REFUSED: list[tuple[type[BaseModel], dict[str, Any], dict[str, Any], str]] = [
     (AlgorithmParams, GRPO, losses(value={"weight": None, "clip": 0.2}), r"losses\.value\.weight\n.*Field required"),
     (AlgorithmParams, GRPO, losses(value={"weight": 0.0, "clip": 0.2}), "weight must be positive at some step, got 0"),
     (AlgorithmParams, ONCE, losses(value={"clip": 0.2}), "losses.value.clip must be null with update_epochs = 1, got 0.2"),
+    *[(AlgorithmParams, GRPO, losses(policy={"kind": kind, **change}), rf"policy\.{kind}\.{name}\n.*Input should be '{only}'")
+      for kind, name, only, change in (
+          ("luspo", "ratio_level", "sequence", {"reduction": "per_sequence_sum"}),
+          ("luspo", "reduction", "per_sequence_sum", {"ratio_level": "sequence"}), ("gmpo", "ratio_level", "sequence", {}),
+          ("vespo", "ratio_level", "joint", NO_CLIP), ("clip_cov", "ratio_level", "decision", {"ratio_level": "joint"}),
+          ("kl_cov", "ratio_level", "decision", NO_CLIP | {"ratio_level": "joint"}))],
+    (AlgorithmParams, merge(ONCE, losses(policy={"kind": "kl_cov", **NO_CLIP})), {},
+     "update_epochs must be above 1 with losses.policy.kind = kl_cov, got 1; its penalty is 0 before the policy has moved"),
+    (AlgorithmParams, GRPO, losses(policy={"kind": "clip_cov", "cov_low": 5.0}), "cov_low must be below cov_high, got 5.0 and 5"),
+    (AlgorithmParams, GRPO, losses(policy={"kind": "gmpo", "ratio_level": "sequence"}) | {"advantage": {"credit": "marginal"}},
+     "advantage.credit must be set with losses.policy.ratio_level = sequence"),
     (AlgorithmParams, GRPO, losses(policy={"kind": "gspo"}), r"losses\.policy\.gspo\.ratio_level\n.*Input should be 'sequence'"),
     *[(AlgorithmParams, values, losses(policy={"ratio_level": "sequence"}), r"ratio_level\n.*'decision' or 'joint'")
       for values in (REINFORCE, GRPO, PPO, CISPO, SAPO, DR_GRPO, DAPO, BNPO)],
@@ -321,7 +337,10 @@ def test_is_accepted_frozen_and_complete(model: type[BaseModel], values: dict[st
                 model.model_validate(values | {name: None})
 
 
-@pytest.mark.parametrize("values", [PPO, GSPO, CISPO, SAPO, DR_GRPO, DAPO, BNPO, EVERYTHING, CONTROL | {"proposal": "oracle"}])
+@pytest.mark.parametrize("values", [
+    PPO, GSPO, CISPO, SAPO, DR_GRPO, DAPO, BNPO, LUSPO, GMPO, VESPO, CLIP_COV, KL_COV, EVERYTHING,
+    CONTROL | {"proposal": "oracle"},
+])  # fmt: skip
 def test_a_combination_that_works_is_accepted(values: dict[str, Any]):
     params = AlgorithmParams.model_validate(values)
     assert AlgorithmParams.model_validate(params.model_dump(mode="json")) == params

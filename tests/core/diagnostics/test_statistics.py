@@ -18,8 +18,8 @@ F64 = torch.float64
 def statistics(ratios, advantages, level="decision", is_valid=None, kind="grpo", **options):
     logprobs, advantages = torch.tensor(ratios, dtype=F64).log(), torch.tensor(advantages, dtype=F64)
     is_valid = torch.ones_like(logprobs, dtype=torch.bool) if is_valid is None else torch.tensor(is_valid)
-    clips = {} if kind in ("reinforce", "cispo", "sapo") else {"clip_low": 0.2, "clip_high": 0.3}
-    given = surrogate(kind, ratio_level=level, **clips, **options)
+    clips = {} if kind in ("reinforce", "cispo", "sapo", "kl_cov") else {"clip_low": 0.2, "clip_high": 0.3}
+    given = surrogate(kind, ratio_level="sequence" if kind == "gmpo" else level, **clips | options)
     return ratio_statistics(logprobs, torch.zeros_like(logprobs), advantages, is_valid, given)
 
 
@@ -64,7 +64,9 @@ FAR = ([[[0.1, 9.0]], [[0.1, 9.0]], [[0.1, 9.0]]], [[1.0], [-1.0], [0.0]])
         *((name, {}, 1, 1, None) for name in ("ppo", "grpo", "dr_grpo", "dapo", "bnpo")),
         # The cap holds the ratio of 9 whatever the advantage; nothing below. It is a bound of its own and not clip_high.
         ("cispo", {}, 0, 3, None), ("cispo", {"ratio_cap": 9.5}, 0, 0, None), ("sapo", {}, 0, 0, None),
-        ("reinforce", {}, 0, 0, None),
+        ("reinforce", {}, 0, 0, None), ("kl_cov", {}, 0, 0, None), ("clip_cov", {}, 1, 1, None),
+        # The clip of gmpo is one of decisions, and in the logarithm: log 0.1 = -2.3, log 9 = 2.2.
+        ("gmpo", {}, 1, 1, None), ("gmpo", {"clip_low": 2.4, "clip_high": 2.0}, 0, 1, None),
         # The bound on bad actions has a share of its own: only r = 9 with A = -1 is above 4.
         ("grpo", {"delta": 4.0}, 1, 1, 1), ("grpo", {"dual_clip": 4.0}, 1, 1, 1), ("grpo", {"delta": 9.5}, 1, 1, 0),
     ],

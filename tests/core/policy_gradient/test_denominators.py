@@ -32,6 +32,7 @@ NAMES = [
         ("grpo", "decision", "per_decision"), ("grpo", "decision", "per_sequence"), ("dr_grpo", "decision", "constant"),
         ("ppo", "joint", "per_sequence"), ("sapo", "joint", "per_decision"), ("gspo", "sequence", "per_sequence"),
         ("gspo", "sequence", "per_decision"), ("cispo", "decision", "per_decision"),
+        ("luspo", "sequence", "per_sequence_sum"), ("gmpo", "sequence", "per_sequence"), ("vespo", "joint", "per_sequence"),
     )
 ]  # fmt: skip
 # Prompts of each micro-batch of each process: two processes, three micro-batches and one.
@@ -199,6 +200,8 @@ VALID = torch.tensor([[[True, True, False], [True, False, False], [False, False,
     ("reduction", "options", "want"),
     [
         ("per_sequence", {}, (1.5 + 4 + 0) / 3),
+        ("per_sequence_sum", {}, (1 + 2 + 4) / 3),
+        ("per_sequence_sum", {"denominator": 10.0}, (1 + 2 + 4) / 10),
         ("per_decision", {}, (1 + 2 + 4) / 3),
         ("constant", {}, (1 + 2 + 4) / (3 * 3)),
         ("constant", {"max_decisions": 5}, (1 + 2 + 4) / (3 * 5)),
@@ -226,7 +229,8 @@ def test_nothing_valid_is_exactly_zero_and_a_float32_loss_stays_float32(reductio
 
 def test_counts_add_up_over_micro_batches_also_where_one_is_wholly_masked():
     masks = torch.cat([VALID, VALID & False, ~VALID])
-    wanted = {"per_sequence": [3, 3, 3], "per_decision": [3, 0, 6], "constant": [24, 24, 24], "per_decision_local": [1, 1, 1]}
+    rows = {name: [3, 3, 3] for name in ("per_sequence", "per_sequence_sum")}
+    wanted = rows | {"per_decision": [3, 0, 6], "constant": [24, 24, 24], "per_decision_local": [1, 1, 1]}
     assert {name: [float(count_units(mask[None], name, 8)) for mask in masks] for name in REDUCTIONS} == wanted
     for name in set(REDUCTIONS) - {"per_decision_local"}:
         assert sum(wanted[name]) == float(count_units(masks, name, 8))

@@ -64,7 +64,7 @@ def loss_of(estimator, new, old, ref, is_valid, reduction="per_sequence", level=
 
 
 TERMS = ("k2", "k3", "ratio_k3")
-REDUCTIONS = ("per_sequence", "per_decision", "constant", "per_decision_local")
+REDUCTIONS = ("per_sequence", "per_sequence_sum", "per_decision", "constant", "per_decision_local")
 
 
 def naive_kl_loss(estimator, new, old, ref, is_valid, reduction, level):
@@ -81,7 +81,8 @@ def naive_kl_loss(estimator, new, old, ref, is_valid, reduction, level):
         rows.append(row)
     if reduction == "per_sequence":
         return sum(sum(row) / max(1, len(row)) for row in rows) / len(rows)
-    return sum(map(sum, rows)) / (len(rows) * new.shape[-1] if reduction == "constant" else sum(map(len, rows)))
+    counts = {"constant": len(rows) * new.shape[-1], "per_sequence_sum": len(rows)}
+    return sum(map(sum, rows)) / counts.get(reduction, sum(map(len, rows)))
 
 
 @pytest.mark.parametrize(("estimator", "reduction", "level"), list(product(TERMS, REDUCTIONS, ("decision", "joint", "sequence"))))

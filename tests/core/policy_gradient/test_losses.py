@@ -14,12 +14,15 @@ from grpo_pipeline.core.policy_gradient.value_loss import explained_variance, va
 
 F64 = torch.float64
 FREE = ("reinforce", "ppo", "grpo", "cispo", "sapo")
-ALL_REDUCTIONS = ("per_sequence", "per_decision", "constant", "per_decision_local")
+ALL_REDUCTIONS = ("per_sequence", "per_sequence_sum", "per_decision", "constant", "per_decision_local")
 REQUIRED_REDUCTION = {"dr_grpo": "constant", "dapo": "per_decision", "bnpo": "per_decision_local"}
 COMBINATIONS = [
     *product(FREE, ("decision", "joint"), ALL_REDUCTIONS),
     *((name, level, reduction) for name, reduction in REQUIRED_REDUCTION.items() for level in ("decision", "joint")),
     *(("gspo", "sequence", reduction) for reduction in ALL_REDUCTIONS),
+    ("luspo", "sequence", "per_sequence_sum"),
+    *(("gmpo", "sequence", reduction) for reduction in ALL_REDUCTIONS),
+    *(("vespo", "joint", reduction) for reduction in ALL_REDUCTIONS),
 ]
 RATIO_BASED = [combination for combination in COMBINATIONS if combination[0] != "reinforce"]
 # The bounds are tight, so that each of them is active somewhere in the example.
@@ -29,6 +32,8 @@ OPTIONS = {
     "reinforce": {"plain": {}},
     "cispo": {"plain": {"ratio_cap": 1.1}},
     "sapo": {"plain": {}},
+    "gmpo": {"plain": {"clip_low": 0.1, "clip_high": 0.15}},
+    "vespo": {"plain": {}},
 }
 
 
@@ -50,6 +55,11 @@ def naive_unit(algorithm, logprob, ratio, a, options):
         return -a * logprob
     if algorithm == "cispo":
         return -min(ratio, options["ratio_cap"]) * a * logprob
+    if algorithm == "gmpo":
+        return -a * ratio
+    if algorithm == "vespo":
+        k, rate = (2.0, 3.0) if a >= 0 else (3.0, 2.0)
+        return -a * logprob * ratio**k * math.exp(rate * (1 - ratio))
     if algorithm == "sapo":
         tau = 1.0 if a > 0 else 1.05
         return -a * 4 / tau / (1 + math.exp(-tau * (ratio - 1)))
@@ -70,12 +80,19 @@ def naive_policy_loss(new, old, advantages, is_valid, *, algorithm, level, reduc
         units = list(zip(now, [math.exp(min(20.0, x - y)) for x, y in zip(at, old_row, strict=True)], strict=True))
         if level == "joint" and picked:
             units = [(sum(now), math.exp(min(20.0, sum(at) - sum(old_row))))]
-        if level == "sequence" and picked:
+        if algorithm == "gmpo" and picked:
+            high = options["clip_high"] if advantages[p, g] > 0 else math.inf
+            low = -options["clip_low"] if advantages[p, g] < 0 else -math.inf
+            each = [max(low, min(high, x - y)) for x, y in zip(at, old_row, strict=True)]
+            units = [(0.0, math.exp(min(20.0, sum(each) / len(picked))))] * len(picked)
+        elif level == "sequence" and picked:
             units = [(0.0, math.exp((sum(at) - sum(old_row)) / len(picked)))] * len(picked)
         own = advantages[p, g].expand(new.shape[2])[picked].tolist()  # of a sample or of each decision
         rows.append([naive_unit(algorithm, x, r, a, options) for (x, r), a in zip(units, own, strict=False)])
     if reduction == "per_sequence":
         return sum(sum(units) / max(1, len(units)) for units in rows) / len(rows)
+    if reduction == "per_sequence_sum":
+        return sum(map(sum, rows)) / len(rows)
     fixed = len(rows) * (1 if level == "joint" else new.shape[-1])
     return sum(map(sum, rows)) / (fixed if reduction == "constant" else sum(map(len, rows)))
 
@@ -97,7 +114,7 @@ def test_agrees_with_a_naive_loop_also_far_from_the_rollout_policy(algorithm, le
             assert float(got) == pytest.approx(naive_policy_loss(*data, level=level, **names), rel=1e-12, abs=1e-12)
 
 
-@pytest.mark.parametrize(("algorithm", "level", "reduction"), [c for c in COMBINATIONS if c[0] != "cispo"])
+@pytest.mark.parametrize(("algorithm", "level", "reduction"), [c for c in COMBINATIONS if c[0] not in ("cispo", "vespo")])
 def test_gradients_by_finite_differences_are_zero_where_nothing_is_valid(algorithm, level, reduction):
     new, old, advantages, is_valid = example(1, p=2, g=2, length=4)
     for options in options_of(algorithm):
@@ -108,11 +125,15 @@ def test_gradients_by_finite_differences_are_zero_where_nothing_is_valid(algorit
         assert torch.equal(gradient[~is_valid], torch.zeros_like(gradient[~is_valid]))
 
 
-@pytest.mark.parametrize(("level", "reduction"), list(product(("decision", "joint"), ALL_REDUCTIONS)))
-def test_the_gradient_of_cispo_holds_its_weights_still(level, reduction):
+WEIGHTED = [c for c in COMBINATIONS if c[0] in ("cispo", "vespo")]
+
+
+@pytest.mark.parametrize(("algorithm", "level", "reduction"), WEIGHTED)
+def test_the_gradient_of_cispo_and_vespo_holds_their_weights_still(algorithm, level, reduction):
     new, old, advantages, is_valid = example(1, p=2, g=2, length=4)
-    names = {"algorithm": "cispo", "reduction": reduction, "options": {"ratio_cap": 1.1}}
-    kind = surrogate("cispo", ratio_level=level, reduction=reduction, ratio_cap=1.1)
+    (options,) = options_of(algorithm)
+    names = {"algorithm": algorithm, "reduction": reduction, "options": options}
+    kind = surrogate(algorithm, ratio_level=level, reduction=reduction, **options)
     (got,) = torch.autograd.grad(policy_loss(new.requires_grad_(), old, advantages, is_valid, kind), new)
     at, want = new.detach(), torch.zeros_like(got)
     for index in product(*map(range, at.shape)):
@@ -211,7 +232,7 @@ def test_a_ratio_that_would_overflow_has_a_finite_gradient_and_none_where_the_cl
             assert sign < 0 or bool(((gradient[0] < 0) & (gradient[0] == gradient[0, 0])).all())
         elif sign > 0:
             assert torch.count_nonzero(gradient) == 0  # A > 0: the clip; A < 0: the bound of the log-ratio
-        elif algorithm != "sapo":
+        elif algorithm not in ("sapo", "vespo"):
             assert torch.count_nonzero(gradient[1]) == 0  # A < 0 and r < 1 - clip_low
 
 

@@ -31,7 +31,7 @@ from grpo_pipeline.pipelines.training.replayed_batches import plan_batch, rememb
 from grpo_pipeline.pipelines.training.start import build_state
 
 TASK, BY_ENGINE, STEPS = TinyChoices(), Elsewhere(), 3
-CLIPPED = ("ppo", "grpo", "dr_grpo", "dapo", "bnpo", "gspo")
+CLIPPED = ("ppo", "grpo", "dr_grpo", "dapo", "bnpo", "gspo", "luspo", "gmpo", "clip_cov")
 TIMES = ("step_seconds", "samples_per_second", "peak_memory_mb")
 TRAINING = own_rates(training_params(
     epochs=STEPS, batch_size=8, group_size=4, micro_batch_size=None, temperature={"start": 1.0}, gradient_report_every_steps=1000,
@@ -65,6 +65,11 @@ KINDS: dict[str, dict[str, Any]] = {
     "dr_grpo": kind("dr_grpo", reduction="constant"),
     "dapo": kind("dapo", reduction="per_decision"),
     "bnpo": kind("bnpo", reduction="per_decision_local"),
+    "luspo": kind("luspo", ratio_level="sequence", reduction="per_sequence_sum"),
+    "gmpo": kind("gmpo", ratio_level="sequence"),
+    "vespo": kind("vespo", ratio_level="joint"),
+    "clip_cov": kind("clip_cov", cov_share=0.2, cov_low=0.0),
+    "kl_cov": kind("kl_cov", cov_share=0.2),
 }
 BEST_OF_2 = {"advantage": {"method": "pass_at_k", "k": 2}}
 STEERED = {"nats": 1.2, "learning_rate": 0.02, "minimum": 0.0, "maximum": 1.0}
@@ -141,8 +146,17 @@ SETTINGS: dict[str, Settings] = {path: simple(path, value) for path, value in ON
     "losses.policy.kind": [(name, patch, {}) for name, patch in KINDS.items()],
     "losses.policy.weight": simple("losses.policy.weight", 0.4, {"kind": "linear", "start": 1.0, "end": 0.0}),
     "losses.policy.ratio_level": simple("losses.policy.ratio_level", "joint", "sequence"),
-    "losses.policy.reduction": simple("losses.policy.reduction", "per_decision", "constant", "per_decision_local"),
+    "losses.policy.reduction": simple(
+        "losses.policy.reduction", "per_sequence_sum", "per_decision", "constant", "per_decision_local"
+    ),
     "losses.policy.max_decisions": simple("losses.policy.max_decisions", 8, losses={"policy": {"reduction": "constant"}}),
+    "losses.policy.cov_share": [
+        *simple("losses.policy.cov_share", 0.5, **KINDS["clip_cov"]),
+        *simple("losses.policy.cov_share", 0.5, **KINDS["kl_cov"]),
+    ],
+    "losses.policy.cov_low": simple("losses.policy.cov_low", 0.3, **KINDS["clip_cov"]),
+    "losses.policy.cov_high": simple("losses.policy.cov_high", 0.1, **KINDS["clip_cov"]),
+    "losses.policy.kl_weight": simple("losses.policy.kl_weight", 3.0, **KINDS["kl_cov"]),
     "losses.policy.top_entropy": simple("losses.policy.top_entropy", 0.5),
     "losses.policy.ratio_cap": simple("losses.policy.ratio_cap", 1.2, **KINDS["cispo"]),
     "losses.kl.estimator": simple("losses.kl.estimator", "k2", "k3", "ratio_k3"),

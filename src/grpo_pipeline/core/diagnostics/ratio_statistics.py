@@ -19,7 +19,7 @@ def ratio_statistics(
 ) -> dict[str, float]:
     """Summarise how far the present policy has moved from the one that drew the rollouts.
 
-    A unit is what the algorithm's ratio belongs to: a decision, or a row for ``joint`` and ``sequence``.
+    A unit is what the algorithm's ratio belongs to: a decision, or a row for ``joint`` and ``sequence``; of gmpo a decision.
 
     Args:
         logprobs: [P, G, L], present policy.
@@ -32,7 +32,7 @@ def ratio_statistics(
         ``policy/ratio_mean`` and ``policy/ratio_max`` over valid units (1 at the first update), at most exp(20);
         ``policy/clip_low``, ``policy/clip_high``: share of valid units whose gradient the clip removes; for cispo, whose
         cap removes none, ``policy/clip_high`` is the share of capped ratios; exactly 0 where the algorithm has no such bound
-        (reinforce and sapo both, cispo the lower one);
+        (reinforce, sapo, vespo and kl_cov both, cispo the lower one);
         ``policy/clip_dual``, only where delta or dual_clip is set: share of valid units with A < 0 that it holds;
         ``policy/ess``: (sum r)^2 / (n * sum r^2), the effective share of the samples, in (0, 1];
         ``kl/rollout``: see ``rollout_kl``.
@@ -41,7 +41,7 @@ def ratio_statistics(
         ValueError: if no unit is valid.
     """
     new, old = logprobs.double(), old_logprobs.double()
-    units = UNITS[surrogate.ratio_level](new, old, is_valid)
+    units = UNITS[surrogate.unit_level](new, old, is_valid)
     if not bool(units.is_valid.any()):
         raise ValueError(
             "at least one decision must be valid, got none; check the is_valid mask of the rollouts"

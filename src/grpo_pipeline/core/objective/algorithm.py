@@ -159,6 +159,11 @@ class AlgorithmParams(Part):
                 f"update_epochs must be 1 with losses.policy.kind = reinforce, got {self.update_epochs}; it has no ratio to "
                 "correct for a policy that has moved: use grpo"
             )
+        if loss.kind == "kl_cov" and self.update_epochs == 1:
+            raise ValueError(
+                "update_epochs must be above 1 with losses.policy.kind = kl_cov, got 1; its penalty is 0 before the policy has "
+                "moved: use more update epochs, or clip_cov"
+            )
         if self.credits_decisions and loss.ratio_level != "decision":
             raise ValueError(
                 f"advantage.credit must be set with losses.policy.ratio_level = {loss.ratio_level}, got "

@@ -5,7 +5,9 @@ from typing import Literal, TypeVar, get_args
 
 RatioLevel = Literal["decision", "joint", "sequence"]
 LikelihoodLevel = Literal["decision", "joint"]  # those whose ratio is one of likelihoods
-Reduction = Literal["per_sequence", "per_decision", "constant", "per_decision_local"]
+Reduction = Literal[
+    "per_sequence", "per_sequence_sum", "per_decision", "constant", "per_decision_local"
+]
 REDUCTIONS: tuple[str, ...] = get_args(Reduction)
 
 T = TypeVar("T")

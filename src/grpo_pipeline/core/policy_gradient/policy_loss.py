@@ -19,6 +19,7 @@ def policy_loss(
     surrogate: Surrogate = DEFAULT,
     *,
     denominator: Tensor | float | None = None,
+    selected: Tensor | None = None,
 ) -> Tensor:
     """Return the policy's loss on stored rollouts: surrogate per unit, then reduced.
 
@@ -29,6 +30,7 @@ def policy_loss(
         is_valid: bool [P, G, L]; units that are not valid contribute exactly 0 and get no gradient.
         surrogate: such as ``Grpo(clip_high=0.28)``, the default being ``Grpo()``; its weight is not applied here.
         denominator: that of the whole optimiser step, when this call sees only a part of it; None = of this call.
+        selected: what the surrogate selects, bool [P, G, L], of the whole batch likewise; None = of this call.
 
     Returns:
         A scalar. Its value near 0 on-policy is expected: normalised advantages sum to 0; the gradient does not vanish.
@@ -40,10 +42,12 @@ def policy_loss(
     check_decisions(is_valid, logprobs=logprobs, old_logprobs=old_logprobs)
     _check_advantages(advantages, logprobs, level)
     # l with gradient, o without; U = L for ratios of decisions, else 1.
-    units = UNITS[level](logprobs, old_logprobs.detach(), is_valid)
+    units = UNITS[surrogate.unit_level](logprobs, old_logprobs.detach(), is_valid)
+    if selected is None:
+        selected = surrogate.select(old_logprobs, advantages, is_valid)
     of_units = per_unit(advantages.detach().to(logprobs.dtype))  # A: [P, G, 1] or [P, G, L]
     return reduce_units(
-        surrogate.of_units(units, of_units),  # [P, G, U]
+        surrogate.of_units(units._replace(is_selected=selected), of_units),  # [P, G, U]
         counted_units(is_valid, level),
         reduction=surrogate.reduction,
         denominator=denominator,

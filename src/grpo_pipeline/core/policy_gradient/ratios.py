@@ -15,11 +15,15 @@ LOG_RATIO_BOUND = 20.0
 
 
 class Units(NamedTuple):
-    """Log-probabilities per unit [P, G, U] (U = L or 1), their distance l - o to the rollout policy, and which are valid."""
+    """Log-probabilities per unit [P, G, U] (U = L or 1), their distance l - o to the rollout policy, and which are valid.
+
+    ``is_selected``, bool [P, G, L], is what ``Surrogate.select`` has found.
+    """
 
     logprobs: Tensor
     log_ratio: Tensor
     is_valid: Tensor
+    is_selected: Tensor | None = None
 
     @property
     def ratio(self) -> Tensor:

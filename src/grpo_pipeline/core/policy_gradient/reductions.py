@@ -21,6 +21,7 @@ def reduce_units(
     """Reduce units to a scalar.
 
         per_sequence         sum over rows of the row's mean over valid units / denominator
+        per_sequence_sum     sum over valid units / denominator
         per_decision         sum over valid units / denominator
         constant             sum over valid units / denominator
         per_decision_local   mean over the valid units of this call / denominator
@@ -56,6 +57,7 @@ def count_units(is_valid: Tensor, reduction: Reduction, max_decisions: int | Non
     """Count what this micro-batch adds to the denominator; float64 scalar, 0 where nothing is valid.
 
         per_sequence         rows, with or without a valid unit    GRPO, arXiv 2402.03300
+        per_sequence_sum     the same                              LUSPO, arXiv 2602.05261; "seq-mean-token-sum" of verl
         per_decision         valid units                           DAPO, arXiv 2503.14476
         constant             rows * L_max, valid or not            Dr. GRPO, arXiv 2503.20783
         per_decision_local   1: micro-batches are counted          "bnpo" of TRL: the one that depends on the split, because
@@ -78,7 +80,12 @@ def count_units(is_valid: Tensor, reduction: Reduction, max_decisions: int | Non
             f"max_decisions must be at least the length of a row, {units}, got {max_decisions}; raise it"
         )
     constant = rows * (units if max_decisions is None else max_decisions)
-    fixed = {"per_sequence": rows, "constant": constant, "per_decision_local": 1}
+    fixed = {
+        "per_sequence": rows,
+        "per_sequence_sum": rows,
+        "constant": constant,
+        "per_decision_local": 1,
+    }
     return torch.tensor(float(fixed[reduction]), dtype=torch.float64, device=is_valid.device)
 
 

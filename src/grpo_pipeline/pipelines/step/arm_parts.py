@@ -23,6 +23,7 @@ class Parts:
         reads_values: values at the time of the rollout are read.
         reads_lengths: samples are compared by their lengths, too.
         keeps_uncertain: the decisions of largest entropy teach alone.
+        selects: the surrogate treats some decisions otherwise.
         supervised: the loss has a supervised term.
         learns: the policy learns from the samples.
         kl: the loss has the KL to the reference.
@@ -41,6 +42,7 @@ class Parts:
     reads_values: bool
     reads_lengths: bool
     keeps_uncertain: bool
+    selects: bool
     supervised: bool
     learns: bool
     kl: bool
@@ -64,6 +66,7 @@ class Parts:
             reads_values=algorithm.advantage.baseline == "value" or clips_values,
             reads_lengths=algorithm.advantage.method == "opo",
             keeps_uncertain=losses.policy is not None and losses.policy.top_entropy is not None,
+            selects=losses.policy is not None and losses.policy.selects,
             supervised=losses.supervised is not None,
             learns=losses.policy is not None,
             kl=losses.kl is not None,

@@ -43,6 +43,7 @@ class Experience:
         values: [P], at the time of the rollout, where they are read.
         importance: [P, G], 1 for fresh groups, of an arm that replays stored ones.
         mismatch: float64 [P, G, L], log-probabilities under the policy less those of the engine, of an arm that corrects.
+        selected: bool [P, G, L], decisions that the surrogate treats otherwise, of an arm whose surrogate selects.
         resampling: what drawing tied groups again has cost, of an arm that does.
         share: of a micro-batch in its step; None for a whole batch.
     """
@@ -59,6 +60,7 @@ class Experience:
     values: Tensor | None = None
     importance: Tensor | None = None
     mismatch: Tensor | None = None
+    selected: Tensor | None = None
     resampling: Mapping[str, float] = field(default_factory=dict)
     share: StepShare | None = None
 

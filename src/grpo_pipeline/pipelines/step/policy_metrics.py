@@ -10,7 +10,7 @@ from grpo_pipeline.pipelines.step.experience import Experience, mean_returns
 
 
 def diagnose(params: PolicyLoss, scores: Scores, experience: Experience) -> dict[str, Any]:
-    """Return how far the policy has moved from the rollouts, and how well the values explain the rewards."""
+    """Return how far the policy has moved from the rollouts, what the surrogate selects, and what the values explain."""
     rollouts = experience.rollouts
     found: dict[str, Any] = ratio_statistics(
         scores.logprobs.detach(),
@@ -19,6 +19,8 @@ def diagnose(params: PolicyLoss, scores: Scores, experience: Experience) -> dict
         rollouts.is_valid,
         params,
     )
+    if experience.selected is not None:
+        found["policy/selected"] = experience.selected.sum() / rollouts.is_valid.sum()
     if scores.values is not None:
         found["value/explained_variance"] = explained_variance(
             scores.values.detach(), mean_returns(scores, experience)

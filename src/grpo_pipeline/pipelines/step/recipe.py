@@ -38,7 +38,7 @@ from grpo_pipeline.pipelines.step.wire import when, wire
 def collect(arm: Parts) -> Pipeline:
     """Wire task, state and batch -> experience: once per batch."""
     own = {"resampling": arm.resamples, "importance": arm.replays, "mismatch": arm.corrects, "reference": arm.reads_reference,
-           "values": arm.reads_values}
+           "values": arm.reads_values, "selected": arm.selects}
     held = ["batch replicated context rollouts temperature outcomes rewards advantages", *(k for k, v in own.items() if v)]
     weighed = ["algorithm task replicated rewards", *(name for name in ("values", "importance") if own[name]),
                *(["rollouts"] if arm.reads_lengths else [])]
@@ -74,6 +74,8 @@ def collect(arm: Parts) -> Pipeline:
         *when(arm.keeps_uncertain, ("advantage", "advantages", top_entropy.silence_sure_decisions,
                                     "algorithm task state context rollouts temperature advantages")),
         *when(arm.corrects, ("advantage", "advantages", correction.weigh_advantages, "algorithm advantages mismatch")),
+        # decisions that the surrogate treats otherwise: bool [P, G, L]
+        *when(arm.selects, ("advantage", "selected", policy.select_decisions, "algorithm rollouts advantages")),
         ("advantage", "experience", experience.collect_experience, " ".join(held)),
     )
 

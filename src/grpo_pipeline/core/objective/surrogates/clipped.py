@@ -1,4 +1,4 @@
-"""The clipped surrogate of PPO and GRPO, and its kin by reduction (dr_grpo, dapo, bnpo) or by ratio (gspo)."""
+"""The clipped surrogate of PPO and GRPO, and its kin by reduction (dr_grpo, dapo, bnpo) or by ratio (gspo, luspo)."""
 
 from typing import TYPE_CHECKING, Literal, Self
 
@@ -124,3 +124,15 @@ class Gspo(Clipped):
 
     kind: Literal["gspo"] = "gspo"
     ratio_level: Literal["sequence"] = "sequence"
+
+
+class Luspo(Clipped):
+    """LUSPO: GSPO with each sample multiplied by its length, so that a long one does not count less. Source: arXiv 2602.05261.
+
+    Attributes:
+        kind: of the surrogate.
+    """
+
+    kind: Literal["luspo"] = "luspo"
+    ratio_level: Literal["sequence"] = "sequence"
+    reduction: Literal["per_sequence_sum"] = "per_sequence_sum"

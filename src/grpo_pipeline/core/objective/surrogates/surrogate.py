@@ -1,6 +1,6 @@
 """Describe what every surrogate has: a weight, a ratio level, a reduction."""
 
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from pydantic import Field, model_validator
 
@@ -28,6 +28,9 @@ class Surrogate(Kind):
         top_entropy: share of a batch's decisions that teach, those of largest entropy; null for all.
     """
 
+    # Whether ``select`` finds anything.
+    selects: ClassVar[bool] = False
+
     weight: Weight = Schedule(kind="constant", start=1.0)
     ratio_level: RatioLevel = "decision"
     reduction: Reduction = "per_sequence"
@@ -37,8 +40,25 @@ class Surrogate(Kind):
         default=None, gt=0, lt=1, exclude_if=lambda share: share is None
     )
 
+    @property
+    def unit_level(self) -> RatioLevel:
+        """The level of the units that ``of_units`` takes; a surrogate may make the ratio of a sample of them itself."""
+        return self.ratio_level
+
+    def select(
+        self, old_logprobs: "Tensor", advantages: "Tensor", is_valid: "Tensor"
+    ) -> "Tensor | None":
+        """Find the decisions of a batch that ``of_units`` treats otherwise, bool [P, G, L]; None of a surrogate without any.
+
+        Args:
+            old_logprobs: [P, G, L], as drawn.
+            advantages: [P, G] or [P, G, L].
+            is_valid: bool [P, G, L].
+        """
+        return None
+
     def of_units(self, units: "Units", advantages: "Tensor") -> "Tensor":
-        """Return the loss of each unit, [P, G, U].
+        """Return the loss of each unit, [P, G, U], or of each sample, [P, G, 1].
 
         Args:
             units: the policy's log-probabilities and log-ratios, [P, G, U].

@@ -4,7 +4,7 @@ from torch import Tensor
 
 from grpo_pipeline.core.objective.algorithm import AlgorithmParams
 from grpo_pipeline.core.policy_gradient.policy_loss import policy_loss
-from grpo_pipeline.core.types import Scores
+from grpo_pipeline.core.types import Advantages, Rollouts, Scores
 from grpo_pipeline.pipelines.step.denominators import denominator_of
 from grpo_pipeline.pipelines.step.experience import Experience
 
@@ -22,5 +22,15 @@ def policy_term(
         experience.rollouts.is_valid,
         surrogate,
         denominator=denominator_of(experience, "policy"),
+        selected=experience.selected,
     )
     return {"policy": loss}
+
+
+def select_decisions(
+    algorithm: AlgorithmParams, rollouts: Rollouts, advantages: Advantages
+) -> Tensor | None:
+    """Find the decisions of the whole batch that the surrogate treats otherwise, bool [P, G, L]."""
+    surrogate = algorithm.losses.policy
+    assert surrogate is not None
+    return surrogate.select(rollouts.logprobs, advantages.values, rollouts.is_valid)
