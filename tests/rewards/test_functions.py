@@ -1,5 +1,6 @@
 import math
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -42,9 +43,18 @@ test_refuses_what_cannot_be_called = refuses(
     (Measure("tiny_rewards:scripted", {"x": 1}), r"must take \(subjects, references, x=…\), got TypeError"),
     (Measure("tiny_rewards:slow", {"seconds": math.nan}), "options of 'tiny_rewards:slow' must be JSON values"),
     (Measure("tiny_rewards:slow", {"seconds": {1}}), "options of 'tiny_rewards:slow' must be JSON values"),
-    (Measure("tiny_rewards:later"), "must be a plain function, got a coroutine"),
     by=check_measure,
 )
+
+
+def test_a_function_that_is_async_is_awaited_and_its_samples_at_once():
+    measure = Measure("tiny_rewards:later", {"seconds": 0.2})
+    check_measure(measure)
+    began = time.monotonic()
+    found = measure_chunk(load_function(measure.function), measure.options, ["a", "bb", "no", "dddd"], [["x"]] * 4)
+    assert time.monotonic() - began < 0.2 * 3
+    assert found[:2] + found[3:] == [1.0, 2.0, 4.0]
+    assert "it raised ValueError: no" in found[2]
 
 
 def test_digest_follows_path_options_and_source(tmp_path, monkeypatch):

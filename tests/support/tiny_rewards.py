@@ -1,5 +1,6 @@
 """Rewards that behave as the text tells them to."""
 
+import asyncio
 import math
 import os
 import random
@@ -113,9 +114,16 @@ def levels(replies, *, prompts, answers, columns, factor=1.0):
     return [factor * (len(r) + 10 * len(p) + 100 * len(a) + 1000 * (level or 0)) for r, p, a, level in rows]
 
 
-async def later(replies, answers):
-    """Promise numbers."""
-    return [0.0] * len(replies)
+async def later(replies, answers, *, seconds):
+    """Wait for all replies at once, and count their letters."""
+
+    async def one(reply):
+        await asyncio.sleep(seconds if len(replies) > 1 else 0)
+        if reply == "no":
+            raise ValueError("no")
+        return len(reply)
+
+    return await asyncio.gather(*map(one, replies))
 
 
 NOT_A_FUNCTION = 3

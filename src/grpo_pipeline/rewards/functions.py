@@ -3,7 +3,7 @@
 A reward function has the signature ``(subjects: Sequence[str], references: Sequence[Sequence[str]]) -> Sequence[float]`` and may
 take keyword options. Parameters after the first that are called ``prompts``, ``answers``, ``references`` or ``columns`` get
 these by name: ``(replies, *, prompts, answers, columns)``. A function with a parameter ``completions`` gets everything by name,
-as in TRL: ``(prompts, completions, **kwargs)``.
+as in TRL: ``(prompts, completions, **kwargs)``. One that is ``async`` is awaited, a chunk at a time.
 
 It must be a pure function of each sample and what it reads beside it: calls are cut into chunks, repeated samples are measured
 once, and values are cached.
@@ -277,7 +277,7 @@ def check_measure(measure: Measure) -> None:
     """Raise unless the function can be imported and called with samples, what it reads beside them and the options.
 
     Raises:
-        ValueError: as ``load_function``; for a function that takes other arguments or is a coroutine; for options that are
+        ValueError: as ``load_function``; for a function that takes other arguments; for options that are
             not JSON.
     """
     function = load_function(measure.function)
@@ -299,10 +299,6 @@ def check_measure(measure: Measure) -> None:
             f"the reward function {measure.function!r} must take ({wanted}), got {_name(error)}; change its signature: it may "
             f"also name {list(BESIDE)}, and a column of the data is columns['…']"
         ) from error
-    if inspect.iscoroutinefunction(function):
-        raise ValueError(
-            f"the reward function {measure.function!r} must be a plain function, got a coroutine; drop async"
-        )
 
 
 def check_names(measure: Measure, function: RewardFunction) -> None:
@@ -348,7 +344,11 @@ def measure_chunk(
     its neighbours. A value that is NaN, infinite or no number counts as no score.
     """
     try:
-        returned = call_function(function, options, subjects, references)
+        returned: Any = call_function(function, options, subjects, references)
+        if inspect.iscoroutine(returned):
+            import asyncio  # takes longer than all other imports of a process that measures
+
+            returned = asyncio.run(returned)
         if not isinstance(returned, Iterable):
             raise TypeError(f"it must return one value per sample, got {type(returned).__name__}")
         values = list(returned)

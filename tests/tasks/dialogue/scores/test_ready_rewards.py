@@ -16,6 +16,7 @@ from grpo_pipeline.rewards.pool import RewardPool
 from grpo_pipeline.tasks.dialogue.rewards.params import DialogueReward
 from grpo_pipeline.tasks.dialogue.rewards.reward import submit_rewards
 from grpo_pipeline.tasks.dialogue.scores.exact_match import exact_match
+from grpo_pipeline.tasks.dialogue.scores.json_form import json_form
 from grpo_pipeline.tasks.dialogue.scores.normalisation import words
 from grpo_pipeline.tasks.dialogue.scores.number import last_number, number
 from grpo_pipeline.tasks.dialogue.scores.overlong import overlong
@@ -76,6 +77,28 @@ def test_a_pattern_is_all_of_a_reply_or_a_part_of_it(regex: str, part: Any, expe
     assert pattern(replies, [[]] * 4, regex=regex, part=part).tolist() == expected
 
 
+FORM = {
+    "type": "object",
+    "properties": {"n": {"type": "integer", "minimum": 1}},
+    "required": ["n"],
+    "additionalProperties": False,
+}
+
+
+@pytest.mark.parametrize(
+    ("fits", "expected"),
+    [({}, [1, 1, 1, 0, 0, 0, 0, 1]), (FORM, [1, 0, 0, 0, 0, 0, 0, 0]), ({"type": "array"}, [0, 0, 1, 0, 0, 0, 0, 0])],
+)
+def test_a_reply_is_json_of_a_form(fits: dict[str, Any], expected: list[int]) -> None:
+    replies = [' {"n": 2}\n', '{"n": 0}', "[1, 2]", "{n: 2}", '{"n": 2} and more', "", "NaN", '"text"']
+    assert json_form(replies, [[]] * 8, fits=fits).tolist() == expected
+
+
+def test_a_form_is_looked_up_nowhere_else() -> None:
+    with pytest.raises(Exception, match="http://127.0.0.1:9/form.json"):
+        json_form(["{}"], [[]], fits={"$ref": "http://127.0.0.1:9/form.json"})
+
+
 @given(st.integers(0, 12), st.integers(0, 5), st.integers(1, 6))
 def test_long_replies_lose_one_more_with_every_word_until_the_limit(count: int, free: int, more: int) -> None:
     expected = 0.0
@@ -105,6 +128,7 @@ def test_a_reply_without_repetition_or_excess_loses_exactly_nothing() -> None:
         ("pattern", {"regex": "("}, "regex must be a regular expression, got '(' (missing ), unterminated subpattern at"),
         ("pattern", {"regex": "a", "part": "half"}, "Input should be 'full' or 'search'"),
         ("length", {"free": 4, "limit": 4}, "free must be below limit, got 4 and 4"),
+        ("json_form", {"fits": {"type": "thing"}}, "fits must be a JSON schema, got 'thing' is not valid"),
         ("number", {"tolerance": -1}, "greater than or equal to 0"),
         ("repetition", {"n": 0}, "greater than or equal to 1"),
         ("exact_match", {"n": 2}, "Extra inputs are not permitted"),

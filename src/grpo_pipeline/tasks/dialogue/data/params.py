@@ -107,7 +107,7 @@ class PromptSource(Section):
 
     @property
     def prompt_column(self) -> str:
-        """What a file of prompts calls a question."""
+        """Column of the prompt, by the name of every source."""
         return self.prompt
 
 

@@ -6,6 +6,7 @@ from typing import ClassVar
 from grpo_pipeline.core.objective.part import Weighed
 from grpo_pipeline.rewards.params import MeasuredReward
 from grpo_pipeline.tasks.dialogue.episodes.params import EnvironmentReward
+from grpo_pipeline.tasks.dialogue.scores.json_form import JsonReward
 from grpo_pipeline.tasks.dialogue.scores.number import NumberReward
 from grpo_pipeline.tasks.dialogue.scores.overlong import LengthReward
 from grpo_pipeline.tasks.dialogue.scores.pattern import PatternReward
@@ -24,6 +25,7 @@ class DialogueReward(MeasuredReward):
         exact_match: 1 if the words are those of an answer.
         number: 1 if the last number is that of an answer.
         pattern: 1 if a regular expression matches.
+        json_form: 1 if it is JSON of a form.
         length: 0, and down to -1 for too many words.
         repetition: minus the share of repeated sequences of words.
         environment: what an environment pays, which also answers: a sample is then a conversation.
@@ -36,13 +38,14 @@ class DialogueReward(MeasuredReward):
         "exact_match": f"{SCORES}.exact_match:exact_match",
         "number": f"{SCORES}.number:number",
         "pattern": f"{SCORES}.pattern:pattern",
+        "json_form": f"{SCORES}.json_form:json_form",
         "length": f"{SCORES}.overlong:overlong",
         "repetition": f"{SCORES}.repetition:repetition",
         "environment": "grpo_pipeline.tasks.dialogue.episodes.episode_reward:episode_reward",
     }
-    may_hang: ClassVar = ("pattern", "environment")
+    may_hang: ClassVar = ("pattern", "json_form", "environment")
     best: ClassVar[Mapping[str, float]] = {
-        **dict.fromkeys(("f1", "exact_match", "number", "pattern"), 1.0),
+        **dict.fromkeys(("f1", "exact_match", "number", "pattern", "json_form"), 1.0),
         **dict.fromkeys(("length", "repetition"), 0.0),
     }
     """Term -> value of a right answer, of those that have one."""
@@ -62,6 +65,7 @@ class DialogueReward(MeasuredReward):
     exact_match: Weighed | None = None
     number: NumberReward | None = None
     pattern: PatternReward | None = None
+    json_form: JsonReward | None = None
     length: LengthReward | None = None
     repetition: RepetitionReward | None = None
     environment: EnvironmentReward | None = None
