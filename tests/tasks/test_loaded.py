@@ -127,6 +127,6 @@ def test_a_model_reads_columns_and_folders_as_its_data_name_them(tmp_path: Path)
     pd.testing.assert_frame_equal(images.predict(["0.png", "1.png"]), images.predict(ours[["image"]]))
     said = texts.predict([{"ask": "hello"}])
     pd.testing.assert_frame_equal(said, texts.predict([{"question": "hello"}]))
-    assert [column.name for column in texts.serving.asked(texts.config)] == ["ask", "stories"]
+    assert [column.name for column in texts.serving.asked(texts.config)] == ["ask", "question", "stories"]
     with pytest.raises(ValueError, match="row 1: .*'none.png' must be a file below"):
         images.predict(["0.png", "none.png"])

@@ -119,7 +119,7 @@ def test_images_and_masks_of_classes_apart_and_classes_that_sound_like_masks(tmp
             picture(tmp_path / "set" / "images" / name / f"{name}_{n}.png", 90 + n)
             picture(tmp_path / "set" / "masks" / name / f"{name}_{n}.png", 255)
     rows = [*csv.DictReader(look(tmp_path / "set", Hints()).files["index.csv"].splitlines())]
-    assert [(row["file"], row["class"], row["mask"]) for row in rows if row["class"] == "lesion"] == [
+    assert [(row["image"], row["class"], row["mask"]) for row in rows if row["class"] == "lesion"] == [
         (f"images/lesion/lesion_{n}.png", "lesion", f"masks/lesion/lesion_{n}.png") for n in range(3)
     ]
 

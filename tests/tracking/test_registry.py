@@ -26,7 +26,7 @@ from grpo_pipeline.tasks.trained_arms import TrainedArms, model_in, version_of
 from grpo_pipeline.tracking.model_address import model_folder
 from grpo_pipeline.tracking.registry import CHAMPION, register, set_champion
 from grpo_pipeline.tracking.runs import PARENT, Runs
-from grpo_pipeline.tracking.served import KeptModel, described, registered_name, save_served
+from grpo_pipeline.tracking.served import KeptModel, described, example_row, registered_name, save_served
 from grpo_pipeline.tracking.store import use_store
 
 TASKS = ("attention", "dialogue", "molecules")
@@ -224,10 +224,14 @@ def test_a_served_model_asks_for_the_columns_of_its_training(tmp_path: Path) -> 
     folder = model_in(export_models(tmp_path, "dialogue", prompt_column="ask")["dialogue"])
     save_served(folder, tmp_path / "served")
     model = mlflow.pyfunc.load_model(str(tmp_path / "served"))
-    assert model.metadata.signature.inputs.input_names() == ["ask", "stories"]
+    assert model.metadata.signature.inputs.input_names() == ["ask", "question", "stories"]
     assert list(pd.DataFrame(model.input_example)) == ["ask"]
+    assert example_row(folder) == {"ask": "…"}
     expected = load(folder).predict(["hello"])
-    pd.testing.assert_frame_equal(model.predict(pd.DataFrame({"ask": ["hello"]})), expected)
+    for name in ("ask", "question"):
+        pd.testing.assert_frame_equal(model.predict(pd.DataFrame({name: ["hello"]})), expected)
+    with pytest.raises(MlflowException, match=r"must have a column 'question', got \['stories'\]"):
+        model.predict(pd.DataFrame({"stories": [["a"]]}))
 
 
 def test_what_is_no_registered_model_is_said_with_its_address(uri: str, tmp_path: Path) -> None:

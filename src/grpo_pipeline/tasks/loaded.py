@@ -85,7 +85,7 @@ class LoadedModel:
     @property
     def required(self) -> str:
         """Name of the first column that a row must have, as the data of the training call it."""
-        return next(column.name for column in self.serving.asked(self.config) if column.is_required)
+        return self.serving.required(self.config)
 
     def can_read(self, table: pd.DataFrame) -> bool:
         """Check whether a table has every column that a row must have, by either of its names."""

@@ -64,12 +64,22 @@ class Serving:
     names: Callable[[Mapping[str, Any]], Mapping[str, str]] = lambda config: {}
     draws: Callable[[int, Sequence[int]], pd.DataFrame] | None = None
 
+    def required(self, config: Mapping[str, Any]) -> str:
+        """Name the first column that a request must have as the data of the training do."""
+        first = next(column.name for column in self.inputs(config) if column.is_required)
+        return self.names(config).get(first, first)
+
     def asked(self, config: Mapping[str, Any]) -> list[Column]:
-        """List the columns of a request as the data of the training name them."""
+        """List the columns of a request; one that the data of the training name otherwise has both names, neither required."""
         names = self.names(config)
         return [
-            replace(column, name=names.get(column.name, column.name))
+            one
             for column in self.inputs(config)
+            for one in (
+                [Column(names[column.name], column.type), replace(column, is_required=False)]
+                if column.name in names
+                else [column]
+            )
         ]
 
     def request(self, table: pd.DataFrame, config: Mapping[str, Any]) -> pd.DataFrame:

@@ -131,6 +131,17 @@ def save_served(model: Path, target: Path, *, model_id: str | None = None) -> No
         )
 
 
+def example_row(model: Path) -> dict[str, Any]:
+    """Make a row of a request with the columns that it must have; a text stands for a path or a question of the user's."""
+    config = described(model)
+    serving = serving_of(str(config["task"]))
+    assert serving is not None
+    names = serving.names(config)
+    needed = [column for column in serving.inputs(config) if column.is_required]
+    made = {"string": "…", "boolean": True}
+    return {names.get(one.name, one.name): made.get(one.type, 5) for one in needed}
+
+
 @cache
 def packed_code() -> bytes:
     """Pack this package into an archive that Python can import; the same sources give the same bytes."""

@@ -1,6 +1,7 @@
 """Use a trained model: ``grpo predict``, ``sample`` and ``serve``."""
 
 import contextlib
+import json
 import os
 import shutil
 import sys
@@ -162,13 +163,17 @@ def serve(task: str, model: str, port: int, env: str | None) -> None:
     """  # noqa: D301
     with tempfile.TemporaryDirectory(prefix="grpo-served-") as scratch, _sentences():
         folder = _folder_of(task, model, env, Path(scratch))
-        from grpo_pipeline.tracking.served import save_served
+        from grpo_pipeline.tracking.served import example_row, save_served
         from grpo_pipeline.tracking.store_page import serve as serve_command
 
         save_served(folder, Path(scratch) / "served")
+        example = example_row(folder)
         # MLflow starts its server by name, and this environment need not be activated.
         os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-        click.echo(f"http://127.0.0.1:{port}/invocations answers requests; Ctrl-C ends it")
+        url = f"http://127.0.0.1:{port}/invocations"
+        click.echo(f"{url} answers requests; Ctrl-C ends it. Ask it, in another shell:")
+        asked = json.dumps({"dataframe_records": [example]}, ensure_ascii=False)
+        click.echo(f"  curl -H 'Content-Type: application/json' {url} -d '{asked}'")
         served = ["models", "serve", "-m", f"{scratch}/served", "--env-manager", "local"]
         sys.exit(serve_command([sys.executable, "-m", "mlflow", *served, "--port", str(port)]))
 

@@ -190,18 +190,20 @@ def _of_folders(folder: Path, files: Sequence[str], hints: Hints) -> Found:
             f"{folder} must have a CSV file with a row per image, or a folder per class, got {len(files)} images and neither; "
             "labels are needed to train: put the images of each class into a folder of its own"
         )
-    rows = [("file", "class", "split", "mask")]
+    rows = [("image", "class", "split", "mask")]
     for file, p in parts.items():
         split = SPLIT_NAMES[p[0].lower()] if has_splits else ""
         rows.append((file, p[depth], split, ";".join(m for m in masks if _belongs(m, file))))
     buffer = io.StringIO()
     csv.writer(buffer, lineterminator="\n").writerows(rows)
     columns: dict[str, str | None] = {
-        "image": "file",
+        "image": "image",
         "lesion_mask": "mask" if any(row[3] for row in rows[1:]) else None,
         "label": "class",
         "split": "split" if has_splits else None,
-        "core_id": "file" if len({file_stem(p[-1]) for p in parts.values()}) < len(parts) else None,
+        "core_id": "image"
+        if len({file_stem(p[-1]) for p in parts.values()}) < len(parts)
+        else None,
     }
     note = f"{len(pictures)} images in {len(classes)} folders, one per class; {INDEX} lists them"
     manifest = "{here}/" + INDEX
