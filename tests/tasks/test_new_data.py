@@ -191,6 +191,22 @@ def test_prompts_with_their_lengths_and_a_reward_for_numbers(tmp_path: Path) -> 
     assert "reward" not in data_of(look(tmp_path, Hints()))
 
 
+def test_conversations_of_two_people_with_their_personas(tmp_path: Path) -> None:
+    talk = "\n".join(f"{('Ann', 'Bo')[n % 2]}: line {n}: and more" for n in range(6))
+    rows = [{"ann's persona": f"i am {n} .", "bo's persona": f"i have {n} .", "talk": talk, "mood": "fine"} for n in range(8)]
+    table(tmp_path / "talks.csv", rows)
+    found = look(tmp_path, Hints())
+    section = yaml.safe_load(found.parameters)["dialogue"]
+    assert section["data"]["source"] == {
+        "kind": "conversations", "stories_from": "personas", "conversation": "talk",
+        "personas": ["ann's persona", "bo's persona"],
+        "speakers": ["Ann", "Bo"], "replies": "both", "first_turn": 1, "every": 3, "context_turns": 3, "partners": "apart",
+    }  # fmt: skip
+    assert found.notes == ("8 conversations of talks.csv give 16 examples; conversation: talk, speakers: Ann and Bo",)
+    told = Hints(columns={"prompt": "mood"})
+    assert yaml.safe_load(look(tmp_path, told).parameters)["dialogue"]["data"]["source"]["prompt"] == "mood"
+
+
 def test_prompts_whose_column_nobody_would_guess_are_asked_for(tmp_path: Path) -> None:
     table(tmp_path / "t.csv", [{"q": "1+1=", "a": "2"}])
     with pytest.raises(UnclearDataError, match=r"t.csv must have a column with the prompt, got q, a; name it: --column prompt="):

@@ -13,6 +13,7 @@ from grpo_pipeline.tasks.dialogue.data.dataset_folder import (
 from grpo_pipeline.tasks.dialogue.data.drafts import Reading
 from grpo_pipeline.tasks.dialogue.data.params import PromptSource
 from grpo_pipeline.tasks.dialogue.data.prompt_rows import read_prompts
+from grpo_pipeline.tasks.dialogue.new_conversations import guess_conversations
 from grpo_pipeline.tasks.new_data import Found, Hints, UnclearDataError, column_of, flow, line
 from grpo_pipeline.tasks.text_lines import TextFile, numbered_lines
 
@@ -71,6 +72,9 @@ def guess(folder: Path, hints: Hints) -> Found | None:
     if not told:
         if (name := next((name for name, names in columns.items() if names), None)) is None:
             return None
+        for table in (table for table in files if table.lower().endswith(".csv")):
+            if (talk := guess_conversations(folder, table, hints)) is not None:
+                return talk
         raise UnclearDataError(
             f"{name} must have a column with the prompt, got {', '.join(columns[name])}; name it: --column prompt=<column>"
         )
