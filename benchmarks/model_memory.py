@@ -15,7 +15,7 @@ values of prompts and replies while they are drawn, 2 * layers * heads of keys *
 activations of an update, which grow with its tokens: fewer of them at once with ``training.micro_batch_size`` and
 ``replies.tokens_per_batch``.
 
-The measured row is the 12 layers of GPT-2 over bytes: random weights, 2 prompts of 256 tokens, 4 replies of 64 tokens each.
+The measured rows are the 12 layers of GPT-2 over bytes: random weights, 2 prompts of 256 tokens, 4 replies of 64 tokens each.
 """
 
 import argparse
@@ -26,6 +26,7 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -101,20 +102,20 @@ def held(n: float, r: float) -> dict[str, float]:
     }
 
 
-def measure(name: str) -> dict[str, float]:
+def measure(name: str, *, again: bool) -> dict[str, float]:
     """Measure a way in a process of its own: MB held before the first step, and at the highest of two steps."""
-    command = [sys.executable, __file__, "--way", name]
+    command = [sys.executable, __file__, "--way", name, *(["--again"] if again else [])]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return found
 
 
-def measured_here(name: str) -> dict[str, float]:
+def measured_here(workload: Workload) -> dict[str, float]:
     """Take two steps of a way in this process."""
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
-        write_start(WAYS[name], Path(folder))
-        return memory_of(OURS, WAYS[name], folder)
+        write_start(workload, Path(folder))
+        return memory_of(OURS, workload, folder)
 
 
 def table(found: Mapping[str, Mapping[str, float]]) -> list[str]:
@@ -140,9 +141,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--counts", action="store_true", help="the arithmetic alone")
     parser.add_argument("--way", choices=WAYS, help="measure one in this process")
+    parser.add_argument("--again", action="store_true", help="layers compute themselves again")
     options = parser.parse_args(arguments)
     if options.way:
-        print(json.dumps(measured_here(options.way)))
+        workload = replace(WAYS[options.way], recompute_layers=options.again)
+        print(json.dumps(measured_here(workload)))
         return
     print("GiB that live through a training:\n")
     print("\n".join(table({name: counts(config) for name, config in FAMILIES.items()})))
@@ -151,10 +154,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(
         "\nMeasured, GiB of the process: 12 layers of GPT-2 over bytes, 2 prompts of 256 tokens, 4 replies of 64 each\n"
     )
-    print("| way | before the first step | highest of two steps |\n|---|---|---|")
-    for name in WAYS:
-        one = measure(name)
-        print(f"| {name} | {one['held'] / 1024:.2f} | {one['peak'] / 1024:.2f} |", flush=True)
+    print(
+        "| way | layers again | before the first step | highest of two steps |\n|---|---|---|---|"
+    )
+    for name, again in product(WAYS, (False, True)):
+        one = measure(name, again=again)
+        numbers = f"{one['held'] / 1024:.2f} | {one['peak'] / 1024:.2f}"
+        print(f"| {name} | {'yes' if again else 'no'} | {numbers} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -130,7 +130,13 @@ def algorithm_params(workload: Workload) -> AlgorithmParams:
 
 def language_model(workload: Workload, folder: str) -> LanguageModelParams:
     """Return the network of the folder, with low-rank updates where the workload has a rank."""
-    network = FolderParams(kind="folder", path=folder, tokenizer="bytes", weights=workload.weights)
+    network = FolderParams(
+        kind="folder",
+        path=folder,
+        tokenizer="bytes",
+        weights=workload.weights,
+        recompute_layers=workload.recompute_layers,
+    )
     tuning = (
         LoraTuning(kind="lora", rank=workload.rank, alpha=2.0 * workload.rank)
         if workload.rank

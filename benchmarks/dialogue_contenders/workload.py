@@ -55,6 +55,7 @@ class Workload:
         seed: of weights, prompts and draws.
         rank: of low-rank updates of ours, which leave the other weights as they are; 0 trains all.
         weights: number format of ours where there are such updates.
+        recompute_layers: whether layers of ours compute themselves again in the backward pass.
     """
 
     prompts: int = 4
@@ -69,6 +70,7 @@ class Workload:
     seed: int = 0
     rank: int = 0
     weights: Literal["float32", "bfloat16"] = "float32"
+    recompute_layers: bool = False
 
     @property
     def samples(self) -> int:

@@ -10,7 +10,7 @@ from tiny_readers import reply_params
 from tiny_server import TinyServer
 from transformers import GenerationConfig
 
-from grpo_pipeline.tasks.dialogue.generation import openai_server
+from grpo_pipeline.tasks.dialogue import json_server
 from grpo_pipeline.tasks.dialogue.generation.engine import Drawn, Engine, rollouts_of
 from grpo_pipeline.tasks.dialogue.generation.library_generate import LibraryEngine
 from grpo_pipeline.tasks.dialogue.generation.openai_server import ServerEngine
@@ -177,7 +177,7 @@ def test_an_answer_that_is_wrong_is_refused(change: Any, sentence: str) -> None:
 
 @pytest.fixture
 def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(openai_server, "PAUSE_S", 0.01)
+    monkeypatch.setattr(json_server, "PAUSE_S", 0.01)
 
 
 # What a server does with a request, the tries that it gets, and what the sentence says.

@@ -52,7 +52,7 @@ def weigh_advantages(
 ) -> Advantages:
     """Multiply the advantages by the weights: [P, G], or [P, G, L] with a weight for each decision.
 
-    Every surrogate is proportional to the size of its advantage, so that this weighs the terms of the loss.
+    A surrogate is proportional to the size of its advantage, so that this weighs the terms of the loss.
     """
     assert algorithm.correction is not None
     weights = algorithm.correction.weights(ratios(algorithm, mismatch))

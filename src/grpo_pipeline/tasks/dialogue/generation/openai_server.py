@@ -4,27 +4,22 @@ Each prompt is a request, ``POST <base_url>/completions``, with the extensions o
 and ``return_tokens_as_token_ids``. Nothing but the user's address is called.
 """
 
-import json
 import re
-import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from http.client import HTTPException
+from functools import partial
 from typing import Any
-from urllib.error import HTTPError
-from urllib.request import ProxyHandler, Request, build_opener
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from grpo_pipeline.tasks.dialogue.generation.engine import Drawn, Ends
 from grpo_pipeline.tasks.dialogue.generation.params import ServerGeneration
+from grpo_pipeline.tasks.dialogue.json_server import ask
 from grpo_pipeline.tasks.dialogue.language_model.params import ReplyParams
 from grpo_pipeline.tasks.dialogue.language_model.tokens import Tokens
 
 TOKEN = re.compile(r"token_id:(\d+)")
-PAUSE_S = 0.5  # before a further try, and twice as long before each one after it
-BUSY = 429
 
 
 class ServerEngine:
@@ -37,8 +32,6 @@ class ServerEngine:
 
     def __init__(self, params: ServerGeneration, *, choices: int) -> None:
         self._params, self._choices = params, choices
-        # No proxy of the environment stands between: the address is the user's own.
-        self._opener = build_opener(ProxyHandler({}))
 
     def draw(
         self, prompts: Tokens, group_size: int, *, params: ReplyParams, ends: Ends, seed: int
@@ -68,37 +61,20 @@ class ServerEngine:
         seeds = torch.randint(2**31 - 1, (len(ids),), generator=generator).tolist()
         rows = zip(ids, is_token, seeds, strict=True)
         bodies = [asked | {"prompt": row[seen].tolist(), "seed": one} for row, seen, one in rows]
+        call = partial(
+            ask,
+            f"{self._params.base_url.rstrip('/')}/completions",
+            timeout_s=self._params.timeout_s,
+            retries=self._params.retries,
+        )
         with ThreadPoolExecutor(self._params.at_once) as pool:
-            answers = list(pool.map(self._ask, bodies))
+            answers = list(pool.map(call, bodies))
         # P * G pairs of ids and log-probabilities, of unlike lengths, then both [P * G, T].
         replies = [reply for answer in answers for reply in self._replies(answer, asked)]
         columns = (map(torch.tensor, column) for column in zip(*replies, strict=True))
         tokens, logprobs = (pad_sequence([*column], batch_first=True) for column in columns)
         shape, device = (len(ids), group_size, -1), prompts.ids.device
         return Drawn(tokens.view(shape).to(device), logprobs.view(shape).to(device))
-
-    def _ask(self, body: Mapping[str, Any]) -> Any:
-        """Send a request until it is answered, at most ``retries`` more times."""
-        address = f"{self._params.base_url.rstrip('/')}/completions"
-        data = json.dumps(body).encode()
-        said = ""
-        for attempt in range(self._params.retries + 1):
-            if attempt:
-                time.sleep(PAUSE_S * 2 ** (attempt - 1))
-            request = Request(address, data, {"Content-Type": "application/json"})
-            try:
-                with self._opener.open(request, timeout=self._params.timeout_s) as answer:
-                    return json.load(answer)
-            except HTTPError as error:
-                said = f"status {error.code}: {error.read(300).decode(errors='replace')}"
-                if error.code < 500 and error.code != BUSY:
-                    break  # the same request would be refused again
-            except (OSError, HTTPException, ValueError) as error:  # no answer in time, or no JSON
-                said = f"{type(error).__name__}: {error}"
-        raise ConnectionError(
-            f"{address} must answer within {self._params.timeout_s:g} s, got {' '.join(said.split())}; start the server, or "
-            "correct dialogue.replies.generation"
-        )
 
     def _replies(
         self, answer: Any, asked: Mapping[str, Any]
