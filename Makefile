@@ -108,6 +108,8 @@ faults: $(STAMP)  ## kill, disturb and misuse runs, and count how they end; ARGS
 
 conformance: $(STAMP)  ## write docs/conformance.md anew; installs the other libraries (extra `oracles`)
 	@$(PY) -m pip install -qq -c constraints.txt --no-build-isolation -e ".[oracles]"
+	@$(PY) -m pip install -qq "codetiming~=1.4" "hydra-core~=1.3" "ray~=2.60"
+	@$(PY) -m pip install -qq --no-deps "verl~=0.9.1"  # beside versions that it does not ask for: some functions alone are called
 	@$(PY) tests/conformance/generate.py
 
 bench: $(STAMP)  ## measure the training step and what surrounds it

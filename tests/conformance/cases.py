@@ -41,6 +41,11 @@ class LossCase:
     advantages: Tensor
     is_valid: Tensor
 
+    @property
+    def entropies(self) -> Tensor:
+        """Stand-ins [P, G, L], at least 0 and exact in float32, which an oracle rounds to."""
+        return -self.ref_logprobs.float().double().clamp(max=0.0)
+
 
 @dataclass(frozen=True)
 class RewardCase:
@@ -49,6 +54,12 @@ class RewardCase:
     kind: str
     parts: Tensor
     weights: Tensor
+
+    @property
+    def lengths(self) -> Tensor:
+        """Lengths of the samples, int64 [P, G], 1 to 5."""
+        prompts, group = (torch.arange(size) for size in self.parts.shape[:2])
+        return 1 + (prompts[:, None] + 2 * group) % 5
 
 
 @dataclass(frozen=True)

@@ -48,6 +48,12 @@ LOSSES: dict[str, tuple[str, str, Callable[[Any], Outcome]]] = {
             {"algorithm": "gspo", "reduction": "per_decision", "level": "sequence"},
         ),
         (
+            "luspo, sequence level",
+            "luspo, sequence ratio, per_sequence_sum",
+            "`luspo`, sequence level",
+            {"algorithm": "luspo", "reduction": "per_sequence_sum", "level": "sequence"},
+        ),
+        (
             "grpo + k3",
             "grpo + `kl_loss` k3",
             "`grpo`, `beta`, no bias correction",
@@ -80,6 +86,8 @@ def loss_rows(library: str, name: str) -> list[Comparison]:
     return [Comparison(key, library, mine, f"{name}, {theirs}", compute) for key, (mine, theirs, compute) in LOSSES.items()]
 
 
+# The oracle knows no reward that is missing.
+ALL_SCORED = ("missing", "lone sample", "unscored group")
 JOINT = partial(ours.policy_loss, algorithm="grpo", reduction="per_sequence", level="joint")
 MASKED = ("masked rows", "all masked")
 PARTLY_SCORED = ("missing",)
@@ -88,7 +96,13 @@ PARTLY_TIED = ("lone sample",)
 COMPARISONS: list[Comparison] = [
     *loss_rows("trl", "`GRPOTrainer._compute_loss`"),
     Comparison(
-        "joint", "trl", "`policy_loss`, grpo, joint ratio, per_sequence", "`RLOOTrainer._compute_loss`", JOINT, without=MASKED
+        "joint",
+        "trl",
+        "`policy_loss`, grpo, joint ratio, per_sequence",
+        "`RLOOTrainer._compute_loss`",
+        JOINT,
+        without=(*MASKED, "far ratios"),
+        remark="joint ratios above exp(20), which ours does not pass, are among the far ones",
     ),
     Comparison(
         "joint",
@@ -99,6 +113,22 @@ COMPARISONS: list[Comparison] = [
         wanted=None,
         without=tuple(kind for kind in LOSS_KINDS if kind not in MASKED),
         remark="rows without any valid decision: the oracle adds -A to the loss, without a gradient; ours leaves them out",
+    ),
+    Comparison(
+        "vespo",
+        "trl",
+        "`policy_loss`, vespo, joint ratio, over the decisions",
+        "`GRPOTrainer._compute_loss`, `vespo`",
+        partial(ours.policy_loss, algorithm="vespo", reduction="per_decision", level="joint"),
+        remark="divided by the decisions of the step as the oracle does; by default ours divides by samples",
+    ),
+    Comparison(
+        "top entropy",
+        "trl",
+        "`keep_uncertain` + `policy_loss`, grpo, per_sequence",
+        "`GRPOTrainer._compute_loss`, `grpo`, `top_entropy_quantile`",
+        ours.uncertain_loss,
+        remark="half of the decisions",
     ),
     Comparison(
         "group", "trl", "`compute_advantages`, group", '`GRPOTrainer`, `scale_rewards="group"`', ours.advantages, cases="rewards"
@@ -276,5 +306,63 @@ COMPARISONS: list[Comparison] = [
         ours.explained_variance,
         cases="trajectories",
         without=("one step",),
+    ),
+    Comparison(
+        "geo mean",
+        "verl",
+        "`policy_loss`, gmpo, per_sequence",
+        "`compute_policy_loss_geo_mean`",
+        partial(ours.policy_loss, algorithm="gmpo", reduction="per_sequence", level="sequence"),
+        wanted=1e-6,
+        remark="the oracle adds 1e-8 to each length",
+    ),
+    Comparison(
+        "clip cov",
+        "verl",
+        "`policy_loss`, clip_cov, per_decision",
+        "`compute_policy_loss_clip_cov`",
+        partial(ours.policy_loss, algorithm="clip_cov", reduction="per_decision"),
+        cases="on-policy losses",
+        remark="all decisions between the bounds: the oracle draws among them where there are more",
+    ),
+    Comparison(
+        "kl cov",
+        "verl",
+        "`policy_loss`, kl_cov, per_decision",
+        "`compute_policy_loss_kl_cov`",
+        partial(ours.policy_loss, algorithm="kl_cov", reduction="per_decision"),
+        # All covariances of some of these cases tie, and the oracle takes any of them.
+        without=("masked rows", "zero advantages"),
+        remark="selected by the present policy as the oracle does; training selects by that of the rollout",
+    ),
+    Comparison(
+        "opo",
+        "verl",
+        "`optimal_baseline_advantages`",
+        "`compute_opo_outcome_advantage`",
+        ours.optimal_baseline,
+        cases="rewards",
+        without=ALL_SCORED,
+    ),
+    Comparison(
+        "pass at k",
+        "verl",
+        "`pass_at_k_advantages`, k = G, divided by k",
+        "`compute_grpo_passk_outcome_advantage`",
+        ours.best_of_all,
+        cases="rewards",
+        without=ALL_SCORED,
+        remark="without its deviation; the oracle has no other k",
+    ),
+    Comparison(
+        "reinforce plus plus",
+        "verl",
+        "`compute_advantages`, reinforce_plus_plus",
+        "`compute_reinforce_plus_plus_baseline_outcome_advantage`",
+        ours.whitened,
+        cases="rewards",
+        wanted=1e-8,
+        without=ALL_SCORED,
+        remark="samples of one length; the oracle adds 1e-8 to their number (and to the variance, of rewards times 2^20 here)",
     ),
 ]

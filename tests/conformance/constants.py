@@ -13,6 +13,17 @@ EXTRA_LENGTH = 3
 STEP_DENOMINATOR = 97.0
 # Added to standard deviations; a constant in TRL.
 EPS = 1e-4
+# Clip of gmpo, in the logarithm of the ratio.
+LOG_CLIP = 0.4
+# Share of decisions that kl_cov lets pay, and what they pay.
+COV_SHARE = 0.25
+COV_WEIGHT = 0.7
+# Bounds of clip_cov, and a share so large that every decision between them is taken: the oracle draws among them.
+COV_LOW = 0.3
+COV_HIGH = 3.0
+COV_ALL = 0.99
+# Share of decisions that teach, those of largest entropy.
+TOP_ENTROPY = 0.5
 # Limits of the sampler.
 TOP_K = 6
 TOP_P = 0.8

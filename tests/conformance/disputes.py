@@ -8,15 +8,8 @@ DISPUTES = [
         ("trl", "luspo"),
         ("liger_kernel", "luspo"),
         "losses",
-        "neither: luspo is not offered. TRL sums the masked decisions of a row; Liger multiplies "
-        "each of them, padding included, by the row's length",
-    ),
-    Dispute(
-        "luspo, ratio of the sequence",
-        ("trl", "luspo, sequence level"),
-        ("liger_kernel", "luspo, sequence level"),
-        "losses",
-        "here, where luspo is defined, the two agree",
+        "neither: luspo has the ratio of the sequence, where the two agree. TRL sums the masked decisions of a row; Liger "
+        "multiplies each of them, padding included, by the row's length",
     ),
     Dispute(
         "KL in the loss, on-policy: k3 or ratio * k3",

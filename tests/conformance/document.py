@@ -35,6 +35,7 @@ CALLED = {
     "transformers": "The processors that `generate` applies to the logits, in its order.",
     "liger_kernel": "`LigerFusedLinearGRPOFunction.ppo_loss_fn`, the part that is plain torch; and the whole fused layer on CPU.",
     "torchrl": "`torchrl.objectives.value.functional` and `ClipPPOLoss` on a linear categorical policy.",
+    "verl": "Functions of `verl.trainer.ppo.core_algos` with the attributes of a configuration that they read.",
     "stable_baselines3": "`RolloutBuffer.compute_returns_and_advantage` with float64 arrays put in.",
 }
 ON_PURPOSE = """## Where we differ on purpose

@@ -13,7 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-sys.path.append(str(Path(__file__).resolve().parents[2] / "src"))
+sys.path += [str(Path(__file__).resolve().parents[2] / folder) for folder in ("src", "tests/support")]
 
 import frozen
 import torch
@@ -74,7 +74,7 @@ def settle(dispute: Dispute, oracles: Mapping[str, Mapping[str, Callable[[Any], 
 def freeze(library: str, oracles: Mapping[str, Callable[[Any], Outcome]]) -> frozen.Fixture:
     """Run a library on the first cases of each set that its rows use."""
     rows = [row for row in COMPARISONS if row.library == library]
-    drawn = {row.cases: draw(row.cases, FROZEN) for row in rows}
+    drawn = {row.cases: draw(row.cases, FROZEN[row.cases]) for row in rows}
     return frozen.Fixture(
         library=library,
         version=version(library),

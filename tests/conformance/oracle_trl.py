@@ -17,6 +17,8 @@ from torch import Tensor
 from trl import GRPOTrainer, RLOOTrainer
 from trl.trainer.utils import entropy_from_logits, selective_log_softmax
 
+from grpo_pipeline.core.objective.surrogates.vespo import POWER_NEGATIVE, POWER_POSITIVE, RATE_NEGATIVE, RATE_POSITIVE
+
 # One process, one micro-batch: what is gathered or reduced over processes is what this process has.
 ACCELERATOR = SimpleNamespace(
     device=torch.device("cpu"),
@@ -24,22 +26,37 @@ ACCELERATOR = SimpleNamespace(
     num_processes=1,
     sync_gradients=True,
     gather=lambda x: x,
+    pad_across_processes=lambda x, dim, pad_index: x,
     gather_for_metrics=lambda x: x,
     reduce=lambda x, reduction: x,
 )
 MODEL = SimpleNamespace(training=True, is_gradient_checkpointing=False)
 
 
-def loss_stub(logprobs: Tensor, loss_type: str, *, level: str, beta: float, corrected: bool, delta: float | None) -> Any:
-    """Return what ``_compute_loss`` reads of a trainer; the model's log-probabilities are given."""
+def loss_stub(
+    logprobs: Tensor,
+    loss_type: str,
+    *,
+    level: str,
+    beta: float,
+    corrected: bool,
+    delta: float | None,
+    entropies: Tensor | None = None,
+) -> Any:
+    """Return what ``_compute_loss`` reads of a trainer; the model's log-probabilities are given, and entropies that choose."""
     args = SimpleNamespace(
         delta=delta,
         sapo_temperature_pos=constants.TAU_POSITIVE,
         sapo_temperature_neg=constants.TAU_NEGATIVE,
+        vespo_k_pos=POWER_POSITIVE,
+        vespo_lambda_pos=RATE_POSITIVE,
+        vespo_k_neg=POWER_NEGATIVE,
+        vespo_lambda_neg=RATE_NEGATIVE,
         use_bias_correction_kl=corrected,
         steps_per_generation=1,
     )
-    return SimpleNamespace(
+    measured = torch.zeros_like(logprobs) if entropies is None else entropies
+    stub = SimpleNamespace(
         args=args,
         accelerator=ACCELERATOR,
         model=MODEL,
@@ -50,14 +67,17 @@ def loss_stub(logprobs: Tensor, loss_type: str, *, level: str, beta: float, corr
         epsilon_high=constants.RATIO_CAP if loss_type == "cispo" else constants.CLIP_HIGH,
         max_completion_length=logprobs.shape[1] + constants.EXTRA_LENGTH,
         current_gradient_accumulation_steps=1,
-        top_entropy_quantile=1.0,
+        top_entropy_quantile=1.0 if entropies is None else constants.TOP_ENTROPY,
         off_policy_mask_threshold=None,
         aux_loss_enabled=False,
         use_vllm=False,
         _entropy_bonus_enabled=False,
         _metrics=defaultdict(lambda: defaultdict(list)),
-        _get_per_token_logps_and_entropies=lambda *_, **__: (logprobs, torch.zeros_like(logprobs), None),
+        _get_per_token_logps_and_entropies=lambda *_, **__: (logprobs, measured, None),
     )
+    stub.get_high_entropy_mask = partial(GRPOTrainer.get_high_entropy_mask, stub)
+    stub.get_gamma_weights = GRPOTrainer.get_gamma_weights
+    return stub
 
 
 def loss_inputs(case: LossCase, num_items: float | None = None) -> dict[str, Tensor]:
@@ -86,11 +106,14 @@ def loss(
     corrected: bool = False,
     delta: float | None = None,
     num_items: float | None = None,
+    chosen: bool = False,
 ) -> Outcome:
     """Return ``GRPOTrainer._compute_loss`` and its gradient with respect to the log-probabilities."""
 
     def compute(logprobs: Tensor) -> Tensor:
-        stub = loss_stub(logprobs.flatten(0, 1), loss_type, level=level, beta=beta, corrected=corrected, delta=delta)
+        entropies = case.entropies.flatten(0, 1) if chosen else None
+        options = {"level": level, "beta": beta, "corrected": corrected, "delta": delta, "entropies": entropies}
+        stub = loss_stub(logprobs.flatten(0, 1), loss_type, **options)
         return GRPOTrainer._compute_loss(stub, None, loss_inputs(case, num_items))
 
     return with_gradient(compute, case.logprobs)
@@ -212,6 +235,8 @@ ORACLES: Mapping[str, Callable[[Any], Outcome]] = {
     "grpo + ratio_k3": partial(loss, loss_type="grpo", beta=constants.KL_WEIGHT, corrected=True),
     "dapo + ratio_k3": partial(loss, loss_type="dapo", beta=constants.KL_WEIGHT, corrected=True),
     "gspo + ratio_k3": partial(loss, loss_type="grpo", level="sequence", beta=constants.KL_WEIGHT, corrected=True),
+    "vespo": partial(loss, loss_type="vespo"),
+    "top entropy": partial(loss, loss_type="grpo", chosen=True),
     "luspo": partial(loss, loss_type="luspo"),
     "luspo, sequence level": partial(loss, loss_type="luspo", level="sequence"),
     "joint": rloo_loss,

@@ -12,14 +12,18 @@ from torch import Tensor
 from grpo_pipeline.core.policy_gradient.advantages import Method, compute_advantages, per_reward_advantages
 from grpo_pipeline.core.policy_gradient.kl import LossEstimator, kl_loss
 from grpo_pipeline.core.policy_gradient.names import RatioLevel, Reduction
+from grpo_pipeline.core.policy_gradient.optimal_baseline import optimal_baseline_advantages
+from grpo_pipeline.core.policy_gradient.pass_at_k import pass_at_k_advantages
 from grpo_pipeline.core.policy_gradient.policy_loss import policy_loss as our_policy_loss
 from grpo_pipeline.core.policy_gradient.ratios import importance_ratio
 from grpo_pipeline.core.policy_gradient.returns import discounted_returns, generalized_advantages
+from grpo_pipeline.core.policy_gradient.uncertain_decisions import keep_uncertain
 from grpo_pipeline.core.policy_gradient.value_loss import explained_variance as variance_explained
 from grpo_pipeline.core.sampling import linear_logprobs as chunked_module
 from grpo_pipeline.core.sampling.linear_logprobs import chunked_logprobs
 from grpo_pipeline.core.sampling.plackett_luce import entropy_of, log_policy
 from grpo_pipeline.core.sampling.truncation import truncated_log_probs
+from grpo_pipeline.core.types import Advantages
 
 
 def policy_loss(
@@ -33,10 +37,18 @@ def policy_loss(
     denominator: float | None = None,
 ) -> Outcome:
     """Return ``policy_loss``, plus the weighted ``kl_loss`` where an estimator is named."""
+    clips = {"clip_low": constants.CLIP_LOW, "clip_high": constants.CLIP_HIGH}
     options = {
         "cispo": {"ratio_cap": constants.RATIO_CAP},
         "sapo": {},
-    }.get(algorithm, {"clip_low": constants.CLIP_LOW, "clip_high": constants.CLIP_HIGH, "delta": delta})
+        "vespo": {},
+        "gmpo": {"clip_low": constants.LOG_CLIP, "clip_high": constants.LOG_CLIP},
+        "clip_cov": clips | {"cov_share": constants.COV_ALL, "cov_low": constants.COV_LOW, "cov_high": constants.COV_HIGH},
+        "kl_cov": {"cov_share": constants.COV_SHARE, "kl_weight": constants.COV_WEIGHT},
+    }.get(algorithm, clips | {"delta": delta})
+    if algorithm == "vespo":
+        # The oracle divides by the decisions of the step, and not by its samples.
+        denominator = float(case.is_valid.sum().clamp(min=1))
     longest = case.logprobs.shape[2] + constants.EXTRA_LENGTH if reduction == "constant" else None
     kind = surrogate(algorithm, ratio_level=level, reduction=reduction, max_decisions=longest, **options)
 
@@ -48,10 +60,36 @@ def policy_loss(
             case.is_valid,
             kind,
             denominator=denominator,
+            # By the present policy, as the oracle does; None of a surrogate that selects nothing.
+            selected=kind.select(case.logprobs, case.advantages, case.is_valid),
         )
         return loss if estimator is None else loss + constants.KL_WEIGHT * _kl(case, logprobs, estimator, level, reduction)
 
     return with_gradient(compute, case.logprobs)
+
+
+def uncertain_loss(case: LossCase) -> Outcome:
+    """Return the grpo loss of the decisions of largest entropy."""
+    plain = Advantages(case.advantages, torch.zeros(len(case.advantages), dtype=torch.bool))
+    kept = keep_uncertain(plain, case.entropies, case.is_valid, share=constants.TOP_ENTROPY).values
+    kind = surrogate("grpo", clip_low=constants.CLIP_LOW, clip_high=constants.CLIP_HIGH)
+    return with_gradient(lambda logprobs: our_policy_loss(logprobs, case.old_logprobs, kept, case.is_valid, kind), case.logprobs)
+
+
+def optimal_baseline(case: RewardCase) -> Outcome:
+    """Return ``optimal_baseline_advantages`` of the first part."""
+    return Outcome(optimal_baseline_advantages(case.parts[..., 0], case.lengths).values)
+
+
+def best_of_all(case: RewardCase) -> Outcome:
+    """Return ``pass_at_k_advantages`` of the first part with k = G, divided by k as the oracle has them."""
+    size = case.parts.shape[1]
+    return Outcome(pass_at_k_advantages(case.parts[..., 0], k=size).values / size)
+
+
+def whitened(case: RewardCase) -> Outcome:
+    """Return ``compute_advantages``, reinforce_plus_plus, of the first part."""
+    return Outcome(compute_advantages(case.parts[..., 0], method="reinforce_plus_plus", eps=0.0).values)
 
 
 def advantages(case: RewardCase, *, method: Method = "group") -> Outcome:
