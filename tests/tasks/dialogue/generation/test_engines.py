@@ -7,7 +7,7 @@ import pytest
 import torch
 from tiny_networks import CHOICES, tiny_network
 from tiny_readers import reply_params
-from tiny_server import TinyServer
+from tiny_server import TinyServer, complete
 from transformers import GenerationConfig
 
 from grpo_pipeline.tasks.dialogue import json_server
@@ -141,6 +141,16 @@ def test_a_server_gets_ids_and_gives_ids_with_its_log_probabilities() -> None:
         assert (body["top_p"], body["top_k"], body["stop_token_ids"]) == (1.0, -1, [*ENDS[:-1]])
     assert len({body["seed"] for body in server.asked}) == 3
     assert len(server.asked) == 6
+
+
+def test_replies_stand_by_their_numbers_whatever_the_order_of_the_answer() -> None:
+    model = tiny_network("qwen2")
+    with TinyServer(model) as server:  # which answers the last one first
+        drawn = request().drawn_by(ServerEngine(server_params(server.base_url), choices=CHOICES))
+    [body] = [body for body in server.asked if len(body["prompt"]) == 8]
+    for choice in complete(model, body)["choices"]:
+        ids = [int(token.removeprefix("token_id:")) for token in choice["logprobs"]["tokens"]]
+        assert drawn.tokens[0, choice["index"], : len(ids)].tolist() == ids
 
 
 def first(answer: Any, **changes: Any) -> Any:
