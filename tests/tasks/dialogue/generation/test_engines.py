@@ -28,7 +28,7 @@ LENGTHS = torch.tensor([[8], [3], [1]])
 
 @dataclass(frozen=True)
 class Request:
-    """What an engine is asked."""
+    """Ask an engine for replies."""
 
     prompts: Tokens
     group_size: int
