@@ -53,11 +53,63 @@ def test_padding_never_makes_nan() -> None:
     torch.testing.assert_close(out[GROUP:, 0], own[1].detach()[GROUP:, :, 0].flatten(1))  # the first own token sees itself
 
 
+@pytest.mark.parametrize(
+    ("dtype", "allowed"),
+    [(torch.float64, 1e-12), (torch.float32, 1e-5), (torch.bfloat16, 3e-2)],
+    ids=["float64", "float32", "bfloat16"],
+)
+@pytest.mark.parametrize("heads", [2, 4], ids=["a head of keys each", "heads of keys are shared"])
+@pytest.mark.parametrize("is_padded", [False, True])
+def test_two_calls_merged_give_the_softmax_over_prompt_and_reply(
+    dtype: torch.dtype, allowed: float, heads: int, is_padded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Values and gradients of everything that is learnt, beside the single softmax in float64."""
+    shapes = [(PROMPTS * GROUP, heads, WIDTH, SIZE), *[(PROMPTS * GROUP, 2, WIDTH, SIZE)] * 2, *[(PROMPTS, 2, SEEN, SIZE)] * 2]
+    exact = [normal(*shape, seed=seed).to(dtype).double() for seed, shape in enumerate(shapes)]
+    upstream = normal(PROMPTS * GROUP, WIDTH, heads * SIZE, seed=9)
+    is_seen = torch.ones(PROMPTS, SEEN, dtype=torch.bool)
+    is_seen[0, : SEEN - 2], is_seen[1, :] = False, False  # the second prompt holds nothing
+
+    def run(kind: torch.dtype) -> list[torch.Tensor]:
+        query, *own = (x.to(kind).requires_grad_() for x in exact)
+        bias = additive_mask(is_seen[:, None, None], kind) if is_padded else None
+        out = attend_replies(query, *own[:2], Prompt(*own[2:], bias))
+        return [out, *torch.autograd.grad(out, [query, *own], upstream.to(kind))]
+
+    found = run(dtype)
+    with monkeypatch.context() as patch:
+        patch.setattr(group_attention, "can_merge", lambda *given: False)
+        wanted = run(torch.float64)
+    assert [x.dtype for x in found] == [dtype] * 6
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one.double(), other, rtol=allowed, atol=allowed)
+
+
+def test_what_is_kept_of_a_reply_is_linear_in_its_length() -> None:
+    found = []
+    for width in (32, 64):
+        query, *own = (normal(PROMPTS * GROUP, 2, width, SIZE, seed=seed).float().requires_grad_() for seed in range(3))
+        held = [normal(PROMPTS, 2, SEEN, SIZE, seed=seed).float().requires_grad_() for seed in (3, 4)]
+        sizes: list[int] = []
+        with torch.autograd.graph.saved_tensors_hooks(lambda x, sizes=sizes: (sizes.append(x.numel()), x)[1], lambda x: x):
+            attend_replies(query, *own, Prompt(*held, None))
+        found.append(sum(sizes))
+    assert found[1] < 2 * found[0]
+
+
+def test_an_empty_prompt_leaves_the_reply_alone() -> None:
+    query, *own = (normal(2, 2, WIDTH, SIZE, seed=seed) for seed in range(3))
+    held = [normal(1, 2, 0, SIZE) for _ in range(2)]
+    wanted = torch.nn.functional.scaled_dot_product_attention(query, *own, is_causal=True, scale=1.0)
+    torch.testing.assert_close(attend_replies(query, *own, Prompt(*held, None)), wanted.transpose(1, 2).flatten(2))
+
+
 def test_many_weights_are_computed_again_and_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cache: queries, keys and values; the weights are as many numbers as their product says."""
     found = {}
     for limit in (10**9, 0):
         monkeypatch.setattr(group_attention, "KEPT_NUMBERS", limit)
+        monkeypatch.setattr(group_attention, "can_merge", lambda *given: False)
         query, *own = (normal(PROMPTS * GROUP, 2, WIDTH, SIZE, seed=seed).requires_grad_() for seed in range(3))
         held = [normal(PROMPTS, 2, SEEN, SIZE, seed=seed).requires_grad_() for seed in (3, 4)]
         sizes: list[tuple[int, ...]] = []

@@ -20,6 +20,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from grpo_pipeline.tasks.dialogue.language_model.attention import additive_mask
+from grpo_pipeline.tasks.dialogue.language_model.merged_attention import attend_merged, can_merge
 
 # Largest number of attention weights of a layer kept for the backward pass (2**24 in float32: 64 MiB); more are recomputed.
 KEPT_NUMBERS = 2**24
@@ -72,6 +73,8 @@ def attend_prompt(query: Tensor, keys: Tensor, values: Tensor, *, is_seen: Tenso
 def attend_replies(query: Tensor, keys: Tensor, values: Tensor, prompt: Prompt) -> Tensor:
     """Attend to the prompt and, causally, to the reply itself: all T tokens at once.
 
+    By a fused kernel where there is one that tells its log-sum-exp (``merged_attention``), else by a softmax over both.
+
     Args:
         query: [P * G, h, T, d], already scaled.
         keys: [P * G, c, T, d] of the replies.
@@ -83,11 +86,15 @@ def attend_replies(query: Tensor, keys: Tensor, values: Tensor, prompt: Prompt) 
     """
     prompts, heads = prompt.keys.shape[:2]
     rows, width = query.shape[1] // heads, query.shape[2]
+    if rows == 1 and can_merge(query, prompt.keys):
+        return _merged(query, keys, values, prompt, None)
     # Causal, the same for each of the r heads of queries that share a head of keys: [r * T, T].
     is_before = (
         torch.ones(width, width, dtype=torch.bool, device=query.device).tril().repeat(rows, 1)
     )
     bias = additive_mask(is_before, query.dtype)
+    if can_merge(query, prompt.keys):
+        return _merged(query, keys, values, prompt, bias)
     parts = (
         fold_queries(query, prompts, heads),
         prompt,
@@ -102,6 +109,13 @@ def attend_replies(query: Tensor, keys: Tensor, values: Tensor, prompt: Prompt) 
     else:
         folded = attend_folded(*parts)
     return unfold(folded, len(query) // prompts, rows, prompts)
+
+
+def _merged(
+    query: Tensor, keys: Tensor, values: Tensor, prompt: Prompt, own_bias: Tensor | None
+) -> Tensor:
+    held = (prompt.keys, prompt.values, prompt.bias)
+    return attend_merged(query, keys, values, held, own_bias).transpose(1, 2).flatten(2)
 
 
 def attend_folded(
