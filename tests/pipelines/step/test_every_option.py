@@ -290,6 +290,7 @@ TOGETHER = {
     | {"dynamic_sampling": {"max_retries": 2}, "advantage": {"method": "batch"}},
     "held": merge(KINDS["kl_cov"], {"losses": {"policy": {"top_entropy": 0.5}}})
     | {"update_epochs": 3, "target_kl": 1e-3, "advantage": {"method": "opo", "clip": 0.5}, "replay": REPLAYED},
+    "engine": CAPPED | {"dynamic_sampling": {"max_retries": 2}, "advantage": {"credit": "marginal"}},
     "values": merge(KINDS["ppo"], {"losses": {"kl": {"estimator": "ratio_k3"}, "value": {"clip": 0.02}}}),
 }
 ALONE = {str(one): one.patch for one in ALL if not isinstance(parameters(one.patch), str) and "local" not in str(one.patch)}
