@@ -2,7 +2,8 @@
 
 import math
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -22,6 +23,7 @@ class Recorder(KedroSession):
     """Stands for the session class, and keeps what it is asked for."""
 
     asked: tuple[dict[str, Any], dict[str, Any]]
+    params: ClassVar[dict[str, Any]] = {"dialogue": {"warm_start": None}}
 
     @classmethod
     def create(cls, **given: Any) -> "Recorder":
@@ -33,6 +35,9 @@ class Recorder(KedroSession):
 
     def __exit__(self, *error: object) -> None:
         return None
+
+    def load_context(self) -> SimpleNamespace:
+        return SimpleNamespace(params=Recorder.params)
 
     def run(self, **given: Any) -> dict[str, Any]:
         Recorder.asked[1].update(given)
@@ -69,6 +74,27 @@ def test_a_check_says_what_each_arm_has_seen_and_how_to_go_on() -> None:
         "grpo: reward 0.5, deviation in a group 0.25, gradient 1.5, 100% of the groups tie: the reward teaches nothing yet",
         "The data are read, and each arm can take a step. Train with: grpo run --task dialogue --env mine",
     ]
+
+
+@pytest.mark.usefixtures("project")
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("", {"warm_start": {"training": {"max_steps": 20}}}),
+        ("dialogue.warm_start.training.seed=1", {"warm_start": {"training": {"seed": 1, "max_steps": 20}}}),
+        ("dialogue.warm_start.training.epochs=2", {"warm_start": {"training": {"epochs": 2}}}),
+    ],
+)
+def test_a_check_cuts_a_stage_that_is_there_unless_its_length_is_given(
+    given: str, expected: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Recorder, "params", {"dialogue": {"warm_start": {"training": {"epochs": 90}}}})
+    done = CliRunner().invoke(cli, ["check", "--task", "dialogue", "--params", given], catch_exceptions=False)
+    assert Recorder.asked[0]["runtime_params"]["dialogue"] == expected
+    is_cut = "max_steps" in expected["warm_start"]["training"]
+    said = "dialogue.warm_start was cut to 20 steps, and the arms begin as it left them; in full: "
+    assert (f"{said}kedro run --pipelines dialogue_step" in done.output) is is_cut
+    assert ("the reward teaches nothing yet" in done.output) is not is_cut
 
 
 def test_an_arm_says_what_it_has() -> None:

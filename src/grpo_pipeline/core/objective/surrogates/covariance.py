@@ -6,7 +6,6 @@ from pydantic import Field, model_validator
 
 from grpo_pipeline.core.objective.surrogates.clipped import Clipped
 from grpo_pipeline.core.objective.surrogates.surrogate import Surrogate
-from grpo_pipeline.core.policy_gradient.covariances import covariances, find_largest
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -38,6 +37,8 @@ class ClipCov(Clipped):
         self, old_logprobs: "Tensor", advantages: "Tensor", is_valid: "Tensor"
     ) -> "Tensor | None":
         """Find the decisions that fall silent, bool [P, G, L]."""
+        from grpo_pipeline.core.policy_gradient.covariances import covariances, find_largest
+
         found = covariances(old_logprobs, advantages, is_valid)
         is_within = is_valid & (found > self.cov_low) & (found < self.cov_high)
         return find_largest(found, is_within, share=self.cov_share, of=int(is_valid.sum()))
@@ -76,6 +77,8 @@ class KlCov(Surrogate):
         self, old_logprobs: "Tensor", advantages: "Tensor", is_valid: "Tensor"
     ) -> "Tensor | None":
         """Find the decisions that pay, bool [P, G, L]."""
+        from grpo_pipeline.core.policy_gradient.covariances import covariances, find_largest
+
         found = covariances(old_logprobs, advantages, is_valid)
         return find_largest(found, is_valid, share=self.cov_share, of=int(is_valid.sum()))
 

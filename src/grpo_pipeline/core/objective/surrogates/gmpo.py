@@ -2,12 +2,10 @@
 
 from typing import TYPE_CHECKING, Literal
 
-import torch
 from pydantic import Field
 
 from grpo_pipeline.core.objective.surrogates.surrogate import Surrogate
 from grpo_pipeline.core.policy_gradient.names import RatioLevel
-from grpo_pipeline.core.policy_gradient.ratios import bounded_ratio
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -42,6 +40,10 @@ class Gmpo(Surrogate):
 
         A geometric mean follows single far ratios less than GRPO's arithmetic mean, so that the clip can be wider.
         """
+        import torch
+
+        from grpo_pipeline.core.policy_gradient.ratios import bounded_ratio
+
         log_ratio = units.log_ratio  # [P, G, L], 0 where not valid
         held = torch.where(
             advantages > 0,

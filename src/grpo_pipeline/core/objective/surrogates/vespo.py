@@ -2,10 +2,7 @@
 
 from typing import TYPE_CHECKING, Literal
 
-import torch
-
 from grpo_pipeline.core.objective.surrogates.surrogate import Surrogate
-from grpo_pipeline.core.policy_gradient.ratios import LOG_RATIO_BOUND
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -33,6 +30,10 @@ class Vespo(Surrogate):
 
         w is 1 at r = 1, largest at k / lambda, and fades towards both sides; it carries no gradient.
         """
+        import torch
+
+        from grpo_pipeline.core.policy_gradient.ratios import LOG_RATIO_BOUND
+
         is_pushed_up = advantages >= 0
         power = torch.where(is_pushed_up, POWER_POSITIVE, POWER_NEGATIVE)  # [P, G, 1]
         rate = torch.where(is_pushed_up, RATE_POSITIVE, RATE_NEGATIVE)  # [P, G, 1]
