@@ -171,7 +171,7 @@ def test_an_arm_that_was_trained_longer_is_not_called_better() -> None:
     [
         ({"moved": {"mine": False}}, "fixed, not learned", "its policy chooses as it did at its start"),
         ({"training": {"mine": {"steps": 7, "samples": 1, "reward_calls": 0, "learns_from_reward": False}}}, "no",
-         "no loss of its policy reads a reward"),
+         "no loss of it reads a reward"),
         ({"bar": {}}, "cannot be shown", "the task names nothing that it must be better than"),
     ],
 )  # fmt: skip

@@ -562,7 +562,7 @@ def _learned(comparison: Mapping[str, Any], arm: str, primary: str) -> tuple[Lea
     if comparison.get("moved", {}).get(arm) is False:
         return "fixed, not learned", "its policy chooses as it did at its start"
     if comparison.get("training", {}).get(arm, {}).get("learns_from_reward") is False:
-        return "no", "no loss of its policy reads a reward"
+        return "no", "no loss of it reads a reward"
     found = comparison.get("bar", {}).get(arm, {}).get(primary)
     if found is None and "primary_metrics" in comparison:
         return (

@@ -394,6 +394,11 @@ class BaseTask(ABC):
         """Refuse to reward parts of samples, as ``check_algorithm`` did before."""
         raise NotImplementedError(f"{type(self).__name__} has no subset_rewards")
 
+    @property
+    def supervised_reads_rewards(self) -> bool:
+        """Return False: the supervised loss reads known targets alone."""
+        return False
+
     def prompt_weights(self, batch: Any) -> Tensor | None:
         """Return None: every prompt counts the same."""
         return None

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from grpo_pipeline.pipelines.evaluation import nodes
+from grpo_pipeline.pipelines.evaluation.budget import read_budget
 from grpo_pipeline.pipelines.evaluation.comparison import compare, gains_of_moved
 from grpo_pipeline.pipelines.evaluation.unscored_samples import unscored_sentences
 from grpo_pipeline.pipelines.experiments.compare import nodes as compare_nodes
@@ -126,6 +127,15 @@ def test_a_value_rests_on_the_farms_whose_rows_it_can_use() -> None:
 
 def steps(n: int, **columns: Any) -> pd.DataFrame:
     return pd.DataFrame({"split": "train", "samples": 4.0, "reward_calls": 4.0, "policy/loss": 0.1} | columns, index=range(n))
+
+
+@pytest.mark.parametrize(
+    ("name", "is_taught"), [("policy/loss", True), ("supervised/reads_rewards", True), ("supervised/loss", False)]
+)
+def test_an_arm_learns_from_reward_where_a_loss_reads_it(name: str, is_taught: bool) -> None:
+    rows = pd.DataFrame({"split": ["train", "train", "val"], name: [NAN, 1.0, NAN]})
+    assert read_budget(rows).learns_from_reward is is_taught
+    assert not read_budget(rows.assign(**{name: NAN})).learns_from_reward
 
 
 def test_the_bar_knows_starts_values_and_lengths_of_training() -> None:

@@ -7,7 +7,8 @@ from typing import Any
 import pandas as pd
 
 SAMPLES, REWARD_CALLS = "samples", "reward_calls"
-LEARNS = "policy/loss"  # is measured where, and only where, the policy learns from rewards
+# Measured where, and only where, the policy learns from rewards, or the supervised loss reads them.
+LEARNS = ("policy/loss", "supervised/reads_rewards")
 
 
 @dataclass(frozen=True)
@@ -18,7 +19,7 @@ class Budget:
         steps: number of batches that the arm learned from.
         samples: number of samples drawn for these batches; None where it was not counted.
         reward_calls: number of samples, and parts of samples, whose reward was measured; None where it was not counted.
-        learns_from_reward: whether a loss of the policy read the rewards at any step.
+        learns_from_reward: whether a loss read the rewards at any step.
     """
 
     steps: int
@@ -40,7 +41,7 @@ def read_budget(rows: pd.DataFrame) -> Budget:
             return None
         return int(train[name].sum())
 
-    is_taught = LEARNS in train and bool(train[LEARNS].notna().any())
+    is_taught = any(name in train and bool(train[name].notna().any()) for name in LEARNS)
     return Budget(len(train), total(SAMPLES), total(REWARD_CALLS), is_taught)
 
 

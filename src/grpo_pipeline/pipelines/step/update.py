@@ -83,6 +83,8 @@ def apply_update(
         for name in ("policy", "value", "supervised")
         if name in report.terms
     }
+    if getattr(task, "supervised_reads_rewards", False):
+        metrics["supervised/reads_rewards"] = 1.0
     metrics |= _policy_state(report)
     return state, metrics | (reward_metrics(experience) if update_epoch == 0 else {})
 

@@ -368,6 +368,11 @@ class DialogueTask(BaseTask):
         return torch.cat((counts, counts.new_tensor([len(batch.prompt.ids)])))
 
     @property
+    def supervised_reads_rewards(self) -> bool:
+        """Check whether a retriever learns: its term of the loss reads the rewards of its candidates."""
+        return self._teaches_retriever
+
+    @property
     def _teaches_retriever(self) -> bool:
         return self.prompt.retriever is not None and not self.reads_by_answers
 

@@ -304,7 +304,8 @@ def test_a_run_that_goes_on_ends_with_the_same_bits() -> None:
         with quiet_nodes():
             for step in steps:
                 rows = np.arange(step % 3, step % 3 + 4)
-                state, _ = runner(state, make_training_batch(task, data, rows, seed=0, step=step))
+                state, metrics = runner(state, make_training_batch(task, data, rows, seed=0, step=step))
+                assert metrics["supervised/reads_rewards"] == 1  # so that an answer says what has taught it
         return state
 
     whole = go_on(whole, range(5))
