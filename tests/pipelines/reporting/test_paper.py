@@ -5,9 +5,10 @@ import io
 import re
 
 import pytest
+import yaml
 
 from grpo_pipeline.pipelines.reporting import paper
-from grpo_pipeline.statistics.answer import Answer, Change, Cost
+from grpo_pipeline.statistics.answer import Answer, Change, ChosenModel, Cost
 
 
 def change(metric: str, title: str, difference: float | None, interval: tuple[float, float] | None, **more: object) -> Change:
@@ -50,6 +51,19 @@ def test_the_methods_are_one_sentence_with_what_was_compared() -> None:
     assert "steps" not in paper.methods(longer)
 
 
+def test_a_model_card_has_the_answer_and_how_the_model_is_loaded() -> None:
+    best = ChosenModel(arm="plain", name="plain.best", step=2, metric="hits", value=0.5, last=None, is_last=False)
+    told = ANSWER.model_copy(update={"model": best, "not_covered": "Another seed may lie outside."})
+    text = paper.model_card(told)
+    _, head, body = text.split("---\n")
+    assert yaml.safe_load(head) == {"library_name": "grpo_pipeline", "tags": ["letters", "grpo"]}
+    assert body.startswith("# letters: plain.best\n")
+    assert told.markdown.strip() in body
+    assert paper.methods(told) in body
+    assert "Another seed may lie outside. Nothing but these 1,200 test letters was scored." in body
+    assert "# letters: grpo_2\n" in paper.model_card(ANSWER)
+
+
 def test_the_forest_draws_the_rows_that_have_a_difference() -> None:
     figure = paper.forest(ANSWER)
     assert [axes.get_yticklabels()[0].get_text() for axes in figure.axes] == ["Hits_100% & more"]
@@ -67,6 +81,6 @@ def test_the_command_writes_the_newest_answer_and_names_what_is_missing(tmp_path
         (folder / "answer.json").write_text(ANSWER.model_copy(update={"arm": arm}).model_dump_json(), encoding="utf-8")
     assert paper.main([str(tmp_path)]) == 0
     assert sorted(path.name for path in (tmp_path / "paper").iterdir()) == [
-        "answer.csv", "answer.tex", "forest.svg", "methods.txt", "references.bib",
+        "answer.csv", "answer.tex", "forest.svg", "methods.txt", "model_card.md", "references.bib",
     ]  # fmt: skip
     assert (tmp_path / "paper/methods.txt").read_text(encoding="utf-8").startswith("new and its control plain")

@@ -1,4 +1,4 @@
-"""Write an answer as a paper needs it: LaTeX table, CSV, forest plot, one sentence on the methods, and whom to cite.
+"""Write an answer as a paper and a model need it: LaTeX table, CSV, forest plot, methods, references, and a model card.
 
 python -m grpo_pipeline.pipelines.reporting.paper data/08_reporting/attention [--to paper]
 """
@@ -38,6 +38,7 @@ def files(answer: Answer) -> dict[str, str]:
         "answer.csv": table(answer),
         "methods.txt": methods(answer) + "\n",
         "references.bib": references(answer),
+        "model_card.md": model_card(answer),
     }
 
 
@@ -99,6 +100,20 @@ def references(answer: Answer) -> str:
     return (
         "@software{grpo_pipeline,\n  title = {grpo\\_pipeline: hybrid supervised and group-relative policy optimisation},\n"
         f"  version = {{{grpo_pipeline.__version__}}},\n  note = {{commit {answer.commit[:10]}}}\n}}\n\n{GRPO}"
+    )
+
+
+def model_card(answer: Answer) -> str:
+    """Write a card to put beside an exported model: the answer, how it was made, how it is used, and what it does not cover."""
+    model = answer.arm if answer.model is None else answer.model.name
+    scored = f"{answer.examples:,} {answer.split} {answer.noun}s"
+    return (
+        f"---\nlibrary_name: grpo_pipeline\ntags: [{answer.task}, grpo]\n---\n"
+        f"# {answer.task}: {model}\n\n{answer.markdown.strip()}\n\n"
+        f"## How it was made\n{methods(answer)}\n\n"
+        "## How it is used\n```python\nfrom grpo_pipeline import load\n\n"
+        'model = load("folder of this model")\nanswers = model.predict(rows)\n```\n\n'
+        f"## What is not shown\n{answer.not_covered} Nothing but these {scored} was scored.\n"
     )
 
 
