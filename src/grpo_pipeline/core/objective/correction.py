@@ -33,8 +33,7 @@ class Bounded(Kind):
 class Truncate(Bounded):
     """TIS, truncated importance sampling: min(r, cap).
 
-    Sources: Ionides 2008, 10.1198/106186008X320456; for engines Yao et al. 2025, "Your efficient RL framework secretly brings you
-    off-policy RL training" (fengyao.notion.site).
+    Sources: Ionides 2008, 10.1198/106186008X320456; for engines Yao et al. 2025 (fengyao.notion.site/off-policy-rl).
     """
 
     kind: Literal["truncate"]

@@ -1,7 +1,6 @@
 """Draw replies by ``generate`` of transformers, with the weights that are trained.
 
-How this differs from ``language_model.sampling``: a prompt is read once for each of its replies. All replies are written until
-the last one ends. The log-probabilities are those of the scores that ``generate`` returns, which round otherwise than an update.
+How this differs from ``language_model.sampling``: a prompt is read for each reply, and all are written until the last one ends.
 """
 
 from collections.abc import Iterator
