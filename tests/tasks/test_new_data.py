@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import yaml
 from PIL import Image
+from rdkit import Chem
 
 from grpo_pipeline.new_data import look, write_environment
 from grpo_pipeline.tasks.attention.data.image_folder import ImageFolder, read_manifest
@@ -229,6 +230,21 @@ def test_molecules_in_each_form(tmp_path: Path, name: str, text: str, source: di
     (tmp_path / "README.txt").write_text("These are molecules of a plant.\n")
     found = look(tmp_path, Hints())
     assert (found.task, data_of(found)["data"]["source"], found.globals) == ("molecules", source, {"molecules_file": name})
+
+
+@pytest.mark.parametrize("suffix", ["smi", "csv", "sdf"])
+@pytest.mark.parametrize(("atoms", "is_large"), [(12, False), (13, True)])
+def test_larger_molecules_get_smaller_batches(tmp_path: Path, suffix: str, atoms: int, is_large: bool) -> None:
+    smiles = [*["CO"] * 5, "C" * atoms]
+    texts = {"smi": "\n".join([*smiles, "no"]), "csv": "smiles\n" + "\n".join(smiles)}
+    blocks = (Chem.MolToMolBlock(Chem.MolFromSmiles(one)) for one in smiles)
+    texts["sdf"] = "".join(f"{block}$$$$\n" for block in blocks)
+    (tmp_path / f"all.{suffix}").write_text(texts[suffix])
+    found = look(tmp_path, Hints())
+    section = yaml.safe_load(found.parameters)["molecules"]
+    assert section.get("trajectory") == ({"steps_per_chunk": 5} if is_large else None)
+    assert section.get("eager", {}).get("training") == section.get("training")
+    assert any(f"up to {atoms} atoms" in note for note in found.notes) is is_large
 
 
 def test_a_file_that_is_named_is_read_whatever_lies_beside_it(tmp_path: Path) -> None:
