@@ -11,7 +11,15 @@ from torch.nn.functional import one_hot
 
 from grpo_pipeline.core.policy_gradient.advantages import apply_prompt_weights, compute_advantages, decision_advantages, keep_top
 from grpo_pipeline.core.policy_gradient.policy_loss import policy_loss
-from grpo_pipeline.core.rewards import Credit, apply_failure_rule, combine_rewards, credit_decisions, kept_decisions, subtract_kl
+from grpo_pipeline.core.rewards import (
+    Credit,
+    apply_failure_rule,
+    combine_rewards,
+    credit_decisions,
+    credit_turns,
+    kept_decisions,
+    subtract_kl,
+)
 from grpo_pipeline.core.types import Advantages, Rewards, Rollouts
 
 F64 = torch.float64
@@ -154,6 +162,70 @@ def test_credit_is_unbiased_where_it_is_said_to_be(credit, draw, method, share):
     error = float((got - share * want).abs().max())
     is_unbiased = credit == "set" or (credit, draw) in UNBIASED
     assert error < 1e-12 if is_unbiased else error > 0.02, error
+
+
+# Two turns of two choices; after each first one something else is told. Tokens [a, told..., b], or [a] where it ends.
+TALKS = {
+    "unequal": [((0, -1, 0), (0, 0)), ((0, -1, 1), (0, 1)), ((1, -1, -1, 0), (1, 0)), ((1, -1, -1, 1), (1, 1))],
+    "one ends": [((0, -1, 0), (0, 0)), ((0, -1, 1), (0, 1)), ((1,), (1,))],
+}
+
+
+@pytest.mark.parametrize("talk", TALKS)
+@pytest.mark.parametrize(("method", "share"), [("leave_one_out", 1.0), ("mean_only", 2 / 3)])
+def test_credit_of_turns_has_the_gradient_of_the_reward(talk, method, share):
+    """Every group of three conversations, weighed by its probability; each turn is paid, and so is the whole."""
+    generator = torch.Generator().manual_seed(5)
+    # Of the first turn, and of the second after each first one.
+    z = torch.randn(3, 2, dtype=F64, generator=generator).requires_grad_()
+    first_paid, second_paid, of_whole = (torch.randn(2, 2, dtype=F64, generator=generator) for _ in range(3))
+    log_p, length = z.log_softmax(-1), max(len(tokens) for tokens, _ in TALKS[talk])
+    logprobs, turns, total, before = [], [], [], []
+    for tokens, (a, *rest) in TALKS[talk]:
+        each, turn = [log_p[0, a]], [0]
+        for token in (*tokens[1:], *[-1] * (length - len(tokens))):
+            each.append(log_p[1 + a, token] if token >= 0 else torch.zeros((), dtype=F64))
+            turn.append(1 if token >= 0 else -1)
+        logprobs.append(torch.stack(each))
+        turns.append(turn)
+        total.append(first_paid[a, 0] + (second_paid[a, rest[0]] + of_whole[a, rest[0]] if rest else of_whole[a, 0]))
+        before.append([0.0, float(first_paid[a, 0])])
+    logprobs, total = torch.stack(logprobs), torch.stack(total)  # [N, L], [N]
+    chance = logprobs.sum(1).exp()
+    assert float(chance.detach().sum()) == pytest.approx(1)
+    (want,) = torch.autograd.grad((chance * total).sum(), z, retain_graph=True)
+    groups = torch.cartesian_prod(*[torch.arange(len(total))] * 3)  # [N ** 3, 3]
+    turns = torch.tensor(turns)[groups]
+    credited = credit_turns(Rewards({}, total[groups]), torch.tensor(before, dtype=F64)[groups], turns)
+    advantages = decision_advantages(credited.credits, method=method, eps=0.0, tie_tolerance=0.0)
+    weighed = apply_prompt_weights(advantages, chance.detach()[groups].prod(1))
+    logprobs = logprobs[groups]
+    given = logprobs, logprobs.detach(), weighed.values, turns >= 0, surrogate(reduction="per_decision")
+    (got,) = torch.autograd.grad(-policy_loss(*given, denominator=3.0), z)
+    torch.testing.assert_close(got, share * want, rtol=0, atol=1e-12)
+    assert float(want.abs().amax()) > 0.1
+
+
+def test_turns_are_credited_and_compared_as_plain_loops_say():
+    """Of four samples one has one turn, one was not scored, and turns begin at unlike places."""
+    total = torch.tensor([[1.0, 5.0, math.nan, 2.0]], dtype=F64, requires_grad=True)
+    before = torch.tensor([[[0.0, 0.25], [0.0, 9.0], [0.0, 1.0], [0.0, -1.0]]], dtype=F64)
+    turns = torch.tensor([[[0, 0, -1, 1], [0, -1, -1, -1], [0, 1, 1, 1], [0, -1, 1, 1]]])
+    credits = credit_turns(Rewards({}, total), before, turns).credits
+    assert not credits.values.requires_grad
+    want = [[1.0, 0.75], [5.0, 0.0], [math.nan, math.nan], [2.0, 3.0]]
+    np.testing.assert_array_equal(credits.values[0].numpy(), want)
+    assert credits.is_valid[0].tolist() == [[True, True], [True, False], [True, True], [True, True]]
+    found = decision_advantages(credits, method="mean_only")
+    # Of the first turn the mean of 1, 5 and 2 is 8 / 3; of the second that of 0.75, 0 and 3 is 1.25.
+    a, b = 8 / 3, 1.25
+    by_hand = [[1 - a, 1 - a, 0, 0.75 - b], [5 - a, 0, 0, 0], [0] * 4, [2 - a, 0, 3 - b, 3 - b]]
+    np.testing.assert_allclose(found.values[0].numpy(), by_hand, atol=1e-12)
+    assert not found.is_tied.any()
+    tied = credit_turns(Rewards({}, torch.ones(1, 4)), torch.zeros(1, 4, 2), torch.zeros(1, 4, 3, dtype=torch.long))
+    assert decision_advantages(tied.credits).is_tied.all()
+    with pytest.raises(ValueError, match=r"turns must have shapes .* total of \[1, 4\], got \[1, 3, 2\] and \[1, 4, 4\]"):
+        credit_turns(Rewards({}, total), before[:, :3], turns)
 
 
 def cosine_to_the_true_gradient(credit, seed):

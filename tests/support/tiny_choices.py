@@ -109,6 +109,13 @@ class TinyChoices:
         parts = Rollouts(actions.flatten(1, 2), torch.empty(0), is_valid.flatten(1, 2))
         return combine_rewards(*self.pay(batch, parts)).total.reshape(is_valid.shape[:3])
 
+    def turn_rewards(self, rollouts: Rollouts, batch: Choices) -> tuple[Tensor, Tensor]:
+        """The first choice is a turn, and all later ones are the second."""
+        first = torch.arange(LENGTH) < 1
+        before = self.subset_rewards(None, None, rollouts, batch, kept=torch.stack((first & ~first, first)))
+        turns = (~first).long().expand_as(rollouts.actions)
+        return before - before[..., :1], turns.masked_fill(~rollouts.is_valid, -1)
+
     def pay(self, batch: Choices, rollouts: Rollouts) -> tuple[dict[str, Tensor], dict[str, float]]:
         """Pay for choice 3 in whole numbers (ties are frequent), and for small choices with very little."""
         hits = (rollouts.actions == 3).sum(-1).double()

@@ -179,7 +179,11 @@ TASKS = {
     ),
     "dialogue": TALK,
     "dialogue_truncated": replace(TALK, task=lambda: dialogue.make_task(reward=DISTINCT, **TRUNCATED)),
-    "dialogue_with_an_environment": replace(TALK, task=conversing),
+    "dialogue_with_an_environment": replace(
+        TALK,
+        task=conversing,
+        algorithm=lambda **changes: dialogue.algorithm_params(**attention.merge({"advantage": {"credit": "to_go"}}, changes)),
+    ),
     "dialogue_with_another_engine": replace(
         TALK,
         task=drawn_by_the_library,
@@ -416,15 +420,19 @@ def test_molecules_that_go_on_from_a_warm_start_and_score_few_prompts_keep_them_
     check_task(replace(fresh, start=ModelWeights(fresh.build_policy(5).state_dict(), {})), data)
 
 
-@pytest.mark.parametrize("name", ["dialogue", "molecules"])
-def test_credit_per_decision_is_refused_with_what_to_write(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "credit", "method"),
+    [("dialogue", "marginal", "subset_rewards"), ("molecules", "leave_one_out", "subset_rewards"),
+     ("molecules", "to_go", "turn_rewards"), ("attention", "to_go", "turn_rewards")],
+)  # fmt: skip
+def test_credit_per_decision_is_refused_with_what_to_write(name: str, credit: Any, method: str) -> None:
     task = TASKS[name].task()
     asked = (
         TASKS[name]
         .algorithm("grpo")
-        .model_copy(update={"advantage": AdvantageParams(method="group", std="sample", credit="marginal")})
+        .model_copy(update={"advantage": AdvantageParams(method="group", std="sample", credit=credit)})
     )
-    rule = rf"advantage.credit must be set for the task {name}, got marginal; .*write {type(task).__name__}.subset_rewards"
+    rule = rf"advantage.credit must be set for the task {name}, got {credit}; .*write {type(task).__name__}.{method}"
     with pytest.raises(ValueError, match=rule):
         task.check_algorithm(asked)
     control = asked.losses.model_copy(update={"policy": None})  # has no policy to credit

@@ -194,6 +194,38 @@ def credit_decisions(
     return replace(rewards, credits=Credits(values, is_valid))
 
 
+def credit_turns(rewards: Rewards, before: Tensor, turns: Tensor) -> Rewards:
+    """Credit each turn of a sample with what is paid from it on; R is the reward of the sample, r_u what turn u is paid.
+
+        to_go:   c_t = R - sum_{u < t} r_u
+
+    What R holds beside the r_u is of the whole sample, and counts for every turn. The policy gradient stays unbiased: what was
+    paid before turn t is a baseline that its decisions cannot change (test_credit_of_turns_has_the_gradient_of_the_reward).
+
+    Args:
+        rewards: of the samples, total [P, G].
+        before: [P, G, T], the sum over u < t, as it counts in the total; not read of turns that a sample does not have.
+        turns: int64 [P, G, L], the turn 0..T-1 of each decision, -1 where none was taken.
+
+    Returns:
+        The same rewards with ``credits``.
+
+    Raises:
+        ValueError: for a wrong shape.
+    """
+    total = rewards.total.detach().double()
+    if not before.shape[:-1] == turns.shape[:-1] == total.shape:
+        raise ValueError(
+            f"before and turns must have shapes [P, G, T] and [P, G, L] for a total of {list(total.shape)}, got "
+            f"{list(before.shape)} and {list(turns.shape)}; give each sample its own"
+        )
+    numbers = torch.arange(before.shape[-1], device=turns.device)
+    has_turn = (turns[..., None] == numbers).any(dim=2)  # [P, G, L, T] -> [P, G, T]
+    to_go = total[..., None] - before.detach().double()  # R - ...: [P, G, T]
+    values = to_go.where(has_turn, 0.0).masked_fill(total.isnan()[..., None], math.nan)
+    return replace(rewards, credits=Credits(values, has_turn, turns))
+
+
 def check_components(components: Mapping[str, Tensor], weights: Mapping[str, float]) -> None:
     """Raise unless the components share one shape [P, G], are detached, and have weights >= 0, some of them positive.
 

@@ -60,15 +60,23 @@ class ReferenceScores:
 
 @dataclass(frozen=True)
 class Credits:
-    """Shares of the reward that decisions are credited with (``rewards.credit_decisions``).
+    """Shares of the reward that decisions, or turns of several decisions, are credited with (``core.rewards``).
 
     Attributes:
-        values: float64 [P, G, L], detached, in units of the reward; 0 where no decision was taken, NaN where not scored.
-        is_valid: bool [P, G, L], True where a decision was really taken.
+        values: float64 [P, G, K], detached, in units of the reward, of K = L decisions or of K turns; 0 where no decision was
+            taken, NaN where not scored.
+        is_valid: bool [P, G, K], True where a decision was really taken.
+        turns: int64 [P, G, L], the turn of each decision, -1 where none was taken; None where decisions have their own credits.
     """
 
     values: Tensor
     is_valid: Tensor
+    turns: Tensor | None = None
+
+    @property
+    def is_taken(self) -> Tensor:
+        """Mark the decisions that were really taken, bool [P, G, L]."""
+        return self.is_valid if self.turns is None else self.turns >= 0
 
 
 @dataclass(frozen=True)

@@ -168,6 +168,14 @@ class Task(Protocol):
         """
         ...
 
+    def turn_rewards(self, rollouts: Rollouts, batch: Any) -> tuple[Tensor, Tensor]:
+        """Compute what samples had been paid when each of their turns began, float64 [P, G, T], and the turns, int64 [P, G, L].
+
+        The first is weighed as it counts in the total. The second is the turn of each decision, -1 where none was taken. Only a
+        task whose samples are paid turn by turn can say this; it has credit per turn (``advantage.credit: to_go``).
+        """
+        ...
+
     def score(self, policy: Any, context: Any, rollouts: Rollouts, *, temperature: float) -> Scores:
         """Compute the log-probabilities of these actions, the analytic entropy, the distribution and the values."""
         ...
@@ -359,11 +367,14 @@ class BaseTask(ABC):
         return {}
 
     def check_algorithm(self, algorithm: AlgorithmParams) -> None:
-        """Accept every algorithm but credit per decision without ``subset_rewards``; ``sample`` refuses unknown proposals."""
-        if algorithm.credits_decisions and type(self).subset_rewards is BaseTask.subset_rewards:
+        """Accept every algorithm but credit of what the task does not pay; ``sample`` refuses unknown proposals."""
+        credit = algorithm.advantage.credit
+        paid = "turn_rewards" if credit == "to_go" else "subset_rewards"
+        if algorithm.credits_decisions and getattr(type(self), paid) is getattr(BaseTask, paid):
+            what = "turns" if credit == "to_go" else "parts"
             raise ValueError(
-                f"advantage.credit must be set for the task {self.name}, got {algorithm.advantage.credit}; it rewards whole "
-                f"samples: write {type(self).__name__}.subset_rewards, the rewards of parts of a sample (docs/adding_a_task.md)"
+                f"advantage.credit must be set for the task {self.name}, got {credit}; it does not reward {what} of a sample: "
+                f"write {type(self).__name__}.{paid} (docs/adding_a_task.md)"
             )
 
     def parameter_groups(self, policy: Any) -> dict[str, list[nn.Parameter]]:
@@ -393,6 +404,10 @@ class BaseTask(ABC):
     ) -> Tensor:
         """Refuse to reward parts of samples, as ``check_algorithm`` did before."""
         raise NotImplementedError(f"{type(self).__name__} has no subset_rewards")
+
+    def turn_rewards(self, rollouts: Rollouts, batch: Any) -> tuple[Tensor, Tensor]:
+        """Refuse to reward turns of samples, as ``check_algorithm`` did before."""
+        raise NotImplementedError(f"{type(self).__name__} has no turn_rewards")
 
     @property
     def supervised_reads_rewards(self) -> bool:

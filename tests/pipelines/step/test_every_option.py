@@ -173,7 +173,7 @@ SETTINGS: dict[str, Settings] = {path: simple(path, value) for path, value in ON
         ("per_reward and kl_in_reward", at("advantage.method", "per_reward", **in_reward("k1")), in_reward("k1")),
     ],
     "advantage.k": [("3", merge(BEST_OF_2, {"advantage": {"k": 3}}), BEST_OF_2)],
-    "advantage.credit": simple("advantage.credit", "leave_one_out", "marginal", "marginal_to_go"),
+    "advantage.credit": simple("advantage.credit", "leave_one_out", "marginal", "marginal_to_go", "to_go"),
     "kl_in_reward": [("on", in_reward(), {}), ("beside losses.kl", {"kl_in_reward": in_reward()["kl_in_reward"]}, {})],
     "kl_in_reward.weight": simple("kl_in_reward.weight", 0.6, **in_reward()),
     "kl_in_reward.estimator": simple("kl_in_reward.estimator", "k1", "k2", **in_reward()),
@@ -291,6 +291,7 @@ TOGETHER = {
     "held": merge(KINDS["kl_cov"], {"losses": {"policy": {"top_entropy": 0.5}}})
     | {"update_epochs": 3, "target_kl": 1e-3, "advantage": {"method": "opo", "clip": 0.5}, "replay": REPLAYED},
     "engine": CAPPED | {"dynamic_sampling": {"max_retries": 2}, "advantage": {"credit": "marginal"}},
+    "turns": {"dynamic_sampling": {"max_retries": 2}, "replay": REPLAYED, "advantage": {"credit": "to_go"}},
     "values": merge(KINDS["ppo"], {"losses": {"kl": {"estimator": "ratio_k3"}, "value": {"clip": 0.02}}}),
 }
 ALONE = {str(one): one.patch for one in ALL if not isinstance(parameters(one.patch), str) and "local" not in str(one.patch)}

@@ -18,8 +18,9 @@ class AdvantageParams(Part):
     Attributes:
         method: the baseline and the scale, see ``core.policy_gradient.advantages``.
         k: of ``pass_at_k``: samples of which the best counts, at most ``training.group_size``.
-        credit: what a decision is credited with: the reward of its whole sample (``set``), or its own part of it, for a task that
-            can reward parts of a sample, see ``core.rewards.credit_decisions``.
+        credit: what a decision is credited with: the reward of its whole sample (``set``); its own part of it, for a task that
+            can reward parts of a sample, see ``core.rewards.credit_decisions``; or what is paid from its turn on (``to_go``), for
+            a task that pays by turns, see ``core.rewards.credit_turns``.
         std: ``sample`` divides by n - 1, ``population`` by n; read where the method divides by a deviation.
         baseline: the mean of the group, or the predicted value of the prompt.
         clip: largest absolute advantage, before weights of prompts and of replay; null for no bound.
@@ -40,7 +41,7 @@ class AdvantageParams(Part):
     # What is off is left out of dumps, and so of digests.
     k: int | None = Field(default=None, ge=2, exclude_if=lambda k: k is None)
     std: Literal["sample", "population"]
-    credit: Literal["set", "leave_one_out", "marginal", "marginal_to_go"] = Field(
+    credit: Literal["set", "leave_one_out", "marginal", "marginal_to_go", "to_go"] = Field(
         default="set", exclude_if=lambda credit: credit == "set"
     )
     baseline: Literal["group", "value"] = "group"

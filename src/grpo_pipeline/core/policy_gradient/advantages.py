@@ -159,11 +159,12 @@ def decision_advantages(
 ) -> Advantages:
     """Score each decision against the same decision of the other samples of its group: ``compute_advantages`` per position.
 
-    A sample that has ended earlier counts with its credit of 0, so that the baseline of a decision knows nothing of it; with
+    Decisions of a turn share its credit, and are compared with the same turn of the others, wherever it stands in them. A sample
+    that has ended earlier counts with its credit of 0, so that the baseline of a decision knows nothing of it; with
     ``leave_one_out`` it is unbiased for samples of unequal length, too.
 
     Args:
-        credits: of the samples, [P, G, L].
+        credits: of the samples, of K decisions or turns.
         method: the baseline and the scale; ``batch`` takes its deviation over all positions of the batch.
         std: as there.
         eps: as there.
@@ -173,7 +174,7 @@ def decision_advantages(
         Values [P, G, L], 0 where no decision was taken.
     """
     n_prompts, group_size, length = credits.values.shape
-    # Each position of a prompt is a group: [P, G, L] -> [P * L, G].
+    # Each position, or turn, of a prompt is a group: [P, G, K] -> [P * K, G].
     found = compute_advantages(
         credits.values.transpose(1, 2).reshape(n_prompts * length, group_size),
         method=method,
@@ -181,10 +182,12 @@ def decision_advantages(
         eps=eps,
         tie_tolerance=tie_tolerance,
     )
-    values = found.values.reshape(n_prompts, length, group_size).transpose(1, 2)  # [P, G, L]
+    values = found.values.reshape(n_prompts, length, group_size).transpose(1, 2)  # [P, G, K]
+    if credits.turns is not None:
+        values = values.gather(2, credits.turns.clamp(min=0))  # [P, G, T] -> [P, G, L]
     return Advantages(
-        values=values.masked_fill(~credits.is_valid, 0.0),
-        is_tied=found.is_tied.reshape(n_prompts, length).all(dim=1),  # [P, L] -> [P]
+        values=values.masked_fill(~credits.is_taken, 0.0),
+        is_tied=found.is_tied.reshape(n_prompts, length).all(dim=1),  # [P, K] -> [P]
     )
 
 

@@ -57,11 +57,12 @@ def _component_metrics(parts: Mapping[str, Tensor]) -> dict[str, Tensor | float]
 
 
 def _credit_metrics(credits: Credits | None) -> dict[str, Tensor | float]:
-    """Return the mean credit of the decisions that were taken at each place of a sample, of the first places."""
+    """Return the mean credit of the decisions, or turns, that were taken at each place of a sample, of the first places."""
     if credits is None:
         return {}
-    taken = credits.values.masked_fill(~credits.is_valid, torch.nan).nanmean((0, 1))  # [L]
-    return {f"credit/decision_{place}": x for place, x in enumerate(taken[:CREDITED_PLACES])}
+    taken = credits.values.masked_fill(~credits.is_valid, torch.nan).nanmean((0, 1))  # [K]
+    unit = "decision" if credits.turns is None else "turn"
+    return {f"credit/{unit}_{place}": x for place, x in enumerate(taken[:CREDITED_PLACES])}
 
 
 def _widest(x: Tensor) -> Tensor:

@@ -25,8 +25,9 @@ def count_cost(
         return {"samples": 0.0, "reward_calls": 0.0}
     retries = resampling.get("reward/retries", 0.0)
     drawn = prompts * group_size
-    # Each decision is left out, or taken in, once: L parts beside the whole sample.
-    parts = 1 + (length if algorithm.credits_decisions else 0)
+    # Each decision is left out, or taken in, once: L parts beside the whole sample. Turns ask for none.
+    has_parts = algorithm.credits_decisions and algorithm.advantage.credit != "to_go"
+    parts = 1 + (length if has_parts else 0)
     # To find the tied groups, all are measured as they are drawn, and the final ones once more.
     measured = 1 if algorithm.dynamic_sampling is None else 2 + retries
     return {

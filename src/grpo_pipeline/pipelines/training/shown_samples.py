@@ -64,7 +64,7 @@ def shown_samples(
 def add_rewards(table: pd.DataFrame, rewards: Rewards, advantages: Advantages) -> pd.DataFrame:
     """Return the table of samples with ``reward_<part>``, ``reward``, ``advantage`` and ``group_is_tied``.
 
-    Where decisions are credited, ``credit_<l>`` is what each has contributed, and the advantage is the mean over the decisions.
+    Where decisions or turns are credited, ``credit_<k>`` is what each has contributed; the advantage is the mean over decisions.
     So it is where they are weighed; the padding of a sample then counts with its advantage.
     """
     parts = {
@@ -74,7 +74,7 @@ def add_rewards(table: pd.DataFrame, rewards: Rewards, advantages: Advantages) -
     if rewards.credits is not None:
         places = rewards.credits.values.flatten(0, 1).unbind(1)
         parts |= {f"credit_{place}": x.cpu().numpy() for place, x in enumerate(places)}
-        of_samples = of_samples.sum(2) / rewards.credits.is_valid.sum(2).clamp(min=1)
+        of_samples = of_samples.sum(2) / rewards.credits.is_taken.sum(2).clamp(min=1)
     elif of_samples.ndim == 3:
         of_samples = of_samples.mean(2)
     return table.assign(

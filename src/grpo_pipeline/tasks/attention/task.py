@@ -157,7 +157,8 @@ class AttentionTask(BaseTask):
         return changed
 
     def check_algorithm(self, algorithm: AlgorithmParams) -> None:
-        """Refuse credit per point beside a reward of whole sets, and replay where augmentation moves the images."""
+        """Refuse credit per turn or beside a reward of whole sets, and replay where augmentation moves the images."""
+        super().check_algorithm(algorithm)
         if algorithm.replay is not None and not self.repeats_prompts:
             raise ValueError(
                 "replay must be null where attention.augmentation moves the images, got a value; stored points belong to the "

@@ -30,6 +30,19 @@ def check_algorithm(algorithm: AlgorithmParams) -> None:
         )
 
 
+def check_credit(algorithm: AlgorithmParams, *, has_environment: bool) -> None:
+    """Refuse credit per turn of samples that have one turn.
+
+    Raises:
+        ValueError: without an environment.
+    """
+    if algorithm.credits_decisions and not has_environment:
+        raise ValueError(
+            f"advantage.credit must be set without dialogue.reward.environment, got {algorithm.advantage.credit}; a single reply "
+            "is one turn: add an environment, or use credit = set"
+        )
+
+
 def check_engine(
     replies: ReplyParams,
     algorithm: AlgorithmParams,

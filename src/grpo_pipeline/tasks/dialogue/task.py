@@ -23,12 +23,17 @@ from grpo_pipeline.rewards.shares import RewardShare
 from grpo_pipeline.tasks.audit_plan import AuditPlan
 from grpo_pipeline.tasks.base import BaseTask, Proposal
 from grpo_pipeline.tasks.cache import Cache
-from grpo_pipeline.tasks.dialogue.algorithm_checks import check_algorithm, check_engine
+from grpo_pipeline.tasks.dialogue.algorithm_checks import (
+    check_algorithm,
+    check_credit,
+    check_engine,
+)
 from grpo_pipeline.tasks.dialogue.batch import DialogueBatch, Outcomes, make_batch
 from grpo_pipeline.tasks.dialogue.dialogue_data import DialogueData
 from grpo_pipeline.tasks.dialogue.episodes.conversations import Stage, replies_of, shown
 from grpo_pipeline.tasks.dialogue.episodes.environment import digest_of
 from grpo_pipeline.tasks.dialogue.episodes.stages import stages_of
+from grpo_pipeline.tasks.dialogue.episodes.turns import paid_before, turns_of
 from grpo_pipeline.tasks.dialogue.evaluation import audit
 from grpo_pipeline.tasks.dialogue.evaluation.evaluate import evaluate
 from grpo_pipeline.tasks.dialogue.evaluation.reply_table import tabulate
@@ -118,9 +123,10 @@ class DialogueTask(BaseTask):
         return self.replies.temperature
 
     def check_algorithm(self, algorithm: AlgorithmParams) -> None:
-        """Refuse a value baseline, random replies, the exact KL, and an engine that cannot draw for the arm."""
+        """Refuse a value baseline, random replies, the exact KL, credit of one turn, an engine that cannot draw for the arm."""
         super().check_algorithm(algorithm)
         check_algorithm(algorithm)
+        check_credit(algorithm, has_environment=self.rewards.environment is not None)
         check_engine(
             self.replies,
             algorithm,
@@ -329,6 +335,14 @@ class DialogueTask(BaseTask):
         """
         parts = gather_rewards(self.rewards, outcomes, shape=rollouts.actions.shape[:2])
         return {name: part.to(self.device) for name, part in parts.items()}, self.rewards.weights
+
+    def turn_rewards(self, rollouts: Rollouts, batch: DialogueBatch) -> tuple[Tensor, Tensor]:
+        """Play the conversations again: what had been paid before each reply, weighed, and the reply of each token."""
+        environment = self.rewards.environment
+        assert environment is not None
+        stages = self.stages(batch.questions, batch.answers, batch.cells)
+        before = paid_before(stages, self.texts(rollouts), environment.turns) * environment.weight
+        return before.to(self.device), turns_of(rollouts.actions, rollouts.is_valid, self.ends)
 
     def score(
         self, policy: LanguageModel, context: Encoded, rollouts: Rollouts, *, temperature: float

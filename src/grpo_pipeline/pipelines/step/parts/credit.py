@@ -5,7 +5,7 @@ from typing import Any, cast
 import torch
 
 from grpo_pipeline.core.objective.algorithm import AlgorithmParams
-from grpo_pipeline.core.rewards import Credit, kept_decisions
+from grpo_pipeline.core.rewards import Credit, credit_turns, kept_decisions
 from grpo_pipeline.core.rewards import credit_decisions as credited
 from grpo_pipeline.core.training.precision import network_precision
 from grpo_pipeline.core.training.state import TrainState
@@ -37,7 +37,12 @@ def credit_samples(
     replicated: Any,
     measured: Rewards,
 ) -> Rewards:
-    """Return the rewards with what each decision has contributed: all parts of the samples are measured in one call."""
+    """Return the rewards with what each decision has contributed: all parts of the samples are measured in one call.
+
+    What turns were paid is asked of the task alone: no part of a sample is measured.
+    """
+    if algorithm.advantage.credit == "to_go":
+        return credit_turns(measured, *task.turn_rewards(rollouts, replicated))
     credit = cast(Credit, algorithm.advantage.credit)
     # kept: [M, L], the decisions that each of the M = L sub-samples keeps; of_subsets: [P, G, M], their rewards.
     kept = kept_decisions(credit, rollouts.actions.shape[2], device=rollouts.actions.device)
