@@ -424,8 +424,18 @@ def write(document: Document, *, out: Path) -> None:
     """Write the numbers of a task as JSON."""
     out.mkdir(parents=True, exist_ok=True)
     (out / f"{document['task']}.json").write_text(
-        with_short_lists(json.dumps(document, indent=1, allow_nan=False)) + "\n", encoding="utf-8"
+        with_short_lists(json.dumps(rounded(document), indent=1, allow_nan=False)) + "\n",
+        encoding="utf-8",
     )
+
+
+def rounded(value: Any) -> Any:
+    """Round all numbers to eight digits: more of them say nothing of a measured value."""
+    if isinstance(value, Mapping):
+        return {name: rounded(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [rounded(one) for one in value]
+    return float(f"{value:.8g}") if isinstance(value, float) else value
 
 
 def stored(folder: Path) -> list[Document]:

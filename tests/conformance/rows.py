@@ -16,8 +16,8 @@ LIBRARIES = {
     "verl": "verl",
 }
 EXACT = 1e-12
-# How many cases of a set are frozen: at least two of each kind. Those of logits are large.
-FROZEN = dict.fromkeys(DRAWN, 18) | {"logits": 12}
+# How many cases of a set are frozen: two of each kind.
+FROZEN = {name: 2 * len(kinds) for name, (_, kinds, _) in DRAWN.items()}
 
 
 @dataclass(frozen=True)

@@ -93,6 +93,8 @@ BY_THEMSELVES = {
     "tasks/dialogue/data/guess_number.py": "the same",
     "tasks/dialogue/retriever/towers.py": "a seed of each prompt, drawn from the generator of its batch; first weights, as below",
     "tasks/dialogue/data/generated/stories.py": "generated data: [seed, 2, cell]",
+    "tasks/dialogue/generation/library_generate.py": "torch's global stream in a fork, its seed drawn from the step's generator",
+    "tasks/dialogue/generation/openai_server.py": "a seed of each request, of the step's generator",
     "tasks/dialogue/language_model/build.py": "initial weights, as above",
     "tasks/dialogue/language_model/continuation.py": "tokens on which a network is checked, always the same",
     "tasks/dialogue/language_model/library_head.py": "the same",
