@@ -374,6 +374,18 @@ def test_the_advantage_of_a_credited_sample_is_the_mean_over_the_decisions_that_
     }  # fmt: skip
 
 
+def test_the_advantage_of_a_sample_with_credited_turns_is_the_mean_over_its_decisions() -> None:
+    f64 = torch.float64
+    turns = torch.tensor([[[0, 0, -1, 1], [0, -1, -1, -1]]])
+    is_valid = torch.tensor([[[True, True], [True, False]]])
+    credits = Credits(torch.tensor([[[4.0, 3.0], [5.0, 0.0]]], dtype=f64), is_valid, turns)
+    rewards = replace(combine_rewards({"hit": torch.tensor([[4.0, 5.0]], dtype=f64)}, {"hit": 1.0}), credits=credits)
+    taught = Advantages(torch.tensor([[[-1.0, -1.0, 0.0, 5.0], [2.0, 0.0, 0.0, 0.0]]], dtype=f64), torch.tensor([False]))
+    found = shown_samples.add_rewards(pd.DataFrame({"row": [7, 7]}), rewards, taught)
+    shown = found[["credit_0", "credit_1", "advantage"]].to_dict("list")
+    assert shown == {"credit_0": [4.0, 5.0], "credit_1": [3.0, 0.0], "advantage": [1.0, 2.0]}
+
+
 @pytest.mark.parametrize("calibration", [None, {"temperature": 1.5}])
 def test_a_model_is_exported_with_its_weights_how_far_it_was_trained_and_what_was_fitted(calibration: Any) -> None:
     trained = replace(BLANK, policy=ChoicePolicy(12).state_dict(), progress={"step": 8, "epoch": 2})
