@@ -22,6 +22,7 @@ PANELS = {
     "grad_norm/supervised": "Gradient norm, supervised",
     "grad_norm/rl": "Gradient norm, RL",
     **{f"credit/decision_{place}": f"Mean credit of decision {place}" for place in range(4)},
+    **{f"credit/turn_{turn}": f"Mean credit of turn {turn}" for turn in range(4)},
 }
 
 POINTS = 300  # of a line at most
