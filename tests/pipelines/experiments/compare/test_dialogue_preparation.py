@@ -7,6 +7,7 @@ import pytest
 import yaml
 from tiny import SERIAL
 from tiny_attention import CONF
+from tiny_dialogue import data_params
 from tiny_grid import Memory, run_in_memory
 from tiny_talk import make_examples, section
 
@@ -42,7 +43,8 @@ def parameters() -> dict[str, Any]:
         "language_model": {"network": {"width": 8}}, "replies": {"max_tokens": 6}, "reward_pool": {"workers": 0},
         "warm_start": {"training": {"epochs": 4, "validate_every_epochs": 4}},
     }  # fmt: skip
-    return {name: section(name, **short.get(name, {})) for name in (*SECTIONS, "warm_start", "supervised", "reinforce", "grpo")}
+    names = ({*SECTIONS} | {"warm_start", "supervised", "reinforce", "grpo"}) - {"data"}
+    return {name: section(name, **short.get(name, {})) for name in sorted(names)} | {"data": data_params().model_dump()}
 
 
 def grid(arms: dict[str, Any], *, seeds: tuple[int, ...] = (0, 1)) -> CompareParams:
