@@ -58,23 +58,6 @@ def test_conversations_of_synthetic_persona_chat(project: Path, shared_data: Cal
     assert retrieval["by_split"]["test"]["reason"] == "no reply is known to need a story"
 
 
-def test_plain_prompts_of_a_table(project: Path, tmp_path: Path) -> None:
-    """Neither personas nor stories: a CSV file of questions and answers, from its folder to the page."""
-    rows = [f"{a}+{b}=,{a + b}" for a in range(10) for b in range(6)]
-    (tmp_path / "sums.csv").write_text("\n".join(["prompt,answers", *rows]))
-    folder = project / "conf" / "sums" / "dialogue"
-    folder.mkdir(parents=True)
-    (folder.parent / "globals.yml").write_text(
-        f"extends: smoke\ndialogue_folder: sums\ndialogue_root: {tmp_path}\ndialogue_examples: sums.csv\n"
-    )
-    (folder / "parameters_data.yml").write_text("dialogue: {data: {source: {kind: prompts}}}\n")
-    short = "dialogue.warm_start.training.max_steps=4,dialogue.training.max_steps=1,dialogue.arms=grpo+supervised"
-    say(project, "sums", "dialogue", f"{short},executor.kind=serial")
-    assert set(comparison(project, "sums")["arms"]) == {"supervised", "grpo"}
-    page = (project / "data/08_reporting/sums/report.html").read_text()
-    assert re.search(r"\d\+\d=", page)
-
-
 def test_prompts_without_answers_and_without_a_warm_start(project: Path, tmp_path: Path) -> None:
     """Rewards alone teach: nothing of the run asks for an answer, from the folder to the page."""
     (tmp_path / "sums.csv").write_text("\n".join(["prompt,level", *(f"{a}+{b}=,{a % 2}" for a in range(10) for b in range(6))]))
