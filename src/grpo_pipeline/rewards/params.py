@@ -28,8 +28,8 @@ class OwnReward(Weighed):
 
     @property
     def measure(self) -> Measure:
-        """The function with its options."""
-        return Measure(self.function, self.options)
+        """The function with its options; whoever wrote it, a model or a server may stand behind it and hang."""
+        return Measure(self.function, self.options, may_hang=True)
 
     @model_validator(mode="after")
     def _check_function(self) -> Self:

@@ -1,7 +1,6 @@
 """A language model behind a server grades replies: asked as the protocol says, tried again, never an invented grade."""
 
 import json
-import math
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -9,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from grpo_pipeline.rewards.functions import Measure, check_measure, load_function, measure_chunk
+from grpo_pipeline.rewards.functions import load_function, measure_chunk
+from grpo_pipeline.rewards.params import OwnReward
 from grpo_pipeline.tasks.dialogue import json_server
 from grpo_pipeline.tasks.dialogue.json_server import ask
 from grpo_pipeline.tasks.dialogue.scores.judge import judge
@@ -86,16 +86,17 @@ def test_a_grade_is_the_last_number_of_the_answer_and_the_judge_sees_everything(
     assert headers["Authorization"] == "Bearer secret"
 
 
-def test_a_busy_server_is_asked_again_and_a_refusal_is_not(server: Server, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_busy_server_is_asked_again_and_a_refusal_is_not(server: Server) -> None:
     server.answers = {"busy": [429, 503, "4"], "down": [500], "wrong": [400], "odd": ["well"], "much": ["11"]}
-    found = grade(server, *server.answers)
-    assert found[0] == 0.4
-    assert all(map(math.isnan, found[1:]))
+    assert grade(server, "busy") == [0.4]
+    for reply, message in (("down", "must answer within 30 s, got status 500"), ("wrong", "status 400")):
+        with pytest.raises(ConnectionError, match=message):
+            grade(server, reply)
+    for reply in ("odd", "much"):
+        with pytest.raises(ValueError, match="the judge must answer a number from 0 to 10, got"):
+            grade(server, reply)
     asked = [body["messages"][1]["content"].rpartition("\n")[2] for _, body, _ in server.asked]
     assert {reply: asked.count(reply) for reply in server.answers} == {"busy": 3, "down": 3, "wrong": 1, "odd": 1, "much": 1}
-    said = capfd.readouterr().err
-    assert "must answer within 30 s, got status 500" in said
-    assert "the judge must answer a number from 0 to 10, got 'well'" in said
 
 
 def test_no_more_requests_than_allowed_are_open_at_once(server: Server) -> None:
@@ -105,11 +106,14 @@ def test_no_more_requests_than_allowed_are_open_at_once(server: Server) -> None:
 
 
 def test_it_is_an_own_reward(server: Server) -> None:
-    server.answers = {"good": ["10"]}
-    measure = Measure(PATH, {"url": server.url, "model": "m"})
-    check_measure(measure)
-    texts = [("a question", "right")]
-    assert measure_chunk(load_function(PATH), measure.options, ["good"], texts) == [1.0]
+    """It has a limit of time and is measured twice, as a reward of the user's; a reply that it cannot grade costs no other."""
+    server.answers = {"good": ["10"], "odd": ["well"]}
+    measure = OwnReward(weight=1.0, function=PATH, options={"url": server.url, "model": "m"}).measure
+    assert not measure.is_built_in
+    texts = [("a question", "right")] * 2
+    found = measure_chunk(load_function(PATH), measure.options, ["good", "odd"], texts)
+    assert found[0] == 1.0
+    assert "it raised ValueError: the judge must answer a number from 0 to 10, got 'well'" in found[1]
 
 
 def test_a_server_that_is_not_there_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,6 @@
 """Score replies by a language model behind a server of the OpenAI protocol: a judge."""
 
 import os
-import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -45,8 +44,11 @@ def judge(
         key_variable: environment variable with the key of the server; empty for none.
 
     Returns:
-        N numbers from 0 to 1; NaN, which is no score, where the judge did not answer or its grade is no number in the range. The
-        reason is printed.
+        N numbers from 0 to 1.
+
+    Raises:
+        ConnectionError: if the judge does not answer a request.
+        ValueError: if its grade is no number in the range.
     """
     key = os.environ.get(key_variable, "") if key_variable else ""
     headers = {"Authorization": f"Bearer {key}"} if key else {}
@@ -61,21 +63,17 @@ def judge(
             {"role": "user", "content": "\n\n".join(told)},
         ]
         body = {"model": model, "messages": messages, "temperature": 0, "max_tokens": 512}
-        try:
-            answer = ask(
-                f"{url.rstrip('/')}/chat/completions",
-                body,
-                timeout_s=timeout_seconds,
-                retries=retries,
-                headers=headers,
-            )
-            text = answer["choices"][0]["message"]["content"]
-            found = last_number(text)
-            if found is None or not 0 <= found <= best:
-                raise ValueError(f"the judge must answer a number from 0 to {best:g}, got {text!r}")
-        except (ConnectionError, KeyError, IndexError, TypeError, ValueError) as error:
-            print(f"judge: {type(error).__name__}: {error}", file=sys.stderr)
-            return float("nan")
+        answer = ask(
+            f"{url.rstrip('/')}/chat/completions",
+            body,
+            timeout_s=timeout_seconds,
+            retries=retries,
+            headers=headers,
+        )
+        text = answer["choices"][0]["message"]["content"]
+        found = last_number(text)
+        if found is None or not 0 <= found <= best:
+            raise ValueError(f"the judge must answer a number from 0 to {best:g}, got {text!r}")
         return float(found) / best
 
     with ThreadPoolExecutor(at_once) as pool:
