@@ -148,11 +148,12 @@ def test_several_saved_data_sets_are_the_splits(tmp_path: Path) -> None:
     assert [draft.split for draft in reading.drafts] == ["train"] * 4 + ["val"] * 2 + ["test"] * 6
     assert [(entry["file"], entry["row"]) for entry in reading.refused] == [(f"{tmp_path}/validation", 3)]
     (tmp_path / "dataset_dict.json").write_text(json.dumps({"splits": ["train", "test"]}))
-    with pytest.raises(ValueError, match=r"train, validation and test, got none for \['val'\]; .* such as .*/train, whose rows"):
-        read_prompts(DatasetFolder(str(tmp_path)), source())
-    (tmp_path / "dataset_dict.json").write_text(json.dumps({"splits": ["train", "extra"]}))
-    with pytest.raises(ValueError, match=r"must name splits of .*, got \['extra'\]"):
-        read_prompts(DatasetFolder(str(tmp_path)), source())
+    reading = read_prompts(DatasetFolder(str(tmp_path)), source())
+    assert reading.extras["splits_by_part"] == {"train": "train+val", "test": "test"}
+    for names, got in ((["train", "extra"], "extra"), (["test"], "test")):
+        (tmp_path / "dataset_dict.json").write_text(json.dumps({"splits": names}))
+        with pytest.raises(ValueError, match=rf"must have a part train and others of .*, got \['{got}'\]"):
+            read_prompts(DatasetFolder(str(tmp_path)), source())
 
 
 def test_a_folder_that_is_no_data_set_is_refused(tmp_path: Path) -> None:

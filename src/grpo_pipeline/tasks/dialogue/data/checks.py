@@ -90,15 +90,13 @@ def sort_dialogues(
                 raise RowError(reasons[place])
             question = fit_question(draft.persona, draft.turns, max_bytes=params.max_question_bytes)
         except RowError as error:
-            refused.append(
-                refusal(
-                    draft.row, str(error), file=files.examples.path, example_id=draft.example_id
-                )
-            )
+            file = draft.file or files.examples.path
+            refused.append(refusal(draft.row, str(error), file=file, example_id=draft.example_id))
             continue
         rows.append(example_row(draft, question, personas))
         fitted.append(question)
-    refused.sort(key=lambda entry: (entry["file"] != files.examples.path, entry["row"]))
+    corpus = None if files.stories is None else files.stories.path
+    refused.sort(key=lambda entry: (entry["file"] == corpus, entry["file"], entry["row"]))
     needed = [("examples", len(rows) + len(refused))]
     needed += [("stories", len(stories))] if params.source.stories_from != "nowhere" else []
     for name, number in needed:

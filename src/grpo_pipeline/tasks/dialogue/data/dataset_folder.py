@@ -1,11 +1,13 @@
-"""Read the folder of a Hugging Face data set, as its ``save_to_disk`` writes it: Arrow files beside their names."""
+"""Read a folder of examples: a Hugging Face data set, as its ``save_to_disk`` writes it, or JSON lines for each split."""
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
+from grpo_pipeline.tasks.dialogue.data.drafts import SPLITS
 from grpo_pipeline.tasks.text_lines import TextFile
 
 if TYPE_CHECKING:  # other data sets are read without it
@@ -16,42 +18,79 @@ SPLIT_OF = {
     **dict.fromkeys(("val", "valid", "validation", "dev"), "val"),
     "test": "test",
 }
-"""Name of a folder of several data sets -> split of its rows."""
+"""Name of a part of a folder -> split of its rows."""
 
 
 @dataclass(frozen=True)
 class DatasetFolder(TextFile):
-    """A folder in the place of a raw file; its digest is that of its Arrow files and their names."""
+    """A folder in the place of a raw file; its digest is that of its Arrow files and JSON lines, and of their names."""
+
+    def open(self) -> NoReturn:
+        """Refuse to read the folder as a file."""
+        raise ValueError(
+            f"{self.path} must be a file for this dialogue.data.source, got a folder; name a file in it"
+        )
 
     def digest(self) -> str:
         """Return the SHA-256 of names and bytes, hexadecimal."""
-        found = hashlib.sha256()
-        for path in sorted(Path(self.path).rglob("*.arrow")):
+        found, folder = hashlib.sha256(), Path(self.path)
+        for path in sorted([*folder.rglob("*.arrow"), *folder.glob("*.jsonl")]):
             found.update(path.relative_to(self.path).as_posix().encode())
             found.update(TextFile(str(path)).digest().encode())
         return found.hexdigest()
 
 
-def folders_by_split(folder: DatasetFolder) -> list[tuple[DatasetFolder, str]]:
-    """List the data sets of a folder, each with the split of its rows; "" of a data set that stands alone.
+def parts_by_split(file: TextFile) -> list[tuple[TextFile, str]]:
+    """List the files or data sets that hold the examples, each with the split of its rows as ``splits_of`` names it.
+
+    It is "" of a file or a data set that stands alone.
 
     Raises:
-        ValueError: if several data sets have other names than those of ``SPLIT_OF``, or are not those of all splits.
+        ValueError: as ``splits_of``.
     """
+    if not isinstance(file, DatasetFolder):
+        return [(file, "")]
+    names = sorted(path.stem for path in Path(file.path).glob("*.jsonl"))
+    if not names:
+        return [*folders_by_split(file)]
+    splits = splits_of(names, where=file.path)
+    return [(TextFile(f"{file.path}/{name}.jsonl"), split) for name, split in splits.items()]
+
+
+def folders_by_split(folder: DatasetFolder) -> list[tuple[DatasetFolder, str]]:
+    """List the data sets that ``save_to_disk`` wrote into a folder; as ``parts_by_split``."""
     index = Path(folder.path) / "dataset_dict.json"
     if not index.is_file():
         return [(folder, "")]
-    names = _named(index, "splits")
-    if strange := sorted({*names} - {*SPLIT_OF}):
+    splits = splits_of(_named(index, "splits"), where=str(index))
+    return [(DatasetFolder(f"{folder.path}/{name}"), split) for name, split in splits.items()]
+
+
+def splits_of(names: Sequence[str], *, where: str) -> dict[str, str]:
+    """Map the name of each part of a folder -> the split of its rows.
+
+    That of ``train`` also names the splits without a part, such as ``train+test``: its personas are divided among them.
+
+    Args:
+        names: the parts.
+        where: the folder or the file that names them, for the message.
+
+    Raises:
+        ValueError: if a name is none of ``SPLIT_OF``, or none of them is ``train``.
+    """
+    strange = sorted({*names} - {*SPLIT_OF})
+    if strange or "train" not in names:
+        got = strange or sorted(names)
         raise ValueError(
-            f"{index} must name splits of {list(SPLIT_OF)}, got {strange}; save one of the data sets by itself, or rename them"
+            f"{where} must have a part train and others of {list(SPLIT_OF)[1:]}, got {got}; rename them, or name one alone"
         )
-    if missing := sorted({*SPLIT_OF.values()} - {SPLIT_OF[name] for name in names}):
-        raise ValueError(
-            f"{index} must name data sets of train, validation and test, got none for {missing}; save one more, or name "
-            f"one of them, such as {Path(folder.path).name}/{names[0]}, whose rows are then divided"
-        )
-    return [(DatasetFolder(f"{folder.path}/{name}"), SPLIT_OF[name]) for name in names]
+    found = {name: SPLIT_OF[name] for name in names}
+    return found | {"train": "+".join(["train", *(s for s in SPLITS if s not in found.values())])}
+
+
+def describe_parts(parts: Sequence[tuple[TextFile, str]]) -> dict[str, object]:
+    """Write which split the rows of each part are in, for the report; nothing of a part that stands alone."""
+    return {"splits_by_part": {Path(p.path).name: s for p, s in parts}} if len(parts) > 1 else {}
 
 
 def read_table(folder: DatasetFolder) -> "pyarrow.Table":

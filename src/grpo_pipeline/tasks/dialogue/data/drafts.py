@@ -41,9 +41,10 @@ class Draft:
         answers: reference replies.
         needs: one of ``NEEDS``.
         story_id: the story that holds the answer, or "".
-        split: split from the file, or "".
+        split: split from the file, or ""; several joined by + are those that the persona is drawn for.
         columns: the other cells of the row, for rewards that read them; JSON-able values.
         messages: role and content of each turn, where the file has them apart; else empty.
+        file: path of the file, where there are several; else "".
     """
 
     row: int
@@ -58,6 +59,7 @@ class Draft:
     split: str
     columns: Mapping[str, object] = field(default_factory=dict)
     messages: tuple[Mapping[str, str], ...] = ()
+    file: str = ""
 
 
 @dataclass(frozen=True)

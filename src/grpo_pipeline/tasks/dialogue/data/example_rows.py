@@ -2,7 +2,9 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
+from grpo_pipeline.tasks.dialogue.data.dataset_folder import describe_parts, parts_by_split
 from grpo_pipeline.tasks.dialogue.data.drafts import (
     NEEDS,
     SPLITS,
@@ -24,7 +26,7 @@ def read_rows(file: TextFile, *, names_splits: bool, marks: Sequence[str] = ()) 
     """Read every line; only ``question`` and ``answers`` are required.
 
     Args:
-        file: JSON lines.
+        file: JSON lines, or a folder with a file of them for each split.
         names_splits: whether every row must say its split; otherwise the key is not read.
         marks: see ``parse_question``.
 
@@ -33,23 +35,26 @@ def read_rows(file: TextFile, *, names_splits: bool, marks: Sequence[str] = ()) 
         are not read are counted in the report.
     """
     drafts, refused, ignored, seen, n_rows, hidden = [], [], Counter[str](), Counter[str](), 0, 0
-    for number, line in numbered_lines(file):
-        n_rows += 1
-        try:
-            cells, n_hidden = without_hidden(parse_line(line))
-            draft = read_row(cells, number, names_splits=names_splits, seen=seen, marks=marks)
-        except RowError as error:
-            refused.append(refusal(number, str(error), file=file.path))
-            continue
-        ignored.update(cells.keys() - set(KEYS))
-        hidden += n_hidden
-        drafts.append(draft)
+    parts = parts_by_split(file)
+    for part, split in parts:
+        for number, line in numbered_lines(part):
+            n_rows += 1
+            try:
+                cells, n_hidden = without_hidden(parse_line(line))
+                draft = read_row(cells, number, names_splits=names_splits, seen=seen, marks=marks)
+            except RowError as error:
+                refused.append(refusal(number, str(error), file=part.path))
+                continue
+            ignored.update(cells.keys() - set(KEYS))
+            hidden += n_hidden
+            file_of_row = part.path if len(parts) > 1 else ""
+            drafts.append(replace(draft, split=draft.split or split, file=file_of_row))
     return Reading(
         tuple(drafts),
         tuple(refused),
         n_rows,
         hidden,
-        {"ignored_keys": dict(sorted(ignored.items()))},
+        {"ignored_keys": dict(sorted(ignored.items())), **describe_parts(parts)},
     )
 
 

@@ -190,7 +190,7 @@ class DialogueDataParams(Section):
 
 
 class DialogueSplitParams(Section):
-    """How the personas are divided. Unused if a file names the splits.
+    """How the personas are divided. Unused where each split has a file, or is named in the rows.
 
     Attributes:
         seed: decides the split of each persona.

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from grpo_pipeline.tasks.csv_records import check_width, csv_records
 from grpo_pipeline.tasks.dialogue.data.dataset_folder import (
     DatasetFolder,
-    folders_by_split,
+    describe_parts,
+    parts_by_split,
     read_table,
 )
 from grpo_pipeline.tasks.dialogue.data.drafts import SPLITS, Draft, Reading, digest_of, refusal
@@ -27,7 +28,7 @@ if TYPE_CHECKING:  # the rows of other files are read without it
 
 
 def read_prompts(file: TextFile, source: PromptSource) -> Reading:
-    """Read every row; the suffix of the file says how: ``.csv``, ``.parquet``, or JSON lines; a folder is a saved data set.
+    """Read every row; the suffix of the file says how: ``.csv``, ``.parquet``, or JSON lines; a folder as ``parts_by_split``.
 
     Returns:
         Examples without a persona, whose turns are the prompt or its messages. Rows that share the group have one ``given_id``.
@@ -37,7 +38,7 @@ def read_prompts(file: TextFile, source: PromptSource) -> Reading:
         ValueError: if the file is no such table, or lacks a column that is mapped.
     """
     drafts, refused, seen, n_rows, hidden = [], [], Counter[str](), 0, 0
-    parts = folders_by_split(file) if isinstance(file, DatasetFolder) else [(file, "")]
+    parts = parts_by_split(file)
     for part, split in parts:
         for number, cells_of_row in _records(part, source):
             n_rows += 1
@@ -47,11 +48,13 @@ def read_prompts(file: TextFile, source: PromptSource) -> Reading:
             except RowError as error:
                 refused.append(refusal(number, str(error), file=part.path))
                 continue
-            drafts.append(replace(draft, split=draft.split or split))
+            file_of_row = part.path if len(parts) > 1 else ""
+            drafts.append(replace(draft, split=draft.split or split, file=file_of_row))
             hidden += n_hidden
     absent = dict.fromkeys(sorted({name for draft in drafts for name in draft.columns}))
     drafts = [replace(draft, columns=absent | dict(draft.columns)) for draft in drafts]
-    return Reading(tuple(drafts), tuple(refused), n_rows, hidden, {"other_columns": [*absent]})
+    extras = {"other_columns": [*absent], **describe_parts(parts)}
+    return Reading(tuple(drafts), tuple(refused), n_rows, hidden, extras)
 
 
 def read_prompt(

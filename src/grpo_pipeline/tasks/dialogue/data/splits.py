@@ -1,5 +1,7 @@
 """Divide the examples into train, val and test by persona, independent of the order of the rows."""
 
+import logging
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -9,6 +11,7 @@ from grpo_pipeline.core.rng import Stream, numpy_generator
 from grpo_pipeline.tasks.dialogue.data.drafts import SPLITS
 from grpo_pipeline.tasks.dialogue.data.params import DialogueSplitParams
 
+logger = logging.getLogger(__name__)
 LEFT_OUT = "left_out"
 Splits = dict[str, list[str]]
 
@@ -16,23 +19,29 @@ Splits = dict[str, list[str]]
 def split_personas(checked: pd.DataFrame, params: DialogueSplitParams) -> Splits:
     """Divide the examples into splits; returns sorted example ids. A persona (``subject_id``) is never divided.
 
-    Where the rows name the splits they are taken as they are; otherwise the personas are drawn. An example whose other speaker
-    (``partner_id``) was drawn into another split is in none: it stands under ``left_out``, so that no conversation is in two.
+    Where the rows name the splits they are taken as they are; otherwise the personas are drawn. Where rows name several, as
+    ``train+test``, their personas are drawn among these alone. An example whose other speaker (``partner_id``) was drawn into
+    another split is in none: it stands under ``left_out``, so that no conversation is in two.
 
     Raises:
         ValueError: if there are fewer personas than splits, or a split holds nothing.
     """
-    is_named = bool((checked["split"] != "").any())
-    if is_named:
-        split_of = checked["split"]
-    else:
+    is_named, split_of = bool((checked["split"] != "").any()), checked["split"].copy()
+    for among in sorted({*checked["split"]} - {*SPLITS}):
+        rows = checked[checked["split"] == among]
         drawn = draw_personas(
-            sorted({*checked["subject_id"], *checked["partner_id"]} - {""}),
-            vars(params.fractions),
+            sorted({*rows["subject_id"], *rows["partner_id"]} - {""}),
+            shares(vars(params.fractions), among),
             seed=params.seed,
         )
-        own, partners = checked["subject_id"].map(drawn), checked["partner_id"].map(drawn)
-        split_of = own.where((checked["partner_id"] == "") | (own == partners), LEFT_OUT)
+        own, partners = rows["subject_id"].map(drawn), rows["partner_id"].map(drawn)
+        split_of[rows.index] = own.where((rows["partner_id"] == "") | (own == partners), LEFT_OUT)
+        if among:
+            found = Counter(drawn.values())
+            logger.warning(
+                "the personas of the part train are drawn, because other splits have no part of their own: %s",
+                ", ".join(f"{found[name]} for {name}" for name in among.split("+")),
+            )
     splits = {
         name: sorted(checked.loc[split_of == name, "example_id"]) for name in (*SPLITS, LEFT_OUT)
     }
@@ -45,6 +54,15 @@ def split_personas(checked: pd.DataFrame, params: DialogueSplitParams) -> Splits
             )
             raise ValueError(f"split {name!r} must hold examples, got none; {remedy}")
     return splits
+
+
+def shares(fractions: Mapping[str, float], among: str) -> Mapping[str, float]:
+    """Scale the fractions of the splits that are joined by + to a sum of 1; the others are 0. Of "" they stay as they are."""
+    if not among:
+        return fractions
+    names = among.split("+")
+    total = sum(fractions[name] for name in names)
+    return {name: fractions[name] / total if name in names else 0.0 for name in SPLITS}
 
 
 def draw_personas(
