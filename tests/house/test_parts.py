@@ -1,4 +1,4 @@
-"""A part of the step is known to the recipe alone: taking it away is its file, its row, its field and its test."""
+"""A part of the step is known to one list alone: taking it away is its file, its line there, its field and its test."""
 
 import pytest
 from importers import SRC, importers
@@ -26,8 +26,8 @@ def names_of(package: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", names_of(PARTS))
-def test_the_recipe_alone_knows_a_part(name: str) -> None:
-    assert importers(PARTS, name) == {"pipelines/step/recipe.py"} | KNOWN.get(name, set())
+def test_the_list_of_parts_alone_knows_a_part(name: str) -> None:
+    assert importers(PARTS, name) == {"pipelines/step/arm_parts.py"} | KNOWN.get(name, set())
 
 
 @pytest.mark.parametrize(

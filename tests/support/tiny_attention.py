@@ -20,6 +20,7 @@ from grpo_pipeline.pipelines import parameter_merge
 from grpo_pipeline.pipelines.step import recipe, sampling
 from grpo_pipeline.pipelines.step.arm_parts import Parts
 from grpo_pipeline.pipelines.step.experience import Experience
+from grpo_pipeline.pipelines.step.parts import dynamic_sampling, replay
 from grpo_pipeline.pipelines.step.wire import ALGORITHM, fold
 from grpo_pipeline.pipelines.training.export import export_model
 from grpo_pipeline.pipelines.training.start import build_state
@@ -147,7 +148,7 @@ def judge(
     temperature: float,
 ) -> Experience:
     """Turn given rollouts into experience: decode, reward, compare."""
-    arm = replace(Parts.of(algorithm), resamples=False, replays=False)
+    arm = Parts(tuple(part for part in Parts.of(algorithm).chosen if part not in (dynamic_sampling.PART, replay.PART)))
     judging = [node for node in recipe.collect(arm).nodes if node.short_name.lower().replace(" ", "_") not in DRAWING]
     given = {"task": task, ALGORITHM: algorithm, "state": state, "batch": replicated, "replicated": replicated}
     drawn = {"rollouts": rollouts, "rollouts_1": rollouts}  # the second name where they are scored again

@@ -193,7 +193,7 @@ def test_values_of_the_rollout_are_kept_where_a_baseline_or_a_clip_reads_them(ba
     batch = task.make_batch(None, np.arange(3))
     context = task.encode(state.policy, batch)
     drawn = task.sample(state.policy, context, 2, temperature=0.8, proposal="policy", generator=torch.Generator())
-    assert Parts.of(algorithm).reads_values == (baseline == "value" or clip is not None)
+    assert (value.BASELINE in Parts.of(algorithm).chosen) == (baseline == "value" or clip is not None)
     found = value.predict_values(task, state, context, drawn, 0.8)
     assert torch.equal(found, (context.features @ state.policy.value).detach())
 

@@ -10,7 +10,6 @@ from tiny_attention import algorithm_params
 from grpo_pipeline.core.rewards import combine_rewards
 from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.pipelines.step.advantages import compute_advantages
-from grpo_pipeline.pipelines.step.arm_parts import Parts
 
 F64 = torch.float64
 TOTALS = torch.tensor([[0.0, 1.0, 5.0]], dtype=F64)
@@ -37,7 +36,3 @@ def test_the_clip_bounds_what_was_compared_and_not_the_weights_that_come_after()
     assert advantages(method="mean_only", clip=1.5) == [-1.5, -1.0, 1.5]
     weights = torch.tensor([[1.0, 2.0, 3.0]])
     assert advantages(weights, method="mean_only", clip=1.5) == [-1.5, -2.0, 4.5]
-
-
-def test_lengths_are_read_by_the_method_alone_that_compares_them() -> None:
-    assert [Parts.of(algorithm_params(advantage={"method": m})).reads_lengths for m in ("opo", "mean_only")] == [True, False]

@@ -90,7 +90,7 @@ def test_weight_zero_leaves_the_graph_and_the_control_has_no_policy_term(others:
     assert torch.autograd.grad(losses.total, silent, allow_unused=True) == (None,) * len(silent)
     control = algorithm_params("supervised")
     experience = experience_of(control, state)
-    assert not Parts.of(control).learns
+    assert Parts.of(control).chosen == (supervised.PART,)
     found, scores = mixed_losses(control, training_params(), TASK, state, experience, 0)
     assert found.terms == supervised.supervised_term(TASK, state, experience, 0)
     assert scores is None

@@ -15,7 +15,7 @@ def wire(*rows: Row) -> Pipeline:
     """Return the nodes of rows, which read downwards: an input is the last value of that name above, or comes from outside.
 
     A function may make a name anew. The last value has the name, those before it have a number behind it. An input has the name
-    of the function's argument.
+    of the function's argument; one that is written with a question mark is left out where no row above makes it.
     """
     total = Counter(name for _, outputs, _, _ in rows for name in outputs.split())
     made: Counter[str] = Counter()
@@ -26,7 +26,11 @@ def wire(*rows: Row) -> Pipeline:
 
     nodes = []
     for box, outputs, function, inputs in rows:
-        read = {name: current(name) for name in inputs.split()}
+        read = {}
+        for name in inputs.split():
+            plain = name.removesuffix("?")
+            if plain == name or made[plain]:
+                read[plain] = current(plain)
         made.update(outputs.split())
         written = [current(name) for name in outputs.split()]
         made_here = written[0] if len(written) == 1 else written
@@ -34,11 +38,6 @@ def wire(*rows: Row) -> Pipeline:
             Node(function, read or None, made_here, name=function.__name__, namespace=box or None)
         )
     return Pipeline(nodes)
-
-
-def when(is_there: bool, *rows: Row) -> Sequence[Row]:
-    """Return the rows of a part that an arm has, or none."""
-    return rows if is_there else ()
 
 
 def fold(nodes: Sequence[Node], values: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from grpo_pipeline.core.training.precision import network_precision
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import Advantages, Rollouts
 from grpo_pipeline.pipelines.step.experience import Experience
+from grpo_pipeline.pipelines.step.part import StepPart
 from grpo_pipeline.tasks.base import Task
 
 
@@ -91,3 +92,18 @@ def ratios(algorithm: AlgorithmParams, mismatch: Tensor) -> Tensor:
     of_samples = algorithm.correction.level == "sequence"
     log_ratio = mismatch.sum(-1) if of_samples else mismatch
     return log_ratio.clamp(max=LOG_RATIO_BOUND).exp()
+
+
+PART = StepPart(
+    is_in=lambda algorithm: algorithm.correction is not None,
+    # log-probabilities under the policy, and how far it is above the engine that drew: [P, G, L]
+    after_sampling=(
+        ("sample", "rollouts mismatch", score_again, "task state context rollouts temperature"),
+    ),
+    after_advantage=(
+        ("advantage", "advantages", weigh_advantages, "algorithm advantages mismatch"),
+    ),
+    after_update=(
+        ("", "step_metrics", report_mismatch, "algorithm step_metrics experience update_epoch"),
+    ),
+)

@@ -10,6 +10,7 @@ from grpo_pipeline.core.rewards import credit_decisions as credited
 from grpo_pipeline.core.training.precision import network_precision
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import Rewards, Rollouts
+from grpo_pipeline.pipelines.step.part import StepPart
 from grpo_pipeline.tasks.base import Task
 
 
@@ -48,3 +49,17 @@ def credit_samples(
     kept = kept_decisions(credit, rollouts.actions.shape[2], device=rollouts.actions.device)
     of_subsets = task.subset_rewards(policy, task.detach(context), rollouts, replicated, kept=kept)
     return credited(measured, of_subsets, rollouts.is_valid, credit=credit)
+
+
+PART = StepPart(
+    is_in=lambda algorithm: algorithm.credits_decisions,
+    # what each decision has contributed: [P, G, L]
+    after_reward=(
+        (
+            "reward",
+            "rewards",
+            credit_decisions,
+            "algorithm task state context rollouts replicated rewards",
+        ),
+    ),
+)

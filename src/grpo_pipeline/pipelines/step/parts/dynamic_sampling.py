@@ -12,6 +12,7 @@ from grpo_pipeline.core.sampling.dynamic import resample_tied
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.pipelines.step.advantages import compare_components, compare_decisions
+from grpo_pipeline.pipelines.step.part import StepPart
 from grpo_pipeline.pipelines.step.parts.credit import credit_decisions
 from grpo_pipeline.pipelines.step.reward import compute_rewards
 from grpo_pipeline.pipelines.step.sampling import decode_rollouts, draw_samples
@@ -66,3 +67,16 @@ def dynamic_sampling(
         "reward/ties_before_retries": report.tied_before / groups,
         "reward/retries": float(report.attempts),
     }
+
+
+PART = StepPart(
+    is_in=lambda algorithm: algorithm.dynamic_sampling is not None,
+    after_sampling=(
+        (
+            "sample",
+            "rollouts resampling",
+            dynamic_sampling,
+            "algorithm training task state context replicated rollouts temperature",
+        ),
+    ),
+)

@@ -10,6 +10,7 @@ from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import Scores
 from grpo_pipeline.pipelines.step.denominators import mean_over_prompts
 from grpo_pipeline.pipelines.step.experience import Experience, Report
+from grpo_pipeline.pipelines.step.part import StepPart
 from grpo_pipeline.pipelines.step.update import ends_batch
 
 
@@ -41,3 +42,19 @@ def steer_entropy(
     # The term is -H, the controller wants H.
     moved = steering.step(report.weights["entropy"], -float(report.terms["entropy"]))
     return replace(next_state, coefficients={**next_state.coefficients, "entropy_weight": moved})
+
+
+# Measured in every arm that learns from samples, also where no bonus is paid.
+PART = StepPart(
+    is_in=lambda algorithm: algorithm.losses.policy is not None,
+    loss=(("loss", "entropy_term", entropy_term, "scores experience"),),
+)
+
+STEERING = StepPart(
+    is_in=lambda algorithm: (
+        algorithm.losses.entropy is not None and algorithm.losses.entropy.target is not None
+    ),
+    after_update=(
+        ("", "next_state", steer_entropy, "algorithm next_state report update_epoch stops?"),
+    ),
+)

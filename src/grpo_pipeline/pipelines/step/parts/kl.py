@@ -12,6 +12,7 @@ from grpo_pipeline.core.policy_gradient.reductions import reduce_units
 from grpo_pipeline.core.types import Scores
 from grpo_pipeline.pipelines.step.denominators import kl_denominator, mean_over_prompts
 from grpo_pipeline.pipelines.step.experience import Experience
+from grpo_pipeline.pipelines.step.part import StepPart
 
 
 def kl_term(
@@ -60,3 +61,9 @@ def _exact_kl(scores: Scores, experience: Experience) -> Tensor:
     return mean_over_prompts(
         categorical_kl(scores.log_probs_full, log_q, log_q > -torch.inf), experience, "kl"
     )
+
+
+PART = StepPart(
+    is_in=lambda algorithm: algorithm.losses.kl is not None,
+    loss=(("loss", "kl_term", kl_term, "algorithm scores experience"),),
+)

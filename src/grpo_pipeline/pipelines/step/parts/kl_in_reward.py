@@ -6,6 +6,7 @@ from grpo_pipeline.core.rewards import subtract_kl
 from grpo_pipeline.core.schedules import value_at
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import ReferenceScores, Rewards, Rollouts
+from grpo_pipeline.pipelines.step.part import StepPart
 
 
 def penalise_kl(
@@ -25,3 +26,11 @@ def penalise_kl(
     )  # [P, G, L]
     weight = value_at(params.weight, state.step, state.total_steps)
     return subtract_kl(rewards, estimate, rollouts.is_valid, weight=weight)
+
+
+PART = StepPart(
+    is_in=lambda algorithm: algorithm.kl_in_reward is not None,
+    after_reward=(
+        ("reward", "rewards", penalise_kl, "algorithm state rewards rollouts reference"),
+    ),
+)

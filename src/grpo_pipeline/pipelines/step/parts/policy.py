@@ -7,6 +7,8 @@ from grpo_pipeline.core.policy_gradient.policy_loss import policy_loss
 from grpo_pipeline.core.types import Advantages, Rollouts, Scores
 from grpo_pipeline.pipelines.step.denominators import denominator_of
 from grpo_pipeline.pipelines.step.experience import Experience
+from grpo_pipeline.pipelines.step.part import StepPart
+from grpo_pipeline.pipelines.step.scoring import score_actions
 
 
 def policy_term(
@@ -34,3 +36,24 @@ def select_decisions(
     surrogate = algorithm.losses.policy
     assert surrogate is not None
     return surrogate.select(rollouts.logprobs, advantages.values, rollouts.is_valid)
+
+
+PART = StepPart(
+    is_in=lambda algorithm: algorithm.losses.policy is not None,
+    loss=(
+        # log-probabilities of the stored actions under the present policy [P, G, L], with its graph
+        (
+            "loss",
+            "scores",
+            score_actions,
+            "algorithm training task state experience update_epoch",
+        ),
+        ("loss", "policy_term", policy_term, "algorithm scores experience"),
+    ),
+)
+
+SELECTION = StepPart(
+    is_in=lambda algorithm: algorithm.losses.policy is not None and algorithm.losses.policy.selects,
+    # decisions that the surrogate treats otherwise: bool [P, G, L]
+    after_advantage=(("advantage", "selected", select_decisions, "algorithm rollouts advantages"),),
+)

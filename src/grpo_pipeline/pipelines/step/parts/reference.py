@@ -7,6 +7,7 @@ from grpo_pipeline.core.training.precision import network_precision
 from grpo_pipeline.core.training.reference import ReferenceUpdate, update_reference
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import ReferenceScores, Rollouts
+from grpo_pipeline.pipelines.step.part import StepPart
 from grpo_pipeline.pipelines.step.scoring import scores_kl
 from grpo_pipeline.pipelines.step.update import ends_batch
 from grpo_pipeline.tasks.base import Task
@@ -38,3 +39,24 @@ def move_reference(
     if next_state.reference is not None and ends_batch(algorithm, update_epoch, stops):
         update_reference(next_state.reference, next_state.policy, rule, next_state.step + 1)
     return next_state
+
+
+PART = StepPart(
+    is_in=lambda algorithm: algorithm.paid_kl is not None,
+    # log-probabilities of the same actions [P, G, L]
+    after_reward=(
+        (
+            "reward",
+            "reference",
+            score_reference,
+            "algorithm task state batch rollouts temperature",
+        ),
+    ),
+)
+
+MOTION = StepPart(
+    is_in=lambda algorithm: (
+        algorithm.paid_kl is not None and algorithm.paid_kl.reference.update != "frozen"
+    ),
+    after_update=(("", "next_state", move_reference, "algorithm next_state update_epoch stops?"),),
+)

@@ -11,6 +11,7 @@ from grpo_pipeline.core.training.precision import network_precision
 from grpo_pipeline.core.training.replay import StoredGroup, importance_weights, merge_groups
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import Rollouts
+from grpo_pipeline.pipelines.step.part import StepPart
 from grpo_pipeline.tasks.base import Task
 
 
@@ -62,3 +63,18 @@ def replay_groups(
     logprobs = merged.logprobs.clone()
     logprobs[where] = proximal[where]
     return replace(merged, logprobs=logprobs), importance
+
+
+PART = StepPart(
+    is_in=lambda algorithm: algorithm.replay is not None,
+    alone=(("sample", "replayed", nothing_replayed, ""),),
+    # how likely the policy is to draw a stored sample, beside how likely it was: [P, G]
+    after_sampling=(
+        (
+            "sample",
+            "rollouts importance",
+            replay_groups,
+            "algorithm task state context rollouts replayed temperature",
+        ),
+    ),
+)

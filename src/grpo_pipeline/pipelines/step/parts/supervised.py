@@ -4,6 +4,7 @@ from torch import Tensor
 
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.pipelines.step.experience import Experience
+from grpo_pipeline.pipelines.step.part import StepPart
 from grpo_pipeline.tasks.base import Task
 
 
@@ -18,3 +19,9 @@ def supervised_term(
         state.policy, experience.context, experience.batch, experience.outcomes, *known
     )
     return {"supervised": loss}
+
+
+PART = StepPart(
+    is_in=lambda algorithm: algorithm.losses.supervised is not None,
+    loss=(("loss", "supervised_term", supervised_term, "task state experience update_epoch"),),
+)

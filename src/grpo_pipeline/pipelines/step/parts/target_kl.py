@@ -3,6 +3,7 @@
 from grpo_pipeline.core.diagnostics.ratio_statistics import rollout_kl
 from grpo_pipeline.core.objective.algorithm import AlgorithmParams
 from grpo_pipeline.pipelines.step.experience import Experience, Report
+from grpo_pipeline.pipelines.step.part import StepPart
 
 
 def exceeds_target(
@@ -23,3 +24,9 @@ def exceeds_target(
         scores.logprobs, rollouts.logprobs, rollouts.is_valid, level=surrogate.ratio_level
     )
     return float(measured) > algorithm.target_kl
+
+
+PART = StepPart(
+    is_in=lambda algorithm: algorithm.target_kl is not None,
+    before_update=(("", "stops", exceeds_target, "algorithm report experience update_epoch"),),
+)

@@ -9,6 +9,7 @@ from grpo_pipeline.core.policy_gradient.uncertain_decisions import keep_uncertai
 from grpo_pipeline.core.training.precision import network_precision
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import Advantages, Rollouts
+from grpo_pipeline.pipelines.step.part import StepPart
 from grpo_pipeline.tasks.base import Task
 
 
@@ -40,3 +41,18 @@ def silence_sure_decisions(
             "entropy of each decision (Scores.entropies)"
         )
     return keep_uncertain(advantages, entropies, rollouts.is_valid, share=surrogate.top_entropy)
+
+
+PART = StepPart(
+    is_in=lambda algorithm: (
+        algorithm.losses.policy is not None and algorithm.losses.policy.top_entropy is not None
+    ),
+    after_advantage=(
+        (
+            "advantage",
+            "advantages",
+            silence_sure_decisions,
+            "algorithm task state context rollouts temperature advantages",
+        ),
+    ),
+)

@@ -12,6 +12,7 @@ from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import Rollouts, Scores
 from grpo_pipeline.pipelines.step.denominators import denominator_of
 from grpo_pipeline.pipelines.step.experience import Experience, mean_returns
+from grpo_pipeline.pipelines.step.part import StepPart
 from grpo_pipeline.tasks.base import Task
 
 
@@ -50,3 +51,21 @@ def value_term(
     old = experience.values if params.clip is not None else None
     returns, counted = mean_returns(scores, experience), denominator_of(experience, "value")
     return {"value": value_loss(scores.values, returns, old, params.clip, denominator=counted)}
+
+
+# Read by a baseline, and by a value loss that stays near them.
+BASELINE = StepPart(
+    is_in=lambda algorithm: (
+        algorithm.advantage.baseline == "value"
+        or (algorithm.losses.value is not None and algorithm.losses.value.clip is not None)
+    ),
+    # the reward that is expected of each prompt: [P]
+    after_reward=(
+        ("advantage", "values", predict_values, "task state context rollouts temperature"),
+    ),
+)
+
+PART = StepPart(
+    is_in=lambda algorithm: algorithm.losses.value is not None,
+    loss=(("loss", "value_term", value_term, "algorithm scores experience"),),
+)

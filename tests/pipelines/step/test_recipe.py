@@ -1,0 +1,51 @@
+"""The tables of a step: rows of every arm, rows of parts at their places, and inputs that only some parts make."""
+
+from collections import Counter
+from dataclasses import fields
+from typing import get_args
+
+import pytest
+
+from grpo_pipeline.pipelines.step import recipe
+from grpo_pipeline.pipelines.step.arm_parts import PARTS, Parts, Place
+from grpo_pipeline.pipelines.step.part import StepPart
+from grpo_pipeline.pipelines.step.wire import fold, wire
+
+PLACES = get_args(Place)
+
+
+def functions(*parts: StepPart) -> Counter[str]:
+    """Count the functions of a whole step by name."""
+    return Counter(node.func.__name__ for node in recipe.whole(Parts(parts)).nodes)
+
+
+def rows_of(part: StepPart) -> list[str]:
+    return [function.__name__ for place in PLACES for _, _, function, _ in getattr(part, place)]
+
+
+def test_every_place_of_a_part_is_a_place_of_the_step() -> None:
+    assert {field.name for field in fields(StepPart)} == {"is_in", *PLACES}
+
+
+@pytest.mark.parametrize("part", PARTS, ids=lambda part: rows_of(part)[-1])
+def test_a_part_adds_its_own_rows_to_a_step_and_nothing_else(part: StepPart) -> None:
+    assert rows_of(part)
+    assert functions(part) - functions() == Counter(rows_of(part))
+    assert functions() - functions(part) == Counter()
+
+
+def test_an_input_that_nothing_makes_is_left_out_and_one_that_is_made_is_the_last_of_its_name() -> None:
+    def source() -> float:
+        return 1.0
+
+    def double(value: float) -> float:
+        return 2 * value
+
+    def read(value: float = -1.0, other: float = -1.0) -> tuple[float, float]:
+        return value, other
+
+    reader = ("", "found", read, "value? other?")
+    made = ("", "value", source, ""), ("", "value", double, "value")
+    assert fold(wire(reader).nodes, {"other": 7.0})["found"] == (-1.0, -1.0)
+    assert fold(wire(*made, reader).nodes, {})["found"] == (2.0, -1.0)
+    assert fold(wire(*made[:1], reader, *made[1:]).nodes, {})["found"] == (1.0, -1.0)
