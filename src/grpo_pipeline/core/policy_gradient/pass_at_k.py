@@ -45,13 +45,13 @@ def pass_at_k_advantages(rewards: Tensor, *, k: int, tie_tolerance: float = 1e-8
         )
     r = rewards.detach().double()
     is_scored = ~r.isnan()
-    n = is_scored.sum(dim=1).tolist()
     # Unscored samples rank above all others, so that they are below none.
     ranked = r.masked_fill(~is_scored, torch.inf).sort(dim=1).values  # [P, G]
     gains = (r.nan_to_num()[:, :, None] - ranked[:, None, :]).clamp(min=0.0)  # [P, G, G]
     # Subsets of k - 1 others whose best has rank j: C(j - 1, k - 2), as a share of all.
     best_at = r.new_tensor([float(comb(j, k - 2)) for j in range(group_size)])  # [G]
-    subsets = r.new_tensor([float(comb(max(scored - 1, 0), k - 1)) for scored in n])  # [P]
+    subsets_of = r.new_tensor([float(comb(max(n - 1, 0), k - 1)) for n in range(group_size + 1)])
+    subsets = subsets_of[is_scored.sum(dim=1)]  # [P]
     values = k * (gains @ best_at) / subsets.clamp(min=1.0)[:, None]  # [P, G]
     is_silent = plain.is_tied[:, None] | ~is_scored | (subsets == 0)[:, None]  # [P, G]
     return Advantages(values=values.masked_fill(is_silent, 0.0), is_tied=plain.is_tied)

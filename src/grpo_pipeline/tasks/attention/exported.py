@@ -29,15 +29,17 @@ from grpo_pipeline.tasks.attention.inference.manifest import (
     check_cores,
     find_columns,
 )
-from grpo_pipeline.tasks.attention.inference.params import PredictColumns, PredictFolders
 from grpo_pipeline.tasks.attention.inference.predictor import (
     CorePrediction,
     Predictor,
     build_predictor,
 )
+from grpo_pipeline.tasks.attention.inference.read_columns import PredictColumns, PredictFolders
 from grpo_pipeline.tasks.attention.model.class_scores import class_columns
 from grpo_pipeline.tasks.serving import Column, Serving
 
+ROOT_VARIABLE = "GRPO_IMAGE_ROOT"
+EXAMPLE_SIDE = 32
 COLUMNS = PredictColumns(
     image="image", core_id=None, patient_id=None, region_mask="region_mask", bag_mask="bag_mask"
 )
@@ -266,10 +268,6 @@ def encode_file(path: Path) -> str:
             f"{path.name!r} must be a PNG or NPY file to be sent, got another kind; convert it or send its path"
         )
     return encoded
-
-
-ROOT_VARIABLE = "GRPO_IMAGE_ROOT"
-EXAMPLE_SIDE = 32
 
 
 def read_exported(folder: Path) -> Predictor:

@@ -8,7 +8,8 @@ from tiny_predictor import make_predictor
 
 from grpo_pipeline.tasks.attention.data.params import ModelPreprocessing
 from grpo_pipeline.tasks.attention.inference.manifest import CoreRules, check_predict_manifest, find_columns
-from grpo_pipeline.tasks.attention.inference.params import PredictColumns, PredictParams
+from grpo_pipeline.tasks.attention.inference.params import PredictParams
+from grpo_pipeline.tasks.attention.inference.read_columns import PredictColumns
 
 RULES = CoreRules(
     ModelPreprocessing(intensity="dtype", empty_bag="error", image_size=32, clinical=("age", "psa")), points=3, grid=4

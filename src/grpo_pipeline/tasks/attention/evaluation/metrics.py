@@ -272,7 +272,7 @@ def _attention_metrics() -> dict[str, Metric]:
             bounds=SHARE,
         ),
         "lesion_hit_ratio": Metric(
-            title=f"Points in the lesion, ratio to uniform points{OUTLINE}",
+            title=f"Points in the lesion, ratio to uniform{OUTLINE}",
             better="higher",
             reason="needs a core whose lesion outline meets the region, and points of this rule",
             usable=lambda rows: has_value("lesion_hit", rows) & has_value("lesion_coverage", rows),

@@ -38,11 +38,8 @@ from grpo_pipeline.tasks.attention.data.params import (
     ModelPreprocessing,
 )
 from grpo_pipeline.tasks.attention.data.row_checks import read_number, required
-from grpo_pipeline.tasks.attention.inference.params import (
-    PredictColumns,
-    PredictFolders,
-    PredictParams,
-)
+from grpo_pipeline.tasks.attention.inference.params import PredictParams
+from grpo_pipeline.tasks.attention.inference.read_columns import PredictColumns, PredictFolders
 
 SECTION, DATA = "attention.predict", "attention.data"
 
