@@ -4,6 +4,7 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
+import sacrebleu
 from pydantic import ValidationError
 from tiny_replies import PARTS, evaluation_params, make_examples, make_predictions
 
@@ -48,10 +49,15 @@ def test_values_are_those_of_the_rows_and_what_needs_a_model_is_undefined_withou
     said = " ".join(document["summary"])
     assert "grpo: did learning from reward work, by F1? Yes. Each must lie above 0: own − start +" in said
     rows, found = rows_of(arms["grpo"]), document["arms"]["grpo"]["metrics"]
-    for name in ("f1", "rouge_1", "rouge_2", "rouge_l", "length", "reward", *(f"reward_{part}" for part in PARTS)):
+    scores = ("f1", "rouge_1", "rouge_2", "rouge_l", "rouge_l_rouge101", "length")
+    for name in (*scores, "reward", *(f"reward_{part}" for part in PARTS)):
         assert found[name]["value"] == pytest.approx(rows[name].mean(), rel=1e-12)
     answers = list(make_examples()["answers"])
     assert found["bleu"]["value"] == pytest.approx(corpus_bleu(bleu_counts(list(rows["reply"]), answers)))
+    streams = [[one[place] if place < len(one) else None for one in answers] for place in range(max(map(len, answers)))]
+    want = sacrebleu.BLEU().corpus_score(list(rows["reply"]), streams).score / 100
+    assert found["bleu_13a"]["value"] == pytest.approx(want, rel=1e-12)
+    assert found["bleu_13a"]["ci95"][0] < want < found["bleu_13a"]["ci95"][1]
     for n in (1, 2):
         assert found[f"distinct_{n}"]["value"] == diversity.distinct(list(rows["reply"]), n=n)
     # Of all tokens, and no mean of perplexities.
@@ -98,6 +104,10 @@ def test_rewards_are_the_parts_that_the_rows_have(arms):
     without = compare_arms(PARAMS, "abc", **{arm: rows.drop(columns="reward_bleu") for arm, rows in arms.items()})
     for found in (without["arms"]["grpo"]["metrics"], without["differences"]["grpo"]):
         assert found["reward_bleu"]["value"] is None
+    old = [name for name in arms["grpo"] if name.startswith("bleu_13a_") or name == "rouge_l_rouge101"]
+    before = compare_arms(PARAMS, "abc", **{arm: rows.drop(columns=old) for arm, rows in arms.items()})["arms"]["grpo"]["metrics"]
+    for name in ("bleu_13a", "rouge_l_rouge101"):
+        assert before[name]["reason"] == "undefined: needs predictions that were scored by this definition; evaluate again"
     with pytest.raises(ValidationError, match="calibration_bins"):
         build_suite({"calibration_bins": 10})
     with pytest.raises(ValueError, match="needs of example 'e000' must be the same in all arms"):

@@ -8,10 +8,11 @@ import pytest
 import sacrebleu
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from rouge import Rouge
 from rouge_score.rouge_scorer import RougeScorer
 
-from grpo_pipeline.tasks.dialogue.evaluation.metrics import COUNTS
-from grpo_pipeline.tasks.dialogue.scores import bleu, diversity, f1, normalisation, rouge, score_table
+from grpo_pipeline.tasks.dialogue.evaluation.metrics import COUNTS, COUNTS_13A
+from grpo_pipeline.tasks.dialogue.scores import bleu, diversity, f1, normalisation, rouge, rouge101, score_table
 
 REPLIES = ["I like the cats!", "", "good morning to you"]
 ANSWERS = [["i like dogs", "cats"], ["hello"], ["good morning to all of you"]]
@@ -27,6 +28,9 @@ def test_columns_are_the_values_of_the_rewards():
     stacked = np.stack([columns[name] for name in COUNTS], axis=1)
     np.testing.assert_array_equal(stacked, bleu.bleu_counts(REPLIES, ANSWERS))
     assert bleu.corpus_bleu(stacked) > 0
+    theirs = np.stack([columns[name] for name in COUNTS_13A], axis=1)
+    np.testing.assert_array_equal(theirs, bleu.bleu_counts(REPLIES, ANSWERS, words="13a"))
+    np.testing.assert_array_equal(columns["rouge_l_rouge101"], rouge101.rouge_l_rouge101(REPLIES, ANSWERS))
 
 
 TEXTS = st.lists(st.sampled_from(["i", "like", "the", "Cats!", "?", "é", "cats"]), max_size=8).map(" ".join)
@@ -57,6 +61,45 @@ def test_corpus_bleu_equals_sacrebleu(rows):
     assert math.isnan(bleu.corpus_bleu(bleu.bleu_counts([], [])))
     # The docstring's signature is what sacrebleu says of it.
     assert "case:mixed|eff:no|tok:none|smooth:exp" in str(metric.get_signature())
+
+
+AWKWARD = ["i", "The", "the", "cats,", "1,000", "3.5", ".", "..", "\u00e9", "\u2014", "don't", "\u732b", "&amp;", "<b>", "\n"]
+PIECES = st.lists(st.sampled_from(AWKWARD), max_size=9).map(" ".join)
+PUBLISHED = st.lists(st.tuples(PIECES, st.lists(PIECES, min_size=1, max_size=3)), min_size=1, max_size=4)
+
+
+@settings(max_examples=100)
+@given(PUBLISHED)
+def test_the_counts_of_words_13a_make_the_corpus_bleu_of_sacrebleu(rows):
+    replies, answers = [reply for reply, _ in rows], [answers for _, answers in rows]
+    streams = [[one[place] if place < len(one) else None for one in answers] for place in range(max(map(len, answers)))]
+    metric = sacrebleu.BLEU()
+    want = metric.corpus_score(replies, streams).score / 100
+    assert bleu.corpus_bleu(bleu.bleu_counts(replies, answers, words="13a")) == pytest.approx(want, rel=1e-12)
+    assert "case:mixed|eff:no|tok:13a|smooth:exp" in str(metric.get_signature())
+
+
+@settings(max_examples=150)
+@given(PUBLISHED)
+def test_rouge_l_rouge101_is_the_best_of_the_package_rouge(rows):
+    def published(reply, answer):
+        try:
+            return Rouge(metrics=["rouge-l"]).get_scores(reply, answer)[0]["rouge-l"]["f"]
+        except ValueError:  # no sentence on one side, which is 0 where the package is used
+            return 0.0
+
+    got = rouge101.rouge_l_rouge101([reply for reply, _ in rows], [answers for _, answers in rows])
+    assert got.tolist() == [max(published(reply, answer) for answer in answers) for reply, answers in rows]
+
+
+def test_rouge_l_rouge101_by_hand_and_of_a_text_that_is_too_long_for_the_package():
+    # "a b d" and "e" are common; 5 different words in the reply, 6 in the answer.
+    [found] = rouge101.rouge_l_rouge101(["a b d x. e"], [["a b c d. e f"]])
+    assert found == pytest.approx(2 * (4 / 5) * (4 / 6) / (4 / 5 + 4 / 6 + 1e-8))
+    long = " ".join(f"w{place}" for place in range(1200))
+    with pytest.raises(RecursionError):
+        Rouge(metrics=["rouge-l"]).get_scores(long, long)
+    assert rouge101.rouge_l_rouge101([long], [[long]]) == pytest.approx(1.0)
 
 
 @settings(max_examples=40)

@@ -3,7 +3,7 @@
 Definitions, directions and the handling of undefined values are in docs/metrics.md.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -34,10 +34,12 @@ from grpo_pipeline.tasks.dialogue.evaluation.weighted_distinct import weighted_d
 from grpo_pipeline.tasks.dialogue.scores.bleu import BLEU_COLUMNS
 
 COUNTS = tuple(f"bleu_{name}" for name in BLEU_COLUMNS)
+COUNTS_13A = tuple(f"bleu_13a_{name}" for name in BLEU_COLUMNS)
 SCORES = ("f1", "rouge_1", "rouge_2", "rouge_l", "length", *COUNTS)
 REQUIRED = ("example_id", "subject_id", "needs", "rule", "reply", *SCORES, "reward")
 RULES = ("policy", "greedy", "start", *TRIVIAL_RULES)
 NO_ROWS = "needs at least one example"
+UNSCORED = "needs predictions that were scored by this definition; evaluate again"
 UNJUDGED = "needs a reply that could be judged"
 NO_MODEL = "needs a model, and this rule has none"
 REWARD = "reward_"
@@ -48,9 +50,11 @@ def all_rows(rows: pd.DataFrame) -> np.ndarray:
     return np.ones(len(rows), bool)
 
 
-def corpus_bleu(rows: pd.DataFrame, weights: np.ndarray) -> np.ndarray:
-    """Return the BLEU of all replies of each resample together, [B]."""
-    return weighted_corpus_bleu(np.stack([column(rows, name) for name in COUNTS], axis=1), weights)
+def corpus_bleu(
+    rows: pd.DataFrame, weights: np.ndarray, *, counts: Sequence[str] = COUNTS
+) -> np.ndarray:
+    """Return the BLEU of all replies of each resample together, [B], from these columns."""
+    return weighted_corpus_bleu(np.stack([column(rows, name) for name in counts], axis=1), weights)
 
 
 def distinct(rows: pd.DataFrame, weights: np.ndarray, *, n: int) -> np.ndarray:
@@ -112,6 +116,21 @@ METRICS: dict[str, Metric] = {
     ),
     "rouge_l": mean_metric(
         "rouge_l", title="ROUGE-L", better="higher", reason=NO_ROWS, bounds=SHARE
+    ),
+    "rouge_l_rouge101": mean_metric(
+        "rouge_l_rouge101",
+        title="ROUGE-L as the package rouge 1.0.1",
+        better="higher",
+        reason=UNSCORED,
+        bounds=SHARE,
+    ),
+    "bleu_13a": Metric(
+        title="BLEU of all replies, cased, 13a",
+        better="higher",
+        reason=UNSCORED,
+        usable=partial(has_value, COUNTS_13A[0]),
+        compute=partial(corpus_bleu, counts=COUNTS_13A),
+        bounds=SHARE,
     ),
     "distinct_1": distinct_metric(1),
     "distinct_2": distinct_metric(2),
@@ -194,7 +213,8 @@ def right_metric(name: str) -> Metric:
 
 def without_answers(suite: MetricSuite) -> MetricSuite:
     """Leave out what compares replies with right answers; the reward then judges."""
-    lost = (*SCORES, "bleu", "perplexity", "reward_f1", "reward_rouge_l", "reward_bleu")
+    lost = (*SCORES, "bleu", "rouge_l_rouge101", "bleu_13a", "perplexity")
+    lost += ("reward_f1", "reward_rouge_l", "reward_bleu")
     kept = {name: metric for name, metric in suite.metrics.items() if name not in lost}
     return replace(
         suite,

@@ -6,7 +6,7 @@ Both come from the same counts per reply. Counts add up, so that the corpus BLEU
 """
 
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,11 +24,18 @@ BLEU_COLUMNS = (
 )
 
 
-def bleu_counts(replies: Replies, answers: Answers) -> NDArray[np.int64]:
+def bleu_counts(
+    replies: Replies, answers: Answers, *, words: Literal["normalised", "13a"] = "normalised"
+) -> NDArray[np.int64]:
     """Count the matches and lengths behind BLEU, per reply.
 
     Source: Papineni et al., BLEU, ACL 2002, section 2, with the counts of sacrebleu. N-grams are clipped by the answer that has
     most of them; the length is that of the answer closest to the reply's.
+
+    Args:
+        replies: N texts.
+        answers: N lists of at least one text.
+        words: those of ``normalise``, or sacrebleu's own, in which case and signs count.
 
     Returns:
         int64 [N, 10], columns ``BLEU_COLUMNS``.
@@ -37,10 +44,11 @@ def bleu_counts(replies: Replies, answers: Answers) -> NDArray[np.int64]:
         ValueError: as ``check_pairs``.
     """
     check_pairs(replies, answers)
-    counter = _sacrebleu().BLEU(tokenize="none", smooth_method="none", effective_order=True)
+    tokenize, written = ("13a", str) if words == "13a" else ("none", normalise)
+    counter = _sacrebleu().BLEU(tokenize=tokenize, smooth_method="none", effective_order=True)
     rows = np.zeros((len(replies), len(BLEU_COLUMNS)), dtype=np.int64)
     for row, (reply, texts) in enumerate(zip(replies, answers, strict=True)):
-        found = counter.sentence_score(normalise(reply), [normalise(text) for text in texts])
+        found = counter.sentence_score(written(reply), [written(text) for text in texts])
         rows[row] = [found.sys_len, found.ref_len, *found.counts, *found.totals]
     return rows
 
