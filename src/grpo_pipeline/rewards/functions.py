@@ -29,6 +29,25 @@ Samples = Sequence[tuple[str, Sequence[str]]]
 Outcome = float | str
 MAX_CAUSE = 300
 OURS = "grpo_pipeline."
+COMPLETIONS, PROMPTS, COLUMNS = "completions", "prompts", "columns"
+REFERENCES = ("references", "answers")
+BESIDE = (PROMPTS, *REFERENCES, COLUMNS)
+"""What a function may read beside its samples, by name."""
+NO_CELLS = "{}"
+NOT_FIRST = (
+    "prompts",
+    "prompt",
+    "questions",
+    "references",
+    "answers",
+    "targets",
+    "labels",
+    "ground_truth",
+    "solution",
+    "columns",
+)
+NOT_SECOND = ("subjects", "replies", "responses", "texts", "outputs")
+"""Names of parameters that say something else than what stands in their place."""
 
 
 class RewardPoolError(RuntimeError):
@@ -90,27 +109,6 @@ def _imported(name: str, *, within: str) -> set[str]:
         found |= new
         left += sorted(new)
     return found
-
-
-COMPLETIONS, PROMPTS, COLUMNS = "completions", "prompts", "columns"
-REFERENCES = ("references", "answers")
-BESIDE = (PROMPTS, *REFERENCES, COLUMNS)
-"""What a function may read beside its samples, by name."""
-NO_CELLS = "{}"
-NOT_FIRST = (
-    "prompts",
-    "prompt",
-    "questions",
-    "references",
-    "answers",
-    "targets",
-    "labels",
-    "ground_truth",
-    "solution",
-    "columns",
-)
-NOT_SECOND = ("subjects", "replies", "responses", "texts", "outputs")
-"""Names of parameters that say something else than what stands in their place."""
 
 
 def parameters_of(function: RewardFunction) -> tuple[tuple[str, ...], bool]:

@@ -10,6 +10,7 @@ from grpo_pipeline.tasks.dialogue.scores.number import last_number
 INSTRUCTION = (
     "Grade the reply to the prompt from 0 (useless) to 10 (perfect). Answer with the number alone."
 )
+MOST_TOKENS = 512  # of the judge's answer
 
 
 def judge(
@@ -54,27 +55,34 @@ def judge(
     headers = {"Authorization": f"Bearer {key}"} if key else {}
 
     def grade(reply: str, prompt: str, right: Sequence[str]) -> float:
-        told = [f"Prompt:\n{prompt}"]
-        if right:
-            told.append("Right answer:\n" + "\nor: ".join(right))
-        told.append(f"Reply:\n{reply}")
         messages = [
             {"role": "system", "content": instruction},
-            {"role": "user", "content": "\n\n".join(told)},
+            {"role": "user", "content": _case(reply, prompt, right)},
         ]
-        body = {"model": model, "messages": messages, "temperature": 0, "max_tokens": 512}
         answer = ask(
             f"{url.rstrip('/')}/chat/completions",
-            body,
+            {"model": model, "messages": messages, "temperature": 0, "max_tokens": MOST_TOKENS},
             timeout_s=timeout_seconds,
             retries=retries,
             headers=headers,
         )
-        text = answer["choices"][0]["message"]["content"]
-        found = last_number(text)
-        if found is None or not 0 <= found <= best:
-            raise ValueError(f"the judge must answer a number from 0 to {best:g}, got {text!r}")
-        return float(found) / best
+        return _share(answer["choices"][0]["message"]["content"], best=best)
 
     with ThreadPoolExecutor(at_once) as pool:
         return list(pool.map(grade, replies, prompts, answers))
+
+
+def _case(reply: str, prompt: str, right: Sequence[str]) -> str:
+    """Write what the judge is to grade."""
+    told = [f"Prompt:\n{prompt}"]
+    if right:
+        told.append("Right answer:\n" + "\nor: ".join(right))
+    return "\n\n".join([*told, f"Reply:\n{reply}"])
+
+
+def _share(text: str, *, best: float) -> float:
+    """Read the grade of an answer as a share of the best one."""
+    found = last_number(text)
+    if found is None or not 0 <= found <= best:
+        raise ValueError(f"the judge must answer a number from 0 to {best:g}, got {text!r}")
+    return float(found) / best
