@@ -1,6 +1,12 @@
 """Environments for tests, and a tokenizer with which a random model ends its replies often."""
 
+import os
+import random
+import re
+import sys
+import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from grpo_pipeline.tasks.dialogue.language_model.byte_tokenizer import EOS, ByteTokenizer
@@ -41,6 +47,49 @@ class Unready(Echo):
 
     def reset(self, row: Mapping[str, Any]) -> None:
         raise KeyError(row["prompt"])
+
+
+class Wayward(Echo):
+    """Do what no environment should."""
+
+    def __init__(self, *, how: str) -> None:
+        super().__init__()
+        self.how = how
+
+    def step(self, reply: str) -> Any:
+        match self.how:
+            case "hang":
+                time.sleep(1000)
+            case "search for ever":  # and never let another thread run
+                re.match(r"(a+)+$", "a" * 64 + "b")
+            case "die":
+                os._exit(3)
+            case "exit":
+                sys.exit(3)
+            case "say much":
+                return "b" * 1_000_000, 0.5, False
+            case "say what comes to mind":
+                return str(random.random()), 0.5, False
+            case "pay what comes to mind":
+                return "b", random.random(), False
+        return super().step(reply)
+
+
+class Meeting(Echo):
+    """Wait a while for a process beside this one, and say how many have come."""
+
+    def __init__(self, *, folder: str) -> None:
+        self.folder = Path(folder)
+
+    def reset(self, row: Mapping[str, Any]) -> None:
+        pass
+
+    def step(self, reply: str) -> tuple[str, float, bool]:
+        (self.folder / str(os.getpid())).touch()
+        until = time.monotonic() + 20.0
+        while len(met := [*self.folder.iterdir()]) < 2 and time.monotonic() < until:
+            time.sleep(0.01)
+        return f"{len(met)}", 0.0, True
 
 
 class Ending(ByteTokenizer):

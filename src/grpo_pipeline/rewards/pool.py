@@ -6,12 +6,12 @@ The texts may be replies with reference answers or anything else that one string
 import math
 import threading
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,6 +87,16 @@ class RewardPool:
         return self._params.failure
 
     @property
+    def processes(self) -> int:
+        """The number of processes that measure; 0 if this one does."""
+        return self._params.workers
+
+    @property
+    def timeout_seconds(self) -> float:
+        """The limit of one call."""
+        return self._params.timeout_seconds
+
+    @property
     def pids(self) -> list[int]:
         """List the ids of the processes that measure."""
         return self._worker_pool.pids
@@ -143,6 +153,26 @@ class RewardPool:
             measure, [missing[start : start + size] for start in range(0, len(missing), size)]
         )
         return request.future
+
+    def call(
+        self, lane: int, function: str, given: Mapping[str, Any], *, loads: tuple[str, ...] = ()
+    ) -> Any:
+        """Call a function in a process beside those that measure, under the same limit, and wait for it.
+
+        Args:
+            lane: any number; calls with the same one share a process, so that the function finds what it kept.
+            function: import path; it may raise nothing.
+            given: keyword arguments, as JSON knows them.
+            loads: import paths of what it needs, which are imported outside of the limit.
+
+        Returns:
+            What it returns, as JSON knows it.
+
+        Raises:
+            TimeoutError: without an answer in time. The process is replaced, and what it kept is lost.
+            RuntimeError: if the process ends, or the pool was closed (RewardPoolError).
+        """
+        return self._worker_pool.call(lane, function, given, loads=loads)
 
     def _keep(self, keys: Iterable[Key], outcomes: dict[Key, Outcome]) -> None:
         with self._lock:

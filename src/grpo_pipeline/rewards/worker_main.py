@@ -21,7 +21,7 @@ def main() -> None:
             request = json.loads(line)
             # A killed parent cannot end a hanging call, and a hanging call does not read the end of the input.
             faulthandler.dump_traceback_later(request["seconds"] + 5, exit=True, file=nowhere)
-            answer = load(request) if "load" in request else measure(request)
+            answer = ANSWERS[next(name for name in ANSWERS if name in request)](request)
             faulthandler.cancel_dump_traceback_later()
             answers.write(json.dumps(answer).encode() + b"\n")
             answers.flush()
@@ -46,6 +46,11 @@ def load(request: dict[str, Any]) -> dict[str, str]:
     return {}
 
 
+def call(request: dict[str, Any]) -> dict[str, Any]:
+    """Call a function by its path, which may keep what it needs for the next call."""
+    return {"returned": load_function(request["call"])(**request["given"])}
+
+
 def measure(request: dict[str, Any]) -> dict[str, Any]:
     """Measure a chunk."""
     function = load_function(request["function"])
@@ -55,6 +60,9 @@ def measure(request: dict[str, Any]) -> dict[str, Any]:
         )
     }
 
+
+ANSWERS = {"load": load, "call": call, "function": measure}
+"""Key of a request -> what answers it."""
 
 if __name__ == "__main__":
     main()

@@ -3,8 +3,8 @@
 import logging
 import queue
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from grpo_pipeline.rewards.functions import (
@@ -53,6 +53,7 @@ class WorkerPool:
         self._chunks: queue.SimpleQueue[Chunk | None] = queue.SimpleQueue()
         self._workers: set[WorkerProcess] = set()
         self._threads: list[threading.Thread] = []
+        self._lanes = [_Lane() for _ in range(workers)]
         self._count, self._is_closed = workers, False
         self._prints, self._second_calls = RewardPrints(), SecondCalls()
 
@@ -80,6 +81,24 @@ class WorkerPool:
         if not self._count:
             self._answer(chunk, _Slot())
 
+    def call(
+        self, lane: int, function: str, given: Mapping[str, Any], *, loads: tuple[str, ...] = ()
+    ) -> Any:
+        """Call a function in the process of a lane, which finds there what it kept before, and wait; see ``RewardPool.call``."""
+        place = self._lanes[lane % self._count]
+        with place.lock:
+            for path in (*loads, function):
+                worker = self._ready(place.slot, path)
+            request = {"call": function, "given": dict(given)}
+            try:
+                return worker.ask(request, seconds=self.timeout_seconds)["returned"]
+            except WorkerHungError:
+                self._replace(place.slot)
+                raise TimeoutError(f"no answer within {self.timeout_seconds:g} s") from None
+            except WorkerDiedError as error:
+                self._replace(place.slot)
+                raise RuntimeError(f"its process ended with {error}") from error
+
     def close(self) -> None:
         """Kill every process, fail pending chunks, and wait until processes and threads are gone."""
         with self._lock:
@@ -91,6 +110,9 @@ class WorkerPool:
         for thread in self._threads:
             if thread is not threading.current_thread():
                 thread.join()
+        for lane in self._lanes:
+            with lane.lock:
+                self._dismiss(lane.slot)
         self._prints.close()
 
     def refuse_if_closed(self) -> None:
@@ -186,7 +208,7 @@ class WorkerPool:
         refuse_change(chunk.measure, samples, [outcomes[place] for place in places], again)
 
     def _ask(self, slot: "_Slot", samples: Samples, measure: Measure) -> list[Outcome]:
-        worker = self._ready(slot, measure)
+        worker = self._ready(slot, measure.function)
         request: dict[str, Any] = {"function": measure.function, "options": dict(measure.options)}
         request |= {
             "subjects": [subject for subject, _ in samples],
@@ -198,8 +220,8 @@ class WorkerPool:
             LATE.add(measure.function, seconds=self.timeout_seconds)
             raise
 
-    def _ready(self, slot: "_Slot", measure: Measure) -> WorkerProcess:
-        """Get a process that has imported the reward; a process that does not start in time is tried again once."""
+    def _ready(self, slot: "_Slot", function: str) -> WorkerProcess:
+        """Get a process that has imported the function; a process that does not start in time is tried again once."""
         for is_last in (False, True):
             with self._lock:
                 self.refuse_if_closed()
@@ -207,14 +229,14 @@ class WorkerPool:
                     slot.worker = WorkerProcess(self._prints)
                     self._workers.add(slot.worker)
             try:
-                refusal = slot.worker.load(measure.function, seconds=START_SECONDS)
+                refusal = slot.worker.load(function, seconds=START_SECONDS)
             except Broken as error:
                 self._dismiss(slot)
                 self.refuse_if_closed()
                 how = str(error) or f"no answer after {START_SECONDS:g} s"
                 if is_last:
                     raise RewardPoolError(
-                        f"a reward process must import {measure.function!r}, got {how}, twice; import it by hand"
+                        f"a reward process must import {function!r}, got {how}, twice; import it by hand"
                     ) from error
                 continue
             if refusal is not None:
@@ -261,3 +283,12 @@ class _Slot:
     """The present process of a thread."""
 
     worker: WorkerProcess | None = None
+
+
+@dataclass
+class _Lane:
+    """A process that a caller finds again; a single caller asks it at a time."""
+
+    slot: _Slot = field(default_factory=_Slot)
+    # Re-entrant, as that of the pool.
+    lock: threading.RLock = field(default_factory=threading.RLock)

@@ -1,10 +1,14 @@
 """Read an exported dialogue model from its folder alone: the language model, its tokenizer and its prompt settings."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from grpo_pipeline.core.storage.replacement import find_complete
 from grpo_pipeline.core.storage.weights import load_weights
+from grpo_pipeline.rewards.params import PoolParams
+from grpo_pipeline.rewards.pool import RewardPool
 from grpo_pipeline.tasks.dialogue.huggingface_folder import FOLDER
 from grpo_pipeline.tasks.dialogue.language_model.base import LanguageModel
 from grpo_pipeline.tasks.dialogue.language_model.build import build_from_config, check_tokenizer
@@ -25,6 +29,22 @@ from grpo_pipeline.tasks.dialogue.retriever.towers import Retriever
 EARLIER = {"t5": ("q", "v"), "gpt2": ("c_attn",), "llama": ("q_proj", "v_proj")}
 
 
+class ExportedEnvironment(NamedTuple):
+    """The environment that a model was trained with.
+
+    Attributes:
+        path: import path of its class.
+        options: keyword arguments of the class.
+        turns: largest number of replies in a conversation.
+        pool: a process in which it answers, under the time limit of the training.
+    """
+
+    path: str
+    options: Mapping[str, Any]
+    turns: int
+    pool: RewardPool
+
+
 @dataclass(frozen=True)
 class ExportedModel:
     """A trained model with its files, ready to reply.
@@ -34,12 +54,14 @@ class ExportedModel:
         tokenizer: tokenizer of the training.
         prompt: the limits of its prompts.
         replies: the limits of its replies.
+        environment: the environment of the training; None without one.
     """
 
     language_model: LanguageModel
     tokenizer: Tokenizer
     prompt: PromptParams
     replies: ReplyParams
+    environment: ExportedEnvironment | None = None
 
     @property
     def policy(self) -> LanguageModel:
@@ -88,11 +110,14 @@ def read_exported(folder: Path) -> ExportedModel:
         found = find_complete(folder) or folder
         tokenizer = read_tokenizer(str(found / FOLDER if (found / FOLDER).is_dir() else found))
     check_tokenizer(language_model, tokenizer)
-    sections = (
-        prompt,
-        ReplyParams.model_validate(config["replies"]),
-    )
-    return ExportedModel(language_model, tokenizer, *sections)
+    replies = ReplyParams.model_validate(config["replies"])
+    told = config.get("environment")
+    environment = None
+    if told is not None:
+        limit = told["timeout_seconds"]
+        pool = RewardPool(PoolParams(workers=1, timeout_seconds=limit, chunk_size=1, cache_size=0))
+        environment = ExportedEnvironment(told["environment"], told["options"], told["turns"], pool)
+    return ExportedModel(language_model, tokenizer, prompt, replies, environment)
 
 
 def _read_retriever(folder: Path, params: LearnedRetriever, top_n: int) -> Retriever:

@@ -225,6 +225,7 @@ class DialogueTask(BaseTask):
             questions=questions,
             answers=answers,
             cells=cells,
+            pool=self.pool,
         )
 
     def read(self, policy: LanguageModel, batch: DialogueBatch, stories: Tensor) -> Encoded:
@@ -525,6 +526,10 @@ class DialogueTask(BaseTask):
         dumped = {name: section.model_dump(mode="json") for name, section in sections.items()}
         # An exported model writes by the project's sampler.
         dumped["replies"].pop("generation", None)
+        if self.rewards.environment is not None:
+            environment = self.rewards.environment.model_dump(exclude={"weight"})
+            limit = {"timeout_seconds": self.pool.timeout_seconds}
+            dumped["environment"] = environment | limit
         if policy.retriever is not None:
             dumped["stories_read"] = {"top_n": policy.retriever.shelf.params.top_n}
         if self.prompt_column != "question":

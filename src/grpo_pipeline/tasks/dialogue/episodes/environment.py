@@ -8,11 +8,11 @@ what the whole run did, and the processes, the cache and the rule for failures o
 import hashlib
 import inspect
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from grpo_pipeline.rewards.functions import load_function
+from grpo_pipeline.rewards.functions import load_function, shorten
 
 
 class Environment(Protocol):
@@ -27,11 +27,33 @@ class Environment(Protocol):
         ...
 
 
+class EnvironmentRaisedError(Exception):
+    """An environment has raised in another process; the text has the type of the error and its sentence."""
+
+
 class Step(NamedTuple):
     """An answer of the environment; ``text`` is None where the conversation is over."""
 
     text: str | None
     reward: float
+
+
+def make_here(path: str, options: Mapping[str, Any]) -> Environment:
+    """Make an environment in this process, whose answers nothing limits."""
+    made: Any = load_function(path)(**options)
+    return made  # type: ignore[no-any-return]
+
+
+def read_answer(returned: Any) -> tuple[str, float, bool]:
+    """Read what ``step`` has returned.
+
+    Raises:
+        TypeError, ValueError: if it is something else than (text, reward, done).
+    """
+    text, reward, is_done = returned
+    if not isinstance(text, str):
+        raise TypeError(f"text must be a str, got {type(text).__name__}")
+    return text, float(reward), bool(is_done)
 
 
 class Episode:
@@ -42,40 +64,45 @@ class Episode:
         options: its keyword arguments.
         turns: largest number of replies.
         row: what it begins with.
+        make: makes the environment.
 
     Raises:
-        ValueError: if the class cannot be made, or its ``reset`` raises.
+        ValueError: if the class cannot be made, or its ``reset`` raises or takes too long.
     """
 
     def __init__(
-        self, environment: str, options: Mapping[str, Any], turns: int, row: Mapping[str, Any]
+        self,
+        environment: str,
+        options: Mapping[str, Any],
+        turns: int,
+        row: Mapping[str, Any],
+        *,
+        make: Callable[[str, Mapping[str, Any]], Environment] = make_here,
     ) -> None:
-        self._path, self._left = environment, turns
+        self.name, self._left = environment, turns
+        self._prompt = shorten(str(row.get("prompt")))
         try:
-            self._environment = load_function(environment)(**options)
-            self._environment.reset(row)  # type: ignore[attr-defined]
-        except Exception as error:  # whatever a user's class raises
+            self._environment = make(environment, options)
+            self._environment.reset(row)
+        except (Exception, SystemExit) as error:  # whatever a user's class raises
             raise ValueError(
-                f"the environment {environment!r} must begin with a row of the data, got {_name(error)} for the prompt "
-                f"{row.get('prompt')!r}; correct it"
+                f"the environment {environment!r} must begin with a row of the data, got {name_of(error)} for the prompt "
+                f"{self._prompt}; correct it"
             ) from error
 
     def answer(self, reply: str) -> Step:
         """Give a reply, whose line breaks become blanks, to the environment.
 
         Raises:
-            ValueError: if ``step`` raises, or does not return (text, reward, done).
+            ValueError: if ``step`` raises, takes too long, or does not return (text, reward, done).
         """
         line = one_line(reply)
         try:
-            text, reward, is_done = self._environment.step(line)  # type: ignore[attr-defined]
-            paid = float(reward)
-            if not isinstance(text, str):
-                raise TypeError(f"text must be a str, got {type(text).__name__}")
-        except Exception as error:  # whatever a user's class raises
+            text, paid, is_done = read_answer(self._environment.step(line))
+        except (Exception, SystemExit) as error:  # whatever a user's class raises
             raise ValueError(
-                f"step of the environment {self._path!r} must return (text, reward, done), got {_name(error)} for the reply "
-                f"{line!r}; correct it"
+                f"step of the environment {self.name!r} must return (text, reward, done), got {name_of(error)} for the reply "
+                f"{shorten(line)} to the prompt {self._prompt}; correct it"
             ) from error
         self._left -= 1
         return Step(None if is_done or not self._left else text, paid)
@@ -89,6 +116,30 @@ def play(episode: Episode, replies: Sequence[str]) -> list[Step]:
         if steps[-1].text is None:
             break
     return steps
+
+
+def check_same(episode: Episode, said: Sequence[tuple[str, Step]]) -> None:
+    """Play a conversation again on a new episode, and compare.
+
+    Args:
+        episode: a new one of the same row.
+        said: the replies, each with the answer to it.
+
+    Raises:
+        ValueError: if an answer or a payment differs.
+    """
+    for reply, step in said:
+        again = episode.answer(reply)
+        if str(again) != str(step):  # NaN is itself here
+            raise ValueError(
+                f"the environment {episode.name!r} must answer the same replies to the same row alike, got {_shown(step)}, then "
+                f"{_shown(again)}, for the reply {shorten(reply)}; let it depend on them alone (no clock, no unseeded draw)"
+            )
+
+
+def _shown(step: Step) -> str:
+    text = "the end" if step.text is None else shorten(step.text)
+    return f"{text} and a reward of {step.reward!r}"
 
 
 def one_line(reply: str) -> str:
@@ -113,7 +164,7 @@ def check_environment(path: str, options: Mapping[str, Any]) -> None:
     except ValueError as error:
         raise ValueError(
             f"environment must name an importable class, package.module:Class, got {path!r}: "
-            f"{_name(error.__cause__ or error)}; correct the path"
+            f"{name_of(error.__cause__ or error)}; correct the path"
         ) from error
     missing = [name for name in ("reset", "step") if not callable(getattr(found, name, None))]
     if missing:
@@ -124,7 +175,7 @@ def check_environment(path: str, options: Mapping[str, Any]) -> None:
         json.dumps(dict(options), allow_nan=False)
     except (TypeError, ValueError) as error:
         raise ValueError(
-            f"options of the environment {path!r} must be JSON values, got {_name(error)}; correct them"
+            f"options of the environment {path!r} must be JSON values, got {name_of(error)}; correct them"
         ) from error
 
 
@@ -134,5 +185,8 @@ def digest_of(path: str) -> str:
     return hashlib.sha256(Path(str(getattr(module, "__file__", ""))).read_bytes()).hexdigest()
 
 
-def _name(error: BaseException) -> str:
+def name_of(error: BaseException) -> str:
+    """Write the type of an error and its sentence on one line."""
+    if isinstance(error, EnvironmentRaisedError):
+        return str(error)
     return " ".join(f"{type(error).__name__}: {error}".split())[:300]

@@ -47,7 +47,7 @@ def sample_replies(
         generator: the only source of randomness, on the device of the language model.
 
     Raises:
-        ValueError: if prompt and reply do not fit the language model.
+        ValueError: if prompt and reply do not fit the language model, or an environment fails.
     """
     language_model.check_room(encoded, params.max_tokens)
     decoding, head = language_model.begin(encoded, group_size), language_model.head
@@ -68,6 +68,8 @@ def sample_replies(
             decoding.keep(*stay)
             tokens = stay.take(tokens)
             table.keep(stay)
+    if table.conversations is not None:
+        table.conversations.check_again()
     return table.rollouts()
 
 
