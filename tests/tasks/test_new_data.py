@@ -125,6 +125,52 @@ def test_images_and_masks_of_classes_apart_and_classes_that_sound_like_masks(tmp
     ]
 
 
+@pytest.mark.parametrize(
+    ("cell", "place"),
+    [
+        ("{folder}/images/{n:03}.png", "."),
+        ("../images/{n:03}.png", "tables"),
+        ("images\\{n:03}.png", "."),
+        ("{n:03}", "."),
+        ("images/{n:03}", "."),
+    ],
+    ids=["whole path", "seen from the table", "backslashes", "name alone", "no ending"],
+)
+def test_a_table_that_names_files_in_another_way_is_listed_anew(tmp_path: Path, cell: str, place: str) -> None:
+    folder = tmp_path / "set"
+    (folder / place).mkdir(parents=True)
+    rows: list[dict[str, object]] = []
+    for n in range(6):
+        picture(folder / "images" / f"{n:03}.png")
+        picture(folder / "masks" / f"{n:03}.png")
+        rows.append({"which": cell.format(folder=folder, n=n), "dx": ("nevus", "carcinoma")[n % 2], "lesion_id": f"L{n // 2}"})
+    table(folder / place / "t.csv", rows)
+    found = look(folder, Hints(table=f"{place}/t.csv" if place != "." else ""))
+    columns = data_of(found)["data"]["columns"]
+    assert (columns["image"], columns["lesion_mask"], columns["label"]) == ("file_of_image", "file_of_mask", "dx")
+    checked, quarantine, *_ = read(folder, found, tmp_path)
+    assert len(quarantine) == 0
+    assert [Path(path).as_posix() for path in checked["image"]] == [f"images/{n:03}.png" for n in range(6)]
+    assert [Path(path).as_posix() for path in checked["lesion_mask"]] == [f"masks/{n:03}.png" for n in range(6)]
+    assert checked["patient_id"].tolist() == ["L0", "L0", "L1", "L1", "L2", "L2"]
+
+
+def test_a_name_that_several_images_have_names_none(tmp_path: Path) -> None:
+    for n, home in enumerate(("left", "left", "right")):
+        picture(tmp_path / home / f"{n % 2}.png")
+    table(tmp_path / "t.csv", [{"name": str(n), "label": "benign"} for n in range(2)])
+    with pytest.raises(UnclearDataError, match="must have a column with files of images below the folder, got name, label, and"):
+        look(tmp_path, Hints())
+
+
+def test_a_table_of_images_that_lie_elsewhere_is_refused_with_what_to_give(tmp_path: Path) -> None:
+    table(tmp_path / "t.csv", [{"image": "/elsewhere/1.png", "label": "benign"}])
+    with pytest.raises(
+        UnclearDataError, match=r"t.csv must name images below .*, got /elsewhere/1.png, and there is no image; give"
+    ):
+        look(tmp_path, Hints())
+
+
 @pytest.mark.parametrize("home", ["breast", "tumor_images"])
 def test_a_lone_folder_holds_the_images_whatever_it_is_called(tmp_path: Path, home: str) -> None:
     for n in range(4):
@@ -178,7 +224,7 @@ def test_prompts_with_their_lengths_and_a_reward_for_numbers(tmp_path: Path) -> 
         "kind": "prompts",
         "prompt": "question",
         "answers": "answer",
-        "group": "topic",
+        "group": None,
         "split": None,
     }
     PromptSource.model_validate(section["data"]["source"])
@@ -187,9 +233,35 @@ def test_prompts_with_their_lengths_and_a_reward_for_numbers(tmp_path: Path) -> 
     assert section["reward"] == {"f1": None, "rouge_l": None, "bleu": None, "number": {"weight": 1.0}}
     assert found.notes[0].startswith("8 of 9 rows of gsm.jsonl can be read")
     assert "row 9" in found.notes[1]
+    assert found.notes[2] == (
+        "column topic has too few values to be shared out, 1: rows are split one by one; --column group=topic keeps those with "
+        "the same value in one split"
+    )
     words = [row | {"answer": "blue"} for row in rows]
     (tmp_path / "gsm.jsonl").write_text("\n".join(map(json.dumps, words)))
     assert "reward" not in data_of(look(tmp_path, Hints()))
+
+
+def test_a_group_has_many_values_or_is_named(tmp_path: Path) -> None:
+    rows = [{"prompt": f"{n}?", "answer": "a", "source": f"s{n % 10}"} for n in range(12)]
+
+    def group(n_groups: int, **named: str) -> str | None:
+        (tmp_path / "t.jsonl").write_text("\n".join(map(json.dumps, [r for r in rows if int(r["source"][1:]) < n_groups])))
+        found: str | None = data_of(look(tmp_path, Hints(columns=named)))["data"]["source"]["group"]
+        return found
+
+    assert (group(10), group(9), group(9, group="source")) == ("source", None, "source")
+
+
+def test_messages_that_end_with_an_answer(tmp_path: Path) -> None:
+    talk = [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "4"}]
+    (tmp_path / "t.jsonl").write_text("\n".join([json.dumps({"messages": talk})] * 3))
+    found = look(tmp_path, Hints())
+    source = data_of(found)["data"]["source"]
+    assert (source["prompt"], source["answers"]) == ("messages", "messages")
+    assert found.notes == ("3 of 3 rows of t.jsonl can be read; prompt: messages, answers: the last message of each",)
+    (tmp_path / "t.jsonl").write_text(json.dumps({"messages": talk[:1]}))
+    assert data_of(look(tmp_path, Hints()))["data"]["source"]["answers"] is None
 
 
 def test_conversations_of_two_people_with_their_personas(tmp_path: Path) -> None:

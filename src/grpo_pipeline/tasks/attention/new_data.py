@@ -2,9 +2,10 @@
 
 import csv
 import io
+import os
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from grpo_pipeline.tasks.new_data import (
     find_table,
     flow,
     line,
+    read_table,
 )
 
 # Words in names of folders, columns and files -> the mask that they mean.
@@ -53,6 +55,7 @@ NAMES = {
         "malignancy",
         "y",
         "result",
+        "dx",
     ),
     "patient_id": (
         "patient_id",
@@ -63,6 +66,7 @@ NAMES = {
         "case_id",
         "person",
         "pid",
+        "lesion_id",
         "similarity_group",
         "group",
     ),
@@ -119,16 +123,43 @@ def guess(folder: Path, hints: Hints) -> Found | None:
         path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*")) if _is_image(path)
     ]
     if not files:
+        _refuse_absent(folder, hints)
         return None
     table = find_table(folder, hints)
     if table is None:
         # A file that is named, and is no CSV, says nothing of images that lie beside it.
         return None if hints.table else _of_folders(folder, files, hints)
-    return _of_table(table, files, hints)
-
-
-def _of_table(table: Table, files: Sequence[str], hints: Hints) -> Found:
     places = {column: _places(cells, files) for column, cells in table.columns.items()}
+    if not any(places.values()) and (listed := _list_files(folder.resolve(), table, files)):
+        content = _as_csv([[*listed.columns], *zip(*listed.columns.values(), strict=True)])
+        places = {column: _places(cells, files) for column, cells in listed.columns.items()}
+        found = _of_table(replace(listed, name="{here}/" + INDEX), places, files, hints)
+        note = f"{INDEX} is {table.name} with the file of each row, which no cell names as it lies below the folder"
+        return replace(found, files={INDEX: content}, notes=(note, *found.notes))
+    return _of_table(table, places, files, hints)
+
+
+def _refuse_absent(folder: Path, hints: Hints) -> None:
+    """Refuse a table of images that do not lie below the folder."""
+    listed = [hints.table] if hints.table else sorted(path.name for path in folder.glob("*.csv"))
+    for name in listed:
+        try:
+            columns = read_table(folder, name).columns
+        except UnclearDataError:  # no table of images
+            continue
+        for cells in columns.values():
+            named = [cell for cell in cells if cell.lower().endswith(IMAGE_SUFFIXES)]
+            if named and len(named) >= 0.9 * len(cells):
+                raise UnclearDataError(
+                    f"{folder / name} must name images below {folder}, got {named[0]}, and there is no image; give the folder "
+                    f"that holds both: grpo new-data <folder> --table <the table, seen from there>"
+                )
+
+
+def _of_table(
+    table: Table, places: Mapping[str, Counter[str]], files: Sequence[str], hints: Hints
+) -> Found:
+    """Describe a table; ``places`` are the folders below which the cells of each column name files."""
     columns: dict[str, str | None] = dict.fromkeys(("image", *MASKS))
     folders = dict.fromkeys(("image", *MASKS), "")
     named = [
@@ -163,7 +194,7 @@ def _of_table(table: Table, files: Sequence[str], hints: Hints) -> Found:
         c for c in rest if c not in {*columns.values(), label} and _is_numeric(table.columns[c])
     ]
     described: dict[str, str | None] = {**columns, "label": label}
-    note = f"{table.rows} rows of {table.name}, {len(files)} image files"
+    note = f"{table.rows} rows of {Path(table.name).name}, {len(files)} image files"
     return _describe(
         described,
         folders,
@@ -194,8 +225,6 @@ def _of_folders(folder: Path, files: Sequence[str], hints: Hints) -> Found:
     for file, p in parts.items():
         split = SPLIT_NAMES[p[0].lower()] if has_splits else ""
         rows.append((file, p[depth], split, ";".join(m for m in masks if _belongs(m, file))))
-    buffer = io.StringIO()
-    csv.writer(buffer, lineterminator="\n").writerows(rows)
     columns: dict[str, str | None] = {
         "image": "image",
         "lesion_mask": "mask" if any(row[3] for row in rows[1:]) else None,
@@ -208,7 +237,46 @@ def _of_folders(folder: Path, files: Sequence[str], hints: Hints) -> Found:
     note = f"{len(pictures)} images in {len(classes)} folders, one per class; {INDEX} lists them"
     manifest = "{here}/" + INDEX
     found = _describe(columns, {}, sorted(classes), hints, note=note, manifest=manifest, numeric=[])
-    return replace(found, files={INDEX: buffer.getvalue()})
+    return replace(found, files={INDEX: _as_csv(rows)})
+
+
+def _list_files(folder: Path, table: Table, files: Sequence[str]) -> Table | None:
+    """Add a column with the file of each row, and one with its masks; None where no column tells nine rows in ten.
+
+    A cell may be a whole path, a path seen from the table's own folder, one with backslashes, or a path or name without its
+    ending.
+    """
+    here, masks = (folder / table.name).parent, _masks(files)
+    paths = {str(folder / file): file for file in files}
+    by_stem: dict[str, list[str]] = {}
+    for file in files:
+        if file not in masks:
+            by_stem.setdefault(file_stem(file), []).append(file)
+
+    def file_of(cell: str) -> str:
+        plain = cell.replace("\\", "/")
+        if (found := paths.get(os.path.normpath(here / plain))) is not None:
+            return found
+        same = [
+            file
+            for file in by_stem.get(plain.rpartition("/")[2], ())
+            if f"/{file}".rpartition(".")[0].endswith(f"/{plain}")
+        ]
+        return same[0] if len(same) == 1 else ""
+
+    for cells in table.columns.values():
+        found = [file_of(cell) if cell else "" for cell in cells]
+        if sum(map(bool, found)) >= 0.9 * table.rows:
+            belonging = [";".join(m for m in masks if file and _belongs(m, file)) for file in found]
+            added = {"file_of_image": found} | ({"file_of_mask": belonging} if masks else {})
+            return replace(table, columns={**table.columns, **added})
+    return None
+
+
+def _as_csv(rows: Iterable[Sequence[str]]) -> str:
+    buffer = io.StringIO()
+    csv.writer(buffer, lineterminator="\n").writerows(rows)
+    return buffer.getvalue()
 
 
 def _describe(

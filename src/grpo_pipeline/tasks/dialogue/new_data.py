@@ -12,7 +12,7 @@ from grpo_pipeline.tasks.dialogue.data.dataset_folder import (
 )
 from grpo_pipeline.tasks.dialogue.data.drafts import Reading
 from grpo_pipeline.tasks.dialogue.data.params import PromptSource
-from grpo_pipeline.tasks.dialogue.data.prompt_rows import read_prompts
+from grpo_pipeline.tasks.dialogue.data.prompt_rows import ASSISTANT, read_prompts
 from grpo_pipeline.tasks.dialogue.new_conversations import guess_conversations
 from grpo_pipeline.tasks.new_data import Found, Hints, UnclearDataError, column_of, flow, line
 from grpo_pipeline.tasks.text_lines import TextFile, numbered_lines
@@ -23,6 +23,7 @@ NAMES = {
         "prompt",
         "messages",
         "conversation",
+        "conversations",
         "question",
         "instruction",
         "input",
@@ -45,6 +46,7 @@ NAMES = {
 }
 COLUMNS = tuple(NAMES)
 FORM = "a file of prompts (docs/dialogue/data.md)"
+LEAST_GROUPS = 10  # of a column that is guessed to be a group: the splits share them out
 LONGEST_REPLY = 256  # tokens: bytes, by default
 LEAST_BYTES = 32  # of dialogue.data.max_question_bytes
 ROOM = 16  # tokens of a prompt beside its bytes: the cue, begin and end
@@ -92,8 +94,19 @@ def _describe(file: TextFile, name: str, hints: Hints) -> Found | None:
         if key != "prompt"
     }
     source = PromptSource(kind="prompts", prompt=prompt, **chosen)
+    notes = []
     try:
+        if source.answers is None and _end_with_an_answer(file, source):
+            source = source.model_copy(update={"answers": prompt})
         reading = read_prompts(file, source)
+        n_groups = len({draft.given_id for draft in reading.drafts})
+        if source.group and "group" not in hints.columns and n_groups < LEAST_GROUPS:
+            notes.append(
+                f"column {source.group} has too few values to be shared out, {n_groups}: rows are split one by one; "
+                f"--column group={source.group} keeps those with the same value in one split"
+            )
+            source = source.model_copy(update={"group": None})
+            reading = read_prompts(file, source)
     except ValueError as error:
         raise UnclearDataError(f"{name}: {error}") from error
     if not reading.drafts:
@@ -104,8 +117,14 @@ def _describe(file: TextFile, name: str, hints: Hints) -> Found | None:
         "dialogue",
         {"dialogue_examples": name},
         _parameters(source, reading),
-        _notes(name, source, reading),
+        (*_notes(name, source, reading), *notes),
     )
+
+
+def _end_with_an_answer(file: TextFile, source: PromptSource) -> bool:
+    """Check whether the prompts are messages of which every last one is the assistant's."""
+    drafts = read_prompts(file, source).drafts
+    return all(draft.messages and draft.messages[-1]["role"] == ASSISTANT for draft in drafts)
 
 
 def _parameters(source: PromptSource, reading: Reading) -> str:
@@ -116,7 +135,7 @@ def _parameters(source: PromptSource, reading: Reading) -> str:
     lines = ["dialogue:", "  data:", "    source:", "      kind: prompts"]
     comments = {
         "prompt": "column of the prompt: a text, or messages with role and content",
-        "answers": "right answers; null: rewards alone teach",
+        "answers": "right answers; the same column: the last message; null: rewards alone teach",
         "group": "rows with the same value stay in one split; null: each by itself",
         "split": "train, val, test; null: drawn by dialogue.split",
     }
@@ -164,7 +183,9 @@ def _reward(reading: Reading) -> list[str]:
 
 def _notes(name: str, source: PromptSource, reading: Reading) -> tuple[str, ...]:
     read = f"{len(reading.drafts)} of {reading.n_rows} rows of {name} can be read"
-    found = [f"{read}; prompt: {source.prompt}, answers: {source.answers or 'none'}"]
+    is_last = source.answers == source.prompt
+    answers = "the last message of each" if is_last else source.answers or "none"
+    found = [f"{read}; prompt: {source.prompt}, answers: {answers}"]
     if reading.refused:
         found.append(
             f"the first of the others, row {reading.refused[0]['row']}: {reading.refused[0]['reason']}"

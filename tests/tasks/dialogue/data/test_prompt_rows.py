@@ -22,6 +22,10 @@ from grpo_pipeline.tasks.text_lines import TextFile
 
 ROWS = [{"prompt": f"{a}+1=", "answers": str(a + 1), "level": f"l{a % 4}"} for a in range(12)]
 
+TALK = [{"role": "system", "content": "be short"}, {"role": "user", "content": "2+2?"}]
+FOUR = {"role": "assistant", "content": "4"}
+SHARED = [{"from": "human", "value": "2+2?"}, {"from": "gpt", "value": "4"}]
+
 
 def file_of(rows: list[Any], suffix: str = "jsonl") -> TextFile:
     """Write the rows as the suffix says; bytes among JSON lines stay what they are."""
@@ -78,6 +82,35 @@ def test_messages_are_turns_with_their_role_and_answers_may_be_several_or_number
     assert second.turns == ("user: 2+2?",)
 
 
+@pytest.mark.parametrize(
+    ("row", "columns", "turns"),
+    [
+        ({"messages": [*TALK, FOUR]}, {"prompt": "messages", "answers": "messages"}, ("system: be short", "user: 2+2?")),
+        ({"talk": SHARED, "n": 1}, {"prompt": "talk", "answers": "talk"}, ("user: 2+2?",)),
+        ({"prompt": TALK[1:], "completion": [FOUR]}, {"prompt": "prompt", "answers": "completion"}, ("user: 2+2?",)),
+    ],
+    ids=["messages", "ShareGPT", "prompt and completion"],
+)
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_the_answer_may_be_a_message(row: dict[str, Any], columns: dict[str, str], turns: tuple[str, ...], suffix: str) -> None:
+    [draft] = read_prompts(file_of([row], suffix), source(**columns)).drafts
+    assert (draft.turns, draft.answers) == (turns, ("4",))
+    assert [each["content"] for each in draft.messages] == [turn.partition(": ")[2] for turn in turns]
+    assert set(draft.columns) == {*row} - {*columns.values()}
+
+
+@pytest.mark.parametrize(
+    ("messages", "got"),
+    [(TALK, "2, the last by 'user'"), ([FOUR], "1, the last by 'assistant'"), ("2+2?", "1, the last by 'nobody'")],
+)
+def test_a_row_whose_last_message_is_no_answer_is_refused(messages: Any, got: str) -> None:
+    reading = read_prompts(file_of([{"m": messages}, {"m": [*TALK, FOUR]}]), source(prompt="m", answers="m"))
+    assert [entry["reason"] for entry in reading.refused] == [
+        f"'m' must hold messages of which the last is the assistant's, got {got}; add the answer or drop the row"
+    ]
+    assert len(reading.drafts) == 1
+
+
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
 def test_numbers_keep_every_digit_and_nan_is_no_answer(suffix: str) -> None:
     whole = read_prompts(file_of([{"prompt": "q", "answers": n} for n in (4, 2**53 + 1)], suffix), source())
@@ -101,6 +134,7 @@ def test_numbers_keep_every_digit_and_nan_is_no_answer(suffix: str) -> None:
         ({"prompt": "q", "answers": []}, "'answers' must hold an answer, got an empty list"),
         ({"prompt": "q", "answers": ["a", ""]}, "answers[1] must not be empty"),
         ({"prompt": "q", "answers": True}, "'answers' must be text, got bool"),
+        ({"prompt": "q", "answers": [FOUR, FOUR]}, "'answers' must hold one message, got 2; put the others into the prompt"),
         (b"{", "the line must be JSON"),
     ],
 )  # fmt: skip

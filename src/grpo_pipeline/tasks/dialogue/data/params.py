@@ -93,7 +93,8 @@ class PromptSource(Section):
     Attributes:
         kind: of the source.
         prompt: column of the prompt: a text, or a list of messages with ``role`` and ``content``.
-        answers: column of the right answers: a text, a number, or a list of them; null: there are none, and rewards alone teach.
+        answers: column of the right answers: a text, a number, or a list of them; the column of the prompt: the last message, by
+            the assistant, is the answer; null: there are none, and rewards alone teach.
         group: column whose equal values stay in one split; null: each row by itself.
         split: column with ``train``, ``val`` or ``test``; null draws the splits.
     """

@@ -23,6 +23,9 @@ from grpo_pipeline.tasks.dialogue.data.text_files import clean_text, parse_line,
 from grpo_pipeline.tasks.row_error import RowError
 from grpo_pipeline.tasks.text_lines import TextFile, composed, numbered_lines
 
+ASSISTANT = "assistant"
+SENDERS = {"human": "user", "gpt": ASSISTANT}  # of ShareGPT -> role
+
 if TYPE_CHECKING:  # the rows of other files are read without it
     import pyarrow
 
@@ -65,7 +68,11 @@ def read_prompt(
     Raises:
         RowError: the row is invalid. The sentence names the reason.
     """
-    messages, answers = read_messages(cells, source.prompt), read_answers(cells, source.answers)
+    messages = read_messages(cells, source.prompt)
+    if source.answers == source.prompt:
+        messages, answers = part_last(messages, source.prompt)
+    else:
+        answers = read_answers(cells, source.answers)
     turns = tuple(map(as_turn, messages))
     return Draft(
         row=number,
@@ -90,6 +97,8 @@ def read_prompt(
 def read_messages(cells: Mapping[str, object], column: str) -> tuple[Mapping[str, str], ...]:
     """Return the messages of a prompt, role and content each; of a text one without a role.
 
+    Messages with ``from`` and ``value`` are read as well, as ShareGPT has them.
+
     Raises:
         RowError: if the cell holds neither.
     """
@@ -103,16 +112,33 @@ def read_messages(cells: Mapping[str, object], column: str) -> tuple[Mapping[str
     return tuple(_message(each, f"{column}[{place}]") for place, each in enumerate(prompt))
 
 
+def part_last(
+    messages: tuple[Mapping[str, str], ...], column: str
+) -> tuple[tuple[Mapping[str, str], ...], tuple[str]]:
+    """Part messages into the prompt and its right answer, which is the last of them.
+
+    Raises:
+        RowError: if the assistant has not written the last one, or nothing stands before it.
+    """
+    *before, last = messages
+    if last.get("role") != ASSISTANT or not before:
+        got = f"{len(messages)}, the last by {last.get('role', 'nobody')!r}"
+        raise RowError(
+            f"{column!r} must hold messages of which the last is the {ASSISTANT}'s, got {got}; add the answer or drop the row"
+        )
+    return tuple(before), (last["content"],)
+
+
 def as_turn(message: Mapping[str, str]) -> str:
     """Write a message as a line: ``<role>: <content>``, or the content alone."""
     return f"{message['role']}: {message['content']}" if "role" in message else message["content"]
 
 
 def read_answers(cells: Mapping[str, object], column: str | None) -> tuple[str, ...]:
-    """Return the right answers, of a text or a list of texts; none without a column.
+    """Return the right answers, of a text, a list of texts or a list of one message; none without a column.
 
     Raises:
-        RowError: if there is none, or one is empty.
+        RowError: if there is none, one is empty, or there are several messages.
     """
     if column is None:
         return ()
@@ -122,6 +148,12 @@ def read_answers(cells: Mapping[str, object], column: str | None) -> tuple[str, 
         raise RowError(
             f"{column!r} must hold an answer, got an empty list; add one or drop the row"
         )
+    if isinstance(listed[0], Mapping):
+        if len(listed) > 1:
+            raise RowError(
+                f"{column!r} must hold one message, got {len(listed)}; put the others into the prompt"
+            )
+        return (_message(listed[0], f"{column}[0]")["content"],)
     return tuple(
         clean_text(answer, name=f"{column}[{place}]" if len(listed) > 1 else repr(column))
         for place, answer in enumerate(map(_text_of_number, listed))
@@ -192,6 +224,9 @@ def _cell(cells: Mapping[str, object], column: str) -> object:
 
 
 def _message(message: object, name: str) -> Mapping[str, str]:
+    if isinstance(message, Mapping) and {"from", "value"} <= message.keys():
+        sender = str(message["from"])
+        message = {"role": SENDERS.get(sender, sender), "content": message["value"]}
     if not isinstance(message, Mapping) or not {"role", "content"} <= message.keys():
         raise RowError(
             f"{name} must have role and content, got {json.dumps(message)[:60]}; write both"
