@@ -106,6 +106,18 @@ class TrackedSession(KedroSession):
                 found |= cast(KedroSession, session).run(pipeline_names=names, **kwargs)
         return found
 
+    def read_context(self) -> Any:
+        """Load the context for a command of ours that needs the configuration alone.
+
+        Raises:
+            SystemExit: with code 1 after an error that one sentence explains, as ``run`` does.
+        """
+        try:
+            return self.load_context()
+        except Exception as error:
+            self._end_command(error)
+            raise
+
     def _check(self, names: Sequence[str]) -> None:
         """Refuse before the first task what only the last one would stumble on."""
         from kedro.framework.project import pipelines

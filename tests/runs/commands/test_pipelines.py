@@ -10,12 +10,14 @@ import torch
 from click.testing import CliRunner
 from kedro.framework.project import settings
 from kedro.framework.session import KedroSession
+from kedro.framework.startup import bootstrap_project
 from kedro.io import MemoryDataset
 
 from grpo_pipeline.cli import cli
 from grpo_pipeline.pipeline_registry import register_pipelines
 from grpo_pipeline.runs.commands.pipelines import seen
 
+ROOT = Path(__file__).parents[3]
 PLAIN = {"reward/mean": torch.tensor(0.5), "reward/std": 0.25, "reward/ties_fraction": 1.0, "grad_norm/total": 1.5}
 
 
@@ -36,7 +38,7 @@ class Recorder(KedroSession):
     def __exit__(self, *error: object) -> None:
         return None
 
-    def load_context(self) -> SimpleNamespace:
+    def read_context(self) -> SimpleNamespace:
         return SimpleNamespace(params=Recorder.params)
 
     def run(self, **given: Any) -> dict[str, Any]:
@@ -95,6 +97,15 @@ def test_a_check_cuts_a_stage_that_is_there_unless_its_length_is_given(
     said = "dialogue.warm_start was cut to 20 steps, and the arms begin as it left them; in full: "
     assert (f"{said}kedro run --pipelines dialogue_step" in done.output) is is_cut
     assert ("the reward teaches nothing yet" in done.output) is not is_cut
+
+
+def test_a_check_of_wrong_parameters_ends_as_a_run_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    bootstrap_project(ROOT)
+    done = CliRunner().invoke(cli, ["check", "--task", "dialogue", "--params", "dialogue.training.group_size=0"])
+    assert done.exit_code == 1
+    assert done.output.startswith("error: dialogue.training.group_size must be greater than or equal to 2, got 0")
+    assert "Traceback" not in done.output
 
 
 def test_an_arm_says_what_it_has() -> None:

@@ -237,7 +237,7 @@ def _predict_folder(
             parameters["predict"]["arm"] = str(_folder_of(task, model, env, Path(scratch)))
         with open_session(env, {task: parameters}) as session:
             session.run(pipeline_names=[f"{task}_predict"])
-            report = session.load_context().catalog.get(f"{task}.predict.report")
+            report = session.read_context().catalog.get(f"{task}.predict.report")
         with replacing_folder(to) as partial:
             shutil.copytree(Path(report._filepath).parent, partial, dirs_exist_ok=True)
     click.echo(f"The results are in {to}")

@@ -69,7 +69,7 @@ def _read_once(name: str, task: str) -> None:
     """Run the data stage of the new environment, which prints what it has read, by split; and draw a few of the examples."""
     with open_session(name) as session:
         session.run(pipeline_names=[f"{task}_data"])
-        context = session.load_context()
+        context = session.read_context()
         folder = context.config_loader["globals"].get("data", "data")
         results = context.project_path / folder / "08_reporting" / f"{task}_{name}"
         sheet = write_sheet(context.catalog.load(f"{task}.examples"), task, results)

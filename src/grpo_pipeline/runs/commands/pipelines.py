@@ -90,7 +90,7 @@ def check(task: str, env: str | None, params: dict[str, Any]) -> None:
 def uncut_stages(task: str, env: str | None, params: dict[str, Any]) -> list[str]:
     """List the stages before the arms whose length the user has not given."""
     with open_session(env, params) as session:
-        section = session.load_context().params.get(task) or {}
+        section = session.read_context().params.get(task) or {}
     given = params.get(task, {})
     return [
         stage
