@@ -4,12 +4,13 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+from grpo_pipeline.rewards.functions import load_function
 from grpo_pipeline.tasks.dialogue.data.drafts import EXAMPLE_COLUMNS
 from grpo_pipeline.tasks.dialogue.data.prompt_rows import read_answers
 from grpo_pipeline.tasks.dialogue.episodes.conversations import Stage
 from grpo_pipeline.tasks.dialogue.episodes.environment import (
     Episode,
-    check_environment,
+    name_of,
     play,
     row_of,
 )
@@ -62,11 +63,11 @@ def stage_of(model: ExportedModel, row: Mapping[Any, Any], question: str) -> Sta
         return _behind(model, turns)
     path, options, limit, pool = model.environment
     try:
-        check_environment(path, options)
+        load_function(path)
     except ValueError as error:
         raise ValueError(
-            f"the environment of the model's training must be there to play with it, got: {error}; put its file on the import "
-            f"path, for instance with PYTHONPATH, or ask for one reply with a column {TURNS}"
+            f"the environment {path!r} of the model's training must be importable, got {name_of(error.__cause__ or error)}; put "
+            f"its file on the import path, for instance with PYTHONPATH, or ask for one reply with a column {TURNS}"
         ) from error
     begin = episodes_of(path, options, limit, pool=pool)
     return _stage(model, partial(begin, _row(row, question)))

@@ -176,7 +176,7 @@ def _answer(
     drawn = draw_replies(model, *prompt, stage=stage, samples=samples, seed=seed) if samples else []
     found: dict[str, Any] = {"reply": reply, "replies": drawn}
     if stage is None or stage.first:
-        return found
+        return found | dict.fromkeys(PLAYED)  # an empty cell is null, which JSON knows
     transcript, paid = payment(stage, reply)
     others = [payment(stage, text) for text in drawn]
     played = (transcript, paid, [one.transcript for one in others], [one.paid for one in others])
