@@ -261,6 +261,13 @@ def test_a_version_that_is_missing_is_one_sentence(tmp_path: Path) -> None:
     assert sentence(caught.value) == wanted
 
 
+def test_a_result_that_was_never_written_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(DatasetError) as caught:
+        JSONDataset(filepath=str(tmp_path / "result.json")).load()
+    wanted = f"{tmp_path}/result.json must be there, got no such file; run the pipeline that writes it first, or correct the path"
+    assert sentence(caught.value) == wanted
+
+
 def test_all_refused_parameters_are_named() -> None:
     message = (
         "Parameter validation failed:\n"

@@ -95,6 +95,9 @@ def sentence(error: BaseException, *, parameters: Mapping[str, Any] | None = Non
         return None
     if isinstance(relevant, VersionNotFoundError):
         return f"{dataset_file(str(relevant))} must hold a version of its data, got none; run the pipeline that writes it first"
+    if isinstance(relevant, FileNotFoundError) and relevant is not error and relevant.errno:
+        place = relevant.filename or dataset_file(str(error))
+        return f"{place} must be there, got no such file; run the pipeline that writes it first, or correct the path"
     text = " ".join(str(relevant).split()) or type(relevant).__name__
     if text.startswith(NO_ENVIRONMENT):
         return environment_sentence(Path(text.rpartition(": ")[2]))
