@@ -194,6 +194,16 @@ def test_a_reward_that_cannot_be_imported_is_no_samples_fault(workers, monkeypat
         assert pool.submit(SCRIPTED, ["a"]).result(timeout=600).values.tolist() == [1.0]
 
 
+def test_a_called_function_keeps_what_it_knows_in_its_lane_until_the_pool_is_closed():
+    with RewardPool(params(workers=2, timeout_seconds=600.0)) as pool:
+        said = [pool.call(lane, "tiny_rewards:keep", {"word": word}) for lane, word in ((0, "a"), (1, "b"), (2, "c"), (3, "d"))]
+        assert said == [["a"], ["b"], ["a", "c"], ["b", "d"]]
+        assert len(pids := pool.pids) == 2
+    assert are_gone(pids)
+    with pytest.raises(RewardPoolError, match="must be open"):
+        pool.call(0, "tiny_rewards:keep", {"word": "e"})
+
+
 def test_an_error_leaves_no_process_and_no_thread(tmp_path):
     is_running = tmp_path / "pid of a child"
     pool = RewardPool(params(workers=2, chunk_size=1, timeout_seconds=600.0))

@@ -153,3 +153,9 @@ def other_columns(completions, ground_truth):
 def by_letters(replies, answers):
     """Score a reply by its letters, so that two different ones hardly ever earn the same."""
     return [sum(place * ord(letter) for place, letter in enumerate(reply, 1)) % 97 / 97 for reply in replies]
+
+
+def keep(word, kept=[]):  # noqa: B006 - what is kept between calls is what is tested
+    """Say what this process has been given so far."""
+    kept.append(word)
+    return kept

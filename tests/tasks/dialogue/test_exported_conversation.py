@@ -31,6 +31,7 @@ from grpo_pipeline.tasks.loaded import load
 
 GAME = "grpo_pipeline.tasks.dialogue.episodes.guess_number:GuessNumber"
 PAY = 0.25
+VERSION = "arm/model/2026-01-01T00.00.00.000Z/model"
 TURNS = 3
 FIRST_SIGN = 0x4E00
 OFTEN = 55  # among the three likeliest tokens of the model in many places
@@ -158,17 +159,17 @@ def test_a_client_that_answers_itself_gets_the_replies_of_the_played_conversatio
     assert compared > 5
 
 
-def with_environment(folder: Path, target: Path, path: str) -> Path:
+def with_environment(folder: Path, target: Path, **changes: Any) -> Path:
     """Write the model again, as if it had been trained with another environment."""
     weights = load_weights(folder)
-    environment = weights.config["environment"] | {"environment": path}
+    environment = weights.config["environment"] | changes
     save_weights(target, replace(weights, config=weights.config | {"environment": environment}))
     return target
 
 
 def test_a_row_without_what_the_environment_reads_is_refused_and_the_others_are_played(tmp_path: Path) -> None:
     exported(tmp_path / "echo")
-    model = load(with_environment(tmp_path / "echo", tmp_path / "arm/model/2026-01-01T00.00.00.000Z/model", GAME).parents[2])
+    model = load(with_environment(tmp_path / "echo", tmp_path / VERSION, environment=GAME).parents[2])
     rows = model.table([{"question": "1-8?", "number": 3}, {"question": "1-8?"}, {"question": "1-8?", "number": "5"}])
     found = model.answer(rows, {"samples": 1})
     assert list(found.refused) == [1]
@@ -180,9 +181,18 @@ def test_a_row_without_what_the_environment_reads_is_refused_and_the_others_are_
         model.predict(["1-8?"])
 
 
+def test_a_row_whose_environment_hangs_is_refused_within_the_limit_of_the_training(tmp_path: Path) -> None:
+    exported(tmp_path / "echo")
+    told = {"environment": "tiny_environments:Wayward", "options": {"how": "hang"}, "timeout_seconds": 1.0}
+    model = load(with_environment(tmp_path / "echo", tmp_path / VERSION, **told).parents[2])
+    found = model.answer(rows_of_the_data(1), {})
+    assert "step of the environment 'tiny_environments:Wayward' must" in found.refused[0]
+    assert "TimeoutError: no answer within 1 s" in found.refused[0]
+
+
 def test_an_environment_that_is_not_there_is_named_with_what_to_do(tmp_path: Path) -> None:
     exported(tmp_path / "echo")
-    model = read_exported(with_environment(tmp_path / "echo", tmp_path / "moved", "gone:Game"))
+    model = read_exported(with_environment(tmp_path / "echo", tmp_path / "moved", environment="gone:Game"))
     rows = rows_of_the_data(1)
     with pytest.raises(
         ValueError, match="'gone:Game' of the model's .* got ModuleNotFoundError.*; put its file on the import path, for instance"
