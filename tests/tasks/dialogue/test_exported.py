@@ -241,14 +241,13 @@ def test_an_older_exported_model_answers_as_the_same_model_of_today(tmp_path: Pa
 
 def test_a_conversation_is_a_question_too(tmp_path: Path) -> None:
     exported(tmp_path / "model", {})
-    model, said = (
-        read_exported(tmp_path / "model"),
-        [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "hi"}],
-    )
-    table = pd.DataFrame({"question": [said, "user: hello\nassistant: hi"]})
+    model, answered = read_exported(tmp_path / "model"), {"role": "assistant", "content": "hi"}
+    said = [{"role": "user", "content": "hello"}, answered, {"role": "user", "content": "so?"}]
+    table = pd.DataFrame({"question": [said, "user: hello\nassistant: hi\nuser: so?", [*said, answered]]})
     replies = answer(model, table, samples=2, seed=0)
-    assert replies["reply"][0] == replies["reply"][1]  # without a template it is read as lines
-    assert replies["replies"][0] == replies["replies"][1]
+    # Without a template it is read as lines, and a last message by the assistant is the answer that the data have.
+    assert replies["reply"][0] == replies["reply"][1] == replies["reply"][2]
+    assert replies["replies"][0] == replies["replies"][1] == replies["replies"][2]
     with pytest.raises(ValueError, match=r"row 0 of the prompts: question\[0\] must have role and content, got"):
         answer(model, pd.DataFrame({"question": [[{"role": "user"}]]}), samples=0, seed=0)
     chat = replace(model, prompt=model.prompt.model_copy(update={"template": "chat", "too_long": "refuse"}))

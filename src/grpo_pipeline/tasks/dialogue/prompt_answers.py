@@ -10,7 +10,7 @@ import torch
 
 from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.core.training.micro_batches import PerPrompt
-from grpo_pipeline.tasks.dialogue.data.prompt_rows import as_turn, read_messages
+from grpo_pipeline.tasks.dialogue.data.prompt_rows import as_turn, read_messages, without_answer
 from grpo_pipeline.tasks.dialogue.data.question import parse_question
 from grpo_pipeline.tasks.dialogue.episodes.conversations import Stage, replies_of
 from grpo_pipeline.tasks.dialogue.exported_conversation import payment, stage_of
@@ -187,7 +187,7 @@ def _prompt(row: Mapping[Any, Any]) -> tuple[str, list[str], Sequence[Message]]:
     question = row["question"]
     messages: Sequence[Message] = ()
     if isinstance(question, list):
-        messages = read_messages(row, "question")
+        messages = without_answer(read_messages(row, "question"))
         question = "\n".join(map(as_turn, messages))
     if not isinstance(question, str) or not question.strip():
         raise ValueError(f"question must be a text, got {question!r}; fill it in")

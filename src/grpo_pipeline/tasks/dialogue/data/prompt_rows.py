@@ -129,6 +129,12 @@ def part_last(
     return tuple(before), (last["content"],)
 
 
+def without_answer(messages: tuple[Mapping[str, str], ...]) -> tuple[Mapping[str, str], ...]:
+    """Leave out a last message by the assistant: it is the answer to those before it, and no part of a prompt."""
+    has_answer = len(messages) > 1 and messages[-1].get("role") == ASSISTANT
+    return messages[:-1] if has_answer else messages
+
+
 def as_turn(message: Mapping[str, str]) -> str:
     """Write a message as a line: ``<role>: <content>``, or the content alone."""
     return f"{message['role']}: {message['content']}" if "role" in message else message["content"]
