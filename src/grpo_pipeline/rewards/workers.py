@@ -94,7 +94,8 @@ class WorkerPool:
                 return worker.ask(request, seconds=self.timeout_seconds)["returned"]
             except WorkerHungError:
                 self._replace(place.slot)
-                raise TimeoutError(f"no answer within {self.timeout_seconds:g} s") from None
+                limit = f"{self.timeout_seconds:g} s (reward_pool.timeout_seconds)"
+                raise TimeoutError(f"no answer within {limit}") from None
             except WorkerDiedError as error:
                 self._replace(place.slot)
                 raise RuntimeError(f"its process ended with {error}") from error

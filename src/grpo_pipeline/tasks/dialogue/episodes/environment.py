@@ -10,7 +10,7 @@ import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 from grpo_pipeline.rewards.functions import load_function, shorten
 
@@ -40,8 +40,7 @@ class Step(NamedTuple):
 
 def make_here(path: str, options: Mapping[str, Any]) -> Environment:
     """Make an environment in this process, whose answers nothing limits."""
-    made: Any = load_function(path)(**options)
-    return made  # type: ignore[no-any-return]
+    return cast(Environment, load_function(path)(**options))
 
 
 def read_answer(returned: Any) -> tuple[str, float, bool]:
