@@ -114,6 +114,28 @@ def test_folders_of_splits_above_those_of_classes_and_masks_in_a_folder_of_their
     assert set(read(tmp_path / "scans", found, tmp_path / "project")[0]["split"]) == {"train", "val", "test"}
 
 
+def test_lone_folders_may_stand_above_those_of_splits(tmp_path: Path) -> None:
+    for split in ("train", "val", "test"):
+        for label in ("NORMAL", "DISEASE"):
+            picture(tmp_path / "set" / "archive" / "xray" / split / label / f"{split}_{label}.png")
+    found = look(tmp_path / "set", Hints(positive=("DISEASE",)))
+    checked, quarantine, *_ = read(tmp_path / "set", found, tmp_path)
+    assert len(quarantine) == 0
+    assert sorted(zip(checked["split"], checked["label"], strict=True)) == [
+        (split, label) for split in ("test", "train", "val") for label in (0, 1)
+    ]
+
+
+@pytest.mark.parametrize(("other", "masks"), [("bus_2", ["masks/mask_1.png", ""]), ("us_1", ["", ""])])
+def test_a_mask_may_share_the_end_of_a_name_with_one_image(tmp_path: Path, other: str, masks: list[str]) -> None:
+    picture(tmp_path / "set" / "masks" / "mask_1.png")
+    for name in ("bus_1", other):
+        picture(tmp_path / "set" / "images" / f"{name}.png")
+    table(tmp_path / "set" / "t.csv", [{"ID": n, "label": v} for n, v in (("bus_1", "benign"), (other, "malignant"))])
+    index = look(tmp_path / "set", Hints()).files["index.csv"]
+    assert [row.get("file_of_mask", "") for row in csv.DictReader(index.splitlines())] == masks
+
+
 def test_images_and_masks_of_classes_apart_and_classes_that_sound_like_masks(tmp_path: Path) -> None:
     for name in ("lesion", "healthy"):
         for n in range(3):

@@ -207,24 +207,24 @@ def _of_table(
 
 
 def _of_folders(folder: Path, files: Sequence[str], hints: Hints) -> Found:
-    """List the images of a folder per class; ``train/``, ``val/`` and ``test/``, or ``images/``, may stand above the classes."""
+    """List the images of a folder per class; above the classes may stand ``train/``, ``val/`` and ``test/``, and lone folders."""
     masks = _masks(files)
     pictures = [file for file in files if file not in masks]
-    parts = {file: Path(file).parts for file in pictures}
+    above = os.path.commonpath([Path("/", file).parent for file in pictures or files])
+    parts = {file: Path("/", file).relative_to(above).parts for file in pictures}
     tops = {p[0].lower() for p in parts.values()}
-    deep = all(len(p) > 2 for p in parts.values())
-    has_splits = deep and tops <= {*SPLIT_NAMES}
-    depth = 1 if has_splits or (deep and len(tops) == 1) else 0
+    has_splits = all(len(p) > 2 for p in parts.values()) and tops <= {*SPLIT_NAMES}
+    depth = 1 if has_splits else 0
     classes = {p[depth] for p in parts.values() if len(p) > depth + 1}
     if len(classes) < 2 or any(len(p) <= depth + 1 for p in parts.values()):
         raise UnclearDataError(
             f"{folder} must have a CSV file with a row per image, or a folder per class, got {len(files)} images and neither; "
             "labels are needed to train: put the images of each class into a folder of its own"
         )
-    rows = [("image", "class", "split", "mask")]
+    rows, outlines = [("image", "class", "split", "mask")], _masks_of(pictures, masks)
     for file, p in parts.items():
         split = SPLIT_NAMES[p[0].lower()] if has_splits else ""
-        rows.append((file, p[depth], split, ";".join(m for m in masks if _belongs(m, file))))
+        rows.append((file, p[depth], split, outlines[file]))
     columns: dict[str, str | None] = {
         "image": "image",
         "lesion_mask": "mask" if any(row[3] for row in rows[1:]) else None,
@@ -267,8 +267,10 @@ def _list_files(folder: Path, table: Table, files: Sequence[str]) -> Table | Non
     for cells in table.columns.values():
         found = [file_of(cell) if cell else "" for cell in cells]
         if sum(map(bool, found)) >= 0.9 * table.rows:
-            belonging = [";".join(m for m in masks if file and _belongs(m, file)) for file in found]
-            added = {"file_of_image": found} | ({"file_of_mask": belonging} if masks else {})
+            outlines = _masks_of([file for file in found if file], masks) | {"": ""}
+            added = {"file_of_image": found}
+            if any(outlines.values()):
+                added["file_of_mask"] = [outlines[file] for file in found]
             return replace(table, columns={**table.columns, **added})
     return None
 
@@ -405,12 +407,37 @@ def _is_outline(name: str) -> bool:
     return any(word in name.lower() for word in OUTLINES)
 
 
-def _belongs(mask: str, file: str) -> bool:
-    """Check whether a mask has the name of an image, and perhaps more, in its folder or below one of masks beside it."""
-    home, stem = Path(mask).parent, file_stem(file)
+def _masks_of(pictures: Sequence[str], masks: Sequence[str]) -> dict[str, str]:
+    """Find the masks of each picture, joined by semicolons; of one without any the empty text."""
+    by_stem: dict[str, list[str]] = {}
+    by_end: dict[str, list[str]] = {}
+    for file in pictures:
+        by_stem.setdefault(file_stem(file), []).append(file)
+        by_end.setdefault(file_stem(file).partition("_")[2], []).append(file)
+    found: dict[str, list[str]] = {file: [] for file in pictures}
+    for mask in masks:
+        stem = file_stem(mask)
+        # The picture's name, and perhaps more: 001_segmentation of 001, but not of 00.
+        begins = [
+            stem[:end] for end in range(1, len(stem) + 1) if not stem[end : end + 1].isdigit()
+        ]
+        owners = [file for begin in begins for file in by_stem.get(begin, ())]
+        if not owners:  # mask_001 of bus_001, where no other picture ends so
+            end = "_".join(word for word in stem.split("_") if not _is_outline(word))
+            alike = by_end.get(end, []) if end else []
+            owners = alike if len(alike) == 1 else []
+        for file in owners:
+            if _is_beside(mask, file):
+                found[file].append(mask)
+    return {file: ";".join(own) for file, own in found.items()}
+
+
+def _is_beside(mask: str, file: str) -> bool:
+    """Check whether a mask is in the folder of a picture, or below one of masks beside it."""
+    home = Path(mask).parent
     plain = Path(*(part for part in home.parts if not _is_outline(part)))
-    same = Path(file).parent in (home, plain) or Path(*Path(file).parent.parts[1:]) == plain
-    return same and re.fullmatch(rf"{re.escape(stem)}(?![0-9]).*", file_stem(mask)) is not None
+    above = Path(file).parent
+    return above in (home, plain) or Path(*above.parts[1:]) == plain
 
 
 def _is_image(path: Path) -> bool:
