@@ -114,7 +114,7 @@ def read_messages(cells: Mapping[str, object], column: str) -> tuple[Mapping[str
 
 def part_last(
     messages: tuple[Mapping[str, str], ...], column: str
-) -> tuple[tuple[Mapping[str, str], ...], tuple[str]]:
+) -> tuple[tuple[Mapping[str, str], ...], tuple[str, ...]]:
     """Part messages into the prompt and its right answer, which is the last of them.
 
     Raises:
