@@ -16,6 +16,8 @@ def read(path: Path, text: str | bytes):
 def test_csv_json_lines_and_a_table_of_the_project_are_read(tmp_path: Path):
     csv = read(tmp_path / "a.csv", '\ufeffquestion,stories\n"persona: a, b",\n001,"[""x""]"\n')
     assert csv.to_dict("list") == {"question": ["persona: a, b", "001"], "stories": ["", '["x"]']}
+    semicolons = read(tmp_path / "b.csv", "question;stories\npersona: a, b;\n")
+    assert semicolons.to_dict("list") == {"question": ["persona: a, b"], "stories": [""]}
     lines = read(tmp_path / "a.jsonl", '{"question": "q\u2028r", "stories": ["s"]}\n\n{"question": "t"}\n')
     assert lines["question"].tolist() == ["q\u2028r", "t"]
     assert lines["stories"][0] == ["s"]

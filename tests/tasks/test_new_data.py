@@ -165,7 +165,15 @@ def test_a_table_that_names_files_in_another_way_is_listed_anew(tmp_path: Path, 
     for n in range(6):
         picture(folder / "images" / f"{n:03}.png")
         picture(folder / "masks" / f"{n:03}.png")
-        rows.append({"which": cell.format(folder=folder, n=n), "dx": ("nevus", "carcinoma")[n % 2], "lesion_id": f"L{n // 2}"})
+        rows.append(
+            {
+                "number": f"{n // 2:03}",
+                "traced": folder / "masks" / f"{n:03}.png",
+                "which": cell.format(folder=folder, n=n),
+                "dx": ("nevus", "carcinoma")[n % 2],
+                "lesion_id": f"L{n // 2}",
+            }
+        )
     table(folder / place / "t.csv", rows)
     found = look(folder, Hints(table=f"{place}/t.csv" if place != "." else ""))
     columns = data_of(found)["data"]["columns"]

@@ -8,6 +8,8 @@ from typing import Any, Never
 import pandas as pd
 from kedro.io.core import AbstractDataset, DatasetError
 
+from grpo_pipeline.tasks.text_lines import HEAD, find_separator
+
 
 class PromptsDataset(AbstractDataset[Never, pd.DataFrame]):
     """Reads a table of prompts: ``.csv`` with a header, else JSON lines, whose first may be the list of the columns.
@@ -42,7 +44,11 @@ class PromptsDataset(AbstractDataset[Never, pd.DataFrame]):
         try:
             if self._path.suffix.lower() == ".csv":
                 table = pd.read_csv(
-                    self._path, dtype=str, keep_default_na=False, encoding="utf-8-sig"
+                    self._path,
+                    sep=find_separator(self._path.read_bytes()[:HEAD], str(self._path)),
+                    dtype=str,
+                    keep_default_na=False,
+                    encoding="utf-8-sig",
                 )
             else:
                 table = read_lines(text)

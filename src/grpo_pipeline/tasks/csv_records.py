@@ -5,7 +5,7 @@ import io
 from collections.abc import Iterator, Mapping, Sequence
 
 from grpo_pipeline.tasks.row_error import RowError
-from grpo_pipeline.tasks.text_lines import HEAD, TextFile, check_table, composed
+from grpo_pipeline.tasks.text_lines import HEAD, TextFile, composed, find_separator
 
 
 def csv_records(
@@ -24,14 +24,14 @@ def csv_records(
     begins = 1
     with file.open() as content:
         head = content.read(HEAD)
-    check_table(head, file.path)
+    separator = find_separator(head, file.path)
     with (
         file.open() as content,
         io.TextIOWrapper(
             content, encoding="utf-8-sig", errors="surrogateescape", newline=""
         ) as text,
     ):
-        reader = csv.DictReader(text, strict=True)
+        reader = csv.DictReader(text, strict=True, delimiter=separator)
         try:
             missing = sorted({*columns} - set(map(composed, reader.fieldnames or ())))
             if missing:

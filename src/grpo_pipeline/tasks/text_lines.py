@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import re
 import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,7 +14,9 @@ HEAD = 65_536
 """Bytes at the beginning of a file that show its encoding and how its lines end."""
 
 OTHER_MARKS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16", b"\x00\x00\xfe\xff": "UTF-32"}
-SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
+SEPARATORS = (",", ";", "\t", "|")
+"""Between the columns of a table; the first one that its first line has outside of quotes counts."""
+QUOTED = re.compile(r'"[^"]*"')
 
 
 @dataclass(frozen=True)
@@ -54,26 +57,25 @@ def check_encoding(head: bytes, path: str) -> None:
         )
 
 
-def check_table(head: bytes, path: str) -> None:
-    """Refuse a table of another encoding, or with another separator than commas in its first line.
+def find_separator(head: bytes, path: str) -> str:
+    """Find what stands between the columns of a table, in its first line.
+
+    Args:
+        head: the first bytes of the file.
+        path: of the file, for messages.
 
     Raises:
-        ValueError: naming what was found.
+        ValueError: for a table of another encoding, or whose first line names no columns.
     """
     lines = head.removeprefix(BOM).replace(b"\r", b"\n")  # the table's reader knows all line ends
     check_encoding(lines, path)
     header = lines.decode(errors="replace").partition("\n")[0]
     if header.casefold().startswith("sep="):
         raise ValueError(
-            f"{path} must begin with the names of its columns, got {header.strip()!r}; delete that line, and save the table "
-            "with commas"
+            f"{path} must begin with the names of its columns, got {header.strip()!r}; delete that line"
         )
-    found = [sign for sign in SEPARATORS if sign in header and "," not in header]
-    if found:
-        raise ValueError(
-            f"{path} must have commas between its columns, got {SEPARATORS[found[0]]} in its first line; save it with commas, "
-            "and with points in numbers"
-        )
+    unquoted = QUOTED.sub("", header)
+    return next((sign for sign in SEPARATORS if sign in unquoted), ",")
 
 
 def composed(text: str) -> str:

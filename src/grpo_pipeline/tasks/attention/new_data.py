@@ -209,7 +209,7 @@ def _of_table(
 def _of_folders(folder: Path, files: Sequence[str], hints: Hints) -> Found:
     """List the images of a folder per class; above the classes may stand ``train/``, ``val/`` and ``test/``, and lone folders."""
     masks = _masks(files)
-    pictures = [file for file in files if file not in masks]
+    pictures = sorted({*files} - {*masks})
     above = os.path.commonpath([Path("/", file).parent for file in pictures or files])
     parts = {file: Path("/", file).relative_to(above).parts for file in pictures}
     tops = {p[0].lower() for p in parts.values()}
@@ -247,11 +247,11 @@ def _list_files(folder: Path, table: Table, files: Sequence[str]) -> Table | Non
     ending.
     """
     here, masks = (folder / table.name).parent, _masks(files)
-    paths = {str(folder / file): file for file in files}
+    pictures = sorted({*files} - {*masks})
+    paths = {str(folder / file): file for file in pictures}
     by_stem: dict[str, list[str]] = {}
-    for file in files:
-        if file not in masks:
-            by_stem.setdefault(file_stem(file), []).append(file)
+    for file in pictures:
+        by_stem.setdefault(file_stem(file), []).append(file)
 
     def file_of(cell: str) -> str:
         plain = cell.replace("\\", "/")
@@ -264,15 +264,15 @@ def _list_files(folder: Path, table: Table, files: Sequence[str]) -> Table | Non
         ]
         return same[0] if len(same) == 1 else ""
 
-    for cells in table.columns.values():
-        found = [file_of(cell) if cell else "" for cell in cells]
-        if sum(map(bool, found)) >= 0.9 * table.rows:
-            outlines = _masks_of([file for file in found if file], masks) | {"": ""}
-            added = {"file_of_image": found}
-            if any(outlines.values()):
-                added["file_of_mask"] = [outlines[file] for file in found]
-            return replace(table, columns={**table.columns, **added})
-    return None
+    told = [[file_of(cell) if cell else "" for cell in cells] for cells in table.columns.values()]
+    found = max(told, key=lambda files: len({*files}))  # numbers of patients may be names, too
+    if sum(map(bool, found)) < 0.9 * table.rows:
+        return None
+    outlines = _masks_of([file for file in found if file], masks) | {"": ""}
+    added = {"file_of_image": found}
+    if any(outlines.values()):
+        added["file_of_mask"] = [outlines[file] for file in found]
+    return replace(table, columns={**table.columns, **added})
 
 
 def _as_csv(rows: Iterable[Sequence[str]]) -> str:

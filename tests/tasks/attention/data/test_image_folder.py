@@ -244,7 +244,7 @@ class TestReadManifest:
             (b"a,b\n\n,\n", "got only a header"),
             (b"a,b,a\n1,2,3\n", r"must name each column once, got \['a'\] more than once"),
             (b"a,b\n1,2\n1,2,3\n", "line 3 must have 2 cells as the header has, got 3"),
-            (b"a,b\n\xff\xfe,1\n", "must be a comma-separated UTF-8 text file"),
+            (b"a,b\n\xff\xfe,1\n", "must be a table in UTF-8"),
             (b'a,b\n1,2\n3,"4\n5,6\n', "m.csv line 3 must be a row of a CSV table, got a quote that is never closed; look for"),
             (b"a,b\n1," + b"x" * 200_000 + b"\n", "m.csv line 2 must be a row of .*, got a cell of more than 131072 characters"),
         ],
@@ -300,21 +300,38 @@ def test_cells_of_a_manifest_have_one_unicode_form(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"id;label\n1;2,5\n", "must have commas between its columns, got semicolons"),
-        (b"id\tlabel\n1\t2\n", "got tabs in its first line"),
         (b"sep=;\nid;label\n1;2\n", "must begin with the names of its columns, got 'sep=;'"),
         ("id,label\n1,2\n".encode("utf-16"), "must be UTF-8 text, got UTF-16"),
         ("id,label\n1,2\n".encode("utf-16-be"), "must be UTF-8 text, got bytes of 0"),
         ("id,label\n\u00e9,2\n".encode("latin-1"), "export the table again, as CSV in UTF-8"),
     ],
 )
-def test_another_separator_or_encoding_is_refused_by_name(tmp_path, content, message):
+def test_another_first_line_or_encoding_is_refused_by_name(tmp_path, content, message):
     (tmp_path / "m.csv").write_bytes(content)
     with pytest.raises(ValueError, match=message):
         read_manifest(tmp_path / "m.csv")
     if "export" not in message:  # bytes of one cell are judged with their row
         with pytest.raises(ValueError, match=message):
             list(csv_records(TextFile("m.csv", content), ["id"], section="s"))
+
+
+@pytest.mark.parametrize(
+    ("content", "columns", "cells"),
+    [
+        ("id;label\n1;2,5\n", ["id", "label"], ["1", "2,5"]),
+        ("id\tlabel\n1\t2;5\n", ["id", "label"], ["1", "2;5"]),
+        ("id|label\n1|2;5\n", ["id", "label"], ["1", "2;5"]),
+        ('"id, of all";label\n"1;1";2\n', ["id, of all", "label"], ["1;1", "2"]),
+        ("id,a;b\n1,2;5\n", ["id", "a;b"], ["1", "2;5"]),
+        ("id\n1;2\n", ["id"], ["1;2"]),
+    ],
+)
+def test_the_first_line_says_what_stands_between_columns(tmp_path, content, columns, cells):
+    (tmp_path / "m.csv").write_text(content)
+    manifest = read_manifest(tmp_path / "m.csv")
+    assert (list(manifest.columns), list(manifest.iloc[0])) == (columns, cells)
+    [(_, row)] = csv_records(TextFile("m.csv", content.encode()), ["id"] if columns[0] == "id" else [], section="s")
+    assert (list(row), list(row.values())) == (columns, cells)
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])

@@ -31,7 +31,7 @@ from grpo_pipeline.tasks.attention.data.planes import (
 )
 from grpo_pipeline.tasks.attention.data.unreadable_file import UnreadableFileError, describe
 from grpo_pipeline.tasks.csv_records import broken_record
-from grpo_pipeline.tasks.text_lines import HEAD, check_table, composed
+from grpo_pipeline.tasks.text_lines import HEAD, composed, find_separator
 
 PIXEL_FORMATS = ("PNG", "JPEG", "BMP", "TIFF", "GIF")
 
@@ -158,18 +158,17 @@ def read_manifest(path: Path) -> pd.DataFrame:
     begins = 1
     with path.open("rb") as content:
         head = content.read(HEAD)
-    check_table(head, str(path))
+    separator = find_separator(head, str(path))
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file, strict=True)
+            reader = csv.reader(file, strict=True, delimiter=separator)
             for cells in reader:
                 if any(cell.strip() for cell in cells):
                     lines.append((reader.line_num, [composed(cell.strip()) for cell in cells]))
                 begins = reader.line_num + 1
     except UnicodeDecodeError as error:
         raise ValueError(
-            f"{path} must be a comma-separated UTF-8 text file, got {error}; export the table again, as "
-            "CSV in UTF-8"
+            f"{path} must be a table in UTF-8, got {error}; export the table again, as CSV in UTF-8"
         ) from error
     except csv.Error as error:
         raise ValueError(broken_record(str(path), begins, error)) from error
