@@ -35,13 +35,13 @@ def look(folder: Path, hints: Hints, *, task: str = "") -> Found:
         raise UnclearDataError(
             f"--task must be one of {', '.join(TASKS)}, got {task!r}; correct it"
         )
-    unclear, found = list[str](), list[Found]()
+    unclear, found = dict[str, str](), list[Found]()
     known = dict(_guessers(task))
     for name, module in known.items():
         try:
             guess = module.guess(folder, hints)
         except UnclearDataError as error:
-            unclear.append(f"{name}: {error}")
+            unclear[name] = str(error)
             continue
         if guess is not None:
             found.append(guess)
@@ -57,8 +57,12 @@ def look(folder: Path, hints: Hints, *, task: str = "") -> Found:
         raise UnclearDataError(
             f"{folder} must be the data of one task, got {names}; name it: --task {found[0].task}"
         )
+    if len(unclear) > 1:
+        begin = f"several tasks might read {folder}; name yours with --task, and see what it asks for:"
+        asked = [f"{name}: {text}" for name, text in unclear.items()]
+        raise UnclearDataError("\n".join([begin, *asked]))
     if unclear:
-        raise UnclearDataError("\n".join(unclear))
+        raise UnclearDataError(*unclear.values())
     forms = "; ".join(module.FORM for module in known.values())
     raise UnclearDataError(f"{folder} must hold {forms}; got none of them")
 

@@ -185,6 +185,19 @@ def test_a_table_that_names_files_in_another_way_is_listed_anew(tmp_path: Path, 
     assert checked["patient_id"].tolist() == ["L0", "L0", "L1", "L1", "L2", "L2"]
 
 
+def test_several_tasks_that_ask_are_told_apart(tmp_path: Path) -> None:
+    picture(tmp_path / "1.png")
+    table(tmp_path / "t.csv", [{"image": "1.png", "label": "nevus"}])
+    with pytest.raises(UnclearDataError) as asked:
+        look(tmp_path, Hints())
+    begin, *lines = str(asked.value).splitlines()
+    assert begin.startswith("several tasks might read")
+    assert "--task" in begin
+    assert [line.partition(": ")[0] for line in lines] == ["attention", "dialogue"]
+    with pytest.raises(UnclearDataError, match="^the label must have a value that means positive"):
+        look(tmp_path, Hints(), task="attention")
+
+
 def test_a_name_that_several_images_have_names_none(tmp_path: Path) -> None:
     for n, home in enumerate(("left", "left", "right")):
         picture(tmp_path / home / f"{n % 2}.png")
