@@ -296,6 +296,21 @@ def test_a_group_has_many_values_or_is_named(tmp_path: Path) -> None:
     assert (group(10), group(9), group(9, group="source")) == ("source", None, "source")
 
 
+def test_a_file_for_each_split(tmp_path: Path) -> None:
+    for name, n in (("train", 3), ("valid", 2)):
+        rows = [json.dumps({"prompt": f"{name} {k}", "answer": "a"}) for k in range(n)]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(rows))
+    found = look(tmp_path, Hints())
+    assert found.globals == {"dialogue_examples": "."}
+    assert found.notes[0] == "5 of 5 rows of the folder can be read; prompt: prompt, answers: answer"
+    assert "3 of 3 rows" in look(tmp_path, Hints(table="train.jsonl")).notes[0]
+    (tmp_path / "other.jsonl").write_text(json.dumps({"prompt": "q", "answer": "a"}))
+    with pytest.raises(
+        UnclearDataError, match=r"must have one file of prompts, got other.jsonl, train.jsonl, valid.jsonl; name it"
+    ):
+        look(tmp_path, Hints())
+
+
 def test_messages_that_end_with_an_answer(tmp_path: Path) -> None:
     talk = [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "4"}]
     (tmp_path / "t.jsonl").write_text("\n".join([json.dumps({"messages": talk})] * 3))

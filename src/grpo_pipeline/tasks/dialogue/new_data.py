@@ -6,8 +6,9 @@ from pathlib import Path
 
 from grpo_pipeline.tasks.csv_records import csv_records
 from grpo_pipeline.tasks.dialogue.data.dataset_folder import (
+    SPLIT_OF,
     DatasetFolder,
-    folders_by_split,
+    parts_by_split,
     read_table,
 )
 from grpo_pipeline.tasks.dialogue.data.drafts import Reading
@@ -66,10 +67,12 @@ def guess(folder: Path, hints: Hints) -> Found | None:
     files = [name for name in names if name.lower().endswith(SUFFIXES)]
     columns = {name: _columns(TextFile(str(folder / name))) for name in files}
     told = [name for name, names in columns.items() if _prompt_of(names, hints)]
+    if _are_splits(told):
+        return _describe(DatasetFolder(str(folder)), ".", hints)
     if len(told) > 1:
         raise UnclearDataError(
-            f"{folder} must have one file of prompts, got {', '.join(told)}; name it: --table {told[0]}, or put all rows into "
-            "one file with a column split"
+            f"{folder} must have one file of prompts, got {', '.join(told)}; name it: --table {told[0]}, or write train.jsonl, "
+            "valid.jsonl and test.jsonl, a file for each split"
         )
     if not told:
         if (name := next((name for name, names in columns.items() if names), None)) is None:
@@ -82,6 +85,12 @@ def guess(folder: Path, hints: Hints) -> Found | None:
         )
     [name] = told
     return _describe(TextFile(str(folder / name)), name, hints)
+
+
+def _are_splits(names: Sequence[str]) -> bool:
+    """Check whether files are JSON lines of several splits, ``train.jsonl`` among them."""
+    stems = {Path(name).stem for name in names if Path(name).suffix == ".jsonl"}
+    return len(names) == len(stems) > 1 and {"train"} < stems <= {*SPLIT_OF}
 
 
 def _describe(file: TextFile, name: str, hints: Hints) -> Found | None:
@@ -182,7 +191,7 @@ def _reward(reading: Reading) -> list[str]:
 
 
 def _notes(name: str, source: PromptSource, reading: Reading) -> tuple[str, ...]:
-    read = f"{len(reading.drafts)} of {reading.n_rows} rows of {name} can be read"
+    read = f"{len(reading.drafts)} of {reading.n_rows} rows of {'the folder' if name == '.' else name} can be read"
     is_last = source.answers == source.prompt
     answers = "the last message of each" if is_last else source.answers or "none"
     found = [f"{read}; prompt: {source.prompt}, answers: {answers}"]
@@ -202,7 +211,9 @@ def _columns(file: TextFile) -> list[str]:
     path = file.path.lower()
     try:
         if isinstance(file, DatasetFolder):
-            return list(read_table(folders_by_split(file)[0][0]).column_names)
+            part = parts_by_split(file)[0][0]
+            is_table = isinstance(part, DatasetFolder)
+            return list(read_table(part).column_names) if is_table else _columns(part)
         if path.endswith(".parquet"):
             from pyarrow import parquet
 
