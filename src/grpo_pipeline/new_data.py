@@ -58,7 +58,9 @@ def look(folder: Path, hints: Hints, *, task: str = "") -> Found:
             f"{folder} must be the data of one task, got {names}; name it: --task {found[0].task}"
         )
     if len(unclear) > 1:
-        begin = f"several tasks might read {folder}; name yours with --task, and see what it asks for:"
+        begin = (
+            f"several tasks might read {folder}; name yours with --task, and see what it asks for:"
+        )
         asked = [f"{name}: {text}" for name, text in unclear.items()]
         raise UnclearDataError("\n".join([begin, *asked]))
     if unclear:
