@@ -212,8 +212,9 @@ def _columns(file: TextFile) -> list[str]:
     try:
         if isinstance(file, DatasetFolder):
             part = parts_by_split(file)[0][0]
-            is_table = isinstance(part, DatasetFolder)
-            return list(read_table(part).column_names) if is_table else _columns(part)
+            if not isinstance(part, DatasetFolder):
+                return _columns(part)
+            return list(read_table(part).column_names)
         if path.endswith(".parquet"):
             from pyarrow import parquet
 
