@@ -318,8 +318,10 @@ def test_messages_that_end_with_an_answer(tmp_path: Path) -> None:
     source = data_of(found)["data"]["source"]
     assert (source["prompt"], source["answers"]) == ("messages", "messages")
     assert found.notes == ("3 of 3 rows of t.jsonl can be read; prompt: messages, answers: the last message of each",)
-    (tmp_path / "t.jsonl").write_text(json.dumps({"messages": talk[:1]}))
-    assert data_of(look(tmp_path, Hints()))["data"]["source"]["answers"] is None
+    for n_answered, answers in ((9, "messages"), (8, None)):
+        rows = [json.dumps({"messages": talk})] * n_answered + [json.dumps({"messages": talk[:1]})]
+        (tmp_path / "t.jsonl").write_text("\n".join(rows))
+        assert data_of(look(tmp_path, Hints()))["data"]["source"]["answers"] == answers
 
 
 def test_conversations_of_two_people_with_their_personas(tmp_path: Path) -> None:

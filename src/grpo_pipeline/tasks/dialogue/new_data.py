@@ -131,9 +131,10 @@ def _describe(file: TextFile, name: str, hints: Hints) -> Found | None:
 
 
 def _end_with_an_answer(file: TextFile, source: PromptSource) -> bool:
-    """Check whether the prompts are messages of which every last one is the assistant's."""
+    """Check whether the prompts are messages of which the last one is the assistant's, in nine rows of ten."""
     drafts = read_prompts(file, source).drafts
-    return all(draft.messages and draft.messages[-1]["role"] == ASSISTANT for draft in drafts)
+    last = [draft.messages[-1]["role"] if draft.messages else "" for draft in drafts]
+    return bool(drafts) and last.count(ASSISTANT) >= 0.9 * len(last)
 
 
 def _parameters(source: PromptSource, reading: Reading) -> str:
