@@ -57,7 +57,7 @@ def split_personas(checked: pd.DataFrame, params: DialogueSplitParams) -> Splits
 
 
 def shares(fractions: Mapping[str, float], among: str) -> Mapping[str, float]:
-    """Scale the fractions of the splits that are joined by + to a sum of 1; the others are 0. Of "" they stay as they are."""
+    """Share out 1 among the splits that + joins, in proportion to their fractions; without a name all fractions stay."""
     if not among:
         return fractions
     names = among.split("+")
