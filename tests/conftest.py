@@ -6,9 +6,12 @@ import json
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -139,6 +142,8 @@ def _run_smoke(target: Path) -> tuple[str, str]:
     from kedro_processes import start  # imports MLflow, which most tests do without
 
     project = copy_project(target)
+    (project / "src/grpo_pipeline").unlink()  # a package is under the git of the folder in which it really lies
+    shutil.copytree(Path(grpo_pipeline.__file__).parent, project / "src/grpo_pipeline")
     shutil.copy(ROOT / ".gitignore", project)
     git = ["git", "-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "init.defaultBranch=main"]
     for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "start"]):
@@ -152,7 +157,30 @@ def _run_smoke(target: Path) -> tuple[str, str]:
 @pytest.fixture
 def smoke_copy(smoke_run: tuple[Path, subprocess.CompletedProcess[str]], tmp_path: Path) -> Path:
     """A copy of the project of ``smoke_run`` of a test's own."""
-    return shutil.copytree(smoke_run[0], tmp_path / "project", symlinks=True)
+    return _copy_of_run(smoke_run[0], tmp_path / "project")
+
+
+@pytest.fixture(scope="session")
+def copy_of_run(smoke_run: tuple[Path, subprocess.CompletedProcess[str]]) -> Callable[[Path], Path]:
+    """``copy_of_run(target)``: make ``target`` a copy of the project of ``smoke_run``."""
+    return partial(_copy_of_run, smoke_run[0])
+
+
+def _copy_of_run(source: Path, target: Path) -> Path:
+    """Copy a project that has run, but for git's and MLflow's files: the runs of the copy's database name those where they are.
+
+    What is tracked from then on lies in the copy.
+    """
+
+    def left_out(folder: str, names: list[str]) -> list[str]:
+        return [".git", "mlruns", "src"] if Path(folder) == source else []
+
+    shutil.copytree(source, target, symlinks=True, ignore=left_out)
+    _link_package(target)
+    with closing(sqlite3.connect(target / "mlflow.db")) as database, database:
+        moved = (str(source / "mlruns"), str(target / "mlruns"))
+        database.execute("UPDATE experiments SET artifact_location = replace(artifact_location, ?, ?)", moved)
+    return target
 
 
 @pytest.fixture
@@ -171,18 +199,24 @@ def shared_data() -> Callable[[str], Path]:
 
 
 def copy_project(target: Path) -> Path:
-    """Make ``target`` a project with a copy of the package under test, this repository's configuration, and no data.
+    """Make ``target`` a project with the package under test, this repository's configuration, and no data.
 
-    Not of ``src``: ``make mutations`` puts a faulty package first on the path, and what a project starts must be that one.
+    Not of ``src``: ``make mutations`` puts a faulty package first on the path, and what a project starts must be that one. It is
+    a link: sixty copies would be half of the files that the suite writes, and many files cost more than their bytes.
     """
     target.mkdir(parents=True)
     shutil.copytree(ROOT / "conf", target / "conf", ignore=lambda folder, names: names if Path(folder).name == "local" else [])
     for name in ("pyproject.toml", ".telemetry"):
         shutil.copy(ROOT / name, target / name)
-    shutil.copytree(Path(grpo_pipeline.__file__).parent, target / "src" / "grpo_pipeline")
+    _link_package(target)
     for layer in (ROOT / "data").glob("0*"):
         (target / "data" / layer.name).mkdir(parents=True)
     return target
+
+
+def _link_package(project: Path) -> None:
+    (project / "src").mkdir()
+    (project / "src" / "grpo_pipeline").symlink_to(Path(grpo_pipeline.__file__).parent)
 
 
 def run_kedro(project: Path, *args: str, env: str = "smoke", timeout: float = 600) -> subprocess.CompletedProcess[str]:

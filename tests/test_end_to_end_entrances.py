@@ -1,6 +1,7 @@
 """Every entrance is the same product: Kedro's own sessions, IPython, parts of pipelines, a console without Unicode."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,12 @@ def test_in_ipython_a_second_run_gets_kedros_sentence(project: Path) -> None:
     assert "ValueError: sed must be a parameter of this project, got an unknown name; did you mean seed?" in output
 
 
+@pytest.fixture(scope="module")
+def untouched(tmp_path_factory: pytest.TempPathFactory, copy_of_run: Callable[[Path], Path]) -> Path:
+    """A project that has run, in which nothing is to change."""
+    return copy_of_run(tmp_path_factory.mktemp("untouched") / "project")
+
+
 @pytest.mark.parametrize(
     ("arguments", "wanted"),
     [
@@ -104,14 +111,14 @@ def test_in_ipython_a_second_run_gets_kedros_sentence(project: Path) -> None:
         (["--pipelines", "attention_train", "--runner-params", "is_async=True"], "leave --async out"),
     ],
 )
-def test_what_cannot_run_is_refused_with_what_can(smoke_copy: Path, arguments: list[str], wanted: str) -> None:
-    before = {path: path.stat().st_mtime_ns for path in (smoke_copy / "data").rglob("*") if path.is_file()}
-    done = run(smoke_copy, "--pipelines", "attention", *arguments)
+def test_what_cannot_run_is_refused_with_what_can(untouched: Path, arguments: list[str], wanted: str) -> None:
+    before = {path: path.stat().st_mtime_ns for path in (untouched / "data").rglob("*") if path.is_file()}
+    done = run(untouched, "--pipelines", "attention", *arguments)
     [line] = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     assert (done.returncode, wanted in line) == (1, True), done.stderr
     assert "Traceback" not in done.stderr
-    notes = smoke_copy / "data" / ".runs"
-    after = {path: path.stat().st_mtime_ns for path in (smoke_copy / "data").rglob("*") if path.is_file()}
+    notes = untouched / "data" / ".runs"
+    after = {path: path.stat().st_mtime_ns for path in (untouched / "data").rglob("*") if path.is_file()}
     changed = {path for path in before.keys() | after.keys() if before.get(path) != after.get(path) and notes not in path.parents}
     assert changed == set()
 

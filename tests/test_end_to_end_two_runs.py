@@ -7,6 +7,7 @@ import re
 import shutil
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -52,18 +53,19 @@ def test_of_two_at_once_one_has_a_result_and_the_other_a_sentence(tmp_path: Path
     assert [header["progress"]["seed"] for header in headers] == [winner] * 2
 
 
-def test_every_artefact_names_its_run_and_what_it_was_made_from(smoke_copy: Path) -> None:
-    made = record(smoke_copy)
+def test_every_artefact_names_its_run_and_what_it_was_made_from(smoke_run) -> None:
+    project = smoke_run[0]
+    made = record(project)
     assert {entry["run"] for entry in made.values()} == {made["attention.report"]["run"]}
     assert all(len(entry["digest"]) == 16 for entry in made.values())
     sources = made["attention.comparison"]["sources"]
     for arm in ARMS:
         assert sources[f"attention.{arm}.model"] == made[f"attention.{arm}.model"]["digest"]
-        header = json.loads((smoke_copy / f"data/06_models/{FOLDER}/{arm}/checkpoint/checkpoint.json").read_text())
+        header = json.loads((project / f"data/06_models/{FOLDER}/{arm}/checkpoint/checkpoint.json").read_text())
         assert header["extra"]["run"] == made["attention.report"]["run"]
     assert {"params:seed", "attention.examples", "attention.splits"} <= sources.keys()
-    assert not list((smoke_copy / "data").rglob("*partial*"))
-    assert [path.suffix for path in (smoke_copy / "data/.runs").iterdir() if path.is_dir()] == []
+    assert not list((project / "data").rglob("*partial*"))
+    assert [path.suffix for path in (project / "data/.runs").iterdir() if path.is_dir()] == []
 
 
 def test_a_run_stamped_in_the_future_changes_nothing(smoke_copy: Path) -> None:
@@ -127,6 +129,12 @@ def test_what_was_exchanged_edited_or_made_with_another_seed_is_not_used(smoke_c
     assert "attention.grpo.predictions must be what run " in refusal("attention_evaluate")
 
 
+@pytest.fixture(scope="module")
+def untouched(tmp_path_factory: pytest.TempPathFactory, copy_of_run: Callable[[Path], Path]) -> Path:
+    """A project that has run, in which nothing is to change."""
+    return copy_of_run(tmp_path_factory.mktemp("untouched") / "project")
+
+
 @pytest.mark.parametrize(
     ("task", "params", "said"),
     [
@@ -134,12 +142,12 @@ def test_what_was_exchanged_edited_or_made_with_another_seed_is_not_used(smoke_c
         ("molecules", "molecules.generator.per_size=1,molecules.generator.max_atoms=3", "split 'val' must hold molecules"),
     ],
 )
-def test_data_that_cannot_be_trained_on_leave_every_file(smoke_copy: Path, task: str, params: str, said: str) -> None:
-    before = tree(smoke_copy)
-    failed = run(smoke_copy, "--pipelines", task, "--params", params)
+def test_data_that_cannot_be_trained_on_leave_every_file(untouched: Path, task: str, params: str, said: str) -> None:
+    before = tree(untouched)
+    failed = run(untouched, "--pipelines", task, "--params", params)
     assert failed.returncode == 1, failed.stderr
     assert said in failed.stderr
-    assert tree(smoke_copy) == before
+    assert tree(untouched) == before
 
 
 def test_a_killed_run_leaves_the_earlier_result_and_is_gone_on_with(smoke_copy: Path) -> None:

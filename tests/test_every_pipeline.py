@@ -1,9 +1,8 @@
 """Every registered pipeline runs in `smoke`: none is there to be looked at alone."""
 
 import re
-import shutil
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from kedro_processes import run
@@ -73,9 +72,9 @@ def test_no_registered_pipeline_is_left_out() -> None:
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory, smoke_run: Any) -> Path:
+def project(tmp_path_factory: pytest.TempPathFactory, copy_of_run: Callable[[Path], Path]) -> Path:
     """One project in which each pipeline finds what those before it have left; attention has run, no other task has."""
-    return shutil.copytree(smoke_run[0], tmp_path_factory.mktemp("every") / "project", symlinks=True)
+    return copy_of_run(tmp_path_factory.mktemp("every") / "project")
 
 
 @pytest.mark.parametrize(("task", "command"), HERE)

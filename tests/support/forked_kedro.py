@@ -37,7 +37,7 @@ PRELOADED = (
     "kedro_datasets.pandas", "kedro_datasets.text", "kedro_telemetry.plugin", "kedro_viz",
     "kedro_viz.integrations.kedro.hooks", "kedro_viz.launchers.cli.main", "matplotlib.backends.backend_agg", "matplotlib.pyplot",
     "mlflow.pyfunc", "mlflow.store.tracking.dbmodels.initial_models", "mlflow.store.tracking.sqlalchemy_store", "mlflow.tracking",
-    "pandas", "pygments.lexers.html", "pygments.formatters.html", "rdkit.Chem",
+    "pandas", "pygments.lexers.html", "pygments.formatters.html", "rdkit.Chem", "rouge_score.rouge_scorer",
     "scipy.stats", "sklearn.covariance", "sklearn.feature_extraction.text", "sklearn.linear_model",
     "sqlalchemy.dialects.sqlite.pysqlite", "torch", "torch.optim", "transformers.models.gpt2.modeling_gpt2",
     "transformers.models.sam.modeling_sam", "transformers.models.t5.modeling_t5",
@@ -49,23 +49,25 @@ SECONDS_TO_START = 120
 KEDRO = str(Path(sys.executable).with_name("kedro"))  # how messages call it where the environment lies outside of the project
 
 
-def kedro_command(*args: str, code: str = "", file: int = 2) -> list[str]:
-    """Return the command that runs ``kedro`` with arguments in a fork of this process's server, which is started when needed.
+def kedro_command(*args: str, code: str = "", file: int = 2, server: str = "") -> list[str]:
+    """Return the command that runs ``kedro`` with arguments in a fork of a server: this process's, which is started when needed.
 
     With ``code`` that is run instead, as ``python -c`` does. An open ``file`` that the command is given goes to the fork, too.
     """
-    return [sys.executable, "-I", "-S", __file__, _server(), str(file), code, *args]
+    return [sys.executable, "-I", "-S", __file__, server or _server(), str(file), code, *args]
 
 
 class ForkedWorkers:
-    """Stands for the module ``subprocess`` in ``runs.worker``: a worker is a fork, and imports nothing."""
+    """Stands for ``subprocess`` where the package starts a worker or a reward process: it is a fork, and imports nothing."""
 
     PIPE, DEVNULL, TimeoutExpired = subprocess.PIPE, subprocess.DEVNULL, subprocess.TimeoutExpired
+    server = ""  # whose fork this process is, if it is one
 
     @staticmethod
     def Popen(command: list[str], *, env: dict[str, str], **given: Any) -> "subprocess.Popen[bytes]":  # noqa: N802
-        """Start ``python -P -m <module> <number of an open file>``; what is on this process's path is on the worker's."""
-        *python, module, number = command
+        """Start ``python -P -m <module> [<number of an open file>]``; what is on this process's path is on the worker's."""
+        *python, module = command[:4]
+        arguments = command[4:]
         assert python == [sys.executable, "-P", "-m"]
         # A worker logs into its pipe; Kedro, which it would not import, has logged elsewhere.
         code = (
@@ -74,7 +76,9 @@ class ForkedWorkers:
         )
         env = {name: value for name, value in env.items() if name != "PYTHONPATH"}
         env |= {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
-        return subprocess.Popen(kedro_command(number, code=code, file=int(number)), env=env, **given)
+        file = int(arguments[0]) if arguments else 2
+        asking = kedro_command(*arguments, code=code, file=file, server=ForkedWorkers.server)
+        return subprocess.Popen(asking, env=env, **given)
 
 
 def process_of(command: "subprocess.Popen[str]") -> int:
@@ -191,6 +195,7 @@ def _run(path: str, connection: socket.socket, imported: dict[str, tuple[int, in
     if run == 0:
         connection.close()
         _take_package_of(asked["folder"], asked["environ"], imported)
+        _fork_reward_processes(path)
         _become_kedro(asked, streams)
     named = Path(f"{path}-{asked['command']}")
     named.with_suffix(".partial").write_text(str(run))
@@ -232,6 +237,13 @@ def _take_package_of(folder: str, environ: dict[str, str], imported: dict[str, t
         module.__file__ = module.__spec__.origin = str(module.__file__).replace(old, new)  # type: ignore[union-attr]
         if hasattr(module, "__path__"):
             module.__path__[:] = [folder.replace(old, new) for folder in module.__path__]
+
+
+def _fork_reward_processes(path: str) -> None:
+    """Let the reward processes of a run be forks, too: a new one imports for longer than it works in a short run."""
+    ForkedWorkers.server = path
+    if process := sys.modules.get(f"{PACKAGE}.rewards.process"):  # its package may be imported anew
+        process.subprocess = ForkedWorkers  # type: ignore[attr-defined]
 
 
 def _become_kedro(asked: dict[str, Any], streams: list[int]) -> None:

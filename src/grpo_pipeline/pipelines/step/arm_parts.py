@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import ValidationError
 
 from grpo_pipeline.core.objective.algorithm import AlgorithmParams
-from grpo_pipeline.pipelines.step.part import StepPart
+from grpo_pipeline.pipelines.step.part import Place, StepPart
 from grpo_pipeline.pipelines.step.parts import (
     correction,
     credit,
@@ -24,16 +24,6 @@ from grpo_pipeline.pipelines.step.parts import (
     value,
 )
 from grpo_pipeline.pipelines.step.wire import Row
-
-Place = Literal[
-    "alone",
-    "after_sampling",
-    "after_reward",
-    "after_advantage",
-    "loss",
-    "before_update",
-    "after_update",
-]
 
 # In the order in which they act at a place; the terms of the loss are added in it.
 PARTS = (
@@ -74,7 +64,7 @@ class Parts:
 
     def rows(self, place: Place) -> list[Row]:
         """List what the parts do at a place of the step, in their order."""
-        return [row for part in self.chosen for row in getattr(part, place)]
+        return [row for part in self.chosen for row in part.rows.get(place, ())]
 
 
 # An arm whose parameters are not known, or wrong: the graph then shows every part there is.

@@ -96,14 +96,16 @@ def ratios(algorithm: AlgorithmParams, mismatch: Tensor) -> Tensor:
 
 PART = StepPart(
     is_in=lambda algorithm: algorithm.correction is not None,
-    # log-probabilities under the policy, and how far it is above the engine that drew: [P, G, L]
-    after_sampling=(
-        ("sample", "rollouts mismatch", score_again, "task state context rollouts temperature"),
-    ),
-    after_advantage=(
-        ("advantage", "advantages", weigh_advantages, "algorithm advantages mismatch"),
-    ),
-    after_update=(
-        ("", "step_metrics", report_mismatch, "algorithm step_metrics experience update_epoch"),
-    ),
+    rows={
+        # log-probabilities under the policy, and how far it is above the engine that drew: [P, G, L]
+        "after_sampling": (
+            ("sample", "rollouts mismatch", score_again, "task state context rollouts temperature"),
+        ),
+        "after_advantage": (
+            ("advantage", "advantages", weigh_advantages, "algorithm advantages mismatch"),
+        ),
+        "after_update": (
+            ("", "step_metrics", report_mismatch, "algorithm step_metrics experience update_epoch"),
+        ),
+    },
 )

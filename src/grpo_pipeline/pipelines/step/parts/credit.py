@@ -53,13 +53,15 @@ def credit_samples(
 
 PART = StepPart(
     is_in=lambda algorithm: algorithm.credits_decisions,
-    # what each decision has contributed: [P, G, L]
-    after_reward=(
-        (
-            "reward",
-            "rewards",
-            credit_decisions,
-            "algorithm task state context rollouts replicated rewards",
+    rows={
+        # what each decision has contributed: [P, G, L]
+        "after_reward": (
+            (
+                "reward",
+                "rewards",
+                credit_decisions,
+                "algorithm task state context rollouts replicated rewards",
+            ),
         ),
-    ),
+    },
 )

@@ -71,12 +71,14 @@ def dynamic_sampling(
 
 PART = StepPart(
     is_in=lambda algorithm: algorithm.dynamic_sampling is not None,
-    after_sampling=(
-        (
-            "sample",
-            "rollouts resampling",
-            dynamic_sampling,
-            "algorithm training task state context replicated rollouts temperature",
+    rows={
+        "after_sampling": (
+            (
+                "sample",
+                "rollouts resampling",
+                dynamic_sampling,
+                "algorithm training task state context replicated rollouts temperature",
+            ),
         ),
-    ),
+    },
 )

@@ -47,14 +47,18 @@ def steer_entropy(
 # Measured in every arm that learns from samples, also where no bonus is paid.
 PART = StepPart(
     is_in=lambda algorithm: algorithm.losses.policy is not None,
-    loss=(("loss", "entropy_term", entropy_term, "scores experience"),),
+    rows={
+        "loss": (("loss", "entropy_term", entropy_term, "scores experience"),),
+    },
 )
 
 STEERING = StepPart(
     is_in=lambda algorithm: (
         algorithm.losses.entropy is not None and algorithm.losses.entropy.target is not None
     ),
-    after_update=(
-        ("", "next_state", steer_entropy, "algorithm next_state report update_epoch stops?"),
-    ),
+    rows={
+        "after_update": (
+            ("", "next_state", steer_entropy, "algorithm next_state report update_epoch stops?"),
+        ),
+    },
 )

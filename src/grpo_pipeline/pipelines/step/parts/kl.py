@@ -65,5 +65,7 @@ def _exact_kl(scores: Scores, experience: Experience) -> Tensor:
 
 PART = StepPart(
     is_in=lambda algorithm: algorithm.losses.kl is not None,
-    loss=(("loss", "kl_term", kl_term, "algorithm scores experience"),),
+    rows={
+        "loss": (("loss", "kl_term", kl_term, "algorithm scores experience"),),
+    },
 )

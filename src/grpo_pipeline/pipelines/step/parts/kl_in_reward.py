@@ -30,7 +30,9 @@ def penalise_kl(
 
 PART = StepPart(
     is_in=lambda algorithm: algorithm.kl_in_reward is not None,
-    after_reward=(
-        ("reward", "rewards", penalise_kl, "algorithm state rewards rollouts reference"),
-    ),
+    rows={
+        "after_reward": (
+            ("reward", "rewards", penalise_kl, "algorithm state rewards rollouts reference"),
+        ),
+    },
 )

@@ -40,20 +40,26 @@ def select_decisions(
 
 PART = StepPart(
     is_in=lambda algorithm: algorithm.losses.policy is not None,
-    loss=(
-        # log-probabilities of the stored actions under the present policy [P, G, L], with its graph
-        (
-            "loss",
-            "scores",
-            score_actions,
-            "algorithm training task state experience update_epoch",
+    rows={
+        "loss": (
+            # log-probabilities of the stored actions under the present policy [P, G, L], with its graph
+            (
+                "loss",
+                "scores",
+                score_actions,
+                "algorithm training task state experience update_epoch",
+            ),
+            ("loss", "policy_term", policy_term, "algorithm scores experience"),
         ),
-        ("loss", "policy_term", policy_term, "algorithm scores experience"),
-    ),
+    },
 )
 
 SELECTION = StepPart(
     is_in=lambda algorithm: algorithm.losses.policy is not None and algorithm.losses.policy.selects,
-    # decisions that the surrogate treats otherwise: bool [P, G, L]
-    after_advantage=(("advantage", "selected", select_decisions, "algorithm rollouts advantages"),),
+    rows={
+        # decisions that the surrogate treats otherwise: bool [P, G, L]
+        "after_advantage": (
+            ("advantage", "selected", select_decisions, "algorithm rollouts advantages"),
+        ),
+    },
 )

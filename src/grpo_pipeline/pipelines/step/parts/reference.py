@@ -43,20 +43,26 @@ def move_reference(
 
 PART = StepPart(
     is_in=lambda algorithm: algorithm.paid_kl is not None,
-    # log-probabilities of the same actions [P, G, L]
-    after_reward=(
-        (
-            "reward",
-            "reference",
-            score_reference,
-            "algorithm task state batch rollouts temperature",
+    rows={
+        # log-probabilities of the same actions [P, G, L]
+        "after_reward": (
+            (
+                "reward",
+                "reference",
+                score_reference,
+                "algorithm task state batch rollouts temperature",
+            ),
         ),
-    ),
+    },
 )
 
 MOTION = StepPart(
     is_in=lambda algorithm: (
         algorithm.paid_kl is not None and algorithm.paid_kl.reference.update != "frozen"
     ),
-    after_update=(("", "next_state", move_reference, "algorithm next_state update_epoch stops?"),),
+    rows={
+        "after_update": (
+            ("", "next_state", move_reference, "algorithm next_state update_epoch stops?"),
+        ),
+    },
 )

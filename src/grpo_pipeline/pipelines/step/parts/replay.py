@@ -67,14 +67,16 @@ def replay_groups(
 
 PART = StepPart(
     is_in=lambda algorithm: algorithm.replay is not None,
-    alone=(("sample", "replayed", nothing_replayed, ""),),
-    # how likely the policy is to draw a stored sample, beside how likely it was: [P, G]
-    after_sampling=(
-        (
-            "sample",
-            "rollouts importance",
-            replay_groups,
-            "algorithm task state context rollouts replayed temperature",
+    rows={
+        "alone": (("sample", "replayed", nothing_replayed, ""),),
+        # how likely the policy is to draw a stored sample, beside how likely it was: [P, G]
+        "after_sampling": (
+            (
+                "sample",
+                "rollouts importance",
+                replay_groups,
+                "algorithm task state context rollouts replayed temperature",
+            ),
         ),
-    ),
+    },
 )

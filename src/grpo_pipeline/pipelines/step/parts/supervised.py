@@ -23,5 +23,9 @@ def supervised_term(
 
 PART = StepPart(
     is_in=lambda algorithm: algorithm.losses.supervised is not None,
-    loss=(("loss", "supervised_term", supervised_term, "task state experience update_epoch"),),
+    rows={
+        "loss": (
+            ("loss", "supervised_term", supervised_term, "task state experience update_epoch"),
+        ),
+    },
 )

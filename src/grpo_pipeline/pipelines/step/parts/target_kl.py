@@ -28,5 +28,9 @@ def exceeds_target(
 
 PART = StepPart(
     is_in=lambda algorithm: algorithm.target_kl is not None,
-    before_update=(("", "stops", exceeds_target, "algorithm report experience update_epoch"),),
+    rows={
+        "before_update": (
+            ("", "stops", exceeds_target, "algorithm report experience update_epoch"),
+        ),
+    },
 )

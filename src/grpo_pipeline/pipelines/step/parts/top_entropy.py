@@ -47,12 +47,14 @@ PART = StepPart(
     is_in=lambda algorithm: (
         algorithm.losses.policy is not None and algorithm.losses.policy.top_entropy is not None
     ),
-    after_advantage=(
-        (
-            "advantage",
-            "advantages",
-            silence_sure_decisions,
-            "algorithm task state context rollouts temperature advantages",
+    rows={
+        "after_advantage": (
+            (
+                "advantage",
+                "advantages",
+                silence_sure_decisions,
+                "algorithm task state context rollouts temperature advantages",
+            ),
         ),
-    ),
+    },
 )

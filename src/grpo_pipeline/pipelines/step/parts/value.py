@@ -59,13 +59,17 @@ BASELINE = StepPart(
         algorithm.advantage.baseline == "value"
         or (algorithm.losses.value is not None and algorithm.losses.value.clip is not None)
     ),
-    # the reward that is expected of each prompt: [P]
-    after_reward=(
-        ("advantage", "values", predict_values, "task state context rollouts temperature"),
-    ),
+    rows={
+        # the reward that is expected of each prompt: [P]
+        "after_reward": (
+            ("advantage", "values", predict_values, "task state context rollouts temperature"),
+        ),
+    },
 )
 
 PART = StepPart(
     is_in=lambda algorithm: algorithm.losses.value is not None,
-    loss=(("loss", "value_term", value_term, "algorithm scores experience"),),
+    rows={
+        "loss": (("loss", "value_term", value_term, "algorithm scores experience"),),
+    },
 )

@@ -176,11 +176,11 @@ def round_trip(parsed: ParsedMolecule, smiles: str, params: MoleculeDataParams) 
 def _draft_all(
     records: Iterator[Record], params: MoleculeDataParams
 ) -> tuple[list[Draft], list[Row]]:
-    """Draft all molecules; processes share a file of more than a chunk, with the same result in the same order."""
+    """Draft all molecules; processes share a file of more than two chunks, with the same result in the same order."""
     workers = usable_cores()
     draft = partial(_draft_chunk, params=params)
-    found = draft(list(islice(records, CHUNK)))
-    # Processes are started only for the remaining chunks: importing RDKit takes as long as a chunk.
+    found = draft(list(islice(records, 2 * CHUNK)))
+    # Processes are started only for the remaining chunks: each imports for two seconds first.
     rest = iter(lambda: list(islice(records, CHUNK)), [])
     if second := next(rest, None):
         try:

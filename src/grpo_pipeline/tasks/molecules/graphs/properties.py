@@ -36,7 +36,7 @@ def measure_all(smiles: Sequence[str]) -> pd.DataFrame:
     """Tabulate the properties of many molecules; processes share more than a few thousand."""
     size = MEASURED_AT_ONCE
     chunks = [list(smiles[start : start + size]) for start in range(0, len(smiles), size)]
-    if len(chunks) < 2:
+    if len(chunks) < 3:  # a process imports for two seconds first
         return tabulate_properties(smiles)
     workers = usable_cores()
     found = map_ahead(
