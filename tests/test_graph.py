@@ -3,8 +3,10 @@
 import base64
 import inspect
 import json
+import os
 import re
 import runpy
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -40,6 +42,8 @@ def shown(tmp_path_factory: pytest.TempPathFactory, make_project) -> Iterator[An
     project = make_project(tmp_path_factory.mktemp("graph") / "project")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(yaml, "SafeLoader", yaml.CSafeLoader)
+        patch.setattr(sys, "path", list(sys.path))  # opening a project changes both
+        patch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
         bootstrap_project(project)
         with KedroSession.create(project_path=project) as session:
             catalog = session.load_context().catalog

@@ -152,9 +152,9 @@ def is_library(error: BaseException) -> bool:
 
 
 def files(trace: TracebackType | None) -> Iterator[Path]:
-    """Yield the source files of a traceback, the outermost first."""
+    """Yield the source files of a traceback, the outermost first; links are followed."""
     while trace is not None:
-        yield Path(trace.tb_frame.f_code.co_filename)
+        yield Path(trace.tb_frame.f_code.co_filename).resolve()
         trace = trace.tb_next
 
 
