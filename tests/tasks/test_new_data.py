@@ -223,6 +223,23 @@ def test_a_lone_folder_holds_the_images_whatever_it_is_called(tmp_path: Path, ho
     assert (data["columns"]["image"], data["folders"]["image"], data["columns"]["lesion_mask"]) == ("file", home, None)
 
 
+@pytest.mark.parametrize(
+    ("column", "cell", "other"), [("mask", "m/{}.png", "a/x.png"), ("file", "{}.png", "a/x.png"), ("mask", "m/{}.png", "m/x.png")]
+)
+def test_masks_are_no_images_where_others_are(tmp_path: Path, column: str, cell: str, other: str) -> None:
+    home = "m" if "/" in cell else "masks"
+    for n in range(4):
+        picture(tmp_path / home / f"{n}.png", 90 + n)
+    picture(tmp_path / other, 90)
+    table(tmp_path / "t.csv", [{column: cell.format(n), "label": n % 2} for n in range(4)])
+    with pytest.raises(
+        UnclearDataError, match=rf"got '{column}', which seems to name masks, and no column that names {other}; add"
+    ):
+        look(tmp_path, Hints())
+    data = data_of(look(tmp_path, Hints(columns={"image": column})))["data"]
+    assert data["columns"]["image"] == column
+
+
 def test_hints_decide_what_no_name_tells(tmp_path: Path) -> None:
     for n in range(6):
         picture(tmp_path / "d" / f"{n}.png", 90 + n)

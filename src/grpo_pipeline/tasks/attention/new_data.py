@@ -165,7 +165,9 @@ def _of_table(
     named = [
         (column, place) for column, found in places.items() for place, _ in found.most_common()
     ]
-    # A lone folder holds the images, whatever it is called: tumor_images, say.
+    # A lone folder holds the images, whatever it is called: tumor_images, say. Beside other images it does not.
+    if len(named) == 1 and "image" not in hints.columns:
+        _refuse_lone_masks(table, *named[0], files)
     for column, place in named:
         mask = _mask_of(f"{column if place == '' else ''} {place}") if len(named) > 1 else None
         key = mask or "image"
@@ -204,6 +206,22 @@ def _of_table(
         manifest=table.name,
         numeric=numeric,
     )
+
+
+def _refuse_lone_masks(table: Table, column: str, place: str, files: Sequence[str]) -> None:
+    """Refuse masks in the place of images, which the table does not name."""
+    cells = {
+        f"{place}/{c.strip()}".lstrip("/") for one in table.columns[column] for c in one.split(";")
+    }
+    homes = {Path(cell).parent for cell in cells}
+    others = [file for file in files if file not in cells]
+    if not _mask_of(column):  # a folder may be called after what its images show
+        others = [file for file in others if Path(file).parent not in homes and _mask_of(place)]
+    if others:
+        raise UnclearDataError(
+            f"{table.name} must name the image of each row, got {column!r}, which seems to name masks, and no column that names "
+            f"{others[0]}; add one, or, if these are the images: --column image={column}"
+        )
 
 
 def _of_folders(folder: Path, files: Sequence[str], hints: Hints) -> Found:
