@@ -187,15 +187,18 @@ def test_a_table_that_names_files_in_another_way_is_listed_anew(tmp_path: Path, 
 
 def test_several_tasks_that_ask_are_told_apart(tmp_path: Path) -> None:
     picture(tmp_path / "1.png")
-    table(tmp_path / "t.csv", [{"image": "1.png", "label": "nevus"}])
+    table(tmp_path / "t.csv", [{"image": "other.png", "label": "nevus"}])
     with pytest.raises(UnclearDataError) as asked:
         look(tmp_path, Hints())
     begin, *lines = str(asked.value).splitlines()
     assert begin.startswith("several tasks might read")
     assert "--task" in begin
     assert [line.partition(": ")[0] for line in lines] == ["attention", "dialogue"]
-    with pytest.raises(UnclearDataError, match="^the label must have a value that means positive"):
+    with pytest.raises(UnclearDataError, match="^t.csv must have a column with files of images"):
         look(tmp_path, Hints(), task="attention")
+    table(tmp_path / "t.csv", [{"image": "1", "label": "nevus"}])  # what names a file is no text
+    with pytest.raises(UnclearDataError, match="^the label must have a value that means positive"):
+        look(tmp_path, Hints())
 
 
 def test_a_name_that_several_images_have_names_none(tmp_path: Path) -> None:
@@ -212,6 +215,41 @@ def test_a_table_of_images_that_lie_elsewhere_is_refused_with_what_to_give(tmp_p
         UnclearDataError, match=r"t.csv must name images below .*, got /elsewhere/1.png, and there is no image; give"
     ):
         look(tmp_path, Hints())
+
+
+@pytest.mark.parametrize(("suffix", "mark"), [(".csv", ","), (".tsv", "\t")])
+def test_a_table_for_each_split_is_one(tmp_path: Path, suffix: str, mark: str) -> None:
+    folder = tmp_path / "kaggle"
+    for n in range(8):
+        picture(folder / "images" / f"{n:03}.png", 90 + n)
+    for name, rows in (("train", range(4)), ("labels_valid", (4, 5)), ("test", (6, 7))):
+        text = "\n".join([mark.join(("image", "label")), *(mark.join((f"{n:03}.png", f"{n % 2}")) for n in rows)])
+        (folder / f"{name}{suffix}").write_text(text)
+    found = look(folder, Hints())
+    assert "holds the tables of the splits, with a column split" in found.notes[0]
+    checked = read(folder, found, tmp_path)[0]
+    given = dict(zip(checked["core_id"], checked["split"], strict=True))
+    assert given == {f"{n:03}": ("train", "train", "val", "test")[n // 2] for n in range(8)}
+    assert checked.set_index("core_id")["label"].to_dict() == {f"{n:03}": n % 2 for n in range(8)}
+    (folder / f"train_2{suffix}").write_text(f"image{mark}label\n000.png{mark}1\n")  # two tables of one split
+    with pytest.raises(
+        UnclearDataError, match=rf"must have one CSV file, got labels_valid{suffix}, test{suffix}, train{suffix}, "
+    ):
+        look(folder, Hints())
+
+
+def test_a_workbook_is_to_be_saved_as_text_and_a_column_per_class_to_be_chosen(tmp_path: Path) -> None:
+    for n in range(9):
+        picture(tmp_path / f"{n}.png", 90 + n)
+    (tmp_path / "labels.xlsx").write_bytes(b"PK")
+    with pytest.raises(UnclearDataError, match=r"must have a table as text, got the workbook labels.xlsx; save its sheet as CSV"):
+        look(tmp_path, Hints())
+    rows = [{"image": f"{n}", "MEL": f"{float(n % 3 == 0)}", "NV": f"{float(n % 3 > 0)}"} for n in range(9)]
+    table(tmp_path / "t.csv", rows)
+    with pytest.raises(UnclearDataError, match=r"MEL, NV have 1 where a row is of that class; name .*--column label=MEL"):
+        look(tmp_path, Hints())
+    data = data_of(look(tmp_path, Hints(columns={"label": "MEL"})))["data"]
+    assert data["label"] == {"positive": ["1.0"], "negative": ["0.0"]}
 
 
 @pytest.mark.parametrize("home", ["breast", "tumor_images"])
@@ -246,7 +284,7 @@ def test_hints_decide_what_no_name_tells(tmp_path: Path) -> None:
     rows = [{"a": f"{n}.png", "b": f"g{n % 3}", "c": n % 2, "who": n} for n in range(6)]
     table(tmp_path / "d" / "t.csv", rows)
     with pytest.raises(
-        UnclearDataError, match=r"t.csv must have a column with the label, got a, b, c, who, of which b, c, who may be one"
+        UnclearDataError, match=r"t.csv must have a column with the label, got a, b, c, who, of which b, c may be one"
     ):
         look(tmp_path / "d", Hints())
     found = look(tmp_path / "d", Hints(columns={"label": "b", "patient_id": "who"}, positive=("g2", "g0")))

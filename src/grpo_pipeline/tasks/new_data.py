@@ -1,5 +1,6 @@
 """Describe data of a user's own: a guess that a task makes from a folder, for an environment in ``conf/``."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,7 +9,12 @@ from typing import Any
 import yaml
 
 from grpo_pipeline.tasks.csv_records import csv_records
+from grpo_pipeline.tasks.splits import SPLIT_OF
 from grpo_pipeline.tasks.text_lines import TextFile
+
+TABLES, WORKBOOKS = (".csv", ".tsv"), (".xlsx", ".xls", ".ods")
+WORD = re.compile(r"[a-z]+")
+SPLIT = "split"
 
 
 class UnclearDataError(ValueError):
@@ -51,10 +57,10 @@ class Found:
 
 @dataclass(frozen=True)
 class Table:
-    """A CSV file.
+    """A table of text.
 
     Attributes:
-        name: of the file, below the folder.
+        name: of the file, below the folder; "" of several that were joined.
         columns: name -> cells, as text without outer blanks.
     """
 
@@ -72,25 +78,50 @@ class Table:
 
 
 def find_table(folder: Path, hints: Hints) -> Table | None:
-    """Read the CSV file of a folder: the one that is named, or the only one; None where there is none.
+    """Read the table of a folder: the one that is named, or the only one; None where there is none.
+
+    Several that are named after splits, as ``train.csv`` and ``test.csv``, are one without a name, which has a column ``split``.
 
     Raises:
-        UnclearDataError: if there are several, the named one is missing, or it is no CSV file with a header.
+        UnclearDataError: if there are several, the named one is missing, or it is no table with a header.
     """
-    found = sorted(p.name for p in folder.iterdir() if p.suffix.lower() == ".csv" and p.is_file())
-    if hints.table and hints.table.lower().endswith(".csv"):
+    names = sorted(path.name for path in folder.iterdir() if path.is_file())
+    found = [name for name in names if name.lower().endswith(TABLES)]
+    if hints.table and hints.table.lower().endswith(TABLES):
         if not (folder / hints.table).is_file():
             raise UnclearDataError(
                 f"--table must be a file below {folder}, got {hints.table!r}; it has {found}"
             )
         found = [hints.table]
     if not found or (hints.table and hints.table not in found):
+        if books := [name for name in names if name.lower().endswith(WORKBOOKS)]:
+            raise UnclearDataError(
+                f"{folder} must have a table as text, got the workbook {books[0]}; save its sheet as CSV"
+            )
         return None
-    if len(found) > 1:
-        raise UnclearDataError(
-            f"{folder} must have one CSV file, got {', '.join(found)}; name the one with a row per example: --table {found[0]}"
-        )
-    return read_table(folder, found[0])
+    if len(found) == 1:
+        return read_table(folder, found[0])
+    if (joined := _join_splits(folder, found)) is not None:
+        return joined
+    raise UnclearDataError(
+        f"{folder} must have one CSV file, got {', '.join(found)}; name the one with a row per example: --table {found[0]}"
+    )
+
+
+def _join_splits(folder: Path, names: Sequence[str]) -> Table | None:
+    """Join tables of the same columns that are named after splits; None where they are not."""
+    words = [[word for word in WORD.findall(name.lower()) if word in SPLIT_OF] for name in names]
+    splits = [SPLIT_OF[one[0]] for one in words if len(one) == 1]
+    if "train" not in splits or len({*splits}) < len(names):
+        return None
+    tables = [read_table(folder, name) for name in names]
+    if len({tuple(table.columns) for table in tables}) > 1 or SPLIT in tables[0].columns:
+        return None
+    columns = {
+        c: [cell for table in tables for cell in table.columns[c]] for c in tables[0].columns
+    }
+    told = [split for split, table in zip(splits, tables, strict=True) for _ in range(table.rows)]
+    return Table("", {**columns, SPLIT: told})
 
 
 def read_table(folder: Path, name: str) -> Table:

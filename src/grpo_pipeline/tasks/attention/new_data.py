@@ -11,8 +11,8 @@ from pathlib import Path
 
 from grpo_pipeline.tasks.attention.data.file_checks import file_stem
 from grpo_pipeline.tasks.attention.data.planes import IMAGE_SUFFIXES
-from grpo_pipeline.tasks.attention.data.row_checks import SPLIT_NAMES
 from grpo_pipeline.tasks.new_data import (
+    SPLIT,
     Found,
     Hints,
     Table,
@@ -23,6 +23,7 @@ from grpo_pipeline.tasks.new_data import (
     line,
     read_table,
 )
+from grpo_pipeline.tasks.splits import SPLIT_OF
 
 # Words in names of folders, columns and files -> the mask that they mean.
 MASKS = {
@@ -129,14 +130,18 @@ def guess(folder: Path, hints: Hints) -> Found | None:
     if table is None:
         # A file that is named, and is no CSV, says nothing of images that lie beside it.
         return None if hints.table else _of_folders(folder, files, hints)
-    places = {column: _places(cells, files) for column, cells in table.columns.items()}
+    tables = table.name or "the tables of the splits"
+    places = _all_places(table, files)
     if not any(places.values()) and (listed := _list_files(folder.resolve(), table, files)):
-        content = _as_csv([[*listed.columns], *zip(*listed.columns.values(), strict=True)])
-        places = {column: _places(cells, files) for column, cells in listed.columns.items()}
-        found = _of_table(replace(listed, name="{here}/" + INDEX), places, files, hints)
-        note = f"{INDEX} is {table.name} with the file of each row, which no cell names as it lies below the folder"
-        return replace(found, files={INDEX: content}, notes=(note, *found.notes))
-    return _of_table(table, places, files, hints)
+        note = f"{INDEX} is {tables} with the file of each row, which no cell names as it lies below the folder"
+        table, places = listed, _all_places(listed, files)
+    elif not table.name:
+        note = f"{INDEX} holds {tables}, with a column {SPLIT}"
+    else:
+        return _of_table(table, places, files, hints)
+    content = _as_csv([[*table.columns], *zip(*table.columns.values(), strict=True)])
+    found = _of_table(replace(table, name="{here}/" + INDEX), places, files, hints)
+    return replace(found, files={INDEX: content}, notes=(note, *found.notes))
 
 
 def _refuse_absent(folder: Path, hints: Hints) -> None:
@@ -187,7 +192,7 @@ def _of_table(
     for key, names in NAMES.items():
         columns[key] = column_of(table.columns if key in hints.columns else rest, key, names, hints)
     if columns["split"] and not {value.lower() for value in table.values(columns["split"])} <= {
-        *SPLIT_NAMES
+        *SPLIT_OF
     }:
         columns["split"] = None
     columns["core_id"] = _unique(table, columns["core_id"], columns["image"])
@@ -231,7 +236,7 @@ def _of_folders(folder: Path, files: Sequence[str], hints: Hints) -> Found:
     above = os.path.commonpath([Path("/", file).parent for file in pictures or files])
     parts = {file: Path("/", file).relative_to(above).parts for file in pictures}
     tops = {p[0].lower() for p in parts.values()}
-    has_splits = all(len(p) > 2 for p in parts.values()) and tops <= {*SPLIT_NAMES}
+    has_splits = all(len(p) > 2 for p in parts.values()) and tops <= {*SPLIT_OF}
     depth = 1 if has_splits else 0
     classes = {p[depth] for p in parts.values() if len(p) > depth + 1}
     if len(classes) < 2 or any(len(p) <= depth + 1 for p in parts.values()):
@@ -241,7 +246,7 @@ def _of_folders(folder: Path, files: Sequence[str], hints: Hints) -> Found:
         )
     rows, outlines = [("image", "class", "split", "mask")], _masks_of(pictures, masks)
     for file, p in parts.items():
-        split = SPLIT_NAMES[p[0].lower()] if has_splits else ""
+        split = SPLIT_OF[p[0].lower()] if has_splits else ""
         rows.append((file, p[depth], split, outlines[file]))
     columns: dict[str, str | None] = {
         "image": "image",
@@ -264,7 +269,7 @@ def _list_files(folder: Path, table: Table, files: Sequence[str]) -> Table | Non
     A cell may be a whole path, a path seen from the table's own folder, one with backslashes, or a path or name without its
     ending.
     """
-    here, masks = (folder / table.name).parent, _masks(files)
+    here, masks = (folder / (table.name or INDEX)).parent, _masks(files)
     pictures = sorted({*files} - {*masks})
     paths = {str(folder / file): file for file in pictures}
     by_stem: dict[str, list[str]] = {}
@@ -366,7 +371,13 @@ def _positive(values: Sequence[str], hints: Hints) -> list[str]:
 
 
 def _only_label(table: Table, columns: Sequence[str], taken: Sequence[str]) -> str:
-    found = [c for c in columns if c not in taken and 2 <= len(table.values(c)) <= MOST_CLASSES]
+    most = min(MOST_CLASSES, table.rows // 2)  # a name of each row is no class
+    found = [c for c in columns if c not in taken and 2 <= len(table.values(c)) <= most]
+    if len(found) > 1 and _are_one_class_each(table, found):
+        raise UnclearDataError(
+            f"{', '.join(found)} have 1 where a row is of that class; name what is to be told from the others: "
+            f"--column label={found[0]}"
+        )
     if len(found) != 1:
         raise UnclearDataError(
             f"{table.name} must have a column with the label, got {', '.join(table.columns)}, of which "
@@ -375,11 +386,22 @@ def _only_label(table: Table, columns: Sequence[str], taken: Sequence[str]) -> s
     return found[0]
 
 
+def _are_one_class_each(table: Table, columns: Sequence[str]) -> bool:
+    """Check whether each row has 1 in one of the columns, and 0 in the others."""
+    rows = zip(*(table.columns[column] for column in columns), strict=True)
+    marks = [["01".find(cell.removesuffix(".0")) if cell else -1 for cell in row] for row in rows]
+    return all(sorted(row) == [0] * (len(columns) - 1) + [1] for row in marks)
+
+
 def _unique(table: Table, column: str | None, image: str) -> str | None:
     """Choose the column of unique names: the named one, none if the files' own names are unique, else that of the files."""
     if column is not None and len(set(table.columns[column])) == table.rows:
         return column
     return None if len({file_stem(c) for c in table.columns[image]}) == table.rows else image
+
+
+def _all_places(table: Table, files: Sequence[str]) -> dict[str, Counter[str]]:
+    return {column: _places(cells, files) for column, cells in table.columns.items()}
 
 
 def _places(cells: Sequence[str], files: Sequence[str]) -> Counter[str]:

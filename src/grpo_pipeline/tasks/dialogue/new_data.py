@@ -6,7 +6,6 @@ from pathlib import Path
 
 from grpo_pipeline.tasks.csv_records import csv_records
 from grpo_pipeline.tasks.dialogue.data.dataset_folder import (
-    SPLIT_OF,
     DatasetFolder,
     parts_by_split,
     read_table,
@@ -16,6 +15,7 @@ from grpo_pipeline.tasks.dialogue.data.params import PromptSource
 from grpo_pipeline.tasks.dialogue.data.prompt_rows import ASSISTANT, read_prompts
 from grpo_pipeline.tasks.dialogue.new_conversations import guess_conversations
 from grpo_pipeline.tasks.new_data import Found, Hints, UnclearDataError, column_of, flow, line
+from grpo_pipeline.tasks.splits import SPLIT_OF
 from grpo_pipeline.tasks.text_lines import TextFile, numbered_lines
 
 SUFFIXES = (".jsonl", ".ndjson", ".json", ".parquet", ".csv")
@@ -80,6 +80,8 @@ def guess(folder: Path, hints: Hints) -> Found | None:
         for table in (table for table in files if table.lower().endswith(".csv")):
             if (talk := guess_conversations(folder, table, hints)) is not None:
                 return talk
+            if _names_files(folder, table):
+                return None
         raise UnclearDataError(
             f"{name} must have a column with the prompt, got {', '.join(columns[name])}; name it: --column prompt=<column>"
         )
@@ -226,6 +228,14 @@ def _columns(file: TextFile) -> list[str]:
         return list(first) if isinstance(first, dict) else []
     except (ValueError, OSError, StopIteration):
         return []
+
+
+def _names_files(folder: Path, table: str) -> bool:
+    """Check whether the first row of a table names a file below the folder, with its ending or without: it is no text."""
+    _, first = next(csv_records(TextFile(str(folder / table)), [], section="the table"))
+    names = {Path(cell.strip()).stem for cell in first.values() if cell and cell.strip()}
+    others = (p for p in folder.rglob("*") if p.suffix.lower() not in SUFFIXES and p.is_file())
+    return any(path.stem in names for path in others)
 
 
 def _prompt_of(columns: Sequence[str], hints: Hints) -> str | None:

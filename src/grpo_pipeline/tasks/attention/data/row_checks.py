@@ -22,15 +22,11 @@ from grpo_pipeline.tasks.attention.data.params import (
     LabelParams,
     canonical_value,
 )
+from grpo_pipeline.tasks.splits import SPLIT_OF
 
 TRUTH = {"true": 1.0, "false": 0.0}
 
 UNKNOWN = frozenset({"", "nan", "na", "n/a", "null", "none", "?"})
-
-SPLIT_NAMES = {
-    "train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val", "dev": "val", "test": "test",
-    "testing": "test",
-}  # fmt: skip
 
 SIGNIFICANT_GRADE = 2
 """Grade group from which on prostate cancer is called clinically significant (ISUP 2014)."""
@@ -294,7 +290,7 @@ def read_split(cells: Mapping[str, str], column: str | None) -> str:
     """Read train, val or test, "" if the splits are to be drawn."""
     if column is None:
         return ""
-    name = SPLIT_NAMES.get(cells[column].casefold())
+    name = SPLIT_OF.get(cells[column].casefold())
     if name is None:
         raise RowError(
             f"column {column!r} must be train, val or test, got {cells[column]!r}; correct the row or map no split column"

@@ -8,17 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from grpo_pipeline.tasks.dialogue.data.drafts import SPLITS
+from grpo_pipeline.tasks.splits import SPLIT_OF
 from grpo_pipeline.tasks.text_lines import TextFile
 
 if TYPE_CHECKING:  # other data sets are read without it
     import pyarrow
-
-SPLIT_OF = {
-    "train": "train",
-    **dict.fromkeys(("val", "valid", "validation", "dev"), "val"),
-    "test": "test",
-}
-"""Name of a part of a folder -> split of its rows."""
 
 
 @dataclass(frozen=True)
