@@ -125,7 +125,7 @@ def _join_splits(folder: Path, names: Sequence[str]) -> Table | None:
 
 
 def read_table(folder: Path, name: str) -> Table:
-    """Read a CSV file with a header; raises ``UnclearDataError`` if it is none."""
+    """Read a CSV file with a header; raises ``UnclearDataError`` if it is none, or is not UTF-8."""
     try:
         rows = [
             row for _, row in csv_records(TextFile(str(folder / name)), [], section="the table")
@@ -137,7 +137,20 @@ def read_table(folder: Path, name: str) -> Table:
             f"{folder / name} must have a header and rows, got none; write it again"
         )
     columns = [column for column in rows[0] if column]
+    for row in rows:
+        if strange := next(
+            (c for c in row.values() if isinstance(c, str) and not _is_text(c)), None
+        ):
+            shown = strange.encode(errors="surrogateescape")
+            raise UnclearDataError(
+                f"{folder / name} must be UTF-8 text, got the bytes {shown!r}; save it again as UTF-8"
+            )
     return Table(name, {c: [(row.get(c) or "").strip() for row in rows] for c in columns})
+
+
+def _is_text(cell: str) -> bool:
+    """Check that no byte of a cell was kept as a surrogate, since it is no UTF-8."""
+    return not any("\udc80" <= letter <= "\udcff" for letter in cell)
 
 
 def column_of(

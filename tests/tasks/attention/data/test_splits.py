@@ -82,6 +82,26 @@ def simple(splits_and_labels):
 BOTH = [("train", 0), ("train", 1), ("val", 0), ("val", 1), ("test", 0), ("test", 1)]
 
 
+@pytest.mark.parametrize("absent", [("val",), ("test",), ("val", "test")])
+def test_a_split_that_is_not_named_is_drawn_from_train(absent, caplog):
+    table = cores(groups=200, centers=2)
+    named = {f"p{g:03d}": "train" if g % 4 else ("test" if "val" in absent else "val") for g in range(200)}
+    if len(absent) == 2:
+        named = dict.fromkeys(named, "train")
+    found = split_cores(table.assign(split=table["patient_id"].map(named)), params())
+    split_of = {core: name for name, ids in found.items() for core in ids}
+    now = table.assign(now=table["core_id"].map(split_of), was=table["patient_id"].map(named))
+    assert now.groupby("patient_id")["now"].nunique().max() == 1
+    assert (now["now"] == now["was"])[now["was"] != "train"].all()  # what is named stays
+    patients = now[now["was"] == "train"].groupby("patient_id")["now"].first().value_counts(normalize=True)
+    whole = 0.6 + sum(getattr(params().fractions, name) for name in absent)
+    for name in absent:
+        assert patients[name] == pytest.approx(getattr(params().fractions, name) / whole, abs=0.02)
+        assert f"no row is named {name}: " in caplog.text
+    assert set(patients.index) == {"train", *absent}
+    assert split_cores(table.assign(split=table["patient_id"].map(named)).iloc[::-1], params()) == found
+
+
 def test_what_cannot_be_split_is_refused():
     for rows, changes, message in (
         (simple(BOTH[1:]), {}, "split 'train' must hold cores of both classes, got 1 cores that all have label 1"),

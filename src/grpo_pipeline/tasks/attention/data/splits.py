@@ -22,8 +22,9 @@ def split_cores(
 ) -> Splits:
     """Divide the cores into splits, as sorted ids; a group (``patient_id``) is never divided.
 
-    Splits that the manifest names are kept. Otherwise groups are drawn, stratified by "any core positive" and center. A class
-    without a core in val or test is logged: nothing is known of it there.
+    Splits that the manifest names are kept; one that it does not name is drawn from train, which is logged. Without names all are
+    drawn. Groups are drawn stratified by "any core positive" and center. A class without a core in val or test is logged:
+    nothing is known of it there.
 
     Raises:
         ValueError: if there are too few groups, a group is in two splits, or train lacks one of the ``classes``. Also if a split
@@ -31,7 +32,7 @@ def split_cores(
     """
     checked, is_named = core_rows(checked), "split" in checked
     groups = (
-        named_groups(checked)
+        with_all_splits(named_groups(checked), checked, params)
         if is_named
         else draw_groups(group_strata(checked.rename(columns=GROUPED)), params)
     )
@@ -92,6 +93,36 @@ def named_groups(checked: pd.DataFrame) -> dict[str, str]:
                 f"patient {group!r} must be in one split, got {both}; move all its rows to one of them"
             )
     return groups
+
+
+def with_all_splits(
+    groups: Mapping[str, str], checked: pd.DataFrame, params: SplitParams
+) -> dict[str, str]:
+    """Draw the splits that no group is in from those of train, where it has as many; logs what was drawn.
+
+    Args:
+        groups: group -> split, as the manifest names it.
+        checked: the cores.
+        params: the shares, of which those of the other splits do not count.
+    """
+    wanted = [name for name in SPLITS if name == "train" or name not in groups.values()]
+    rows = checked[checked["patient_id"].map(groups) == "train"]
+    if len(wanted) == 1 or rows["patient_id"].nunique() < len(wanted):
+        return dict(groups)
+    shares = [getattr(params.fractions, name) for name in wanted]
+    shares = [share / sum(shares) for share in shares]
+    strata = group_strata(rows.rename(columns=GROUPED))
+    dealt = deal_groups(strata, shares, rng=numpy_generator(params.seed, Stream.SPLIT))
+    drawn = {group: wanted[part] for group, part in dealt.items()}
+    for name in wanted[1:]:
+        count = list(drawn.values()).count(name)
+        logger.warning(
+            "no row is named %s: %d of %d groups of train were drawn for it",
+            name,
+            count,
+            len(drawn),
+        )
+    return {**groups, **drawn}
 
 
 def draw_groups(strata: Mapping[str, tuple[int, str]], params: SplitParams) -> dict[str, str]:
