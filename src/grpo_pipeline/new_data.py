@@ -15,6 +15,7 @@ from grpo_pipeline.tasks import TASKS, find_task
 from grpo_pipeline.tasks.new_data import Found, Hints, UnclearDataError
 
 SHEET_EXAMPLES = 8
+PACKED = (".gz", ".zip", ".tar", ".tgz", ".xz", ".bz2", ".zst", ".7z")
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
@@ -57,16 +58,18 @@ def look(folder: Path, hints: Hints, *, task: str = "") -> Found:
         raise UnclearDataError(
             f"{folder} must be the data of one task, got {names}; name it: --task {found[0].task}"
         )
-    if len(unclear) > 1:
+    if len({*unclear.values()}) > 1:
         begin = (
             f"several tasks might read {folder}; name yours with --task, and see what it asks for:"
         )
         asked = [f"{name}: {text}" for name, text in unclear.items()]
         raise UnclearDataError("\n".join([begin, *asked]))
     if unclear:
-        raise UnclearDataError(*unclear.values())
+        raise UnclearDataError(next(iter(unclear.values())))
     forms = "; ".join(module.FORM for module in known.values())
-    raise UnclearDataError(f"{folder} must hold {forms}; got none of them")
+    packed = sorted(path.name for path in folder.iterdir() if path.suffix.lower() in PACKED)
+    remedy = f"; unpack {packed[0]}" if packed else ""
+    raise UnclearDataError(f"{folder} must hold {forms}; got none of them{remedy}")
 
 
 def write_environment(found: Found, folder: Path, conf: Path, name: str) -> list[Path]:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import yaml
 from PIL import Image
@@ -15,8 +16,11 @@ from grpo_pipeline.new_data import look, write_environment
 from grpo_pipeline.tasks.attention.data.image_folder import ImageFolder, read_manifest
 from grpo_pipeline.tasks.attention.data.manifest import check_manifest
 from grpo_pipeline.tasks.attention.data.params import DataParams
+from grpo_pipeline.tasks.dialogue.data.dataset_folder import DatasetFolder
 from grpo_pipeline.tasks.dialogue.data.params import PromptSource
+from grpo_pipeline.tasks.dialogue.data.prompt_rows import read_prompts
 from grpo_pipeline.tasks.new_data import Found, Hints, UnclearDataError
+from grpo_pipeline.tasks.text_lines import TextFile
 
 BASE = Path(__file__).parents[2] / "conf" / "base"
 
@@ -201,6 +205,15 @@ def test_several_tasks_that_ask_are_told_apart(tmp_path: Path) -> None:
         look(tmp_path, Hints())
 
 
+def test_bytes_that_are_no_text_are_said_once(tmp_path: Path) -> None:
+    picture(tmp_path / "1.png")
+    (tmp_path / "t.csv").write_bytes("image,label\n1.png,bösartig\n".encode("latin-1"))
+    with pytest.raises(
+        UnclearDataError, match=r"^\S+/t.csv must be UTF-8 text, got the bytes b'b\\xf6sartig'; save it again as UTF-8$"
+    ):
+        look(tmp_path, Hints())
+
+
 def test_a_name_that_several_images_have_names_none(tmp_path: Path) -> None:
     for n, home in enumerate(("left", "left", "right")):
         picture(tmp_path / home / f"{n % 2}.png")
@@ -363,6 +376,62 @@ def test_a_file_for_each_split(tmp_path: Path) -> None:
     with pytest.raises(
         UnclearDataError, match=r"must have one file of prompts, got other.jsonl, train.jsonl, valid.jsonl; name it"
     ):
+        look(tmp_path, Hints())
+
+
+TEXTS = pd.DataFrame([{"question": f"{n}?", "answer": f"{n}"} for n in range(9)])
+WRITERS = {
+    ".csv": lambda rows, path: rows.to_csv(path, index=False),
+    ".tsv": lambda rows, path: rows.to_csv(path, index=False, sep="\t"),
+    ".json": lambda rows, path: rows.to_json(path, orient="records", indent=1),
+    ".jsonl": lambda rows, path: rows.to_json(path, orient="records", lines=True),
+    ".parquet": lambda rows, path: rows.to_parquet(path, index=False),
+}
+
+
+@pytest.mark.parametrize("ending", WRITERS)
+def test_texts_in_any_form_one_file_or_one_for_each_split(tmp_path: Path, ending: str) -> None:
+    """The files of splits lie in ``data`` and are in pieces, as on the Hugging Face hub."""
+    alone, parts = tmp_path / "alone", tmp_path / "parts"
+    for folder in (alone, parts / "data"):
+        folder.mkdir(parents=True)
+    WRITERS[ending](TEXTS, alone / f"mine{ending}")
+    (parts / "README.md").write_text("# About\n")
+    for name, rows in (
+        ("train-00000-of-00002", [0, 1, 2]),
+        ("train-00001-of-00002", [3, 4]),
+        ("test-00000-of-00001", [5, 6, 7, 8]),
+    ):
+        WRITERS[ending](TEXTS.iloc[rows], parts / "data" / f"{name}{ending}")
+    one, many = look(alone, Hints()), look(parts, Hints())
+    assert (one.globals, many.globals) == ({"dialogue_examples": f"mine{ending}"}, {"dialogue_examples": "."})
+    for found in (one, many):
+        assert found.notes[0].startswith("9 of 9 rows of ")
+        assert found.notes[0].endswith(" can be read; prompt: question, answers: answer")
+    source = PromptSource(kind="prompts", prompt="question", answers="answer")
+    drafts = read_prompts(DatasetFolder(str(parts)), source).drafts
+    assert [(draft.turns, draft.answers) for draft in drafts if draft.split == "train+val"] == [
+        ((f"{n}?",), (f"{n}",)) for n in range(5)
+    ]
+    assert sorted(draft.answers for draft in drafts if draft.split == "test") == [(f"{n}",) for n in range(5, 9)]
+    before = DatasetFolder(str(parts)).digest()
+    WRITERS[ending](TEXTS.iloc[[8, 7, 6, 5]], parts / "data" / f"test-00000-of-00001{ending}")
+    assert DatasetFolder(str(parts)).digest() != before
+
+
+def test_a_broken_list_packed_files_and_a_second_column_of_a_prompt_are_said(tmp_path: Path) -> None:
+    rows = [{"instruction": f"add 1 to {n}", "input": "" if n else "as a word", "output": "1"} for n in range(4)]
+    (tmp_path / "mine.json").write_text(json.dumps(rows))
+    assert "the column input is no part of the prompt: join it to instruction" in look(tmp_path, Hints()).notes[1]
+    (tmp_path / "mine.json").write_text(json.dumps([row | {"input": ""} for row in rows]))
+    assert "input" not in "".join(look(tmp_path, Hints()).notes)
+    (tmp_path / "mine.json").write_text(json.dumps(rows)[:-5])
+    with pytest.raises(
+        ValueError, match=r"mine.json must be a JSON list, got Expecting value.*; write it again, or an object on"
+    ):
+        read_prompts(TextFile(str(tmp_path / "mine.json")), PromptSource(kind="prompts", prompt="instruction"))
+    (tmp_path / "mine.json").rename(tmp_path / "mine.json.gz")
+    with pytest.raises(UnclearDataError, match=r"got none of them; unpack mine.json.gz$"):
         look(tmp_path, Hints())
 
 

@@ -7,18 +7,26 @@ from pathlib import Path
 from grpo_pipeline.tasks.csv_records import csv_records
 from grpo_pipeline.tasks.dialogue.data.dataset_folder import (
     DatasetFolder,
+    files_of_splits,
     parts_by_split,
     read_table,
 )
 from grpo_pipeline.tasks.dialogue.data.drafts import Reading
 from grpo_pipeline.tasks.dialogue.data.params import PromptSource
-from grpo_pipeline.tasks.dialogue.data.prompt_rows import ASSISTANT, read_prompts
+from grpo_pipeline.tasks.dialogue.data.prompt_rows import ASSISTANT, read_list, read_prompts
 from grpo_pipeline.tasks.dialogue.new_conversations import guess_conversations
-from grpo_pipeline.tasks.new_data import Found, Hints, UnclearDataError, column_of, flow, line
-from grpo_pipeline.tasks.splits import SPLIT_OF
+from grpo_pipeline.tasks.new_data import (
+    TABLES,
+    Found,
+    Hints,
+    UnclearDataError,
+    column_of,
+    flow,
+    line,
+)
 from grpo_pipeline.tasks.text_lines import TextFile, numbered_lines
 
-SUFFIXES = (".jsonl", ".ndjson", ".json", ".parquet", ".csv")
+SUFFIXES = (".jsonl", ".ndjson", ".json", ".parquet", *TABLES)
 NAMES = {
     "prompt": (
         "prompt",
@@ -61,14 +69,14 @@ def guess(folder: Path, hints: Hints) -> Found | None:
     """
     if (folder / "state.json").is_file() or (folder / "dataset_dict.json").is_file():
         return _describe(DatasetFolder(str(folder)), ".", hints)
+    if not hints.table and _are_splits(folder, hints):
+        return _describe(DatasetFolder(str(folder)), ".", hints)
     names = (
         [hints.table] if hints.table else sorted(p.name for p in folder.iterdir() if p.is_file())
     )
     files = [name for name in names if name.lower().endswith(SUFFIXES)]
     columns = {name: _columns(TextFile(str(folder / name))) for name in files}
     told = [name for name, names in columns.items() if _prompt_of(names, hints)]
-    if _are_splits(told):
-        return _describe(DatasetFolder(str(folder)), ".", hints)
     if len(told) > 1:
         raise UnclearDataError(
             f"{folder} must have one file of prompts, got {', '.join(told)}; name it: --table {told[0]}, or write train.jsonl, "
@@ -77,7 +85,7 @@ def guess(folder: Path, hints: Hints) -> Found | None:
     if not told:
         if (name := next((name for name, names in columns.items() if names), None)) is None:
             return None
-        for table in (table for table in files if table.lower().endswith(".csv")):
+        for table in (table for table in files if table.lower().endswith(TABLES)):
             if (talk := guess_conversations(folder, table, hints)) is not None:
                 return talk
             if _names_files(folder, table):
@@ -89,10 +97,14 @@ def guess(folder: Path, hints: Hints) -> Found | None:
     return _describe(TextFile(str(folder / name)), name, hints)
 
 
-def _are_splits(names: Sequence[str]) -> bool:
-    """Check whether files are JSON lines of several splits, ``train.jsonl`` among them."""
-    stems = {Path(name).stem for name in names if Path(name).suffix == ".jsonl"}
-    return len(names) == len(stems) > 1 and {"train"} < stems <= {*SPLIT_OF}
+def _are_splits(folder: Path, hints: Hints) -> bool:
+    """Check whether the files that have a prompt are of several splits, one of them ``train``."""
+    named = files_of_splits(folder)
+    files = {*named, *(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES)}
+    told = [path for path in files if _prompt_of(_columns(TextFile(str(path))), hints)]
+    return {*told} <= named.keys() and (
+        len(told) > 1 or any(path.parent != folder for path in told)
+    )
 
 
 def _describe(file: TextFile, name: str, hints: Hints) -> Found | None:
@@ -202,6 +214,12 @@ def _notes(name: str, source: PromptSource, reading: Reading) -> tuple[str, ...]
         found.append(
             f"the first of the others, row {reading.refused[0]['row']}: {reading.refused[0]['reason']}"
         )
+    if source.prompt == "instruction" and any(
+        draft.columns.get("input") for draft in reading.drafts
+    ):
+        found.append(
+            "the column input is no part of the prompt: join it to instruction in a column of its own, and name that"
+        )
     if source.answers is None:
         found.append(
             "without answers there is no supervised arm: set dialogue.arms and a reward that reads no answers"
@@ -222,11 +240,12 @@ def _columns(file: TextFile) -> list[str]:
             from pyarrow import parquet
 
             return list(parquet.read_schema(file.path).names)
-        if path.endswith(".csv"):
+        if path.endswith(TABLES):
             return [c for c in next(csv_records(file, [], section="the table"))[1] if c]
-        first = json.loads(next(line for _, line in numbered_lines(file)))
+        rows = read_list(file)
+        first = json.loads(next(numbered_lines(file))[1]) if rows is None else rows[0]
         return list(first) if isinstance(first, dict) else []
-    except (ValueError, OSError, StopIteration):
+    except (ValueError, OSError, StopIteration, IndexError):
         return []
 
 

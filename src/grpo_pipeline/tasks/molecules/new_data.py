@@ -4,7 +4,14 @@ from itertools import islice
 from pathlib import Path
 
 from grpo_pipeline.tasks.extras import require
-from grpo_pipeline.tasks.new_data import Found, Hints, UnclearDataError, column_of, read_table
+from grpo_pipeline.tasks.new_data import (
+    TABLES,
+    Found,
+    Hints,
+    UnclearDataError,
+    column_of,
+    read_table,
+)
 
 KINDS = {
     ".smi": "smiles",
@@ -12,7 +19,7 @@ KINDS = {
     ".txt": "smiles",
     ".sdf": "sdf",
     ".sd": "sdf",
-    ".csv": "csv",
+    **dict.fromkeys(TABLES, "csv"),
 }
 SMILES = ("smiles", "canonical_smiles", "isosmiles", "molecule", "structure", "mol")
 NAMES = ("name", "id", "mol_id", "compound_id", "chembl_id", "zinc_id", "title")

@@ -61,7 +61,7 @@ def test_train_and_valid_in_two_files_are_read_as_lapdog_has_them(tmp_path: Path
     assert report["splits_by_part"] == {"train.jsonl": "train+test", "valid.jsonl": "val"}
     with caplog.at_level(logging.WARNING):
         splits = divided(checked)
-    assert "the personas of the part train are drawn" in caplog.text
+    assert "the subjects of the part train are drawn" in caplog.text
     assert "6 for train, 3 for test" in caplog.text
     params = retrieval_params(top_n=3, query="persona_and_last_turn")
     table = build_examples(index_stories(stories, params), checked, stories, splits, params).table

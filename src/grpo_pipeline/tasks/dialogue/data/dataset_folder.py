@@ -1,7 +1,8 @@
-"""Read a folder of examples: a Hugging Face data set, as its ``save_to_disk`` writes it, or JSON lines for each split."""
+"""Read a folder of examples: a Hugging Face data set, as its ``save_to_disk`` writes it, or files for each split."""
 
 import hashlib
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,13 +12,19 @@ from grpo_pipeline.tasks.dialogue.data.drafts import SPLITS
 from grpo_pipeline.tasks.splits import SPLIT_OF
 from grpo_pipeline.tasks.text_lines import TextFile
 
+WORD = re.compile(r"[a-z]+")
+
 if TYPE_CHECKING:  # other data sets are read without it
     import pyarrow
 
 
+PARTS = (".jsonl", ".csv", ".tsv", ".parquet", ".json")
+"""Endings of the files of splits."""
+
+
 @dataclass(frozen=True)
 class DatasetFolder(TextFile):
-    """A folder in the place of a raw file; its digest is that of its Arrow files and JSON lines, and of their names."""
+    """A folder in the place of a raw file; its digest is that of its Arrow files and files of splits, and of their names."""
 
     def open(self) -> NoReturn:
         """Refuse to read the folder as a file."""
@@ -28,7 +35,9 @@ class DatasetFolder(TextFile):
     def digest(self) -> str:
         """Return the SHA-256 of names and bytes, hexadecimal."""
         found, folder = hashlib.sha256(), Path(self.path)
-        for path in sorted([*folder.rglob("*.arrow"), *folder.glob("*.jsonl")]):
+        for path in sorted(
+            {*folder.rglob("*.arrow"), *folder.glob("*.jsonl"), *files_of_splits(folder)}
+        ):
             found.update(path.relative_to(self.path).as_posix().encode())
             found.update(TextFile(str(path)).digest().encode())
         return found.hexdigest()
@@ -44,11 +53,30 @@ def parts_by_split(file: TextFile) -> list[tuple[TextFile, str]]:
     """
     if not isinstance(file, DatasetFolder):
         return [(file, "")]
-    names = sorted(path.stem for path in Path(file.path).glob("*.jsonl"))
-    if not names:
+    found = files_of_splits(Path(file.path))
+    unnamed = [path.stem for path in Path(file.path).glob("*.jsonl") if path not in found]
+    if not found and not unnamed:
         return [*folders_by_split(file)]
-    splits = splits_of(names, where=file.path)
-    return [(TextFile(f"{file.path}/{name}.jsonl"), split) for name, split in splits.items()]
+    splits = splits_of([*found.values(), *unnamed], where=file.path)
+    return [(TextFile(str(path)), splits[name]) for path, name in found.items()]
+
+
+def files_of_splits(folder: Path) -> dict[Path, str]:
+    """Map the files of a folder, and of ``data`` in it, that are named after a split -> that name, in the order of the paths.
+
+    ``train.csv`` is, and ``data/test-00000-of-00001.parquet``, as a data set of the Hugging Face hub has it. All have the same
+    ending: the first of ``PARTS`` with which there is a file of train.
+    """
+    files = sorted([*folder.glob("*"), *(folder / "data").glob("*")])
+    for ending in PARTS:
+        named = {}
+        for path in (path for path in files if path.suffix.lower() == ending):
+            words = [word for word in WORD.findall(path.stem.lower()) if word in SPLIT_OF]
+            if len(words) == 1:
+                named[path] = words[0]
+        if "train" in named.values():
+            return named
+    return {}
 
 
 def folders_by_split(folder: DatasetFolder) -> list[tuple[DatasetFolder, str]]:
@@ -76,7 +104,8 @@ def splits_of(names: Sequence[str], *, where: str) -> dict[str, str]:
     if strange or "train" not in names:
         got = strange or sorted(names)
         raise ValueError(
-            f"{where} must have a part train and others of {list(SPLIT_OF)[1:]}, got {got}; rename them, or name one alone"
+            f"{where} must have a part train and others of {[name for name in SPLIT_OF if name != 'train']}, got {got}; "
+            "rename them, or name one alone"
         )
     found = {name: SPLIT_OF[name] for name in names}
     return found | {"train": "+".join(["train", *(s for s in SPLITS if s not in found.values())])}

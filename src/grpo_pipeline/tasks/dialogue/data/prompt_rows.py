@@ -21,7 +21,7 @@ from grpo_pipeline.tasks.dialogue.data.hidden_characters import without_hidden
 from grpo_pipeline.tasks.dialogue.data.params import PromptSource
 from grpo_pipeline.tasks.dialogue.data.text_files import clean_text, parse_line, read_id
 from grpo_pipeline.tasks.row_error import RowError
-from grpo_pipeline.tasks.text_lines import TextFile, composed, numbered_lines
+from grpo_pipeline.tasks.text_lines import BOM, HEAD, TextFile, composed, numbered_lines
 
 ASSISTANT = "assistant"
 SENDERS = {"human": "user", "gpt": ASSISTANT}  # of ShareGPT -> role
@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # the rows of other files are read without it
 
 
 def read_prompts(file: TextFile, source: PromptSource) -> Reading:
-    """Read every row; the suffix of the file says how: ``.csv``, ``.parquet``, or JSON lines; a folder as ``parts_by_split``.
+    """Read every row: ``.csv``, ``.tsv``, ``.parquet``, a JSON list, or else JSON lines; a folder as ``parts_by_split``.
 
     Returns:
         Examples without a persona, whose turns are the prompt or its messages. Rows that share the group have one ``given_id``.
@@ -172,15 +172,36 @@ def _records(
     """Yield the number of each row, counted from 1, and what reads its cells and may raise RowError."""
     named = (source.prompt, source.answers, source.group, source.split)
     columns = [composed(name) for name in named if name is not None]
-    if file.path.lower().endswith(".csv"):
+    if file.path.lower().endswith((".csv", ".tsv")):
         for number, cells in csv_records(file, columns, section="dialogue.data.source"):
             yield number, partial(_of_width, cells, columns)
     elif isinstance(file, DatasetFolder) or file.path.lower().endswith(".parquet"):
         for number, row in enumerate(_arrow_rows(file, columns), start=1):
             yield number, partial(dict, row)
+    elif (rows := read_list(file)) is not None:
+        for number, entry in enumerate(rows, start=1):
+            yield number, partial(parse_line, json.dumps(entry).encode())
     else:
         for number, line in numbered_lines(file):
             yield number, partial(parse_line, line)
+
+
+def read_list(file: TextFile) -> list[object] | None:
+    """Read a file that is one JSON list; None where it is none, such as JSON lines.
+
+    Raises:
+        ValueError: if the list is broken.
+    """
+    with file.open() as content:
+        if not content.read(HEAD).removeprefix(BOM).lstrip().startswith(b"["):
+            return None
+    try:
+        with file.open() as content:
+            return list(json.loads(content.read().removeprefix(BOM)))
+    except ValueError as error:
+        raise ValueError(
+            f"{file.path} must be a JSON list, got {error}; write it again, or an object on each line"
+        ) from error
 
 
 def _of_width(cells: Mapping[str, object], columns: list[str]) -> Mapping[str, object]:

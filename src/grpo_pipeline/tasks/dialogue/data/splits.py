@@ -39,7 +39,7 @@ def split_personas(checked: pd.DataFrame, params: DialogueSplitParams) -> Splits
         if among:
             found = Counter(drawn.values())
             logger.warning(
-                "the personas of the part train are drawn, because other splits have no part of their own: %s",
+                "the subjects of the part train are drawn, because other splits have no part of their own: %s",
                 ", ".join(f"{found[name]} for {name}" for name in among.split("+")),
             )
     splits = {
