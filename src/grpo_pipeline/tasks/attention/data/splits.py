@@ -111,8 +111,8 @@ def with_all_splits(
         return dict(groups)
     shares = [getattr(params.fractions, name) for name in wanted]
     shares = [share / sum(shares) for share in shares]
-    strata = group_strata(rows.rename(columns=GROUPED))
-    dealt = deal_groups(strata, shares, rng=numpy_generator(params.seed, Stream.SPLIT))
+    rng = numpy_generator(params.seed, Stream.SPLIT)
+    dealt = deal_groups(group_strata(rows.rename(columns=GROUPED)), shares, rng=rng)
     drawn = {group: wanted[part] for group, part in dealt.items()}
     for name in wanted[1:]:
         count = list(drawn.values()).count(name)
