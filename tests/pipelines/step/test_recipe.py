@@ -26,6 +26,13 @@ def test_a_part_adds_its_own_rows_to_a_step_and_nothing_else(part: StepPart) -> 
     assert functions() - functions(part) == Counter()
 
 
+def test_parts_act_at_a_place_in_the_order_of_their_list() -> None:
+    """A penalty is taken from rewards whose credit is known, and reads the reference; terms of a loss are added in one order."""
+    acting = {place: [row[2].__name__ for row in Parts(PARTS).rows(place)] for place in ("after_reward", "loss")}
+    assert acting["after_reward"] == ["credit_decisions", "score_reference", "penalise_kl", "predict_values"]
+    assert acting["loss"] == ["supervised_term", "score_actions", "policy_term", "entropy_term", "kl_term", "value_term"]
+
+
 def test_an_input_that_nothing_makes_is_left_out_and_one_that_is_made_is_the_last_of_its_name() -> None:
     def source() -> float:
         return 1.0

@@ -1,4 +1,5 @@
 import pytest
+from rdkit import Chem
 
 from grpo_pipeline.tasks.molecules.data.checks import check_molecules, find_vocabulary
 from grpo_pipeline.tasks.molecules.data.params import MoleculeDataParams
@@ -69,6 +70,8 @@ def test_a_molecule_of_exactly_the_least_or_the_largest_size_is_kept():
     assert list(checked["smiles"]) == ["CC", "CCC", "CCCC", "CCO"]
     assert list(quarantine["row"]) == [4, 5, 7]
     assert vocabulary["max_atoms"] == 4
+    written = Chem.MolToSmiles(Chem.AddHs(Chem.MolFromSmiles("C" * 100)))  # 302 atoms
+    assert list(check((written,), max_atoms=128)[0]["smiles"]) == ["C" * 100]
 
 
 def test_bad_rows_stop_where_that_is_asked_for():
