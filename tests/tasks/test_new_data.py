@@ -397,6 +397,8 @@ def test_texts_in_any_form_one_file_or_one_for_each_split(tmp_path: Path, ending
         folder.mkdir(parents=True)
     WRITERS[ending](TEXTS, alone / f"mine{ending}")
     (parts / "README.md").write_text("# About\n")
+    if ending != ".jsonl":  # of JSON lines every file is one of a split
+        (parts / "stories.jsonl").write_text('{"id": 1}\n')
     for name, rows in (
         ("train-00000-of-00002", [0, 1, 2]),
         ("train-00001-of-00002", [3, 4]),

@@ -54,7 +54,8 @@ def parts_by_split(file: TextFile) -> list[tuple[TextFile, str]]:
     if not isinstance(file, DatasetFolder):
         return [(file, "")]
     found = files_of_splits(Path(file.path))
-    unnamed = [path.stem for path in Path(file.path).glob("*.jsonl") if path not in found]
+    beside = Path(file.path).glob("*.jsonl") if all(p.suffix == ".jsonl" for p in found) else ()
+    unnamed = [path.stem for path in beside if path not in found]
     if not found and not unnamed:
         return [*folders_by_split(file)]
     splits = splits_of([*found.values(), *unnamed], where=file.path)
