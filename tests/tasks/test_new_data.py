@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -255,8 +256,15 @@ def test_a_workbook_is_to_be_saved_as_text_and_a_column_per_class_to_be_chosen(t
     for n in range(9):
         picture(tmp_path / f"{n}.png", 90 + n)
     (tmp_path / "labels.xlsx").write_bytes(b"PK")
-    with pytest.raises(UnclearDataError, match=r"must have a table as text, got the workbook labels.xlsx; save its sheet as CSV"):
+    with pytest.raises(
+        UnclearDataError, match=r"labels are needed to train: save the sheet of labels.xlsx as CSV, or put the images"
+    ):
         look(tmp_path, Hints())
+    for n in range(4):
+        picture(tmp_path / "classes" / ("benign", "malignant")[n % 2] / f"{n}.png", 90 + n)
+    (tmp_path / "classes" / "notes.xlsx").write_bytes(b"PK")  # nobody needs it
+    assert data_of(look(tmp_path / "classes", Hints()))["data"]["label"]["positive"] == ["malignant"]
+    shutil.rmtree(tmp_path / "classes")
     rows = [{"image": f"{n}", "MEL": f"{float(n % 3 == 0)}", "NV": f"{float(n % 3 > 0)}"} for n in range(9)]
     table(tmp_path / "t.csv", rows)
     with pytest.raises(UnclearDataError, match=r"MEL, NV have 1 where a row is of that class; name .*--column label=MEL"):

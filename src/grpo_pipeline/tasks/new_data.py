@@ -9,12 +9,12 @@ from typing import Any
 import yaml
 
 from grpo_pipeline.tasks.csv_records import csv_records
-from grpo_pipeline.tasks.splits import SPLIT_OF
+from grpo_pipeline.tasks.splits import SPLIT_OF, split_name_in
 from grpo_pipeline.tasks.text_lines import TextFile
 
-TABLES, WORKBOOKS = (".csv", ".tsv"), (".xlsx", ".xls", ".ods")
-WORD = re.compile(r"[a-z]+")
+TABLES = (".csv", ".tsv")
 SPLIT = "split"
+STRAY = re.compile("[\udc80-\udcff]")  # a byte that is no UTF-8, as csv_records keeps it
 
 
 class UnclearDataError(ValueError):
@@ -85,8 +85,7 @@ def find_table(folder: Path, hints: Hints) -> Table | None:
     Raises:
         UnclearDataError: if there are several, the named one is missing, or it is no table with a header.
     """
-    names = sorted(path.name for path in folder.iterdir() if path.is_file())
-    found = [name for name in names if name.lower().endswith(TABLES)]
+    found = sorted(p.name for p in folder.iterdir() if p.suffix.lower() in TABLES and p.is_file())
     if hints.table and hints.table.lower().endswith(TABLES):
         if not (folder / hints.table).is_file():
             raise UnclearDataError(
@@ -94,10 +93,6 @@ def find_table(folder: Path, hints: Hints) -> Table | None:
             )
         found = [hints.table]
     if not found or (hints.table and hints.table not in found):
-        if books := [name for name in names if name.lower().endswith(WORKBOOKS)]:
-            raise UnclearDataError(
-                f"{folder} must have a table as text, got the workbook {books[0]}; save its sheet as CSV"
-            )
         return None
     if len(found) == 1:
         return read_table(folder, found[0])
@@ -110,8 +105,7 @@ def find_table(folder: Path, hints: Hints) -> Table | None:
 
 def _join_splits(folder: Path, names: Sequence[str]) -> Table | None:
     """Join tables of the same columns that are named after splits; None where they are not."""
-    words = [[word for word in WORD.findall(name.lower()) if word in SPLIT_OF] for name in names]
-    splits = [SPLIT_OF[one[0]] for one in words if len(one) == 1]
+    splits = [SPLIT_OF[word] for word in map(split_name_in, names) if word is not None]
     if "train" not in splits or len({*splits}) < len(names):
         return None
     tables = [read_table(folder, name) for name in names]
@@ -137,20 +131,13 @@ def read_table(folder: Path, name: str) -> Table:
             f"{folder / name} must have a header and rows, got none; write it again"
         )
     columns = [column for column in rows[0] if column]
-    for row in rows:
-        if strange := next(
-            (c for c in row.values() if isinstance(c, str) and not _is_text(c)), None
-        ):
-            shown = strange.encode(errors="surrogateescape")
-            raise UnclearDataError(
-                f"{folder / name} must be UTF-8 text, got the bytes {shown!r}; save it again as UTF-8"
-            )
+    cells = (cell for row in rows for cell in row.values() if isinstance(cell, str))
+    if strange := next((cell for cell in cells if STRAY.search(cell)), None):
+        shown = strange.encode(errors="surrogateescape")
+        raise UnclearDataError(
+            f"{folder / name} must be UTF-8 text, got the bytes {shown!r}; save it again as UTF-8"
+        )
     return Table(name, {c: [(row.get(c) or "").strip() for row in rows] for c in columns})
-
-
-def _is_text(cell: str) -> bool:
-    """Check that no byte of a cell was kept as a surrogate, since it is no UTF-8."""
-    return not any("\udc80" <= letter <= "\udcff" for letter in cell)
 
 
 def column_of(

@@ -112,6 +112,7 @@ NEGATIONS = ("no", "non", "not", "without", "negative", "benign")
 FORM = "images with a CSV file or a folder per class (docs/attention/data.md)"
 MOST_CLASSES = 20
 INDEX = "index.csv"
+WORKBOOKS = (".xlsx", ".xls", ".ods")
 
 
 def guess(folder: Path, hints: Hints) -> Found | None:
@@ -240,9 +241,13 @@ def _of_folders(folder: Path, files: Sequence[str], hints: Hints) -> Found:
     depth = 1 if has_splits else 0
     classes = {p[depth] for p in parts.values() if len(p) > depth + 1}
     if len(classes) < 2 or any(len(p) <= depth + 1 for p in parts.values()):
+        books = sorted(p.name for p in folder.iterdir() if p.suffix.lower() in WORKBOOKS)
+        remedy = "put the images of each class into a folder of its own"
+        if books:
+            remedy = f"save the sheet of {books[0]} as CSV, or {remedy}"
         raise UnclearDataError(
             f"{folder} must have a CSV file with a row per image, or a folder per class, got {len(files)} images and neither; "
-            "labels are needed to train: put the images of each class into a folder of its own"
+            f"labels are needed to train: {remedy}"
         )
     rows, outlines = [("image", "class", "split", "mask")], _masks_of(pictures, masks)
     for file, p in parts.items():
@@ -389,8 +394,8 @@ def _only_label(table: Table, columns: Sequence[str], taken: Sequence[str]) -> s
 def _are_one_class_each(table: Table, columns: Sequence[str]) -> bool:
     """Check whether each row has 1 in one of the columns, and 0 in the others."""
     rows = zip(*(table.columns[column] for column in columns), strict=True)
-    marks = [["01".find(cell.removesuffix(".0")) if cell else -1 for cell in row] for row in rows]
-    return all(sorted(row) == [0] * (len(columns) - 1) + [1] for row in marks)
+    marks = (sorted(cell.removesuffix(".0") for cell in row) for row in rows)
+    return all(row == ["0"] * (len(columns) - 1) + ["1"] for row in marks)
 
 
 def _unique(table: Table, column: str | None, image: str) -> str | None:

@@ -2,17 +2,14 @@
 
 import hashlib
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from grpo_pipeline.tasks.dialogue.data.drafts import SPLITS
-from grpo_pipeline.tasks.splits import SPLIT_OF
+from grpo_pipeline.tasks.splits import SPLIT_OF, split_name_in
 from grpo_pipeline.tasks.text_lines import TextFile
-
-WORD = re.compile(r"[a-z]+")
 
 if TYPE_CHECKING:  # other data sets are read without it
     import pyarrow
@@ -63,18 +60,15 @@ def parts_by_split(file: TextFile) -> list[tuple[TextFile, str]]:
 
 
 def files_of_splits(folder: Path) -> dict[Path, str]:
-    """Map the files of a folder, and of ``data`` in it, that are named after a split -> that name, in the order of the paths.
+    """Find the files of a folder, and of ``data`` in it, that are named after a split; returns file -> that name, sorted.
 
     ``train.csv`` is, and ``data/test-00000-of-00001.parquet``, as a data set of the Hugging Face hub has it. All have the same
     ending: the first of ``PARTS`` with which there is a file of train.
     """
     files = sorted([*folder.glob("*"), *(folder / "data").glob("*")])
     for ending in PARTS:
-        named = {}
-        for path in (path for path in files if path.suffix.lower() == ending):
-            words = [word for word in WORD.findall(path.stem.lower()) if word in SPLIT_OF]
-            if len(words) == 1:
-                named[path] = words[0]
+        of_ending = (path for path in files if path.suffix.lower() == ending)
+        named = {path: name for path in of_ending if (name := split_name_in(path.stem))}
         if "train" in named.values():
             return named
     return {}

@@ -182,11 +182,11 @@ def _draft_all(
     found = draft(list(islice(records, 2 * CHUNK)))
     # Processes are started only for the remaining chunks: each imports for two seconds first.
     rest = iter(lambda: list(islice(records, CHUNK)), [])
-    if second := next(rest, None):
+    if third := next(rest, None):
         try:
             parts = map_ahead(
                 draft,
-                chain([second], rest),
+                chain([third], rest),
                 workers=workers,
                 ahead=2 * workers if workers > 1 else 0,
                 processes=workers > 1,
