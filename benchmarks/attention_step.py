@@ -220,7 +220,9 @@ def naive_epoch(setting: Setting, state: TrainState, rollouts: Rollouts, rewards
     task, policy, group_size = setting.task, state.policy, setting.training.group_size
     batch, params = task.replicate(setting.batch, 1), setting.grpo.losses.policy
     assert isinstance(params, Clipped)
-    compared = advantages.compute_advantages(setting.grpo, task, batch, rewards).values.float()
+    compared = advantages.compute_advantages(
+        setting.grpo, task, batch, rewards, rollouts
+    ).values.float()
     returns = rewards.total.mean(1).float()
     weights = {
         name: value_at(weight, state.step, state.total_steps)

@@ -42,6 +42,9 @@ TAUS = {"tau_positive": 1.0, "tau_negative": 1.05}
 """Keys of ``losses.policy`` that are constants now."""
 GONE = {"losses": {"rollout_kl"}, "kl_in_reward": {"reference"}, "policy": {*TAUS}}
 """Section of an algorithm -> keys that no version has any more."""
+UNSCALED = ("mean_only", "leave_one_out", "opo", "pass_at_k")
+"""Methods of an advantage that divide by no deviation, and once had the keys of one."""
+OF_A_DEVIATION = {"std", "eps"}
 INITIAL: tuple[dict[str, Any], ...] = (
     {},
     {"update": "frozen"},
@@ -155,6 +158,9 @@ def _without_gone(algorithm: dict[str, Any]) -> dict[str, Any]:
     """Drop keys that no version has any more where they did nothing; a run refuses others."""
     found = dict(algorithm)
     losses, paid = found.get("losses"), found.get("kl_in_reward")
+    compared = found.get("advantage")
+    if isinstance(compared, Mapping) and compared.get("method") in UNSCALED:
+        found["advantage"] = {k: v for k, v in compared.items() if k not in OF_A_DEVIATION}
     if isinstance(losses, Mapping) and losses:
         kept = dict(losses)
         if kept.get("rollout_kl", ...) is None:

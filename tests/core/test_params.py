@@ -5,7 +5,10 @@ import pytest
 from pydantic import BaseModel, ValidationError
 from tiny import merge
 
-from grpo_pipeline.core.objective.advantage import AdvantageParams
+from grpo_pipeline.core.objective.advantages.baselines import Group, LeaveOneOut, MeanOnly, ReinforcePlusPlus
+from grpo_pipeline.core.objective.advantages.optimal_baseline import Opo
+from grpo_pipeline.core.objective.advantages.pass_at_k import PassAtK
+from grpo_pipeline.core.objective.advantages.per_reward import PerReward
 from grpo_pipeline.core.objective.algorithm import AlgorithmParams
 from grpo_pipeline.core.objective.dynamic_sampling import DynamicSamplingParams
 from grpo_pipeline.core.objective.entropy import EntropyBonus, EntropyTarget
@@ -36,7 +39,8 @@ def constant(value: float) -> dict[str, Any]:
 
 
 ADVANTAGE = {"method": "group", "std": "sample"}
-PASS_AT_K = {"method": "pass_at_k", "k": 2, "std": "sample"}
+PASS_AT_K = {"method": "pass_at_k", "k": 2}
+DEVIATION = (("std", "sample"), ("eps", 0.1))
 NO_CLIP = {"clip_low": None, "clip_high": None}
 POLICY = {
     "kind": "grpo", "weight": constant(1.0), "clip_low": 0.2, "clip_high": 0.3, "ratio_level": "decision",
@@ -127,7 +131,7 @@ def members_of(section: type[BaseModel]) -> list[type[Part]]:
 
 
 VALID: list[tuple[type[BaseModel], dict[str, Any]]] = [
-    (AlgorithmParams, ONCE), (AlgorithmParams, CONTROL), (AlgorithmParams, REINFORCE), (AdvantageParams, ADVANTAGE),
+    (AlgorithmParams, ONCE), (AlgorithmParams, CONTROL), (AlgorithmParams, REINFORCE),
     (SupervisedLoss, {"weight": 1.0}), (KlLoss, {"weight": 0.1}), (KlInReward, PAID),
     (ValueLoss, {"weight": 0.1}), (EntropyBonus, {"weight": 0.1}), (EntropyTarget, TARGET),
     (DynamicSamplingParams, {"max_retries": 2}), (ReplayParams, REPLAY), (OptimizerParams, OPTIMIZER), (TrainingParams, TRAINING),
@@ -172,12 +176,12 @@ REFUSED: list[tuple[type[BaseModel], dict[str, Any], dict[str, Any], str]] = [
     (AlgorithmParams, REINFORCE, losses(kl={"estimator": "ratio_k3"}),
      "losses.kl.estimator must not be ratio_k3 with losses.policy.kind = reinforce"),
     *[
-        (AlgorithmParams, GRPO, merge({"advantage": given | {"credit": "marginal"}}, beside), f"must be set with {said}")
+        (AlgorithmParams, GRPO, merge({"advantage": given | {"credit": "marginal"}}, beside), said)
         for given, beside, said in (
-            ({"baseline": "value"}, {}, "baseline = value and method = group, got marginal"),
-            ({"method": "per_reward"}, {}, "baseline = group and method = per_reward, got marginal"),
-            ({}, losses(policy={"ratio_level": "joint"}), "losses.policy.ratio_level = joint, got marginal"),
-            ({}, {"losses": {"kl": None}, "kl_in_reward": {"weight": 0.1, "estimator": "k1"}}, "kl_in_reward, got marginal"),
+            ({"baseline": "value"}, {}, "credit must be set with baseline = value, got marginal"),
+            ({"method": "per_reward"}, {}, "credit\n.*Input should be 'set'"),
+            ({}, losses(policy={"ratio_level": "joint"}), "must be set with losses.policy.ratio_level = joint, got marginal"),
+            ({}, {"losses": {"kl": None}, "kl_in_reward": {"weight": 0.1, "estimator": "k1"}}, "with kl_in_reward, got marginal"),
         )
     ],
     (AlgorithmParams, GRPO, losses(policy={"kind": "ppo"}),
@@ -248,19 +252,17 @@ REFUSED: list[tuple[type[BaseModel], dict[str, Any], dict[str, Any], str]] = [
     *[(AlgorithmParams, values, {name: 1.0}, rf"{name}\n.*{EXTRA}") for values in (GRPO, CONTROL) for name in FORMER],
     *[(AlgorithmParams, GRPO, losses(**{name: {"weight": 1.0}}), rf"losses\.{name}\n.*{EXTRA}")
       for name in ("rollout_kl", "policy_loss", "kl_in_reward")],
-    (AdvantageParams, ADVANTAGE, {"top_k_ratio": 0.0}, "top_k_ratio\n.*greater than 0"),
-    (AdvantageParams, ADVANTAGE, {"eps": -1e-9}, "eps\n.*greater than or equal to 0"),
-    (AdvantageParams, ADVANTAGE, {"method": "leave_one_out", "baseline": "value"},
-     "method must be group, mean_only or batch with baseline = value, got leave_one_out"),
-    *[(AdvantageParams, PASS_AT_K if method == "pass_at_k" else ADVANTAGE, {"method": method, **other}, said)
-      for method in ("opo", "pass_at_k", "reinforce_plus_plus")
-      for other, said in (({"baseline": "value"}, f"with baseline = value, got {method}"),
-                          ({"credit": "marginal"}, f"credit must be set with baseline = group and method = {method}"))
-      if (method, *other) != ("reinforce_plus_plus", "credit")],
-    (AdvantageParams, ADVANTAGE, {"k": 2}, "k must be given with method = pass_at_k and with no other, got 2 with group"),
-    (AdvantageParams, PASS_AT_K, {"k": None}, "k must be given with method = pass_at_k .* got null with pass_at_k"),
-    (AdvantageParams, PASS_AT_K, {"k": 1}, "k\n.*greater than or equal to 2"),
-    (AdvantageParams, ADVANTAGE, {"clip": 0.0}, "clip\n.*greater than 0"),
+    (Group, ADVANTAGE, {"top_k_ratio": 0.0}, "top_k_ratio\n.*greater than 0"),
+    (Group, ADVANTAGE, {"eps": -1e-9}, "eps\n.*greater than or equal to 0"),
+    (Group, ADVANTAGE, {"clip": 0.0}, "clip\n.*greater than 0"),
+    (Group, ADVANTAGE, {"k": 2}, rf"k\n.*{EXTRA}"),
+    (MeanOnly, {}, {"credit": "marginal", "baseline": "value"}, "credit must be set with baseline = value, got marginal"),
+    *[(kind, {}, {name: value}, rf"{name}\n.*{EXTRA}") for kind in (MeanOnly, LeaveOneOut, Opo) for name, value in DEVIATION],
+    *[(kind, {}, {"baseline": "value"}, "baseline\n.*Input should be 'group'")
+      for kind in (LeaveOneOut, ReinforcePlusPlus, PerReward, Opo)],
+    *[(kind, {}, {"credit": "marginal"}, "credit\n.*Input should be 'set'") for kind in (PerReward, Opo)],
+    (PassAtK, {}, {}, "k\n.*Field required"),
+    (PassAtK, {}, {"k": 1}, "k\n.*greater than or equal to 2"),
     (Grpo, POLICY, {"clip_low": 0.0}, "clip_low\n.*greater than 0"),
     (Grpo, POLICY, {"clip_low": 1.1}, "clip_low\n.*less than or equal to 1"),
     (Grpo, POLICY, {"clip_high": 0.0}, "clip_high\n.*greater than 0"),
@@ -329,7 +331,7 @@ def test_is_accepted_frozen_and_complete(model: type[BaseModel], values: dict[st
         setattr(params, next(iter(values)), None)
     with pytest.raises(ValidationError, match=r"mistyped\n.*Extra inputs are not permitted"):
         model.model_validate(values | {"mistyped": 1})
-    for name in values:  # values live in YAML: nothing but a surrogate has a default
+    for name in values:  # values live in YAML: nothing but a surrogate and an advantage has a default
         with pytest.raises(ValidationError, match=rf"{name}\n.*Field required"):
             model.model_validate({key: value for key, value in values.items() if key != name})
         if issubclass(model, Part):  # null takes away what a base has
@@ -347,9 +349,9 @@ def test_a_combination_that_works_is_accepted(values: dict[str, Any]):
 
 
 def test_parts_that_are_off_are_left_out_of_dumps_so_that_digests_of_older_runs_stay():
-    assert {"credit", "k", "clip"}.isdisjoint(AdvantageParams.model_validate(ADVANTAGE).model_dump())
+    assert {"credit", "k", "clip"}.isdisjoint(Group.model_validate(ADVANTAGE).model_dump())
     given = PASS_AT_K | {"clip": 3.0}
-    assert AdvantageParams.model_validate(given).model_dump().items() >= given.items()
+    assert PassAtK.model_validate(given).model_dump().items() >= given.items()
 
 
 def test_a_number_is_a_constant_schedule_and_options_that_are_not_given_keep_their_defaults():

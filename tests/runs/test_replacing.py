@@ -94,6 +94,23 @@ def test_terms_of_an_objective_schedules_and_executors_are_merged_whatever_their
 
 
 @pytest.mark.parametrize(
+    ("change", "wanted"),
+    [
+        ({"method": "opo"}, {"method": "opo"}),
+        ({"method": "batch", "eps": 0.5}, {"method": "batch", "eps": 0.5}),
+        ({"method": "group", "clip": 2.0}, {"method": "group", "std": "sample", "clip": 2.0}),
+        ({"credit": "marginal"}, {"method": "group", "std": "sample", "credit": "marginal"}),
+    ],
+)  # fmt: skip
+def test_an_advantage_of_another_method_replaces_that_of_the_base(change, wanted) -> None:
+    losses = {"policy": part("grpo", weight=1.0)}
+    base = {"grpo": {"algorithm": {"losses": losses, "advantage": {"method": "group", "std": "sample"}}}}
+    assert merge(base, {"grpo": {"algorithm": {"advantage": change}}}) == {
+        "grpo": {"algorithm": {"losses": losses, "advantage": wanted}}
+    }
+
+
+@pytest.mark.parametrize(
     ("named", "given", "wanted"),
     [
         ({}, {"kind": "statistics"}, {"kind": "statistics"}),

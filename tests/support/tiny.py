@@ -24,10 +24,11 @@ def tiny(task: str) -> Any:
 
 
 def merge(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
-    """Merge nested mappings, as Kedro's soft merge does; a schedule is replaced as a whole."""
+    """Merge nested mappings, as Kedro's soft merge does; a schedule, and what has another method, is replaced as a whole."""
     merged = dict(base)
     for name, value in change.items():
         nested = isinstance(value, dict) and isinstance(base.get(name), dict) and "start" not in value
+        nested = nested and value.get("method", base[name].get("method")) == base[name].get("method")
         merged[name] = merge(base[name], value) if nested else value
     return merged
 

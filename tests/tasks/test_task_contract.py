@@ -19,7 +19,7 @@ from tiny_environments import ECHO, Ending
 from tiny_folders import byte_folder
 from torch import Tensor, nn
 
-from grpo_pipeline.core.objective.advantage import AdvantageParams
+from grpo_pipeline.core.objective.advantages.baselines import Group
 from grpo_pipeline.core.objective.algorithm import AlgorithmParams
 from grpo_pipeline.core.params import TrainingParams
 from grpo_pipeline.core.storage.snapshot import restore, snapshot
@@ -427,11 +427,7 @@ def test_molecules_that_go_on_from_a_warm_start_and_score_few_prompts_keep_them_
 )  # fmt: skip
 def test_credit_per_decision_is_refused_with_what_to_write(name: str, credit: Any, method: str) -> None:
     task = TASKS[name].task()
-    asked = (
-        TASKS[name]
-        .algorithm("grpo")
-        .model_copy(update={"advantage": AdvantageParams(method="group", std="sample", credit=credit)})
-    )
+    asked = TASKS[name].algorithm("grpo").model_copy(update={"advantage": Group(credit=credit)})
     rule = rf"advantage.credit must be set for the task {name}, got {credit}; .*write {type(task).__name__}.{method}"
     with pytest.raises(ValueError, match=rule):
         task.check_algorithm(asked)

@@ -73,7 +73,7 @@ def test_an_arm_raises_the_reward_and_the_sign_error_destroys_it(name, arm, step
     right = advantages.compute_advantages
 
     def turned(algorithm: Any, task: Any, replicated: Any, rewards: Any, rollouts: Any) -> Any:
-        found = right(algorithm, task, replicated, rewards, rollouts=rollouts)
+        found = right(algorithm, task, replicated, rewards, rollouts)
         return replace(found, values=-found.values)
 
     monkeypatch.setattr(advantages, "compute_advantages", turned)

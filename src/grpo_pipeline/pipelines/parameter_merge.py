@@ -1,15 +1,16 @@
 """Merge parameters; a section of another kind is replaced as a whole.
 
 An environment, ``--params`` or an arm of a comparison names its differences from the defaults. A section with another ``kind``
-has other keys, so that it takes the place of the base's. Kinds of surrogates, schedules and executors share their keys: these are
-merged.
+has other keys, so that it takes the place of the base's; so does an advantage with another ``method``. Kinds of surrogates,
+schedules and executors share their keys: these are merged.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-# Sections that are merged whatever their kind, with all below them.
+# Sections that are merged whatever their kind, with all below them that another key does not tell apart.
 MERGED = {"algorithm", "training", "executor"}
+TAGS = {"advantage": "method"}
 
 Path = tuple[str, ...]
 
@@ -20,16 +21,26 @@ def merge(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def replaced(base: Mapping[str, Any], change: Mapping[str, Any]) -> Iterator[Path]:
-    """Yield the paths of the base that a change, nested like it, replaces as a whole."""
+def replaced(
+    base: Mapping[str, Any], change: Mapping[str, Any], *, tag: str | None = "kind"
+) -> Iterator[Path]:
+    """Yield the paths of the base that a change, nested like it, replaces as a whole.
+
+    Args:
+        base: a section.
+        change: the same section of what is put onto it.
+        tag: the key that tells sections of one name apart; None where all of them are merged.
+    """
     for name, old in base.items():
         new = change.get(name)
-        if name in MERGED or not (isinstance(old, Mapping) and isinstance(new, Mapping)):
+        if not (isinstance(old, Mapping) and isinstance(new, Mapping)):
             continue
-        if "kind" in old and new.get("kind", old["kind"]) != old["kind"]:
+        below = None if name in MERGED else tag
+        own = TAGS.get(name, below)
+        if own in old and new.get(own, old[own]) != old[own]:
             yield (name,)
         else:
-            yield from ((name, *path) for path in replaced(old, new))
+            yield from ((name, *path) for path in replaced(old, new, tag=below))
 
 
 def without(base: Mapping[str, Any], paths: Iterable[Path]) -> dict[str, Any]:

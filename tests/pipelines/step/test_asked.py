@@ -129,7 +129,7 @@ def test_scores_of_components_are_added_by_their_weights_with_the_deviation_that
     task = SimpleNamespace(prompt_weights=lambda batch: None)
     for std, first in (("sample", 2**-0.5), ("population", 1.0)):
         algorithm = algorithm_params(advantage={"method": "per_reward", "std": std, "eps": 0.0})
-        found = advantages.compute_advantages(algorithm, task, None, rewards).values
+        found = advantages.compute_advantages(algorithm, task, None, rewards, None).values
         # -1 s + 3 s and its opposite, whitened over the batch: one deviation on either side.
         assert found.tolist() == [[pytest.approx(first), pytest.approx(-first)]]
 

@@ -10,6 +10,7 @@ from tiny_attention import algorithm_params
 from grpo_pipeline.core.rewards import combine_rewards
 from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.pipelines.step.advantages import compute_advantages
+from grpo_pipeline.pipelines.step.parts.replay import weigh_samples
 
 F64 = torch.float64
 TOTALS = torch.tensor([[0.0, 1.0, 5.0]], dtype=F64)
@@ -21,7 +22,8 @@ def advantages(importance: torch.Tensor | None = None, **advantage: Any) -> list
     rollouts = Rollouts(torch.zeros(1, 3, 7, dtype=torch.long), torch.zeros(1, 3, 7, dtype=F64), is_valid)
     algorithm, task = algorithm_params(advantage=advantage), SimpleNamespace(prompt_weights=lambda batch: None)
     rewards = combine_rewards({"hit": TOTALS}, {"hit": 1.0})
-    return compute_advantages(algorithm, task, None, rewards, None, importance, rollouts).values[0].tolist()
+    found = compute_advantages(algorithm, task, None, rewards, rollouts)
+    return (found if importance is None else weigh_samples(found, importance)).values[0].tolist()
 
 
 def test_samples_are_compared_as_the_method_says() -> None:

@@ -9,6 +9,7 @@ from tiny_attention import algorithm_params
 from grpo_pipeline.core.rewards import combine_rewards
 from grpo_pipeline.core.types import Credits
 from grpo_pipeline.pipelines.step.advantages import compute_advantages
+from grpo_pipeline.pipelines.step.parts.replay import weigh_samples
 
 F64 = torch.float64
 TOTALS = torch.tensor([[1.0, 4.0, 2.0, 3.0], [0.0, 0.0, 5.0, 1.0]], dtype=F64)
@@ -25,7 +26,8 @@ def advantages(
 ) -> torch.Tensor:
     algorithm = algorithm_params(advantage={"method": "mean_only", "top_k_ratio": 0.5} | advantage)
     rewards = combine_rewards({"hit": TOTALS}, {"hit": 1.0})
-    return compute_advantages(algorithm, task(weights), None, rewards, None, importance).values
+    found = compute_advantages(algorithm, task(weights), None, rewards, None)
+    return (found if importance is None else weigh_samples(found, importance)).values
 
 
 def test_the_best_samples_of_a_group_teach_and_the_others_do_not() -> None:
@@ -49,7 +51,7 @@ def test_of_credited_decisions_those_of_the_best_samples_teach(ratio: float) -> 
     credited = Credits(credits, torch.ones_like(credits, dtype=torch.bool))
     algorithm = algorithm_params(advantage={"method": "mean_only", "credit": "marginal", "top_k_ratio": ratio})
     given = SimpleNamespace(**{**vars(rewards), "credits": credited})
-    found = compute_advantages(algorithm, task(None), None, given).values
+    found = compute_advantages(algorithm, task(None), None, given, None).values
     # Of each decision its credit minus the mean over the samples, 1 and 1.
     everything = [[3.0, -1.0], [-1.0, -1.0], [-1.0, 1.0], [-1.0, 1.0]]
     nothing = [0.0, 0.0]

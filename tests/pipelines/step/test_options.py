@@ -127,7 +127,7 @@ def test_under_per_reward_the_kl_is_subtracted_from_the_advantage_and_is_not_div
     parts = {"first": torch.tensor([[0.0, 1.0, 2.0, 4.0]]), "second": torch.tensor([[math.nan, 2.0, 1.0, 0.0]])}
     rewards = combine_rewards(parts, dict.fromkeys(parts, 1.0))
     given = [replace(rewards, kl_penalty=torch.tensor([[kl, 0.0, 0.0, 0.0]])) for kl in (0.0, 1.0)]
-    one, other = (advantages.compute_advantages(paid, TASK, None, each).values for each in given)
+    one, other = (advantages.compute_advantages(paid, TASK, None, each, None).values for each in given)
     torch.testing.assert_close(other - one, torch.tensor([[-0.75, 0.25, 0.25, 0.25]], dtype=torch.float64))
 
 

@@ -99,7 +99,7 @@ ARMS: dict[str, dict[str, Any]] = {
             "entropy": {"target": {"nats": 1.2, "learning_rate": 0.05, "minimum": 0.01, "maximum": 0.3}},
         },
         "kl_in_reward": {"weight": line(0.3, 0.8), "estimator": "k1"},
-        "advantage": {"method": "batch"},
+        "advantage": {"method": "batch", "std": "population", "eps": 0.03},
     },
     "counted": {
         "losses": {
@@ -278,7 +278,7 @@ class PlainLoop:
         return importance
 
     def advantages(self, rewards: list[list[float]], rows: list[int], values: list[float]) -> list[list[float]]:
-        method, eps = self.p["advantage"]["method"], self.p["advantage"]["eps"]
+        method, eps = self.p["advantage"]["method"], self.p["advantage"].get("eps")
         everything = [r for group in rewards for r in group if not math.isnan(r)]
         found = []
         for row, group, value in zip_longest(rows, rewards, values):

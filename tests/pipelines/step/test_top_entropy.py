@@ -17,7 +17,7 @@ from grpo_pipeline.pipelines.training.start import build_state
 TRAINING = own_rates(training_params(epochs=1, batch_size=8, group_size=4, temperature={"start": 1.0}), 0.3)
 ARM: dict[str, Any] = {
     "losses": {"policy": {"kind": "grpo", "top_entropy": 0.25}},
-    "update_epochs": 2, "advantage": {"method": "mean_only", "std": "sample"},
+    "update_epochs": 2, "advantage": {"method": "mean_only"},
 }  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from torch import Tensor
 from grpo_pipeline.core.rewards import combine_rewards
 from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.pipelines.step.advantages import compute_advantages
-from grpo_pipeline.pipelines.step.parts.replay import nothing_replayed
+from grpo_pipeline.pipelines.step.parts.replay import nothing_replayed, weigh_samples
 from grpo_pipeline.pipelines.training.loop import StepRunner
 from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionData, region_cells
 from grpo_pipeline.tasks.attention.losses.supervised_loss import supervised_loss
@@ -141,7 +141,8 @@ def advantages(weight: float, rewards: torch.Tensor = REWARDS, importance: torch
     """Advantages of a significant cancer (row 0) and of another core (row 1)."""
     task = make_task(reward={"priority": {"weight": weight, "min_grade": 3}})
     named = combine_rewards({"class": rewards}, {"class": 1.0})
-    return compute_advantages(algorithm_params(), task, graded(4, 1), named, None, importance).values
+    found = compute_advantages(algorithm_params(), task, graded(4, 1), named, None)
+    return (found if importance is None else weigh_samples(found, importance)).values
 
 
 def test_high_grades_weigh_more_where_that_is_asked_for():

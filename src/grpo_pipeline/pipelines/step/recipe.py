@@ -36,7 +36,7 @@ def collect(arm: Parts) -> Pipeline:
         *arm.rows("after_reward"),
         # [P, G], or [P, G, L] of decisions
         ("advantage", "advantages", advantages.compute_advantages,
-         "algorithm task replicated rewards rollouts values? importance?"),
+         "algorithm task replicated rewards rollouts values?"),
         *arm.rows("after_advantage"),
         ("advantage", "experience", experience.collect_experience,
          "batch replicated context rollouts temperature outcomes rewards advantages "

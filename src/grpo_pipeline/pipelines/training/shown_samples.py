@@ -57,7 +57,7 @@ def shown_samples(
     )
     if algorithm.credits_decisions:
         rewards = credit_samples(algorithm, task, policy, context, sampled, replicated, rewards)
-    advantages = compute_advantages(algorithm, task, replicated, rewards, rollouts=sampled)
+    advantages = compute_advantages(algorithm, task, replicated, rewards, sampled)
     return add_rewards(task.tabulate(data, batch, sampled), rewards, advantages)
 
 

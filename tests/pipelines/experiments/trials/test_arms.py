@@ -22,7 +22,7 @@ def resolve(**arms):
 def test_an_arm_is_its_base_with_the_changes_and_the_shared_sections():
     """The control comes first, and an arm set to null is left out."""
     changes = {
-        "algorithm": {"losses": {"entropy": {"weight": 0.05}}, "advantage": {"method": "leave_one_out"}},
+        "algorithm": {"losses": {"entropy": {"weight": 0.05}}, "advantage": {"method": "leave_one_out", "clip": 2.0}},
         "reward": {"heatmap": {"weight": 0.3}},
         "training": {"epochs": 1},
     }
@@ -30,7 +30,8 @@ def test_an_arm_is_its_base_with_the_changes_and_the_shared_sections():
     assert list(arms) == ["supervised", "grpo", "loo"]
     loo, grpo = arms["loo"], arms["grpo"]
     assert loo.algorithm.advantage.method == "leave_one_out"
-    assert loo.algorithm.advantage.std == grpo.algorithm.advantage.std
+    assert loo.algorithm.advantage.clip == 2.0
+    assert grpo.algorithm.advantage.std == "sample"  # leave_one_out has no such key: another method replaces the section
     entropy = loo.algorithm.losses.entropy.weight
     assert (entropy.kind, entropy.start) == ("constant", 0.05)
     assert grpo.algorithm.losses.entropy.weight.kind == "linear"

@@ -11,7 +11,6 @@ from grpo_pipeline.core.params import TrainingParams
 from grpo_pipeline.core.sampling.dynamic import resample_tied
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import Rollouts
-from grpo_pipeline.pipelines.step.advantages import compare_components, compare_decisions
 from grpo_pipeline.pipelines.step.part import StepPart
 from grpo_pipeline.pipelines.step.parts.credit import credit_decisions
 from grpo_pipeline.pipelines.step.reward import compute_rewards
@@ -33,7 +32,6 @@ def dynamic_sampling(
     assert algorithm.dynamic_sampling is not None
     sampled, detached = rollouts, task.detach(context)
 
-    # The signal of a group lies in what its advantages are computed from: the total, the components or the credits.
     def measure(drawn: Rollouts) -> Tensor:
         with torch.no_grad():
             outcomes = decode_rollouts(task, state, detached, drawn, replicated)
@@ -42,17 +40,7 @@ def dynamic_sampling(
                 rewards = credit_decisions(
                     algorithm, task, state, detached, drawn, replicated, rewards
                 )
-        # Decisions may differ in what they contributed where the sets tie.
-        if rewards.credits is not None:
-            # One row for each prompt, [P, G * L], so that a difference in any decision counts.
-            return compare_decisions(algorithm.advantage, rewards.credits).values.flatten(1)
-        # Parts may differ where their sum ties, and teach under per_reward: its scores are all 0 exactly where it has no signal.
-        is_by_component = algorithm.advantage.method == "per_reward"
-        return (
-            compare_components(algorithm.advantage, rewards, whiten=False).values
-            if is_by_component
-            else rewards.total
-        )
+        return algorithm.advantage.signal(rewards)
 
     def draw(attempt: int) -> tuple[Rollouts, Tensor]:
         drawn = draw_samples(

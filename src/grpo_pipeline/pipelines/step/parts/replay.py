@@ -7,10 +7,11 @@ import torch
 from torch import Tensor
 
 from grpo_pipeline.core.objective.algorithm import AlgorithmParams
+from grpo_pipeline.core.policy_gradient.advantages import along
 from grpo_pipeline.core.training.precision import network_precision
 from grpo_pipeline.core.training.replay import StoredGroup, importance_weights, merge_groups
 from grpo_pipeline.core.training.state import TrainState
-from grpo_pipeline.core.types import Rollouts
+from grpo_pipeline.core.types import Advantages, Rollouts
 from grpo_pipeline.pipelines.step.part import StepPart
 from grpo_pipeline.tasks.base import Task
 
@@ -65,6 +66,12 @@ def replay_groups(
     return replace(merged, logprobs=logprobs), importance
 
 
+def weigh_samples(advantages: Advantages, importance: Tensor) -> Advantages:
+    """Multiply the advantages, [P, G] or [P, G, L], by the importance weights of the samples."""
+    weights = along(importance.double(), advantages.values)  # [P, G] or [P, G, 1]
+    return replace(advantages, values=advantages.values * weights)
+
+
 PART = StepPart(
     is_in=lambda algorithm: algorithm.replay is not None,
     rows={
@@ -78,5 +85,6 @@ PART = StepPart(
                 "algorithm task state context rollouts replayed temperature",
             ),
         ),
+        "after_advantage": (("advantage", "advantages", weigh_samples, "advantages importance"),),
     },
 )

@@ -1,0 +1,1 @@
+"""Comparisons of samples, a file each: its parameters, and how rewards become advantages."""
