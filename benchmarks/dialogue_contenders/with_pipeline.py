@@ -14,7 +14,6 @@ from grpo_pipeline.core.objective.algorithm import AlgorithmParams
 from grpo_pipeline.core.params import TrainingParams
 from grpo_pipeline.core.training.micro_batches import PerPrompt
 from grpo_pipeline.core.training.state import TrainState
-from grpo_pipeline.pipelines.step.parts.replay import nothing_replayed
 from grpo_pipeline.pipelines.training.loop import StepRunner
 from grpo_pipeline.pipelines.training.start import build_state
 from grpo_pipeline.rewards.params import PoolParams
@@ -83,7 +82,7 @@ class PipelineStep:
 
     def step(self) -> int:
         """Take one step; returns the number of tokens written."""
-        done = self._runner.run(self.state, self.batch, nothing_replayed())
+        done = self._runner.run(self.state, self.batch)
         self.state = done.state
         return int(done.experience.rollouts.is_valid.sum())
 

@@ -35,7 +35,7 @@ def test_an_arm_has_what_it_does_not_say_from_its_base() -> None:
     far = {"base": "near", "algorithm": {"losses": {"kl": None}}, "training": {"epochs": 1}}
     found = with_arms(described(arms=["far", "supervised"], near=near, far=far))
     assert found["attention"]["far"] == {
-        "algorithm": {"advantage": {"method": "batch", "std": "sample"}, "losses": {"policy": {"clip": 0.2}, "kl": None}},
+        "algorithm": {"advantage": {"method": "batch"}, "losses": {"policy": {"clip": 0.2}, "kl": None}},
         "training": {"epochs": 1, "optimizer": {"clip": "joint", "rate": 0.5}},
     }
     assert found["attention"]["grpo"] == described()["attention"]["grpo"]

@@ -32,13 +32,15 @@ from pkgutil import walk_packages
 from typing import Any
 
 PRELOADED = (
-    "alembic.command", "kedro.framework.cli.cli", "kedro.framework.cli.project", "kedro.framework.context", "kedro.runner",
-    "kedro.framework.session", "kedro.validation.parameter_validator", "kedro_datasets.json", "kedro_datasets.matplotlib",
-    "kedro_datasets.pandas", "kedro_datasets.text", "kedro_telemetry.plugin", "kedro_viz",
-    "kedro_viz.integrations.kedro.hooks", "kedro_viz.launchers.cli.main", "matplotlib.backends.backend_agg", "matplotlib.pyplot",
-    "mlflow.pyfunc", "mlflow.store.tracking.dbmodels.initial_models", "mlflow.store.tracking.sqlalchemy_store", "mlflow.tracking",
-    "pandas", "pygments.lexers.html", "pygments.formatters.html", "rdkit.Chem", "rouge_score.rouge_scorer",
-    "scipy.stats", "sklearn.covariance", "sklearn.feature_extraction.text", "sklearn.linear_model",
+    "PIL.GifImagePlugin", "PIL.JpegImagePlugin", "alembic.command", "contourpy", "fsspec.implementations.chained",
+    "fsspec.implementations.local", "kedro.framework.cli.cli", "kedro.framework.cli.project", "kedro.framework.context",
+    "kedro.framework.session", "kedro.framework.session.store", "kedro.runner", "kedro.validation.parameter_validator",
+    "kedro_datasets.json", "kedro_datasets.matplotlib", "kedro_datasets.pandas", "kedro_datasets.text",
+    "kedro_telemetry.plugin", "kedro_viz", "kedro_viz.integrations.kedro.hooks", "kedro_viz.integrations.kedro.run_hooks",
+    "kedro_viz.launchers.cli.main", "matplotlib.backends.backend_agg", "matplotlib.pyplot", "mlflow.pyfunc",
+    "mlflow.store.tracking.dbmodels.initial_models", "mlflow.store.tracking.sqlalchemy_store", "mlflow.tracking",
+    "omegaconf._impl", "pandas", "pyarrow.pandas_compat", "pygments.formatters.html", "pygments.lexers.html", "rdkit.Chem",
+    "rouge_score.rouge_scorer", "scipy.stats", "sklearn.covariance", "sklearn.feature_extraction.text", "sklearn.linear_model",
     "sqlalchemy.dialects.sqlite.pysqlite", "torch", "torch.optim", "transformers.models.gpt2.modeling_gpt2",
     "transformers.models.sam.modeling_sam", "transformers.models.t5.modeling_t5",
 )  # fmt: skip

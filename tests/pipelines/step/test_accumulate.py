@@ -12,7 +12,6 @@ from torch import Tensor
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.pipelines.step.in_micro_batches import InMicroBatches
-from grpo_pipeline.pipelines.step.parts import replay
 from grpo_pipeline.pipelines.training.loop import StepRunner
 from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionData
 from grpo_pipeline.tasks.attention.task import AttentionTask
@@ -65,7 +64,7 @@ def stepped(arm: dict[str, Any], micro_batch_size: int | None, **training: Any) 
     state.optimizer.register_step_pre_hook(
         lambda *_: gradients.append({n: p.grad.clone() for n, p in state.policy.named_parameters() if p.grad is not None})
     )
-    done = StepRunner(TASK, algorithm, params).run(state, batch_of(), replay.nothing_replayed())
+    done = StepRunner(TASK, algorithm, params).run(state, batch_of())
     return weights(done.state.policy), done.metrics, gradients, done.experience
 
 

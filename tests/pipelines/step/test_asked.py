@@ -16,7 +16,7 @@ from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.core.types import ReferenceScores, Rollouts, Scores
 from grpo_pipeline.pipelines.step import advantages, experience, in_micro_batches, pieces
 from grpo_pipeline.pipelines.step.arm_parts import Parts
-from grpo_pipeline.pipelines.step.parts import kl, kl_in_reward, replay, value
+from grpo_pipeline.pipelines.step.parts import kl, kl_in_reward, value
 from grpo_pipeline.pipelines.step.parts.credit import credit_samples
 from grpo_pipeline.pipelines.training.loop import StepRunner
 
@@ -69,7 +69,7 @@ def stepped(task: Asked, micro_batch_size: int | None, estimator: str) -> Any:
     training = training_params(batch_size=5, group_size=GROUP, temperature=TEMPERATURE, micro_batch_size=micro_batch_size)
     training = own_rates(training, 0.1)
     state = replace(make_state(task, None, algorithm, training, seed=SEED), step=STEP, total_steps=TOTAL)
-    StepRunner(task, algorithm, training).run(state, task.make_batch(None, np.arange(5)), replay.nothing_replayed())
+    StepRunner(task, algorithm, training).run(state, task.make_batch(None, np.arange(5)))
     return state
 
 

@@ -18,7 +18,6 @@ from grpo_pipeline.core.objective.algorithm import AlgorithmParams
 from grpo_pipeline.core.policy_gradient.policy_loss import policy_loss
 from grpo_pipeline.core.types import Advantages
 from grpo_pipeline.pipelines.step.parts.correction import ratios, report_mismatch, weigh_advantages
-from grpo_pipeline.pipelines.step.parts.replay import nothing_replayed
 from grpo_pipeline.pipelines.training.loop import StepRunner
 from grpo_pipeline.pipelines.training.shown_samples import add_rewards
 from grpo_pipeline.pipelines.training.start import build_state
@@ -130,7 +129,7 @@ def test_the_expected_gradient_is_exact_where_no_cap_bites() -> None:
 
 def stepped(task: TinyChoices, algorithm: AlgorithmParams) -> Any:
     state = build_state(algorithm, TRAINING, 0, task, None)
-    return StepRunner(task, algorithm, TRAINING).run(state, task.make_batch(None, np.arange(8)), nothing_replayed())
+    return StepRunner(task, algorithm, TRAINING).run(state, task.make_batch(None, np.arange(8)))
 
 
 @pytest.mark.parametrize("level", ["decision", "sequence"])

@@ -33,7 +33,7 @@ from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.pipelines.step import advantages, sampling
 from grpo_pipeline.pipelines.step.arm_parts import Parts
-from grpo_pipeline.pipelines.step.parts import dynamic_sampling, replay, supervised
+from grpo_pipeline.pipelines.step.parts import dynamic_sampling, supervised
 from grpo_pipeline.pipelines.training.loop import StepRunner
 from grpo_pipeline.tasks.attention.task import AttentionTask
 
@@ -242,7 +242,7 @@ def test_credit_is_reported_by_place_and_teaches_where_the_samples_tie(credit: s
     training = own_rates(training_params(batch_size=8, group_size=4), 0.1)
     task = Levelled()
     done = StepRunner(task, algorithm, training).run(
-        make_state(task, None, algorithm, training), task.make_batch(None, np.arange(8)), replay.nothing_replayed()
+        make_state(task, None, algorithm, training), task.make_batch(None, np.arange(8))
     )
     metrics, experience = done.metrics, done.experience
     assert (metrics["reward/ties_before_retries"] == 1.0) == (credit == "set")

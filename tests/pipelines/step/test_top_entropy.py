@@ -10,7 +10,6 @@ from tiny_choices import TinyChoices, own_rates
 
 from grpo_pipeline.core.objective.algorithm import AlgorithmParams
 from grpo_pipeline.core.types import Scores
-from grpo_pipeline.pipelines.step.parts.replay import nothing_replayed
 from grpo_pipeline.pipelines.training.loop import StepRunner
 from grpo_pipeline.pipelines.training.start import build_state
 
@@ -36,7 +35,7 @@ def test_the_last_decisions_teach_where_they_are_the_least_sure(size: int | None
     task, algorithm = Placed(), AlgorithmParams.model_validate(ARM)
     training = TRAINING.model_copy(update={"micro_batch_size": size})
     state = build_state(algorithm, training, 0, task, None)
-    done = StepRunner(task, algorithm, training).run(state, task.make_batch(None, task.rows(None, "train")), nothing_replayed())
+    done = StepRunner(task, algorithm, training).run(state, task.make_batch(None, task.rows(None, "train")))
     rollouts, values = done.experience.rollouts, done.experience.advantages.values
     wanted = int(torch.ceil(0.25 * rollouts.is_valid.sum()))
     longest = rollouts.is_valid[..., 2].sum()
@@ -57,7 +56,7 @@ def test_a_task_without_entropies_of_decisions_is_told_so() -> None:
 def test_where_all_samples_of_a_prompt_tie_nothing_teaches() -> None:
     task, algorithm = TinyChoices(), AlgorithmParams.model_validate(merge(ARM, {"losses": {"policy": {"top_entropy": 0.9}}}))
     state = build_state(algorithm, TRAINING, 0, task, None)
-    done = StepRunner(task, algorithm, TRAINING).run(state, task.make_batch(None, task.rows(None, "train")), nothing_replayed())
+    done = StepRunner(task, algorithm, TRAINING).run(state, task.make_batch(None, task.rows(None, "train")))
     found = done.experience.advantages
     assert not found.values[found.is_tied].any()
     assert bool(found.is_tied.any())

@@ -22,7 +22,7 @@ from grpo_pipeline.core.training.replay import StoredGroup
 from grpo_pipeline.core.types import Advantages, Credits, Rollouts
 from grpo_pipeline.pipelines.evaluation import nodes as evaluation
 from grpo_pipeline.pipelines.params import SamplingParams
-from grpo_pipeline.pipelines.step.parts.replay import Replayed
+from grpo_pipeline.pipelines.step.experience import Replayed
 from grpo_pipeline.pipelines.training import (
     export,
     nodes,
@@ -220,7 +220,7 @@ def test_fresh_groups_are_remembered_with_what_they_taught() -> None:
     weights = SimpleNamespace(importance=torch.tensor([[1.0, 1.0], [0.5, 1.5], [0.2, 0.4]]))
     metrics = replayed_batches.replay_metrics(9, weights, Replayed((group(1, 3), group(2, 8)), (1, 2)))
     assert metrics == pytest.approx({"replay/groups": 2.0, "replay/importance_mean": 0.65, "replay/age_steps": 3.5})
-    assert replayed_batches.replay_metrics(9, weights, Replayed((), ())) == {}
+    assert replayed_batches.replay_metrics(9, weights, Replayed()) == {}
 
 
 @pytest.mark.parametrize(

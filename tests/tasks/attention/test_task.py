@@ -22,7 +22,7 @@ from torch import Tensor
 from grpo_pipeline.core.rewards import combine_rewards
 from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.pipelines.step.advantages import compute_advantages
-from grpo_pipeline.pipelines.step.parts.replay import nothing_replayed, weigh_samples
+from grpo_pipeline.pipelines.step.parts.replay import weigh_samples
 from grpo_pipeline.pipelines.training.loop import StepRunner
 from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionData, region_cells
 from grpo_pipeline.tasks.attention.losses.supervised_loss import supervised_loss
@@ -240,7 +240,7 @@ def test_a_step_without_points_teaches_the_decoders(decoder: str):
     task, training = make_task(class_decoder={"kind": decoder}), training_params()
     algorithm = algorithm_params("supervised", proposal="none")
     state = make_state(task, make_data(), algorithm, training)
-    done = StepRunner(task, algorithm, training).run(state, make_batch(task), nothing_replayed())
+    done = StepRunner(task, algorithm, training).run(state, make_batch(task))
     assert done.experience.rollouts.actions.shape == (4, 4, 0)
     logits = done.experience.outcomes.class_logits
     assert torch.equal(logits, logits[:, :1].expand_as(logits))  # nothing tells the samples of a core apart

@@ -50,11 +50,6 @@ class Losses(Part):
             raise ValueError(
                 "losses must hold supervised or policy, got neither; nothing would be learned"
             )
-        others = ("kl", "value", "entropy")
-        if self.policy is None and (given := [name for name in others if getattr(self, name)]):
-            raise ValueError(
-                f"{' and '.join(given)} must be null without policy, got a value; the control trains no policy"
-            )
         return self
 
 
@@ -114,29 +109,38 @@ class AlgorithmParams(Part):
         """Whether the loss holds the exact KL to the reference."""
         return self.losses.kl is not None and self.losses.kl.estimator == "exact"
 
-    @model_validator(mode="after")
-    def _check_parts(self) -> Self:
-        if self.losses.policy is None:
-            self._check_control()
-        else:
-            self._check_policy()
-            self._check_kl()
-            self._check_value()
-            self._check_correction()
-        return self
+    @property
+    def parts(self) -> dict[str, Part]:
+        """The parts of the arm by their keys, those of the loss first."""
+        sections = {f"losses.{name}": getattr(self.losses, name) for name in Losses.model_fields}
+        sections |= {name: getattr(self, name) for name in AlgorithmParams.model_fields}
+        return {
+            name: part
+            for name, part in sections.items()
+            if isinstance(part, Part) and part is not self.losses
+        }
 
     @model_validator(mode="after")
-    def _check_target_kl(self) -> Self:
+    def _check_parts(self) -> Self:
         if self.target_kl is not None and self.update_epochs == 1:
             raise ValueError(
                 f"target_kl must be null with update_epochs = 1, got {self.target_kl}; the policy has not moved before a first "
                 "update: use more update epochs"
             )
+        if self.losses.policy is None:
+            self._check_control()
+            return self
+        if self.proposal != "policy":
+            raise ValueError(
+                f"proposal must be policy with losses.policy, got {self.proposal}; a policy learns from its own samples: leave "
+                "losses.policy out"
+            )
+        for part in self.parts.values():
+            part.check_arm(self)
         return self
 
     def _check_control(self) -> None:
-        others = ("kl_in_reward", "dynamic_sampling", "replay", "correction")
-        if given := [name for name in others if getattr(self, name)]:
+        if given := [name for name, part in self.parts.items() if part.of_a_policy]:
             raise ValueError(
                 f"{' and '.join(given)} must be null without losses.policy, got a value; the control trains no policy"
             )
@@ -144,78 +148,4 @@ class AlgorithmParams(Part):
             raise ValueError(
                 f"update_epochs must be 1 without losses.policy, got {self.update_epochs}; the "
                 "supervised loss counts once a batch"
-            )
-
-    def _check_policy(self) -> None:
-        loss = self.losses.policy
-        assert loss is not None
-        if self.proposal != "policy":
-            raise ValueError(
-                f"proposal must be policy with losses.policy, got {self.proposal}; a policy learns from its own samples: leave "
-                "losses.policy out"
-            )
-        if loss.kind == "reinforce" and self.update_epochs != 1:
-            raise ValueError(
-                f"update_epochs must be 1 with losses.policy.kind = reinforce, got {self.update_epochs}; it has no ratio to "
-                "correct for a policy that has moved: use grpo"
-            )
-        if loss.kind == "kl_cov" and self.update_epochs == 1:
-            raise ValueError(
-                "update_epochs must be above 1 with losses.policy.kind = kl_cov, got 1; its penalty is 0 before the policy has "
-                "moved: use more update epochs, or clip_cov"
-            )
-        if self.credits_decisions and loss.ratio_level != "decision":
-            raise ValueError(
-                f"advantage.credit must be set with losses.policy.ratio_level = {loss.ratio_level}, got "
-                f"{self.advantage.credit}; a whole sample has one ratio there: use ratio_level = decision"
-            )
-        if self.replay is not None and loss.kind == "reinforce":
-            raise ValueError(
-                "replay must be null with losses.policy.kind = reinforce, got a value; it has no ratio to correct with: use grpo"
-            )
-
-    def _check_kl(self) -> None:
-        if self.losses.kl and self.kl_in_reward:
-            raise ValueError(
-                "one of losses.kl and kl_in_reward must be null, got both; a KL is paid once, to one reference: keep one"
-            )
-        if self.credits_decisions and self.kl_in_reward:
-            raise ValueError(
-                f"advantage.credit must be set with kl_in_reward, got {self.advantage.credit}; that KL lowers the reward of "
-                "whole samples: use losses.kl"
-            )
-        if self.losses.kl and self.losses.kl.estimator == "ratio_k3" and self.name == "reinforce":
-            raise ValueError(
-                "losses.kl.estimator must not be ratio_k3 with losses.policy.kind = reinforce, got ratio_k3; it has no ratio: "
-                "use k3"
-            )
-
-    def _check_value(self) -> None:
-        value = self.losses.value
-        if value is None and self.advantage.baseline == "value":
-            raise ValueError(
-                "losses.value must be given with advantage.baseline = value, got null; an untrained value is noise"
-            )
-        if self.name == "ppo" and self.advantage.baseline != "value":
-            raise ValueError(
-                "advantage.baseline must be value with losses.policy.kind = ppo, got group; use grpo for a group baseline"
-            )
-        if value is not None and value.clip is not None and self.update_epochs == 1:
-            raise ValueError(
-                f"losses.value.clip must be null with update_epochs = 1, got {value.clip}; the values have not moved when they "
-                "are clipped: use more update epochs"
-            )
-
-    def _check_correction(self) -> None:
-        if self.correction is None:
-            return
-        if self.replay is not None:
-            raise ValueError(
-                "replay must be null with correction, got a value; a stored group does not know the engine that drew it: keep one"
-            )
-        level = "decision" if self.losses.policy is None else self.losses.policy.ratio_level
-        if self.correction.level == "decision" and level != "decision":
-            raise ValueError(
-                f"correction.level must be sequence with losses.policy.ratio_level = {level}, got decision; a whole sample "
-                "has one ratio there: use level = sequence"
             )

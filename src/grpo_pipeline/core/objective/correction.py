@@ -1,6 +1,6 @@
 """Parameters of the correction for samples that another engine drew than the policy that learns from them."""
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -22,12 +22,26 @@ class Bounded(Kind):
         cap: largest weight.
     """
 
+    of_a_policy: ClassVar[bool] = True
+
     level: Literal["decision", "sequence"]
     cap: float = Field(default=2.0, ge=1)
 
     def beyond(self, ratio: "Tensor") -> "Tensor":
         """Mark the ratios that the bounds hold back, bool of their shape."""
         return ratio > self.cap
+
+    def check_arm(self, arm: Any) -> None:
+        """Refuse stored groups, which do not know their engine, and weights of decisions beside a ratio of samples."""
+        if arm.replay is not None:
+            raise ValueError(
+                "replay must be null with correction, got a value; a stored group does not know the engine that drew it: keep one"
+            )
+        if self.level == "decision" and (level := arm.losses.policy.ratio_level) != "decision":
+            raise ValueError(
+                f"correction.level must be sequence with losses.policy.ratio_level = {level}, got decision; a whole sample "
+                "has one ratio there: use level = sequence"
+            )
 
 
 class Truncate(Bounded):

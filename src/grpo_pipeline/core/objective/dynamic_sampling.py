@@ -1,5 +1,7 @@
 """Parameters of drawing groups again whose samples all tie."""
 
+from typing import ClassVar
+
 from pydantic import Field
 
 from grpo_pipeline.core.objective.part import Part
@@ -11,5 +13,7 @@ class DynamicSamplingParams(Part):
     Attributes:
         max_retries: further draws of a group that ties.
     """
+
+    of_a_policy: ClassVar[bool] = True
 
     max_retries: int = Field(ge=1)

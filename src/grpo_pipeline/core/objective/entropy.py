@@ -1,6 +1,6 @@
 """Parameters of the bonus for entropy."""
 
-from typing import Self
+from typing import ClassVar, Self
 
 from pydantic import Field, model_validator
 
@@ -38,6 +38,8 @@ class EntropyBonus(Part):
         weight: of the bonus.
         target: steers the weight; null keeps it as given.
     """
+
+    of_a_policy: ClassVar[bool] = True
 
     weight: Weight
     target: EntropyTarget | None = None

@@ -1,7 +1,7 @@
 """Read a part of an objective from a configuration."""
 
 from collections.abc import Collection, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import (
     AfterValidator,
@@ -19,6 +19,19 @@ class Part(BaseModel):
     """A section of parameters in which null takes away what an arm has from its base."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    # Whether it acts on a policy that learns from samples, so that a control cannot have it.
+    of_a_policy: ClassVar[bool] = False
+
+    def check_arm(self, arm: Any) -> None:
+        """Refuse an arm in which this part cannot act.
+
+        Args:
+            arm: the ``AlgorithmParams`` that hold it.
+
+        Raises:
+            ValueError: naming the two keys, and the remedy.
+        """
 
     @classmethod
     def _can_be_null(cls, name: str) -> bool:

@@ -1,5 +1,7 @@
 """Parameters of training again on stored groups."""
 
+from typing import ClassVar
+
 from pydantic import Field
 
 from grpo_pipeline.core.objective.part import Part
@@ -14,6 +16,8 @@ class ReplayParams(Part):
         share: of a batch that is replayed.
         importance_cap: largest importance weight of a replayed sample.
     """
+
+    of_a_policy: ClassVar[bool] = True
 
     capacity: int = Field(ge=1)
     max_age_steps: int = Field(ge=1)

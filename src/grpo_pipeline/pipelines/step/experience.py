@@ -8,7 +8,19 @@ from torch import Tensor
 
 from grpo_pipeline.core.diagnostics.gradient_report import Gradient
 from grpo_pipeline.core.policy_gradient.denominators import StepDenominators
+from grpo_pipeline.core.training.replay import StoredGroup
 from grpo_pipeline.core.types import Advantages, ReferenceScores, Rewards, Rollouts, Scores
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """Stored groups and the places of their prompts in the batch; empty without replay."""
+
+    groups: tuple[StoredGroup, ...] = ()
+    positions: tuple[int, ...] = ()
+
+
+NOTHING_REPLAYED = Replayed()
 
 
 @dataclass(frozen=True)

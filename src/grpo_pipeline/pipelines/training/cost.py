@@ -29,7 +29,7 @@ def count_cost(
     has_parts = algorithm.credits_decisions and algorithm.advantage.credit != "to_go"
     parts = 1 + (length if has_parts else 0)
     # To find the tied groups, all are measured as they are drawn, and the final ones once more.
-    measured = 1 if algorithm.dynamic_sampling is None else 2 + retries
+    measured = 2 + retries if resampling else 1
     return {
         "samples": float(drawn * (1 + retries)),
         "reward_calls": float(drawn * parts * measured),

@@ -12,7 +12,7 @@ from grpo_pipeline.core.objective.algorithm import AlgorithmParams
 from grpo_pipeline.core.params import TrainingParams
 from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.core.training.state import TrainState
-from grpo_pipeline.pipelines.step.parts.replay import Replayed, nothing_replayed
+from grpo_pipeline.pipelines.step.experience import NOTHING_REPLAYED, Replayed
 from grpo_pipeline.pipelines.training.order import rows_of_step
 from grpo_pipeline.pipelines.training.replayed_batches import plan_batch
 from grpo_pipeline.runs.lookahead import alone, map_ahead
@@ -82,7 +82,7 @@ class BatchLoader:
     def _fresh(self, step: int) -> LoadedBatch:
         rows = self._rows_of(step)
         batch = make_training_batch(self._task, self._data, rows, seed=self._seed, step=step)
-        return LoadedBatch(rows, nothing_replayed(), batch)
+        return LoadedBatch(rows, NOTHING_REPLAYED, batch)
 
 
 def make_training_batch(task: Task, data: Any, rows: np.ndarray, *, seed: int, step: int) -> Any:

@@ -21,9 +21,8 @@ from grpo_pipeline.core.training.optim import advance
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.pipelines.step import recipe
 from grpo_pipeline.pipelines.step.arm_parts import Parts
-from grpo_pipeline.pipelines.step.experience import Experience, Report
+from grpo_pipeline.pipelines.step.experience import NOTHING_REPLAYED, Experience, Replayed, Report
 from grpo_pipeline.pipelines.step.in_micro_batches import InMicroBatches
-from grpo_pipeline.pipelines.step.parts.replay import Replayed, nothing_replayed
 from grpo_pipeline.pipelines.step.pieces import attach_micro_batch, cut_experience, join
 from grpo_pipeline.pipelines.step.wire import ALGORITHM, TRAINING, fold
 from grpo_pipeline.pipelines.training.cost import count_cost
@@ -55,7 +54,7 @@ class StepRunner:
 
     def __call__(self, state: TrainState, batch: Any) -> tuple[TrainState, Metrics]:
         """Collect experience from one batch and update ``update_epochs`` times; returns the next state and its metrics."""
-        done = self.run(state, batch, nothing_replayed())
+        done = self.run(state, batch)
         return done.state, done.metrics
 
     def _learn_from(self, piece: Experience, values: Mapping[str, Any]) -> Report:
@@ -64,8 +63,10 @@ class StepRunner:
         report: Report = fold(self._learn, {**values, "experience": attached})["report"]
         return report
 
-    def run(self, state: TrainState, batch: Any, replayed: Replayed) -> StepResult:
-        """Do the same with stored groups at some places of the batch, and return the experience, too."""
+    def run(
+        self, state: TrainState, batch: Any, replayed: Replayed = NOTHING_REPLAYED
+    ) -> StepResult:
+        """Do the same, with stored groups at some places of the batch, and return the experience, too."""
         start, late = time.perf_counter(), LATE.total
         algorithm, training, task = self._algorithm, self._training, self._task
         size = training.micro_batch_size
@@ -97,7 +98,7 @@ class StepRunner:
             "samples_per_second": read / seconds,
             "peak_memory_mb": _peak_memory_mb(experience.rollouts.actions.device),
         }
-        if algorithm.target_kl is not None:
+        if "stops" in moved:
             metrics["policy/updates"] = float(len(measured) - moved["stops"])
         if LATE.total > late:
             metrics["reward/late_calls"] = float(LATE.total - late)

@@ -8,8 +8,7 @@ from grpo_pipeline.core.objective.algorithm import AlgorithmParams
 from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.core.training.replay import split_groups
 from grpo_pipeline.core.training.state import TrainState
-from grpo_pipeline.pipelines.step.experience import Experience
-from grpo_pipeline.pipelines.step.parts.replay import Replayed, nothing_replayed
+from grpo_pipeline.pipelines.step.experience import NOTHING_REPLAYED, Experience, Replayed
 
 
 def plan_batch(
@@ -20,7 +19,7 @@ def plan_batch(
     The draw is a function of the buffer and (seed, step), so that a resumed run replays the same.
     """
     if algorithm.replay is None or state.replay is None:
-        return rows, nothing_replayed()
+        return rows, NOTHING_REPLAYED
     wanted = int(algorithm.replay.share * len(rows))
     generator = step_generator(state.generator_seed, state.step, stream=Stream.REPLAY)
     groups = tuple(state.replay.draw(wanted, step=state.step, generator=generator))

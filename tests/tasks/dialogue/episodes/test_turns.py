@@ -12,7 +12,6 @@ from tiny_attention import merge
 from tiny_environments import ECHO, Ending
 
 from grpo_pipeline.core.objective.algorithm import AlgorithmParams
-from grpo_pipeline.pipelines.step.parts.replay import nothing_replayed
 from grpo_pipeline.pipelines.training.cost import count_cost
 from grpo_pipeline.pipelines.training.loop import StepRunner
 from grpo_pipeline.pipelines.training.start import build_state
@@ -63,7 +62,7 @@ def test_the_credit_of_a_step_is_the_reward_less_what_replies_before_it_got() ->
     task = talking_task(own=own)
     data, algorithm, training = tiny_talk.make_data(task), to_go(), tiny_talk.training_params()
     state, batch = build_state(algorithm, training, 0, task, data), task.make_batch(data, np.arange(4))
-    done = StepRunner(task, algorithm, training).run(state, batch, nothing_replayed())
+    done = StepRunner(task, algorithm, training).run(state, batch)
     rollouts, rewards = done.experience.rollouts, done.experience.rewards
     groups, size, length = rollouts.actions.shape
     credits, turn_of = np.zeros((groups, size, TURNS)), np.full((groups, size, length), -1)

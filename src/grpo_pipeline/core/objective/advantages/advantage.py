@@ -1,6 +1,6 @@
 """Describe what every comparison of samples has: whom it credits, its baseline, a bound, the share of samples that teach."""
 
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -51,6 +51,18 @@ class Advantage(Kind):
     def signal(self, rewards: "Rewards") -> "Tensor":
         """Return [P, n]; a group whose n values tie teaches nothing."""
         return rewards.total
+
+    def check_arm(self, arm: Any) -> None:
+        """Refuse an untrained value as a baseline, and credit of decisions that have no ratio of their own."""
+        if self.baseline == "value" and arm.losses.value is None:
+            raise ValueError(
+                "losses.value must be given with advantage.baseline = value, got null; an untrained value is noise"
+            )
+        if self.credit != "set" and (level := arm.losses.policy.ratio_level) != "decision":
+            raise ValueError(
+                f"advantage.credit must be set with losses.policy.ratio_level = {level}, got {self.credit}; a whole sample has "
+                "one ratio there: use ratio_level = decision"
+            )
 
     @model_validator(mode="after")
     def _check_credit(self) -> Self:

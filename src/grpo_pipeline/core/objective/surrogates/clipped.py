@@ -1,6 +1,6 @@
 """The clipped surrogate of PPO and GRPO, and its kin by reduction (dr_grpo, dapo, bnpo) or by ratio (gspo, luspo)."""
 
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -77,6 +77,13 @@ class Grpo(Clipped):
 
     kind: Literal["grpo", "ppo"] = "grpo"
     ratio_level: LikelihoodLevel = "decision"
+
+    def check_arm(self, arm: Any) -> None:
+        """Refuse PPO beside the mean of a group."""
+        if self.kind == "ppo" and arm.advantage.baseline != "value":
+            raise ValueError(
+                "advantage.baseline must be value with losses.policy.kind = ppo, got group; use grpo for a group baseline"
+            )
 
 
 class DrGrpo(Clipped):

@@ -1,6 +1,6 @@
 """Clip-Cov and KL-Cov: hold the few decisions that make the entropy fall. Source: arXiv 2505.22617."""
 
-from typing import TYPE_CHECKING, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -92,3 +92,11 @@ class KlCov(Surrogate):
             return loss
         paid = units.log_ratio.abs().masked_fill(~units.is_selected, 0.0)
         return loss + self.kl_weight * paid
+
+    def check_arm(self, arm: Any) -> None:
+        """Refuse a single update, before which the policy has not moved."""
+        if arm.update_epochs == 1:
+            raise ValueError(
+                "update_epochs must be above 1 with losses.policy.kind = kl_cov, got 1; its penalty is 0 before the policy has "
+                "moved: use more update epochs, or clip_cov"
+            )

@@ -1,6 +1,6 @@
 """Put stored groups at the places of their prompts, weighed by how likely the present policy draws them (docs/algorithms.md)."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -9,24 +9,17 @@ from torch import Tensor
 from grpo_pipeline.core.objective.algorithm import AlgorithmParams
 from grpo_pipeline.core.policy_gradient.advantages import along
 from grpo_pipeline.core.training.precision import network_precision
-from grpo_pipeline.core.training.replay import StoredGroup, importance_weights, merge_groups
+from grpo_pipeline.core.training.replay import importance_weights, merge_groups
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import Advantages, Rollouts
+from grpo_pipeline.pipelines.step.experience import Replayed
 from grpo_pipeline.pipelines.step.part import StepPart
 from grpo_pipeline.tasks.base import Task
 
 
-@dataclass(frozen=True)
-class Replayed:
-    """Stored groups and the places of their prompts in the batch; empty where replay is off."""
-
-    groups: tuple[StoredGroup, ...]
-    positions: tuple[int, ...]
-
-
 def nothing_replayed() -> Replayed:
     """Return an empty replay; the fold puts stored groups in its place."""
-    return Replayed((), ())
+    return Replayed()
 
 
 def replay_groups(
