@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import pandas as pd
 import torch
 from torch import Generator, Tensor, nn
 from torch.nn.functional import adaptive_avg_pool2d
@@ -552,47 +551,18 @@ class AttentionTask(BaseTask):
             context.folds,
         )
 
-    def tabulate(
-        self, data: AttentionData, batch: AttentionBatch, rollouts: Rollouts
-    ) -> pd.DataFrame:
-        """Return one row per sample: core, label and the points as "(x, y)" in [0, 1]; NaN for a point that was not placed."""
-        return showcase.tabulate(self, data, batch, rollouts)
-
-    def evaluate(
-        self,
-        policy: AttentionModel,
-        data: AttentionData,
-        rows: np.ndarray,
-        *,
-        seed: int,
-        n_samples: int,
-    ) -> pd.DataFrame:
-        """Return one row per core and point rule."""
-        return evaluate.evaluate(self, policy, data, rows, seed=seed, n_samples=n_samples)
-
-    def validate(
-        self,
-        policy: AttentionModel,
-        data: AttentionData,
-        rows: np.ndarray,
-        *,
-        seed: int,
-        n_samples: int,
-    ) -> dict[str, float]:
-        """Return held-out reward, its gain over uniform points, and the share of points in lesions."""
-        return evaluate.validate(self, policy, data, rows, seed=seed, n_samples=n_samples)
-
-    def showcase(
-        self, policy: AttentionModel, data: AttentionData, rows: np.ndarray, *, seed: int
-    ) -> Mapping[str, np.ndarray]:
-        """Return images, masks, heatmaps, attention maps and points of these cores."""
-        return showcase.showcase(self, policy, data, rows, seed=seed)
-
-    def training_frame(
-        self, policy: AttentionModel, data: AttentionData, rows: np.ndarray, *, seed: int
-    ) -> Mapping[str, Tensor]:
-        """Return small images of these cores, the attention map and one set of points."""
-        return showcase.training_frame(self, policy, data, rows, seed=seed)
+    # How it is judged and shown: functions of ``evaluation``, whose first argument is the task.
+    evaluate, validate, audit, calibrate = (
+        evaluate.evaluate,
+        evaluate.validate,
+        audit.audit,
+        calibrate,
+    )
+    tabulate, showcase, training_frame = (
+        showcase.tabulate,
+        showcase.showcase,
+        showcase.training_frame,
+    )
 
     @property
     def aggregate(self) -> AggregateParams:
@@ -603,24 +573,6 @@ class AttentionTask(BaseTask):
     def audit_plan(self) -> AuditPlan:
         """Return the point rules that a reward audit compares, and what it reads beside the reward."""
         return audit.audit_plan(self.rewards)
-
-    def audit(
-        self,
-        policy: AttentionModel,
-        data: AttentionData,
-        rows: np.ndarray,
-        *,
-        seed: int,
-        n_samples: int,
-    ) -> pd.DataFrame:
-        """Return one row per core, point rule and set of points."""
-        return audit.audit(self, policy, data, rows, seed=seed, n_samples=n_samples)
-
-    def calibrate(
-        self, policy: AttentionModel, data: AttentionData, rows: np.ndarray, *, seed: int
-    ) -> dict[str, Any]:
-        """Fit slope and intercept of the class logit on these rows, the mean probability of some sets of points of each."""
-        return calibrate(self, policy, data, rows, seed=seed)
 
     def describe_inputs(self, policy: AttentionModel, data: AttentionData) -> Familiarity:
         """Return how far images are from the training images, with a limit fitted to the validation images."""

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-import pandas as pd
 import torch
 from torch import Generator, Tensor, nn
 
@@ -457,64 +456,14 @@ class DialogueTask(BaseTask):
             temperature=retriever.params.temperature,
         )
 
-    def tabulate(
-        self, data: DialogueData, batch: DialogueBatch, rollouts: Rollouts
-    ) -> pd.DataFrame:
-        """Tabulate the replies: example, persona, question, first answer, reply and its length in tokens."""
-        return tabulate(self, data, batch, rollouts)
-
-    def evaluate(
-        self,
-        policy: LanguageModel,
-        data: DialogueData,
-        rows: np.ndarray,
-        *,
-        seed: int,
-        n_samples: int,
-    ) -> pd.DataFrame:
-        """Write and score replies to held-out examples: a row per example and rule."""
-        return evaluate(self, policy, data, rows, seed=seed, n_samples=n_samples)
-
-    def validate(
-        self,
-        policy: LanguageModel,
-        data: DialogueData,
-        rows: np.ndarray,
-        *,
-        seed: int,
-        n_samples: int,
-    ) -> dict[str, float]:
-        """Measure held-out reward and its components, length and ended share of replies, and the perplexity of references."""
-        return validate(self, policy, data, rows, seed=seed, n_samples=n_samples)
-
-    def showcase(
-        self, policy: LanguageModel, data: DialogueData, rows: np.ndarray, *, seed: int
-    ) -> Mapping[str, np.ndarray]:
-        """Collect question, first answer and sampled replies of these examples."""
-        return showcase(self, policy, data, rows, seed=seed)
-
-    def training_frame(
-        self, policy: LanguageModel, data: DialogueData, rows: np.ndarray, *, seed: int
-    ) -> Mapping[str, Tensor]:
-        """Draw a reply to each of these examples with the present policy, with its reward."""
-        return training_frame(self, policy, data, rows, seed=seed)
+    # How it is judged and shown: functions of ``evaluation``, whose first argument is the task.
+    evaluate, validate, audit = evaluate, validate, audit.audit
+    tabulate, showcase, training_frame = tabulate, showcase, training_frame
 
     @property
     def audit_plan(self) -> AuditPlan:
         """Plan the rules of a reward audit, and the scores beside the reward."""
         return audit.audit_plan(self.rewards)
-
-    def audit(
-        self,
-        policy: LanguageModel,
-        data: DialogueData,
-        rows: np.ndarray,
-        *,
-        seed: int,
-        n_samples: int,
-    ) -> pd.DataFrame:
-        """Score the rules of the reward audit: a row per example, rule and reply."""
-        return audit.audit(self, policy, data, rows, seed=seed, n_samples=n_samples)
 
     def describe(self, policy: LanguageModel) -> dict[str, Any]:
         """Describe the parameters and the architecture of the language model, from which the policy can be built again."""

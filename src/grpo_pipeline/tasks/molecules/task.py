@@ -5,7 +5,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, cast
 
 import numpy as np
-import pandas as pd
 import torch
 from torch import Generator, Tensor, nn
 
@@ -318,64 +317,14 @@ class MoleculeTask(BaseTask):
             parts.append(x0_loss(logits, clean, prompts.masks, self.supervised, counts=counts))
         return torch.stack(parts).sum()
 
-    def tabulate(
-        self, data: MoleculeData, batch: MoleculeBatch, rollouts: Rollouts
-    ) -> pd.DataFrame:
-        """Tabulate the graphs: prompt, size, SMILES, reason if not valid."""
-        return tabulate(self, data, batch, rollouts)
-
-    def evaluate(
-        self,
-        policy: GraphPolicy,
-        data: MoleculeData,
-        rows: np.ndarray,
-        *,
-        seed: int,
-        n_samples: int,
-    ) -> pd.DataFrame:
-        """Draw and score graphs for held-out prompts: a row per graph and rule."""
-        return evaluate(self, policy, data, rows, seed=seed, n_samples=n_samples)
-
-    def validate(
-        self,
-        policy: GraphPolicy,
-        data: MoleculeData,
-        rows: np.ndarray,
-        *,
-        seed: int,
-        n_samples: int,
-    ) -> dict[str, float]:
-        """Measure held-out reward and its components, validity, uniqueness, novelty and x0 loss."""
-        return validate(self, policy, data, rows, seed=seed, n_samples=n_samples)
-
-    def showcase(
-        self, policy: GraphPolicy, data: MoleculeData, rows: np.ndarray, *, seed: int
-    ) -> Mapping[str, np.ndarray]:
-        """Draw molecules for these prompts, with the graphs that led to them."""
-        return showcase(self, policy, data, rows, seed=seed)
-
-    def training_frame(
-        self, policy: GraphPolicy, data: MoleculeData, rows: np.ndarray, *, seed: int
-    ) -> Mapping[str, Tensor]:
-        """Draw a molecule for each of these prompts with the present policy, with its reward."""
-        return training_frame(self, policy, data, rows, seed=seed)
+    # How it is judged and shown: functions of ``evaluation``, whose first argument is the task.
+    evaluate, validate, audit = evaluate, validate, audit.audit
+    tabulate, showcase, training_frame = tabulate, showcase, training_frame
 
     @property
     def audit_plan(self) -> AuditPlan:
         """Plan the policies of a reward audit, and the metrics beside the reward."""
         return audit.audit_plan(self.rewards)
-
-    def audit(
-        self,
-        policy: GraphPolicy,
-        data: MoleculeData,
-        rows: np.ndarray,
-        *,
-        seed: int,
-        n_samples: int,
-    ) -> pd.DataFrame:
-        """Score the policies of the reward audit: a row per prompt, policy and graph."""
-        return audit.audit(self, policy, data, rows, seed=seed, n_samples=n_samples)
 
     def describe(self, policy: GraphPolicy) -> dict[str, Any]:
         """Describe prompts, noise, network, draw and vocabulary, from which the policy can be built again."""
