@@ -1,6 +1,6 @@
 """Move between prompts [P, ...], groups [P, G, ...] and rows [N, ...] with N = P * G and row n = p * G + g."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
@@ -60,6 +60,16 @@ def map_tensors(tree: Any, change: Callable[[Tensor], Tensor]) -> Any:
     if isinstance(tree, (list, tuple)):
         return type(tree)(map_tensors(value, change) for value in tree)
     return tree
+
+
+def require_shape(name: str, x: Tensor, shape: Sequence[int], remedy: str) -> None:
+    """Refuse a tensor of another shape.
+
+    Raises:
+        ValueError: with both shapes and the remedy.
+    """
+    if list(x.shape) != list(shape):
+        raise ValueError(f"{name} must have shape {list(shape)}, got {list(x.shape)}; {remedy}")
 
 
 def check_decisions(is_valid: Tensor, **logprobs: Tensor) -> None:

@@ -341,8 +341,8 @@ SETTINGS = [
 
 test_refuses = refuses(
     *((partial(BackpropConfig, **setting), f"^{sentence}; correct the setting$") for setting, sentence in SETTINGS),
-    (lambda: build().compute_advantages(ROWS, ROWS), r"values must have shape \[3, 5\], T \+ 1 steps, got \[3, 4\]; append"),
-    (lambda: compute_returns(ROWS, ROWS), r"values must have shape \[3, 5\], T \+ 1 steps, got \[3, 4\]"),
+    (lambda: build().compute_advantages(ROWS, ROWS), r"values must have shape \[3, 5\], got \[3, 4\]; there are T \+ 1"),
+    (lambda: compute_returns(ROWS, ROWS), r"values must have shape \[3, 5\], got \[3, 4\]"),
     (lambda: build().compute_advantages(ROWS, scope="group"), "scope must be batch or row, got 'group'; correct the setting"),
     (lambda: build().compute_relative_advantages(ROWS[0]), r"group_size must be given .*\[4\], got None; or pass \[P, G\]"),
     (lambda: build().compute_relative_advantages(ROWS, 3), r"rewards must have shape \[P, 3\], got \[3, 4\]; correct"),

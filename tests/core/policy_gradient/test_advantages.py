@@ -299,8 +299,8 @@ test_refuses = refuses(
     ),
     *rows(
         partial(subtract_penalty, ADVANTAGES),
-        ({"penalty": torch.ones(2), "is_scored": SCORED}, r"must have shape \[2, 2\], got \[2\] and \[2, 2\]"),
-        ({"penalty": ONES, "is_scored": SCORED[0]}, r"must have shape \[2, 2\], got \[2, 2\] and \[2\]"),
+        ({"penalty": torch.ones(2), "is_scored": SCORED}, r"must have shape \[2, 2\], got \[2\]"),
+        ({"penalty": ONES, "is_scored": SCORED[0]}, r"must have shape \[2, 2\], got \[2\]"),
     ),
 )
 

@@ -112,7 +112,7 @@ ROWS = torch.ones(2, 3)
 
 
 test_refuses = refuses(
-    (lambda: gae(THREE, THREE), r"values must have shape \[4\], T \+ 1 steps, got \[3\]"),
+    (lambda: gae(THREE, THREE), r"values must have shape \[4\], got \[3\]; there are T \+ 1"),
     (lambda: gae(torch.ones(2, 0), torch.ones(2, 1)), r"T >= 1, got torch.float32 \[2, 0\]"),
     (lambda: gae(THREE.long()), "rewards must be floating point .* got torch.int64"),
     (lambda: gae(gamma=1.01), r"gamma must be within \[0, 1\], got 1.01"),

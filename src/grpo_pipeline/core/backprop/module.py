@@ -19,7 +19,7 @@ from torch.optim import Optimizer
 from grpo_pipeline.core.backprop import terms as terms_of
 from grpo_pipeline.core.backprop.gradient_accumulator import GradientAccumulator
 from grpo_pipeline.core.backprop.response_logprobs import response_logprobs
-from grpo_pipeline.core.groups import to_groups, to_rows
+from grpo_pipeline.core.groups import require_shape, to_groups, to_rows
 from grpo_pipeline.core.objective.surrogates.clipped import Grpo
 from grpo_pipeline.core.objective.surrogates.reinforce import Reinforce
 from grpo_pipeline.core.policy_gradient import advantages as group_advantages
@@ -593,10 +593,8 @@ def compute_entropy(logits: Tensor, mask: Tensor | None = None) -> Tensor:
     Raises:
         ValueError: if the mask has another shape.
     """
-    if mask is not None and mask.shape != logits.shape[:-1]:
-        raise ValueError(
-            f"mask must have shape {list(logits.shape[:-1])}, got {list(mask.shape)}; one entry per decision"
-        )
+    if mask is not None:
+        require_shape("mask", mask, logits.shape[:-1], "one entry per decision")
     is_valid = torch.ones_like(logits[..., 0], dtype=torch.bool) if mask is None else mask.bool()
     # Before the softmax: a padded row of -inf has NaN for a gradient, whatever is masked later.
     safe = logits.masked_fill(~is_valid.unsqueeze(-1), 0.0)

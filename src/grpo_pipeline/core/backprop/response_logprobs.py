@@ -5,6 +5,8 @@ import inspect
 import torch
 from torch import Tensor, nn
 
+from grpo_pipeline.core.groups import require_shape
+
 
 def response_logprobs(
     model: nn.Module, prompts: Tensor, responses: Tensor, attention_mask: Tensor | None = None
@@ -63,10 +65,7 @@ def _mask_argument(
 ) -> dict[str, Tensor]:
     if attention_mask is None:
         return {}
-    if attention_mask.shape != ids.shape:
-        raise ValueError(
-            f"attention_mask must have shape {list(ids.shape)}, got {list(attention_mask.shape)}; cover prompt and response"
-        )
+    require_shape("attention_mask", attention_mask, ids.shape, "cover prompt and response")
     parameters = inspect.signature(model.forward).parameters.values()
     if not any(p.name == "attention_mask" or p.kind is p.VAR_KEYWORD for p in parameters):
         raise ValueError(

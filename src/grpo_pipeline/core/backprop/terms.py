@@ -9,6 +9,7 @@ import math
 import torch
 from torch import Tensor
 
+from grpo_pipeline.core.groups import require_shape
 from grpo_pipeline.core.objective.surrogates.surrogate import Surrogate
 from grpo_pipeline.core.policy_gradient.policy_loss import policy_loss
 from grpo_pipeline.core.policy_gradient.ratios import bounded_ratio
@@ -19,10 +20,7 @@ def valid_decisions(log_probs: Tensor, is_valid: Tensor | None) -> Tensor:
     """Return the mask as bool, of the shape of the log-probabilities; all True for None."""
     if is_valid is None:
         return torch.ones_like(log_probs, dtype=torch.bool)
-    if is_valid.shape != log_probs.shape:
-        raise ValueError(
-            f"is_valid must have shape {list(log_probs.shape)}, got {list(is_valid.shape)}; one entry per decision"
-        )
+    require_shape("is_valid", is_valid, log_probs.shape, "one entry per decision")
     return is_valid if (found := flags("is_valid", is_valid)) is None else found
 
 
@@ -61,10 +59,7 @@ def policy(
     Raises:
         ValueError: for shapes that do not fit.
     """
-    if old_log_probs.shape != log_probs.shape:
-        raise ValueError(
-            f"old_log_probs must have shape {list(log_probs.shape)}, got {list(old_log_probs.shape)}; score the same actions"
-        )
+    require_shape("old_log_probs", old_log_probs, log_probs.shape, "score the same actions")
     # Each decision is a prompt of its own, with one sample of one decision: [B * T, 1, 1], advantages [B * T, 1].
     return policy_loss(
         log_probs.reshape(-1, 1, 1),

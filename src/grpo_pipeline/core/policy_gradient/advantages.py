@@ -13,6 +13,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from grpo_pipeline.core.groups import require_shape
 from grpo_pipeline.core.rewards import check_components, refuse_infinite
 from grpo_pipeline.core.types import Advantages, Credits
 
@@ -211,10 +212,7 @@ def keep_top(advantages: Advantages, rewards: Tensor, *, ratio: float) -> Advant
     """
     if not 0.0 < ratio <= 1.0:
         raise ValueError(f"ratio must be within (0, 1], got {ratio}; use 1 to keep every sample")
-    if rewards.shape != advantages.values.shape[:2]:
-        raise ValueError(
-            f"rewards must have shape {list(advantages.values.shape[:2])}, got {list(rewards.shape)}; give one each"
-        )
+    require_shape("rewards", rewards, advantages.values.shape[:2], "give one each")
     refuse_infinite("rewards", rewards)
     is_scored = ~rewards.isnan()
     order = (
@@ -269,11 +267,8 @@ def subtract_penalty(advantages: Advantages, penalty: Tensor, is_scored: Tensor)
     Raises:
         ValueError: for a wrong shape.
     """
-    shape = list(advantages.values.shape)
-    if list(penalty.shape) != shape or list(is_scored.shape) != shape:
-        raise ValueError(
-            f"penalty and is_scored must have shape {shape}, got {list(penalty.shape)} and {list(is_scored.shape)}; give one each"
-        )
+    for name, given in (("penalty", penalty), ("is_scored", is_scored)):
+        require_shape(name, given, advantages.values.shape, "give one each")
     c = penalty.detach().double().masked_fill(~is_scored, 0.0)
     # c - mean_g c over scored samples: [P, G] - [P, 1].
     excess = c - c.sum(dim=1, keepdim=True) / is_scored.sum(dim=1, keepdim=True).clamp(min=1)
@@ -338,10 +333,7 @@ def apply_prompt_weights(advantages: Advantages, weights: Tensor) -> Advantages:
     Raises:
         ValueError: for a wrong shape, or a weight that is negative or not finite (names the prompt).
     """
-    if weights.shape != advantages.values.shape[:1]:
-        raise ValueError(
-            f"prompt weights must have shape [{len(advantages.values)}], got {list(weights.shape)}; give one each"
-        )
+    require_shape("prompt weights", weights, advantages.values.shape[:1], "give one each")
     is_bad = ~(weights.isfinite() & (weights >= 0))
     if bool(is_bad.any()):
         row = int(is_bad.nonzero()[0])
@@ -424,10 +416,8 @@ def _check(rewards: Tensor, method: Method, values: Tensor | None) -> None:
         raise ValueError(
             f"values must be None for {method}, got a tensor; it has its own baseline, use mean_only or batch"
         )
-    if values is not None and values.shape != rewards.shape[:1]:
-        raise ValueError(
-            f"values must have shape [{rewards.shape[0]}], got {list(values.shape)}; give one value per prompt"
-        )
+    if values is not None:
+        require_shape("values", values, rewards.shape[:1], "give one value per prompt")
     if rewards.shape[1] < 2 and _needs_a_group(method, values):
         raise ValueError(
             f"group size must be at least 2 for {method} advantages, got {rewards.shape[1]}; draw more samples"

@@ -6,6 +6,7 @@ How this differs from the paper: a group that ties is exactly 0, and a NaN rewar
 import torch
 from torch import Tensor
 
+from grpo_pipeline.core.groups import require_shape
 from grpo_pipeline.core.policy_gradient.advantages import compute_advantages
 from grpo_pipeline.core.types import Advantages
 
@@ -32,10 +33,7 @@ def optimal_baseline_advantages(
     Raises:
         ValueError: for shapes that differ, an infinite reward, or a group of one.
     """
-    if lengths.shape != rewards.shape:
-        raise ValueError(
-            f"lengths must have shape {list(rewards.shape)}, got {list(lengths.shape)}; give one per sample"
-        )
+    require_shape("lengths", lengths, rewards.shape, "give one per sample")
     # Shapes, ties and unscored samples are judged as everywhere; only the baseline differs.
     plain = compute_advantages(rewards, method="mean_only", tie_tolerance=tie_tolerance)
     r = rewards.detach().double()

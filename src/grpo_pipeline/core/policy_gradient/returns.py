@@ -10,6 +10,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from grpo_pipeline.core.groups import require_shape
+
 # Below this length a plain loop takes fewer operations than one more halving.
 LOOP_STEPS = 8
 
@@ -39,10 +41,7 @@ def discounted_returns(
     _check_type("rewards", rewards)
     _check_mask("dones", dones, rewards)
     last = torch.zeros_like(rewards[..., 0]) if bootstrap is None else bootstrap
-    if last.shape != rewards.shape[:-1]:
-        raise ValueError(
-            f"bootstrap must have shape {list(rewards.shape[:-1])}, got {list(last.shape)}; give one per row"
-        )
+    require_shape("bootstrap", last, rewards.shape[:-1], "give one per row")
     _check_finite({"rewards": rewards}, total=rewards)
     _check_finite({"bootstrap": last}, total=last)
     return _solve_in_time(rewards, _decay(rewards, gamma, dones), last)
@@ -89,11 +88,9 @@ def generalized_advantages(
     _check_share("gae_lambda", gae_lambda)
     _check_type("rewards", rewards)
     _check_type("values", values)
-    shape = [*rewards.shape[:-1], rewards.shape[-1] + 1]
-    if list(values.shape) != shape:
-        raise ValueError(
-            f"values must have shape {shape}, T + 1 steps, got {list(values.shape)}; append the last value"
-        )
+    steps = rewards.shape[-1]
+    remedy = "there are T + 1 of them: append the last value"
+    require_shape("values", values, [*rewards.shape[:-1], steps + 1], remedy)
     _check_mask("dones", dones, rewards)
     _check_mask("is_valid", is_valid, rewards)
     here, following = _pair_values(values.detach(), is_valid)  # V_t and V_{t+1}

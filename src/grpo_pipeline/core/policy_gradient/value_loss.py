@@ -5,6 +5,7 @@ import math
 import torch
 from torch import Tensor
 
+from grpo_pipeline.core.groups import require_shape
 from grpo_pipeline.core.policy_gradient.reductions import divide
 
 
@@ -57,19 +58,13 @@ def explained_variance(values: Tensor, returns: Tensor) -> float:
 def _check_values(
     values: Tensor, returns: Tensor, old_values: Tensor | None, clip: float | None
 ) -> None:
-    if values.shape != returns.shape:
-        raise ValueError(
-            f"returns must have the shape of values {list(values.shape)}, got {list(returns.shape)}; reduce first"
-        )
+    require_shape("returns", returns, values.shape, "reduce first")
     if clip is None:
         return
     if old_values is None:
         raise ValueError(
             "old_values must be given when clip is set, got None; pass the values at rollout time"
         )
-    if old_values.shape != values.shape:
-        raise ValueError(
-            f"old_values must have the shape of values {list(values.shape)}, got {list(old_values.shape)}; reshape it"
-        )
+    require_shape("old_values", old_values, values.shape, "give one per value")
     if not clip > 0:
         raise ValueError(f"clip must be positive, got {clip}; use None for no clipping")
