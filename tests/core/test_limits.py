@@ -10,7 +10,6 @@ import torch
 from grpo_pipeline.core.objective.surrogates.cispo import Cispo
 from grpo_pipeline.core.objective.surrogates.clipped import Grpo
 from grpo_pipeline.core.policy_gradient.advantages import apply_prompt_weights, compute_advantages, keep_top, whiten
-from grpo_pipeline.core.policy_gradient.denominators import all_reduce_counts, count
 from grpo_pipeline.core.policy_gradient.entropy import AdaptiveEntropy
 from grpo_pipeline.core.policy_gradient.hybrid_loss import hybrid_loss
 from grpo_pipeline.core.policy_gradient.returns import discounted_returns, generalized_advantages
@@ -50,18 +49,6 @@ LIMITS: dict[str, tuple[Callable[[], Any], Any]] = {
     "no clip from below": (lambda: Grpo(clip_low=1.0).clip_low, 1.0),
     "a cap of 1": (lambda: Cispo(ratio_cap=1.0).ratio_cap, 1.0),
     "one decision at most": (lambda: Grpo(reduction="constant", max_decisions=1).max_decisions, 1),
-    "no example is supervised": (
-        lambda: count(ONE[..., None], ratio_level="decision", reduction="per_sequence", examples=0).supervised,
-        0.0,
-    ),
-    "nothing is divided by 0": (
-        lambda: (
-            all_reduce_counts(
-                count(ONE[..., None], ratio_level="decision", reduction="per_sequence", examples=0), gradient_reduction="sum"
-            ).supervised
-        ),
-        1.0,
-    ),
     # 0.1 + 0.5 * (0.1 - 9), held at 0.
     "an entropy weight of 0": (
         lambda: AdaptiveEntropy(target=0.1, learning_rate=0.5, minimum=0.0, maximum=1.0).step(0.1, 9.0),

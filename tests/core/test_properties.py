@@ -8,7 +8,6 @@ from surrogates import surrogate
 
 from grpo_pipeline.core.diagnostics.ratio_statistics import ratio_statistics
 from grpo_pipeline.core.policy_gradient.advantages import apply_prompt_weights, compute_advantages
-from grpo_pipeline.core.policy_gradient.denominators import all_reduce_counts, count
 from grpo_pipeline.core.policy_gradient.policy_loss import policy_loss
 from grpo_pipeline.core.policy_gradient.ratios import importance_ratio
 from grpo_pipeline.core.policy_gradient.value_loss import value_loss
@@ -97,12 +96,3 @@ def test_a_group_is_silent_where_all_of_its_advantages_are_zero(seed):
     is_zero = (compute_advantages(rewards, method="mean_only").values == 0).all(dim=1)
     assert torch.equal(find_silent(rewards), is_zero)
     assert 0 < int(is_zero.sum()) < 60
-
-
-@pytest.mark.parametrize(("how", "denominator"), [("sum", 1.0), ("mean", 0.5)])
-def test_a_term_that_one_prompt_of_two_processes_counts_weighs_the_same(how, denominator, monkeypatch):
-    # The sum over both processes is 1 already here; averaged gradients halve it, and so must the denominator.
-    for name, value in (("is_available", True), ("is_initialized", True), ("all_reduce", None), ("get_world_size", 2)):
-        monkeypatch.setattr(torch.distributed, name, lambda *_, value=value, **__: value)
-    counted = count(torch.ones(1, 1, 1, dtype=torch.bool), ratio_level="decision", reduction="per_decision")
-    assert float(all_reduce_counts(counted, gradient_reduction=how).policy) == denominator

@@ -1,25 +1,20 @@
-"""Denominators of a step that is cut into micro-batches and spread over processes."""
+"""Denominators of losses, also in a step that is cut into micro-batches."""
 
 import math
-import multiprocessing
-import sys
-from contextlib import nullcontext
-from dataclasses import asdict
-from itertools import pairwise, product
+from itertools import pairwise
 
 import pytest
 import torch
-import torch.distributed as dist
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from surrogates import surrogate
 from torch import nn
 
-from grpo_pipeline.core.policy_gradient.denominators import add, all_reduce_counts, count
 from grpo_pipeline.core.policy_gradient.hybrid_loss import hybrid_loss
-from grpo_pipeline.core.policy_gradient.kl import kl_loss
+from grpo_pipeline.core.policy_gradient.kl import count_kl, kl_loss
 from grpo_pipeline.core.policy_gradient.names import REDUCTIONS
 from grpo_pipeline.core.policy_gradient.policy_loss import policy_loss
+from grpo_pipeline.core.policy_gradient.ratios import counted_units
 from grpo_pipeline.core.policy_gradient.reductions import count_units, loss_denominator, mean_over, reduce_units
 from grpo_pipeline.core.policy_gradient.value_loss import value_loss
 
@@ -35,8 +30,6 @@ NAMES = [
         ("luspo", "sequence", "per_sequence_sum"), ("gmpo", "sequence", "per_sequence"), ("vespo", "joint", "per_sequence"),
     )
 ]  # fmt: skip
-# Prompts of each micro-batch of each process: two processes, three micro-batches and one.
-SHARES = (((0, 1), (1, 2), (2, 5)), ((5, 7),))
 
 
 def batch(*edges):
@@ -76,7 +69,7 @@ def step_loss(policy, part, total, names):
     """Every term of the hybrid loss of one micro-batch, each with the denominator of the step (None = its own)."""
     log_probs, values = policy(part["features"])
     logprobs = log_probs[:, None].expand(-1, G, -1, -1).gather(-1, part["actions"][..., None])[..., 0]
-    over = {term: {"denominator": None if total is None else getattr(total, term)} for term in WEIGHTS}
+    over = {term: {"denominator": None if total is None else total[term]} for term in WEIGHTS}
     rows, kl = [part[name] for name in ("old", "advantages", "is_valid")], {"estimator": "k3", "reduction": names["reduction"]}
     terms = {
         "policy": policy_loss(logprobs, *rows, kind_of(names), **over["policy"]),
@@ -88,20 +81,25 @@ def step_loss(policy, part, total, names):
     return hybrid_loss(terms, WEIGHTS)
 
 
-def total_of(parts, names, how="mean"):
-    """Count the micro-batches as a training loop would."""
-    levels = {"ratio_level": names["ratio_level"], "reduction": names["reduction"], "kl_reduction": names["reduction"]}
-    counts = add(*(count(part["is_valid"], returns=part["returns"], **levels) for part in parts))
-    return all_reduce_counts(counts, gradient_reduction=how)
+def total_of(parts, names):
+    """Count the micro-batches as a step does: each term by itself, at least 1."""
+    level, reduction = names["ratio_level"], names["reduction"]
+    counts = [
+        {
+            "policy": count_units(counted_units(part["is_valid"], level), reduction),
+            "kl": count_kl(part["is_valid"], ratio_level=level, reduction=reduction),
+            "value": (~part["returns"].isnan()).sum(), **dict.fromkeys(("entropy", "supervised"), len(part["is_valid"])),
+        }
+        for part in parts
+    ]  # fmt: skip
+    return {term: max(1.0, sum(float(one[term]) for one in counts)) for term in WEIGHTS}
 
 
-def gradient(parts, total, names, wrap=lambda policy: policy):
+def gradient(parts, total, names):
     """The gradient of one step, as one vector."""
     policy = Policy()
-    model = wrap(policy)
-    for i, part in enumerate(parts):
-        with model.no_sync() if model is not policy and i < len(parts) - 1 else nullcontext():
-            step_loss(model, part, total, names).backward()
+    for part in parts:
+        step_loss(policy, part, total, names).backward()
     return torch.cat([p.grad.flatten() for p in policy.parameters()])
 
 
@@ -118,11 +116,11 @@ def test_any_split_into_micro_batches_gives_the_gradient_of_the_whole_batch(name
 def test_the_local_reduction_is_the_mean_over_micro_batches_and_depends_on_the_split():
     names = {"algorithm": "bnpo", "ratio_level": "decision", "reduction": "per_decision_local"}
     parts = [batch(*edges) for edges in ((0, 1), (1, 4), (4, 7))]
-    total = total_of(parts, names, "sum")
+    total = total_of(parts, names)
     for part in parts:
         logprobs = torch.zeros(part["is_valid"].shape, dtype=F64, requires_grad=True)
         data = logprobs, logprobs.detach(), torch.ones_like(part["advantages"]), part["is_valid"]
-        loss = policy_loss(*data, kind_of(names), denominator=total.policy)
+        loss = policy_loss(*data, kind_of(names), denominator=total["policy"])
         # -A * r = -1 for each valid decision: each local mean is -1, and so is the mean of the three.
         assert float(loss.detach()) == pytest.approx(-1 / 3, abs=1e-14)
         loss.backward()
@@ -130,65 +128,21 @@ def test_the_local_reduction_is_the_mean_over_micro_batches_and_depends_on_the_s
 
 
 @pytest.mark.parametrize(
-    ("level", "reduction", "kl_reduction", "more", "wanted"),
+    ("level", "reduction", "longest", "policy", "kl"),
     [
-        ("decision", "per_decision", None, {"returns": torch.tensor([math.nan])}, (2, 1, 1, 0, 1)),
-        ("joint", "per_decision", "per_decision", {"examples": 9}, (1, 2, 1, 1, 9)),
-        ("sequence", "constant", "per_sequence", {"max_decisions": 10}, (20, 2, 1, 1, 1)),
-        ("decision", "constant", "constant", {"max_decisions": 10}, (20, 20, 1, 1, 1)),
-        ("sequence", "constant", "constant", {"max_decisions": 10}, (20, 20, 1, 1, 1)),
-        ("joint", "constant", "constant", {}, (2, 2, 1, 1, 1)),
+        ("decision", "per_decision", None, 2, 2), ("joint", "per_decision", None, 1, 2), ("sequence", "constant", 10, 20, 20),
+        ("decision", "constant", 10, 20, 20), ("joint", "constant", None, 2, 2), ("sequence", "per_sequence", None, 2, 2),
     ],
-)
-def test_golden_counts_add_up_and_an_empty_step_divides_by_one(level, reduction, kl_reduction, more, wanted):
-    names = {"ratio_level": level, "reduction": reduction, "kl_reduction": kl_reduction} | more
+)  # fmt: skip
+def test_golden_counts_of_a_surrogate_and_of_a_kl_over_decisions(level, reduction, longest, policy, kl):
     is_valid = torch.tensor([[[True, True, False], [False, False, False]]])
-    counts, empty = count(is_valid, **names), count(is_valid & False, **names)
-    values, none = asdict(counts), asdict(empty)
-    assert tuple(values.values()) == wanted
-    assert asdict(add(counts, counts, empty)) == {name: 2 * x + none[name] for name, x in values.items()}
-    for how, (raw, found) in product(("sum", "mean"), ((counts, values), (empty, none))):  # alike in one process
-        assert asdict(all_reduce_counts(raw, gradient_reduction=how)) == {n: max(1.0, x) for n, x in found.items()}
+    assert float(count_units(counted_units(is_valid, level), reduction, longest)) == policy
+    assert float(count_kl(is_valid, ratio_level=level, reduction=reduction, max_decisions=longest)) == kl
 
 
-def test_two_processes_give_the_gradient_of_the_whole_batch(tmp_path, monkeypatch):
-    if sys.platform == "linux":  # loopback, where it has this name: a container's host name need not resolve
-        monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
-    fork = multiprocessing.get_context("fork")  # torch is imported already
-    running = [fork.Process(target=reduce_gradients, args=(rank, 2, tmp_path), daemon=True) for rank in range(2)]
-    for process in running:
-        process.start()
-    for process in running:
-        process.join(600)
-        process.kill()
-    assert [process.exitcode for process in running] == [0, 0]
-    whole = gradient([batch()], None, NAMES[0])
-    for rank, how in product(range(2), ("sum", "mean")):
-        found = torch.load(tmp_path / f"{rank}.pt", weights_only=True)[how]
-        torch.testing.assert_close(found, whole, atol=1e-12, rtol=0)
-
-
-def reduce_gradients(rank, world, folder):
-    """Join the group through a file, so that no port is taken; leave gradients that are added up, and averaged, in RANK.pt."""
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=(folder / "group").as_uri(), rank=rank, world_size=world)
-    try:
-        parts, names = [batch(*edges) for edges in SHARES[rank]], NAMES[0]
-        dist.all_reduce(added := gradient(parts, total_of(parts, names, "sum"), names))
-        averaged = gradient(parts, total_of(parts, names, "mean"), names, nn.parallel.DistributedDataParallel)
-        torch.save({"sum": added, "mean": averaged}, folder / f"{rank}.pt")
-    finally:
-        dist.destroy_process_group()
-
-
-def test_refuses():
-    is_valid, names = torch.ones(1, 1, 4, dtype=torch.bool), {"ratio_level": "decision", "reduction": "constant"}
-    with pytest.raises(ValueError, match="at least one micro-batch, got none"):
-        add()
-    with pytest.raises(ValueError, match="gradient_reduction must be one of sum, mean, got 'average'"):
-        all_reduce_counts(count(is_valid, **names), gradient_reduction="average")
+def test_a_row_longer_than_the_longest_is_refused():
     with pytest.raises(ValueError, match="max_decisions must be at least the length of a row, 4, got 3"):
-        count(is_valid, max_decisions=3, **names)
+        count_units(torch.ones(1, 1, 4, dtype=torch.bool), "constant", 3)
 
 
 # Row 0: 1, 2, (masked 9); row 1: 4, (masked, masked); row 2: wholly masked.

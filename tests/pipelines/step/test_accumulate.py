@@ -153,14 +153,3 @@ def test_the_policys_samples_are_as_likely_as_the_update_will_say_and_others_kee
     uniform = -(batch.cells.sum(1)[:, None] - torch.arange(drawn.actions.shape[2])).double().log()  # without replacement
     expected = scored if proposal == "policy" else (uniform + 1).float()[:, None].expand_as(scored)
     torch.testing.assert_close(drawn.logprobs, expected, rtol=0, atol=1e-5)
-
-
-def test_counts_of_two_processes_are_added_as_their_gradients_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A second process that has counted the same doubles each denominator: half of each gradient is this one's."""
-    (_, _, alone, _), dist = stepped({}, 2), torch.distributed
-    monkeypatch.setattr(dist, "is_initialized", lambda: True)
-    monkeypatch.setattr(dist, "get_world_size", lambda group=None: 2)
-    monkeypatch.setattr(dist, "all_reduce", lambda vector, **_: vector.mul_(2))
-    _, _, halves, _ = stepped({}, 2)
-    taught = [name for name in alone[0] if name.startswith("policy.")]  # by terms over samples alone
-    assert_close({name: halves[0][name] for name in taught}, {name: alone[0][name] / 2 for name in taught})

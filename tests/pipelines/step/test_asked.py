@@ -54,6 +54,22 @@ class Asked(TinyChoices):
         return {name: torch.ones_like(part) for name, part in parts.items()}, weights
 
 
+class Unscored(Asked):
+    """Measures no sample."""
+
+    def reward(self, *args: Any) -> Any:
+        parts, weights = TinyChoices.reward(self, *args)
+        return {name: torch.full_like(part, torch.nan) for name, part in parts.items()}, weights
+
+
+def test_a_term_that_no_piece_of_a_step_counts_is_0_and_not_0_divided_by_0() -> None:
+    losses = {"supervised": {"weight": 0.5}, "value": {"weight": 0.5}, "kl": None}
+    task, algorithm = Unscored(), algorithm_params(losses=losses)
+    training = own_rates(training_params(batch_size=5, group_size=GROUP, micro_batch_size=2), 0.1)
+    state = make_state(task, None, algorithm, training)
+    assert StepRunner(task, algorithm, training).run(state, task.make_batch(None, np.arange(5))).metrics["value/loss"] == 0.0
+
+
 class WithKl(Asked):
     """Gives the KL to a reference beside its scores."""
 
@@ -179,7 +195,7 @@ def test_a_kl_with_ratios_has_those_of_the_level_of_the_policy_loss(level: str, 
         reference=ReferenceScores(torch.tensor([[[-1.5, -1.75, 0.0]]], dtype=F64)),
         share=None,
     )
-    found = kl.kl_term(algorithm, scores, experience)["kl"]
+    found = kl.kl_term(algorithm, SimpleNamespace(), scores, experience)["kl"]
     # exp(d) - 1 - d for d = -0.5 and 0.25, each times its ratio; the mean over the two decisions that were taken.
     each = (math.exp(-0.5) - 0.5, math.exp(0.25) - 1.25)
     assert float(found) == pytest.approx(sum(math.exp(r) * x for r, x in zip(ratios, each, strict=True)) / 2)

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from grpo_pipeline.core.objective.algorithm import AlgorithmParams
-from grpo_pipeline.pipelines.step.part import Place, StepPart
+from grpo_pipeline.pipelines.step.part import Count, Place, StepPart
 from grpo_pipeline.pipelines.step.parts import (
     correction,
     credit,
@@ -65,6 +65,11 @@ class Parts:
     def rows(self, place: Place) -> list[Row]:
         """List what the parts do at a place of the step, in their order."""
         return [row for part in self.chosen for row in part.rows.get(place, ())]
+
+    @property
+    def counts(self) -> dict[str, Count]:
+        """The count that each term of the loss is divided by, by its name."""
+        return {term: count for part in self.chosen for term, count in part.counts.items()}
 
 
 # An arm whose parameters are not known, or wrong: the graph then shows every part there is.

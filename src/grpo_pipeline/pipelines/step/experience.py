@@ -7,7 +7,6 @@ from typing import Any
 from torch import Tensor
 
 from grpo_pipeline.core.diagnostics.gradient_report import Gradient
-from grpo_pipeline.core.policy_gradient.denominators import StepDenominators
 from grpo_pipeline.core.training.replay import StoredGroup
 from grpo_pipeline.core.types import Advantages, ReferenceScores, Rewards, Rollouts, Scores
 
@@ -30,12 +29,12 @@ class StepShare:
     Attributes:
         number: position of the micro-batch in the step, from 0.
         supervised: [T], what each part of the supervised loss counts here, as a share of the step (``Task.supervised_counts``).
-        denominators: of the policy, KL, entropy and value terms; None for the control, which has none of them.
+        denominators: term -> what it counts in the whole step, at least 1; float64 scalars.
     """
 
     number: int
     supervised: Tensor
-    denominators: StepDenominators | None
+    denominators: Mapping[str, Tensor]
 
 
 @dataclass(frozen=True)

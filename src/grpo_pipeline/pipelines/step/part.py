@@ -1,11 +1,15 @@
 """Describe a part of a step: which arms have it, and what it does at which place of the step."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
+from torch import Tensor
+
 from grpo_pipeline.core.objective.algorithm import AlgorithmParams
+from grpo_pipeline.pipelines.step.experience import Experience
 from grpo_pipeline.pipelines.step.wire import Row
+from grpo_pipeline.tasks.base import Task
 
 # Where a part can act, in the order in which a step meets them.
 Place = Literal[
@@ -18,6 +22,9 @@ Place = Literal[
     "after_update",  # behind the update
 ]
 
+# What a term of the loss counts in a piece of a batch: a float64 scalar, by whose sum over the pieces the term is divided.
+Count = Callable[[AlgorithmParams, Task, Experience], Tensor]
+
 
 @dataclass(frozen=True, eq=False)
 class StepPart:
@@ -26,7 +33,9 @@ class StepPart:
     Attributes:
         is_in: whether an arm with these parameters has it.
         rows: place -> what it does there, each row (box, outputs, function, inputs).
+        counts: term of the loss -> what it counts.
     """
 
     is_in: Callable[[AlgorithmParams], bool]
     rows: Mapping[Place, tuple[Row, ...]]
+    counts: Mapping[str, Count] = field(default_factory=dict)

@@ -12,15 +12,7 @@ import torch
 
 from grpo_pipeline.core.diagnostics.gradient_report import add_gradients
 from grpo_pipeline.core.objective.algorithm import AlgorithmParams
-from grpo_pipeline.core.objective.policy import PolicyLoss
 from grpo_pipeline.core.params import TrainingParams
-from grpo_pipeline.core.policy_gradient.denominators import (
-    StepDenominators,
-    add,
-    all_reduce_counts,
-    count,
-)
-from grpo_pipeline.core.policy_gradient.kl import count_kl
 from grpo_pipeline.core.training.micro_batches import (
     bounds,
     join_prompts,
@@ -29,13 +21,17 @@ from grpo_pipeline.core.training.micro_batches import (
 from grpo_pipeline.core.training.precision import network_precision
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import Scores
+from grpo_pipeline.pipelines.step.arm_parts import Parts
 from grpo_pipeline.pipelines.step.experience import Experience, Report, StepShare
-from grpo_pipeline.pipelines.step.scoring import scores_kl
 from grpo_pipeline.tasks.base import Task
 
 
 def cut_experience(
-    algorithm: AlgorithmParams, training: TrainingParams, task: Task, experience: Experience
+    arm: Parts,
+    algorithm: AlgorithmParams,
+    training: TrainingParams,
+    task: Task,
+    experience: Experience,
 ) -> tuple[Experience, ...]:
     """Cut the experience of a batch into micro-batches that know the denominators of the whole step.
 
@@ -46,21 +42,18 @@ def cut_experience(
         return (experience,)
     places = bounds(len(experience.rollouts.actions), size)
     undecoded = replace(experience, outcomes=None, resampling={})
-    micro_batches = [take_prompts(undecoded, *place) for place in places]
+    pieces = [take_prompts(undecoded, *place) for place in places]
     # Each part of the supervised loss is cut by its share of the step's targets, so that the shares add up to 1.
-    counts = torch.stack(
-        [task.supervised_counts(micro_batch.batch) for micro_batch in micro_batches]
-    )  # [micro-batches, T]
-    shares = counts / counts.sum(0).clamp(min=1)  # [micro-batches, T]
-    if algorithm.losses.policy is None:
-        return tuple(
-            replace(one, share=StepShare(i, shares[i], None)) for i, one in enumerate(micro_batches)
-        )
-    # One denominator for each term of the step, known before the first micro-batch is computed.
-    counted = add(*(_count(algorithm, algorithm.losses.policy, task, one) for one in micro_batches))
-    found = all_reduce_counts(counted, gradient_reduction="sum")
+    targets = torch.stack([task.supervised_counts(piece.batch) for piece in pieces])
+    shares = targets / targets.sum(0).clamp(min=1)  # [pieces, T]
+    # One denominator for each term of the step, known before the first piece is computed.
+    denominators = {
+        term: torch.stack([count(algorithm, task, piece) for piece in pieces]).sum().clamp(min=1)
+        for term, count in arm.counts.items()
+    }
     return tuple(
-        replace(one, share=StepShare(i, shares[i], found)) for i, one in enumerate(micro_batches)
+        replace(piece, share=StepShare(number, shares[number], denominators))
+        for number, piece in enumerate(pieces)
     )
 
 
@@ -91,26 +84,3 @@ def join(reports: Sequence[Report]) -> Report:
     scores = cast(Scores, join_prompts(scored)) if scored else None
     gradients = add_gradients([report.gradients for report in reports])
     return Report(terms, reports[0].weights, scores, gradients)
-
-
-def _count(
-    algorithm: AlgorithmParams, params: PolicyLoss, task: Task, micro_batch: Experience
-) -> StepDenominators:
-    found = count(
-        micro_batch.rollouts.is_valid,
-        ratio_level=params.ratio_level,
-        reduction=params.reduction,
-        returns=micro_batch.rewards.total.nanmean(1),
-        max_decisions=params.max_decisions,
-    )
-    kl = algorithm.losses.kl
-    of_prompts = kl is None or (kl.estimator == "exact" and not scores_kl(task))
-    if of_prompts:
-        return found
-    of_decisions = count_kl(
-        micro_batch.rollouts.is_valid,
-        ratio_level=params.ratio_level,
-        reduction=params.reduction,
-        max_decisions=params.max_decisions,
-    )
-    return replace(found, kl=of_decisions)

@@ -46,7 +46,7 @@ class StepRunner:
 
     def __init__(self, task: Task, algorithm: AlgorithmParams, training: TrainingParams) -> None:
         """Lay the tables of the arm's step (``step/recipe.py``) out as nodes."""
-        arm = Parts.of(algorithm)
+        self._arm = arm = Parts.of(algorithm)
         self._collect, self._learn, self._move = (
             table(arm).nodes for table in (recipe.collect, recipe.learn, recipe.move)
         )
@@ -74,7 +74,7 @@ class StepRunner:
         reader = task if size is None else cast(Task, InMicroBatches(task, size))
         collected = fold(self._collect, {**constants, "state": state, "task": reader})
         experience: Experience = collected["experience"]
-        pieces, measured = cut_experience(algorithm, training, task, experience), []
+        pieces, measured = cut_experience(self._arm, algorithm, training, task, experience), []
         for update_epoch in range(algorithm.update_epochs):
             values = {**constants, "task": task, "state": state, "update_epoch": update_epoch}
             reports = [self._learn_from(piece, values) for piece in pieces]

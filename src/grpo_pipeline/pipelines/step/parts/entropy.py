@@ -8,7 +8,7 @@ from grpo_pipeline.core.objective.algorithm import AlgorithmParams
 from grpo_pipeline.core.policy_gradient.entropy import AdaptiveEntropy
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import Scores
-from grpo_pipeline.pipelines.step.denominators import mean_over_prompts
+from grpo_pipeline.pipelines.step.denominators import mean_over_prompts, prompts_of
 from grpo_pipeline.pipelines.step.experience import Experience, Report
 from grpo_pipeline.pipelines.step.part import StepPart
 from grpo_pipeline.pipelines.step.update import ends_batch
@@ -50,6 +50,7 @@ PART = StepPart(
     rows={
         "loss": (("loss", "entropy_term", entropy_term, "scores experience"),),
     },
+    counts={"entropy": prompts_of},
 )
 
 STEERING = StepPart(

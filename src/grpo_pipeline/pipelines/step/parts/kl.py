@@ -6,17 +6,23 @@ import torch
 from torch import Tensor
 
 from grpo_pipeline.core.objective.algorithm import AlgorithmParams
-from grpo_pipeline.core.policy_gradient.kl import categorical_kl, kl_loss
+from grpo_pipeline.core.policy_gradient.kl import categorical_kl, count_kl, kl_loss
 from grpo_pipeline.core.policy_gradient.ratios import importance_ratio
 from grpo_pipeline.core.policy_gradient.reductions import reduce_units
 from grpo_pipeline.core.types import Scores
-from grpo_pipeline.pipelines.step.denominators import kl_denominator, mean_over_prompts
+from grpo_pipeline.pipelines.step.denominators import (
+    denominator_of,
+    mean_over_prompts,
+    prompts_of,
+)
 from grpo_pipeline.pipelines.step.experience import Experience
 from grpo_pipeline.pipelines.step.part import StepPart
+from grpo_pipeline.pipelines.step.scoring import scores_kl
+from grpo_pipeline.tasks.base import Task
 
 
 def kl_term(
-    algorithm: AlgorithmParams, scores: Scores, experience: Experience
+    algorithm: AlgorithmParams, task: Task, scores: Scores, experience: Experience
 ) -> dict[str, Tensor]:
     """Return the KL to the reference: of each decision from the task, else over the whole categorical, or from the samples."""
     params, kl = algorithm.losses.policy, algorithm.losses.kl
@@ -24,7 +30,9 @@ def kl_term(
     assert kl is not None
     if kl.estimator == "exact" and scores.kl is None:
         return {"kl": _exact_kl(scores, experience)}
-    rollouts, counted = experience.rollouts, kl_denominator(params, experience)
+    rollouts, counted = experience.rollouts, denominator_of(experience, "kl")
+    if counted is None:
+        counted = count_kl_of(algorithm, task, experience).clamp(min=1)
     if kl.estimator == "exact":
         exact = reduce_units(
             cast(Tensor, scores.kl),
@@ -63,9 +71,24 @@ def _exact_kl(scores: Scores, experience: Experience) -> Tensor:
     )
 
 
+def count_kl_of(algorithm: AlgorithmParams, task: Task, experience: Experience) -> Tensor:
+    """Count prompts for the exact KL over the whole categorical, else what a KL over decisions is divided by."""
+    params = algorithm.losses.policy
+    assert params is not None
+    if algorithm.pays_exact_kl and not scores_kl(task):
+        return prompts_of(algorithm, task, experience)
+    return count_kl(
+        experience.rollouts.is_valid,
+        ratio_level=params.ratio_level,
+        reduction=params.reduction,
+        max_decisions=params.max_decisions,
+    )
+
+
 PART = StepPart(
     is_in=lambda algorithm: algorithm.losses.kl is not None,
     rows={
-        "loss": (("loss", "kl_term", kl_term, "algorithm scores experience"),),
+        "loss": (("loss", "kl_term", kl_term, "algorithm task scores experience"),),
     },
+    counts={"kl": count_kl_of},
 )

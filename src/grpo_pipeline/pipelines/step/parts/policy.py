@@ -4,11 +4,14 @@ from torch import Tensor
 
 from grpo_pipeline.core.objective.algorithm import AlgorithmParams
 from grpo_pipeline.core.policy_gradient.policy_loss import policy_loss
+from grpo_pipeline.core.policy_gradient.ratios import counted_units
+from grpo_pipeline.core.policy_gradient.reductions import count_units
 from grpo_pipeline.core.types import Advantages, Rollouts, Scores
 from grpo_pipeline.pipelines.step.denominators import denominator_of
 from grpo_pipeline.pipelines.step.experience import Experience
 from grpo_pipeline.pipelines.step.part import StepPart
 from grpo_pipeline.pipelines.step.scoring import score_actions
+from grpo_pipeline.tasks.base import Task
 
 
 def policy_term(
@@ -27,6 +30,14 @@ def policy_term(
         selected=experience.selected,
     )
     return {"policy": loss}
+
+
+def count_units_of(algorithm: AlgorithmParams, task: Task, experience: Experience) -> Tensor:
+    """Count what the reduction of the surrogate divides by."""
+    surrogate = algorithm.losses.policy
+    assert surrogate is not None
+    counted = counted_units(experience.rollouts.is_valid, surrogate.ratio_level)
+    return count_units(counted, surrogate.reduction, surrogate.max_decisions)
 
 
 def select_decisions(
@@ -52,6 +63,7 @@ PART = StepPart(
             ("loss", "policy_term", policy_term, "algorithm scores experience"),
         ),
     },
+    counts={"policy": count_units_of},
 )
 
 SELECTION = StepPart(

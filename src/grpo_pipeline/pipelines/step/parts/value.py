@@ -53,6 +53,11 @@ def value_term(
     return {"value": value_loss(scores.values, returns, old, params.clip, denominator=counted)}
 
 
+def count_returns(algorithm: AlgorithmParams, task: Task, experience: Experience) -> Tensor:
+    """Count the prompts of which a sample was scored."""
+    return (~experience.rewards.total.nanmean(1).isnan()).sum().double()
+
+
 # Read by a baseline, and by a value loss that stays near them.
 BASELINE = StepPart(
     is_in=lambda algorithm: (
@@ -72,4 +77,5 @@ PART = StepPart(
     rows={
         "loss": (("loss", "value_term", value_term, "algorithm scores experience"),),
     },
+    counts={"value": count_returns},
 )
