@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from grpo_pipeline.statistics.answer import Answer
+from grpo_pipeline.statistics.answer_reading import read_answer, read_grid_answer
 from grpo_pipeline.statistics.mean_metric import mean_metric
 from grpo_pipeline.statistics.metric import Bar, MetricSuite, Unit
 
@@ -62,9 +63,9 @@ BEST: dict[str, Any] = {"metric": "hits", "kind": "best", "best": {"step": 4, "v
 
 def test_the_model_to_take_is_the_best_of_all_arms_on_the_validation_split() -> None:
     """The control has the higher validation value, the other arm the higher test value: the validation decides."""
-    assert Answer.of(document(), SUITE).model is None
+    assert read_answer(document(), SUITE).model is None
     best = {"mine": BEST, "control": BEST | {"best": {"step": 2, "value": 0.75}}}
-    answer = Answer.of(document(best_validation=best), SUITE)
+    answer = read_answer(document(best_validation=best), SUITE)
     assert answer.model is not None
     assert answer.model.name == "control.best"
     said = "model to take: control.best, 0.75 validation Hits after 2 steps (after the last: 0.25)"
@@ -74,19 +75,19 @@ def test_the_model_to_take_is_the_best_of_all_arms_on_the_validation_split() -> 
     # Where the best are the last ones, or the arm's model itself, nobody looks for another one.
     at_end = {"mine": BEST | {"best": {"step": 7, "value": 0.25}}}
     alone = {"mine": BEST | {"kind": "model"}}
-    taken = [Answer.of(document(best_validation=one), SUITE).model for one in (at_end, alone)]
+    taken = [read_answer(document(best_validation=one), SUITE).model for one in (at_end, alone)]
     assert [one and one.name for one in taken] == ["mine", "mine"]
     assert [one and "(" in one.text for one in taken] == [False, True]
     # Values of two metrics do not compare, and equal ones leave the first arm.
     other = {"mine": BEST, "third": BEST | {"metric": "reward/mean"}}
-    assert Answer.of(document(best_validation=other), SUITE).model is None
-    first = Answer.of(document(best_validation={"third": BEST, "mine": BEST}), SUITE).model
+    assert read_answer(document(best_validation=other), SUITE).model is None
+    first = read_answer(document(best_validation={"third": BEST, "mine": BEST}), SUITE).model
     assert first is not None
     assert first.arm == "third"
 
 
 def test_every_figure_of_the_document_stands_in_its_place() -> None:
-    answer = Answer.of(document(), SUITE)
+    answer = read_answer(document(), SUITE)
     assert (answer.verdict, answer.reason, answer.learned) == ("better", "", "yes")
     assert answer.primary.text == "Hits 0.50 → 0.75, +0.25 [+0.12, +0.38]"
     assert answer.sentence == f"{answer.primary.text} on 40 val rows of 20 writers"
@@ -113,16 +114,16 @@ def test_what_no_arm_has_a_value_of_is_no_row_and_says_why() -> None:
     values = {arm: {"hits": entry(value), "error": nothing} for arm, value in (("control", 0.5), ("mine", 0.75))}
     arms = {arm: {"metrics": metrics} for arm, metrics in values.items()}
     two = {"arms": arms, "own_minus_arms": {"control": GAPS}}
-    answer = Answer.of(document(**two, differences={"mine": {"hits": GAPS["hits"]}}), SUITE)
+    answer = read_answer(document(**two, differences={"mine": {"hits": GAPS["hits"]}}), SUITE)
     assert [row.metric for row in answer.rows] == ["hits"]
     assert answer.undefined == {"Error": "nobody drew an outline"}
     arms["control"]["metrics"]["error"] = entry(1.0)  # of one arm alone it stays
-    assert [row.metric for row in Answer.of(document(**two), SUITE).rows] == ["hits", "error"]
+    assert [row.metric for row in read_answer(document(**two), SUITE).rows] == ["hits", "error"]
 
 
 def test_less_is_better_where_the_metric_says_so_and_one_without_a_good_side_is_not_counted() -> None:
     gaps = GAPS | {"error": entry(0.5, 0.25, 0.75)}
-    answer = Answer.of(document(differences={"mine": gaps}), SUITE)
+    answer = read_answer(document(differences={"mine": gaps}), SUITE)
     assert (answer.worse, answer.improved, answer.looked_at) == (("Error",), ("Hits",), 2)
     assert [row.tone for row in answer.rows] == ["better", "worse"]
 
@@ -140,30 +141,30 @@ def test_less_is_better_where_the_metric_says_so_and_one_without_a_good_side_is_
     ],
 )  # fmt: skip
 def test_what_a_verdict_asks_for(changes: dict[str, Any], verdict: str, reason: str) -> None:
-    answer = Answer.of(document(**changes), SUITE)
+    answer = read_answer(document(**changes), SUITE)
     assert (answer.verdict, answer.reason) == (verdict, reason)
     assert answer.sentence.endswith(reason)
 
 
 def test_without_a_control_nothing_stands_in_its_place() -> None:
     """Another arm is what the document compares with then, and is named as what it is."""
-    answer = Answer.of(document(not_run="plain"), SUITE)
+    answer = read_answer(document(not_run="plain"), SUITE)
     assert (answer.control, answer.primary.text) == ("plain", "Hits 0.75")
     assert [(row.before, row.difference, row.gap) for row in answer.rows] == [(None, None, "")] * 2
     assert answer.sentence == "Hits 0.75 on 40 val rows of 20 writers: the control, plain, was not trained"
     assert "against the arm control (0.50): better, +0.25" in answer.remarks
-    alone = Answer.of(document(baseline_arm="control", own_minus_arms={}), SUITE)
+    alone = read_answer(document(baseline_arm="control", own_minus_arms={}), SUITE)
     assert (alone.primary.text, alone.looked_at, alone.worse) == ("Hits 0.50", 0, ())
 
 
 def test_an_arm_that_was_trained_longer_is_not_called_better() -> None:
     training = document()["training"]
     longer = training | {"mine": training["mine"] | {"steps": 8}}
-    answer = Answer.of(document(training=longer), SUITE)
+    answer = read_answer(document(training=longer), SUITE)
     assert (answer.verdict, answer.reason) == ("cannot be shown", "it was trained for 8 steps, the control for 7")
     assert [row.tone for row in answer.rows] == ["", ""]
     worse = document(training=longer, differences={"mine": GAPS | {"hits": entry(-0.25, -0.5, -0.125)}})
-    assert Answer.of(worse, SUITE).verdict == "worse"
+    assert read_answer(worse, SUITE).verdict == "worse"
 
 
 @pytest.mark.parametrize(
@@ -176,7 +177,7 @@ def test_an_arm_that_was_trained_longer_is_not_called_better() -> None:
     ],
 )  # fmt: skip
 def test_what_is_known_before_the_bar(changes: dict[str, Any], learned: str, why: str) -> None:
-    answer = Answer.of(document(**changes), SUITE)
+    answer = read_answer(document(**changes), SUITE)
     assert (answer.learned, answer.why) == (learned, why)
 
 
@@ -191,21 +192,21 @@ def test_what_is_known_before_the_bar(changes: dict[str, Any], learned: str, why
 def test_the_bar_decides_whether_it_learned(verdict: str, told: dict[str, str], learned: str, why: str) -> None:
     conditions = {kind: condition(one, kind) for kind, one in told.items()}
     bar = {"mine": {"hits": {"verdict": verdict, "conditions": conditions, "control_meets": False}}}
-    answer = Answer.of(document(bar=bar), SUITE)
+    answer = read_answer(document(bar=bar), SUITE)
     assert (answer.learned, answer.why) == (learned, why)
     bar["mine"]["hits"] |= {
         "verdict": "no statement",
         "conditions": {"start": condition("no statement", "start") | {"ci95": None}},
     }
-    answer = Answer.of(document(bar=bar), SUITE)
+    answer = read_answer(document(bar=bar), SUITE)
     assert (answer.learned, answer.why) == ("cannot be shown", "nothing known beside its own start")
 
 
 def test_a_task_without_a_bar_is_judged_by_the_first_of_its_short_table() -> None:
-    answer = Answer.of(document(bar={}), replace(SUITE, bar=None))
+    answer = read_answer(document(bar={}), replace(SUITE, bar=None))
     assert answer.primary.metric == "error"
     assert (answer.verdict, answer.ceiling) == ("better", None)
-    alone = Answer.of(document(bar={}), replace(SUITE, bar=None, headline=()))  # neither: the first that has a good side
+    alone = read_answer(document(bar={}), replace(SUITE, bar=None, headline=()))  # neither: the first that has a good side
     assert alone.primary.metric == "hits"
     assert [row.metric for row in alone.rows] == ["hits", "error", "length"]
 
@@ -214,7 +215,7 @@ def test_a_condition_says_what_the_bar_has_decided() -> None:
     """An arm that was trained longer is not better than the control, whatever the interval says."""
     unfair = {"control": condition("no difference shown", "control"), "fixed": condition("better", "guess") | {"ci95": None}}
     bar = {"mine": {"hits": {"verdict": "not shown", "conditions": unfair, "control_meets": False}}}
-    answer = Answer.of(document(bar=bar), SUITE)
+    answer = read_answer(document(bar=bar), SUITE)
     assert [one.change.verdict for one in answer.conditions] == ["no difference shown", "cannot be shown"]
 
 
@@ -222,7 +223,7 @@ def test_what_nobody_should_read_is_named() -> None:
     same = {"mine": {"mask": {"is_same": True}, "map": {"is_same": False}}, "control": {"map": {"is_same": True}}}
     values = document()["arms"]
     values["mine"]["metrics"]["length"] = entry(None, reason="undefined: no rows")
-    answer = Answer.of(document(sameness=same, arms=values), SUITE)
+    answer = read_answer(document(sameness=same, arms=values), SUITE)
     assert answer.same_everywhere == ("mask",)
     assert answer.undefined == {"Length": "no rows"}
 
@@ -249,7 +250,7 @@ def corrected(value: float, low: float, high: float, *, p: float = 0.01) -> dict
 
 def test_the_answer_of_a_grid_is_of_the_best_arm_with_the_interval_that_holds_all_together() -> None:
     arms = {"good": corrected(0.25, 0.125, 0.375), "best": corrected(0.375, -0.125, 0.875), "bad": corrected(-0.25, -0.5, -0.125)}
-    answer = Answer.of_grid(grid(**arms), SUITE)
+    answer = read_grid_answer(grid(**arms), SUITE)
     assert (answer.arm, answer.verdict) == ("best", "no difference shown")  # though its own interval leaves out 0
     assert answer.primary.text == "Hits 0.50 → 0.88, +0.38 [-0.12, +0.88]"
     assert [(one.title, one.verdict, one.interval) for one in answer.others] == [
@@ -263,15 +264,15 @@ def test_the_answer_of_a_grid_is_of_the_best_arm_with_the_interval_that_holds_al
 
 
 def test_one_arm_of_a_grid_is_told_as_in_a_run_and_cross_validation_by_its_headline() -> None:
-    answer = Answer.of_grid(grid("stratified", mine=corrected(0.25, 0.125, 0.375)), SUITE)
+    answer = read_grid_answer(grid("stratified", mine=corrected(0.25, 0.125, 0.375)), SUITE)
     assert (answer.arm, answer.verdict, answer.split, answer.seeds) == ("mine", "better", "out-of-fold", (0, 1))
     assert (answer.primary.before, answer.primary.after, answer.others) == (0.5, 0.75, ())
     assert [row.metric for row in answer.table] == ["hits", "error"]
     weak = grid(mine=corrected(0.25, 0.125, 0.375, p=0.05))
-    assert Answer.of_grid(weak, SUITE).verdict == "no difference shown"
+    assert read_grid_answer(weak, SUITE).verdict == "no difference shown"
     longer = weak | {"training": {arm: COST | {"steps": steps} for arm, steps in (("control", 7), ("mine", 8))}}
     longer["differences"] = {"mine": {"hits": corrected(0.25, 0.125, 0.375)}}
-    assert Answer.of_grid(longer, SUITE).reason == "it was trained for 8 steps, the control for 7"
+    assert read_grid_answer(longer, SUITE).reason == "it was trained for 8 steps, the control for 7"
 
 
 def test_where_less_is_better_the_best_arm_has_the_greatest_fall() -> None:
@@ -280,13 +281,13 @@ def test_where_less_is_better_the_best_arm_has_the_greatest_fall() -> None:
     for part in (*result["arms"].values(),):
         part["metrics"] = {"error": part["metrics"]["hits"]}
     result["differences"] = {arm: {"error": gaps["hits"]} for arm, gaps in result["differences"].items()}
-    assert Answer.of_grid(result, SUITE).arm == "down"
+    assert read_grid_answer(result, SUITE).arm == "down"
 
 
 def test_the_cost_is_told_with_the_time_that_it_took() -> None:
-    answer = Answer.of(document(), SUITE, seconds={"mine": 90.0})
+    answer = read_answer(document(), SUITE, seconds={"mine": 90.0})
     assert answer.remarks[-1] == "cost of mine: 7 steps, 70 samples, 1.5 min"
-    assert Answer.of(document(), SUITE).remarks[-1] == "cost of mine: 7 steps, 70 samples"
+    assert read_answer(document(), SUITE).remarks[-1] == "cost of mine: 7 steps, 70 samples"
     trials = {"mine.seed0": {"seconds": 10.0}, "mine.seed1": {"seconds": 20.0}, "control.seed0": {"seconds": None}}
-    found = Answer.of_grid(grid(mine=corrected(0.25, 0.125, 0.375)) | {"trials": trials, "training": {"mine": COST}}, SUITE)
+    found = read_grid_answer(grid(mine=corrected(0.25, 0.125, 0.375)) | {"trials": trials, "training": {"mine": COST}}, SUITE)
     assert found.cost["mine"].text == "7 steps, 70 samples, 15 s"

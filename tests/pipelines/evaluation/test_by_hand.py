@@ -183,7 +183,7 @@ def test_the_options_of_the_metrics_arrive_at_every_node_that_computes_some(monk
     told: list[Any] = []
     answer = SimpleNamespace(model_copy=lambda update: SimpleNamespace(model_dump=lambda mode: update))
     of = lambda comparison, suite, seconds: told.append((comparison, suite, seconds)) or answer  # noqa: E731
-    monkeypatch.setattr(nodes, "Answer", SimpleNamespace(of=of))
+    monkeypatch.setattr(nodes, "read_answer", of)
     rows = {"net": pd.DataFrame({"step_seconds": [1.5, None, 2.0]}), "line": pd.DataFrame({"step": [0]})}
     assert "threads" in nodes.state_answer(params, "comparison", **rows)["machine"]
     assert told == [("comparison", SUITE, {"net": 3.5})]

@@ -17,7 +17,7 @@ from grpo_pipeline.pipelines.evaluation.suite import build_suite
 from grpo_pipeline.pipelines.params import EvaluationParams, SamplingParams
 from grpo_pipeline.runs.lookahead import usable_cores
 from grpo_pipeline.runs.run_identity import run_identity
-from grpo_pipeline.statistics.answer import Answer
+from grpo_pipeline.statistics.answer_reading import read_answer, read_grid_answer
 from grpo_pipeline.statistics.sameness import measure_sameness, sameness_sentences
 from grpo_pipeline.tasks import find_task
 from grpo_pipeline.tasks.base import Task
@@ -104,14 +104,14 @@ def state_answer(
         for arm, rows in metric_rows.items()
         if "step_seconds" in rows
     }
-    answer = Answer.of(comparison, suite, seconds=seconds)
+    answer = read_answer(comparison, suite, seconds=seconds)
     return answer.model_copy(update={"machine": describe_machine()}).model_dump(mode="json")
 
 
 def state_grid_answer(params: EvaluationParams, result: Mapping[str, Any]) -> dict[str, Any]:
     """State the answer of ``compare`` or ``cross_validate``, in the same form."""
     suite = build_suite(params.task, params.metric_options)
-    answer = Answer.of_grid(result, suite)
+    answer = read_grid_answer(result, suite)
     return answer.model_copy(update={"machine": describe_machine()}).model_dump(mode="json")
 
 

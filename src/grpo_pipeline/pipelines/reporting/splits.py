@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from grpo_pipeline.pipelines.reporting.figures import INK, PANEL_INCHES, plain_axes
 from grpo_pipeline.pipelines.reporting.tables import Cell, Table
-from grpo_pipeline.statistics.answer import cluster_noun
+from grpo_pipeline.statistics.answer_reading import cluster_noun
 from grpo_pipeline.statistics.bootstrap import FEW_CLUSTERS
 
 SPLITS = ("train", "val", "test")

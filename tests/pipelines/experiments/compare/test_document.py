@@ -25,7 +25,7 @@ from grpo_pipeline.pipelines.experiments.compare.nodes import arrange_trials, sc
 from grpo_pipeline.pipelines.experiments.compare.sentences import metric_sentence, summary
 from grpo_pipeline.pipelines.experiments.trials.records import CompareError, TrialHeader, TrialRecord, plan_grid
 from grpo_pipeline.pipelines.experiments.trials.trial_params import CompareParams
-from grpo_pipeline.statistics.answer import Answer
+from grpo_pipeline.statistics.answer_reading import read_grid_answer
 from grpo_pipeline.statistics.bootstrap import cluster_weights
 from grpo_pipeline.statistics.multiplicity import holm
 from grpo_pipeline.statistics.seed_interval import NOT_COVERED
@@ -281,7 +281,7 @@ def test_a_cell_that_failed_or_has_other_parameters_costs_its_seed_and_is_named(
     assert found["trials"]["grpo.seed1"] == {"status": "failed", "seconds": 2.0, "reason": "loss must be finite, got nan"}
     assert found["summary"][-1] == "Not in the table: grpo.seed1 (loss must be finite, got nan)."
     assert found["notes"] == found["summary"][-1:]
-    assert Answer.of_grid(found | {"commit": "x"}, SUITE).remarks[-1] == found["notes"][0]  # the terminal says it, too
+    assert read_grid_answer(found | {"commit": "x"}, SUITE).remarks[-1] == found["notes"][0]  # the terminal says it, too
     stale = compared(lose(store, "grpo.seed0", parameters={"training": {"epochs": 99}}))
     assert stale["arms"]["grpo"]["metrics"]["auroc"]["seeds"]["values"].keys() == {"1"}
     assert stale["trials"]["grpo.seed0"]["reason"] == "trained with other parameters; run compare again"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tiny_replies import evaluation_params, make_predictions
 
 from grpo_pipeline.pipelines.evaluation.nodes import compare_arms
-from grpo_pipeline.statistics.answer import Answer
+from grpo_pipeline.statistics.answer_reading import read_answer
 from grpo_pipeline.statistics.bootstrap import cluster_weights
 from grpo_pipeline.tasks.dialogue.evaluation.accuracy import accuracy_columns, majority_at, pass_at
 from grpo_pipeline.tasks.dialogue.evaluation.metrics import METRICS, build_suite
@@ -104,7 +104,7 @@ def test_where_replies_are_right_or_wrong_accuracy_comes_first_and_judges(arms: 
     assert list(document["arms"]["grpo"]["metrics"]) == [*names, *METRICS]
     assert document["headline"] == ["accuracy", "pass_at_4", "majority_at_4", "reward"]
     assert list(document["bar"]["grpo"]) == ["accuracy"]
-    answer = Answer.of(document, build_suite({}))
+    answer = read_answer(document, build_suite({}))
     assert (answer.primary.title, answer.verdict) == ("Accuracy", "better")
     assert [row.title for row in answer.rows] == ["Accuracy", "pass@4", "maj@4", "Reward"]
     assert "did learning from reward work, by Accuracy? Yes" in " ".join(document["summary"])
