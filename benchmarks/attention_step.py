@@ -74,7 +74,7 @@ from grpo_pipeline.pipelines.step.wire import ALGORITHM, TRAINING
 from grpo_pipeline.pipelines.training.loop import StepRunner, quiet_nodes
 from grpo_pipeline.pipelines.training.start import build_state
 from grpo_pipeline.pipelines.training.step_metrics import merge_metrics
-from grpo_pipeline.runs.progress import _Bar
+from grpo_pipeline.runs.loop_displays import Bar
 from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionContext, AttentionData
 from grpo_pipeline.tasks.attention.build import build_task
 from grpo_pipeline.tasks.attention.data.examples import Examples
@@ -454,7 +454,7 @@ def make_blocks(
         [setting.start(setting.grpo) for _ in range(3)],
     )
     catalog = DataCatalog({"metric_rows": MetricStreamDataset(str(folder / "metric_rows.jsonl"))})
-    bar, numbers = _Bar(None, "train", file=io.StringIO()), iter(range(10**9))
+    bar, numbers = Bar(None, "train", file=io.StringIO()), iter(range(10**9))
 
     def plain() -> None:
         for _ in range(length):

@@ -8,8 +8,11 @@ import time
 
 import pytest
 
-from grpo_pipeline.runs import progress as module
-from grpo_pipeline.runs.progress import Moment, SharedDisplay, plain_line, print_line, progress, reported_to, track
+from grpo_pipeline.runs import progress_line as module
+from grpo_pipeline.runs.progress import print_line, progress, track
+from grpo_pipeline.runs.progress_listeners import reported_to
+from grpo_pipeline.runs.progress_words import Moment, plain_line
+from grpo_pipeline.runs.shared_display import SharedDisplay
 
 
 @pytest.fixture

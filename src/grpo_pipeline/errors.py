@@ -34,8 +34,8 @@ OWN = (
     "grpo_pipeline.core.training.optim:NonFiniteGradientError",
     "grpo_pipeline.pipelines.experiments.trials.records:CompareError",
     "grpo_pipeline.pipelines.gradient_flow:GradientFlowError",
-    "grpo_pipeline.rewards.functions:RewardPoolError",
     "grpo_pipeline.rewards.group_rewards:RewardFailedError",
+    "grpo_pipeline.rewards.pool_error:RewardPoolError",
     "grpo_pipeline.runs.lock:HeldError",
 )
 # Kedro's prefixes of a dataset's error; the catalogue puts the dataset's name before it.

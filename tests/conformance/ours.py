@@ -9,11 +9,12 @@ from outcomes import Outcome, with_gradient
 from surrogates import surrogate
 from torch import Tensor
 
-from grpo_pipeline.core.policy_gradient.advantages import Method, compute_advantages, per_reward_advantages
+from grpo_pipeline.core.policy_gradient.advantages import Method, compute_advantages
 from grpo_pipeline.core.policy_gradient.kl import LossEstimator, kl_loss
 from grpo_pipeline.core.policy_gradient.names import RatioLevel, Reduction
 from grpo_pipeline.core.policy_gradient.optimal_baseline import optimal_baseline_advantages
 from grpo_pipeline.core.policy_gradient.pass_at_k import pass_at_k_advantages
+from grpo_pipeline.core.policy_gradient.per_reward import per_reward_advantages
 from grpo_pipeline.core.policy_gradient.policy_loss import policy_loss as our_policy_loss
 from grpo_pipeline.core.policy_gradient.ratios import importance_ratio
 from grpo_pipeline.core.policy_gradient.returns import discounted_returns, generalized_advantages

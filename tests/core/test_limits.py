@@ -9,17 +9,20 @@ import torch
 
 from grpo_pipeline.core.objective.surrogates.cispo import Cispo
 from grpo_pipeline.core.objective.surrogates.clipped import Grpo
-from grpo_pipeline.core.policy_gradient.advantages import apply_prompt_weights, compute_advantages, keep_top, whiten
+from grpo_pipeline.core.policy_gradient.advantage_changes import apply_prompt_weights, keep_top
+from grpo_pipeline.core.policy_gradient.advantages import compute_advantages
 from grpo_pipeline.core.policy_gradient.entropy import AdaptiveEntropy
 from grpo_pipeline.core.policy_gradient.hybrid_loss import hybrid_loss
 from grpo_pipeline.core.policy_gradient.returns import discounted_returns, generalized_advantages
 from grpo_pipeline.core.policy_gradient.value_loss import value_loss
+from grpo_pipeline.core.policy_gradient.whitening import whiten
 from grpo_pipeline.core.rewards import apply_failure_rule, combine_rewards, subtract_kl
 from grpo_pipeline.core.sampling.linear_logprobs import chunked_logprobs
 from grpo_pipeline.core.sampling.truncation import kept_choices
 from grpo_pipeline.core.schedules import Schedule, mixing_weights, value_at
 from grpo_pipeline.core.training.reference import ReferenceUpdate, update_reference
-from grpo_pipeline.core.training.replay import ReplayBuffer, importance_weights
+from grpo_pipeline.core.training.replay_buffer import ReplayBuffer
+from grpo_pipeline.core.training.replay_weights import importance_weights
 from grpo_pipeline.core.types import Advantages
 
 F64 = torch.float64

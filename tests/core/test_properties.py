@@ -6,14 +6,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from surrogates import surrogate
 
+from grpo_pipeline.core.credit import credit_decisions
 from grpo_pipeline.core.diagnostics.ratio_statistics import ratio_statistics
-from grpo_pipeline.core.policy_gradient.advantages import apply_prompt_weights, compute_advantages
+from grpo_pipeline.core.policy_gradient.advantage_changes import apply_prompt_weights
+from grpo_pipeline.core.policy_gradient.advantages import compute_advantages
 from grpo_pipeline.core.policy_gradient.policy_loss import policy_loss
 from grpo_pipeline.core.policy_gradient.ratios import importance_ratio
 from grpo_pipeline.core.policy_gradient.value_loss import value_loss
-from grpo_pipeline.core.rewards import apply_failure_rule, credit_decisions, subtract_kl
+from grpo_pipeline.core.rewards import apply_failure_rule, subtract_kl
 from grpo_pipeline.core.sampling.dynamic import find_silent
-from grpo_pipeline.core.training.replay import importance_weights
+from grpo_pipeline.core.training.replay_weights import importance_weights
 from grpo_pipeline.core.types import Rewards
 
 F64 = torch.float64

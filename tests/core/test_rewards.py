@@ -9,17 +9,12 @@ from refusals import refuses
 from surrogates import surrogate
 from torch.nn.functional import one_hot
 
-from grpo_pipeline.core.policy_gradient.advantages import apply_prompt_weights, compute_advantages, decision_advantages, keep_top
+from grpo_pipeline.core.credit import Credit, credit_decisions, credit_turns, kept_decisions
+from grpo_pipeline.core.policy_gradient.advantage_changes import apply_prompt_weights, keep_top
+from grpo_pipeline.core.policy_gradient.advantages import compute_advantages
+from grpo_pipeline.core.policy_gradient.decision_advantages import decision_advantages
 from grpo_pipeline.core.policy_gradient.policy_loss import policy_loss
-from grpo_pipeline.core.rewards import (
-    Credit,
-    apply_failure_rule,
-    combine_rewards,
-    credit_decisions,
-    credit_turns,
-    kept_decisions,
-    subtract_kl,
-)
+from grpo_pipeline.core.rewards import apply_failure_rule, combine_rewards, subtract_kl
 from grpo_pipeline.core.types import Advantages, Rewards, Rollouts
 
 F64 = torch.float64

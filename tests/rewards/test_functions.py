@@ -8,17 +8,12 @@ import pytest
 import tiny_rewards
 from refusals import refuses
 
-from grpo_pipeline.rewards.functions import (
-    Measure,
-    call_function,
-    call_of,
-    check_measure,
-    check_names,
-    load_function,
-    measure_chunk,
-    shorten,
-    texts_beside,
-)
+from grpo_pipeline.rewards.calling import call_function, texts_beside
+from grpo_pipeline.rewards.functions import load_function, shorten
+from grpo_pipeline.rewards.measure import Measure
+from grpo_pipeline.rewards.measure_check import check_measure, check_names
+from grpo_pipeline.rewards.measuring import measure_chunk
+from grpo_pipeline.rewards.signature import call_of
 
 
 def test_loads_by_path_and_accepts_what_can_be_called():

@@ -3,8 +3,8 @@ from concurrent.futures import Future
 import numpy as np
 import pytest
 
-from grpo_pipeline.rewards.functions import Measure
 from grpo_pipeline.rewards.group_rewards import PendingRewards, RewardFailedError, Subjects, check_groups
+from grpo_pipeline.rewards.measure import Measure
 from grpo_pipeline.rewards.pool import CollectedRewards
 from grpo_pipeline.rewards.rehearsal import try_rewards
 

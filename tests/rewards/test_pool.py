@@ -17,10 +17,11 @@ import numpy as np
 import pytest
 from processes import are_gone, end_soon
 
-from grpo_pipeline.rewards.functions import Measure, RewardPoolError
 from grpo_pipeline.rewards.late_calls import LATE, LateCalls
+from grpo_pipeline.rewards.measure import Measure
 from grpo_pipeline.rewards.params import PoolParams
 from grpo_pipeline.rewards.pool import RewardPool
+from grpo_pipeline.rewards.pool_error import RewardPoolError
 from grpo_pipeline.rewards.process import WorkerHungError, WorkerProcess
 from grpo_pipeline.rewards.reward_prints import LIMIT_BYTES
 
@@ -242,7 +243,7 @@ def test_a_pool_that_nobody_holds_ends_its_processes():
 def test_no_process_is_left_when_the_program_ends(end):
     program = f"""
 import os
-from grpo_pipeline.rewards.functions import Measure
+from grpo_pipeline.rewards.measure import Measure
 from grpo_pipeline.rewards.pool import RewardPool
 from grpo_pipeline.rewards.params import PoolParams
 pool = RewardPool(PoolParams(workers=1, timeout_seconds=60, chunk_size=1, cache_size=0))

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from grpo_pipeline.rewards.functions import Measure, RewardPoolError
+from grpo_pipeline.rewards.measure import Measure
+from grpo_pipeline.rewards.pool_error import RewardPoolError
 from grpo_pipeline.rewards.process import WorkerHungError, WorkerProcess
 from grpo_pipeline.rewards.reward_prints import RewardPrints
 from grpo_pipeline.rewards.second_calls import SecondCalls, refuse_change

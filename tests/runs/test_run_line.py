@@ -7,9 +7,12 @@ from types import SimpleNamespace
 import pytest
 
 from grpo_pipeline.hooks.run_line import RunLineHooks
-from grpo_pipeline.runs import progress as module
-from grpo_pipeline.runs.progress import SharedDisplay, readable, track
+from grpo_pipeline.runs import progress_line
+from grpo_pipeline.runs.progress import track
+from grpo_pipeline.runs.progress_listeners import listeners, within
+from grpo_pipeline.runs.progress_words import Moment, readable
 from grpo_pipeline.runs.run_line import RunLine, expected_seconds, keep_seconds
+from grpo_pipeline.runs.shared_display import SharedDisplay
 
 NODES = {"t-data.read": 10.0, "t-train_a.train": 50.0, "t-train_b.train": 30.0, "t-evaluation.compare": 20.0}
 
@@ -18,9 +21,9 @@ NODES = {"t-data.read": 10.0, "t-train_a.train": 50.0, "t-train_b.train": 30.0, 
 def clock(monkeypatch):
     """A clock that moves only when told to; every line is due."""
     monkeypatch.delenv("GRPO_PROGRESS", raising=False)
-    monkeypatch.setattr(module, "PLAIN_INTERVAL_SECONDS", 0.0)
+    monkeypatch.setattr(progress_line, "PLAIN_INTERVAL_SECONDS", 0.0)
     now = [100.0]
-    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(progress_line.time, "monotonic", lambda: now[0])
     return now
 
 
@@ -36,7 +39,7 @@ def opened(clock):
     yield open_line
     for line in lines:
         line.close()
-    assert module._listeners == module._within == []
+    assert listeners == within == []
 
 
 def test_what_is_left_is_what_the_last_run_took(opened, clock):
@@ -68,18 +71,18 @@ def test_trainings_that_run_at_once_are_left_by_their_own_speed_and_counted_once
     line = opened(NODES)
     line.begin("t-train_a.train", "train", "a")
     several = SharedDisplay("train t", {"a": 10, "b": 30}, at_once=2)
-    several.report("a", module.Moment("train t.a", 0, 10, {}))
-    several.report("b", module.Moment("train t.b", 0, 30, {}))
+    several.report("a", Moment("train t.a", 0, 10, {}))
+    several.report("b", Moment("train t.b", 0, 30, {}))
     clock[0] += 6
     capsys.readouterr()
-    several.report("a", module.Moment("train t.a", 5, 10, {"reward": 0.5}))
-    several.report("b", module.Moment("train t.b", 10, 30, {}))
+    several.report("a", Moment("train t.a", 5, 10, {"reward": 0.5}))
+    several.report("b", Moment("train t.b", 10, 30, {}))
     # b: 6 s for a third of it; neither the 30 s of its own node nor the rest of the 50 s is added
     assert line.left() == 12 + 10 + 20
     said = capsys.readouterr().err.splitlines()[-1]
     assert said == "attention: 12%, 6 s, 42 s left, train: a 5/10 reward=0.5, b 10/30"
     several.close()  # the line of the run goes on
-    several.report("b", module.Moment("train t.b", 20, 30, {}))
+    several.report("b", Moment("train t.b", 20, 30, {}))
     assert "b 20/30" in capsys.readouterr().err
 
 
@@ -92,10 +95,10 @@ def test_a_first_run_shows_no_time_until_its_trainings_have_begun(opened, clock,
     line.begin("t-train_a.train", "train", "a")
     assert line.left() is None
     several = SharedDisplay("train t", {"a": 10}, at_once=1)
-    several.report("a", module.Moment("train t.a", 0, 10, {}))
+    several.report("a", Moment("train t.a", 0, 10, {}))
     assert line.left() is None  # nothing is done yet
     clock[0] += 5
-    several.report("a", module.Moment("train t.a", 5, 10, {}))
+    several.report("a", Moment("train t.a", 5, 10, {}))
     assert line.left() == 5 + 8  # the evaluation is as long as what came before, trainings left out
 
 
@@ -104,9 +107,9 @@ def test_trainings_go_on_while_what_follows_one_of_them_is_done(opened, clock):
     line = opened(NODES | {"t-train_a.export": 4.0})
     line.begin("t-train_a.train", "train", "a")
     several = SharedDisplay("train t", {"a": 10, "b": 10}, at_once=2)
-    several.report("b", module.Moment("train t.b", 0, 10, {}))
+    several.report("b", Moment("train t.b", 0, 10, {}))
     clock[0] += 10
-    several.report("b", module.Moment("train t.b", 2, 10, {}))  # 40 s left of b, and none of a told
+    several.report("b", Moment("train t.b", 2, 10, {}))  # 40 s left of b, and none of a told
     several.end("a")
     assert line.left() == 40 + 10 + 20 + 4
     line.begin("t-train_a.export", "train", "a")
@@ -155,7 +158,7 @@ def test_a_run_keeps_the_seconds_of_its_nodes_and_one_that_fails_keeps_none(cloc
             hooks.after_pipeline_run()
         hooks.end(error)
         assert expected_seconds(file) == kept
-        assert module._within == []
+        assert within == []
     said = capsys.readouterr().err.splitlines()
     assert (said[0], said[-1]) == ("t: 0 s, train a: train", "t: 100%, 14 s, done")
     assert json.loads(file.read_text()) == kept

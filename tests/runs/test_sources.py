@@ -19,7 +19,8 @@ from pydantic import BaseModel
 from grpo_pipeline.core.storage.content_digest import content_digest
 from grpo_pipeline.datasets.json_lines import JsonLinesDataset
 from grpo_pipeline.runs.artefact_records import Entry, ProvenanceError, Record, load_record, save_record
-from grpo_pipeline.runs.provenance import Provenance, pin_recorded
+from grpo_pipeline.runs.provenance import Provenance
+from grpo_pipeline.runs.recorded_versions import pin_recorded
 from grpo_pipeline.runs.sources import closure, parameter_digest, sources_of
 from grpo_pipeline.runs.stored_datasets import content_path, is_versioned
 

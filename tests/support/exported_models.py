@@ -8,7 +8,7 @@ import tiny_predictor
 from tiny import tiny
 from tiny_attention import export
 
-from grpo_pipeline.tasks.attention.data.params import ModelPreprocessing
+from grpo_pipeline.tasks.attention.data.preprocessing_params import ModelPreprocessing
 
 
 def export_models(root: Path, *names: str, prompt_column: str = "question", **changes: Any) -> dict[str, Path]:

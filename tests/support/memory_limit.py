@@ -17,7 +17,7 @@ from grpo_pipeline.datasets.examples import ExamplesDataset
 from grpo_pipeline.pipelines.training.nodes import train
 from grpo_pipeline.tasks.attention import task as task_module
 from grpo_pipeline.tasks.attention.batch import AttentionData
-from grpo_pipeline.tasks.attention.data import example_building, manifest
+from grpo_pipeline.tasks.attention.data import checked_rows, example_building
 from grpo_pipeline.tasks.attention.data import examples as stored
 from grpo_pipeline.tasks.attention.data.params import DataParams
 from grpo_pipeline.tasks.attention.pipelines.image_folder import ImageFolderDataset
@@ -44,7 +44,7 @@ def main(root: str, output: str, limit: str) -> None:
     base = yaml.safe_load((CONF / "base/attention/parameters_data.yml").read_text())["attention"]["data"]
     params = DataParams.model_validate(base | {"source": "manifest", "root": root, "image_size": 256})
     small = np.arange(256 * 256, dtype=np.uint8).reshape(256, 256)
-    example_building.usable_cores = manifest.usable_cores = lambda: 2
+    example_building.usable_cores = checked_rows.usable_cores = lambda: 2
     example_building.CHUNK_BYTES = stored.CHUNK_BYTES = 2**21
     task_module.REFERENCE_BATCH = 2  # a batch is what needs memory, whatever the data set
     threading.stack_size(2**20)  # of 8 MB each, and how many there are at once is a matter of luck

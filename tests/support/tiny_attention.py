@@ -26,8 +26,8 @@ from grpo_pipeline.pipelines.training.export import export_model
 from grpo_pipeline.pipelines.training.start import build_state
 from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionData
 from grpo_pipeline.tasks.attention.build import build_task
+from grpo_pipeline.tasks.attention.data.classes import Classes
 from grpo_pipeline.tasks.attention.data.examples import Examples
-from grpo_pipeline.tasks.attention.data.params import Classes
 from grpo_pipeline.tasks.attention.losses.params import SupervisedParams
 from grpo_pipeline.tasks.attention.model.params import ModelParams
 from grpo_pipeline.tasks.attention.rewards.params import RewardParams

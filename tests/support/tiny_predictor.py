@@ -7,7 +7,7 @@ import torch
 from tiny_attention import make_data, make_task, shake
 
 from grpo_pipeline.core.storage.weights import ModelWeights, weights_of
-from grpo_pipeline.tasks.attention.data.params import ModelPreprocessing
+from grpo_pipeline.tasks.attention.data.preprocessing_params import ModelPreprocessing
 from grpo_pipeline.tasks.attention.inference.predictor import Predictor, build_predictor
 from grpo_pipeline.tasks.familiarity import INPUTS
 

@@ -16,7 +16,7 @@ from tiny_attention import export
 
 from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.core.storage.weights import ModelWeights, load_weights, save_weights
-from grpo_pipeline.tasks.attention.data.params import ModelPreprocessing
+from grpo_pipeline.tasks.attention.data.preprocessing_params import ModelPreprocessing
 from grpo_pipeline.tasks.exported import load_exported
 from grpo_pipeline.tasks.molecules import prompt_answers
 from grpo_pipeline.tasks.molecules.exported_model import draw_molecules

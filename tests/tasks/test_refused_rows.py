@@ -41,7 +41,7 @@ def test_molecules_are_listed_before_the_run_stops():
         checked, quarantine, _, report = molecules.check_molecules(params, file, generated)
         assert (list(checked["smiles"]), list(quarantine["row"]), report["refused"]) == (["CCO", "CCC"], [1, 3, 5], 3)
         split = MoleculeSplitParams(seed=0, by="smiles", fractions=FRACTIONS)
-        said = r"m.smi line 1: a molecule must have at least 2 heavy atoms, got 1; .* \(3 molecules are bad, .*quarantine"
+        said = r"m.smi line 1: a molecule must have at least 2 heavy atoms, got 1; .* \(3 of \d+ rows are bad: .*quarantine"
         if rule == "quarantine":
             said = r"^3 of 5 rows were refused, the first at data/m.smi line 1: .* With the others: split '.*' must hold mol"
         with pytest.raises(ValueError, match=said):
@@ -50,7 +50,7 @@ def test_molecules_are_listed_before_the_run_stops():
     checked, quarantine, _, report = molecules.check_molecules(molecule_params(min_atoms=1), file, generated)
     assert (list(checked["smiles"]), len(quarantine)) == (["C", "CCO", "N", "CCC", "O"], 0)
     none = molecules.check_molecules(molecule_params(), TextFile("data/m.smi", b"C\n"), generated)
-    with pytest.raises(ValueError, match="and none is left"):
+    with pytest.raises(ValueError, match="there is nothing to go on with"):
         molecules.split_molecules(split, molecule_params(), none[0], none[1])
 
 
@@ -59,7 +59,7 @@ def test_dialogues_are_listed_before_the_run_stops():
     files = DialogueFiles(ROOT, json_file(rows), json_file([{"id": "s", "text": "t"}], "stories.jsonl"))
     split = DialogueSplitParams(seed=0, fractions=FRACTIONS)
     for rule, said in (
-        ("fail", r"rows.jsonl line 3: key 'question' must be there, got null; .* \(1 entries are bad, 2 are sound"),
+        ("fail", r"rows.jsonl line 3: key 'question' must be there, got null; .* \(1 of 3 rows are bad"),
         ("quarantine", r"^1 of 3 rows were refused, the first at /data/talk/rows.jsonl line 3: .* With the others: "),
     ):
         params = data_params(on_bad_row=rule)
@@ -71,5 +71,5 @@ def test_dialogues_are_listed_before_the_run_stops():
     files = DialogueFiles(ROOT, json_file(rows[2:]), json_file([{"id": "s", "text": "t"}], "stories.jsonl"))
     checked, _, quarantine, report = dialogue.check_dialogues(params, files, {})
     assert (len(checked), len(quarantine), json.dumps(report)[:1]) == (0, 1, "{")
-    with pytest.raises(ValueError, match="and none is left"):
+    with pytest.raises(ValueError, match="there is nothing to go on with"):
         dialogue.split_personas(split, params, checked, quarantine)

@@ -19,7 +19,7 @@ from tiny import tiny
 from grpo_pipeline.core.storage.content_digest import content_digest
 from grpo_pipeline.core.storage.weights import load_weights, save_weights
 from grpo_pipeline.datasets.trained_arms import TrainedArmsDataset
-from grpo_pipeline.tasks.attention.data.params import ModelPreprocessing
+from grpo_pipeline.tasks.attention.data.preprocessing_params import ModelPreprocessing
 from grpo_pipeline.tasks.loaded import load
 from grpo_pipeline.tasks.serving import serving_of
 from grpo_pipeline.tasks.trained_arms import TrainedArms, model_in, version_of

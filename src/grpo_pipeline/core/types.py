@@ -60,7 +60,7 @@ class ReferenceScores:
 
 @dataclass(frozen=True)
 class Credits:
-    """Shares of the reward that decisions, or turns of several decisions, are credited with (``core.rewards``).
+    """Shares of the reward that decisions, or turns of several decisions, are credited with (``core.credit``).
 
     Attributes:
         values: float64 [P, G, K], detached, in units of the reward, of K = L decisions or of K turns; 0 where no decision was

@@ -22,7 +22,8 @@ from grpo_pipeline.runs.lock import HeldError, RunLock
 from grpo_pipeline.runs.parameters import check_parameters
 from grpo_pipeline.runs.partial_run import absent_inputs, refuse_missing_inputs, refuse_versions
 from grpo_pipeline.runs.process import command_line
-from grpo_pipeline.runs.provenance import Provenance, pin_recorded
+from grpo_pipeline.runs.provenance import Provenance
+from grpo_pipeline.runs.recorded_versions import pin_recorded
 from grpo_pipeline.runs.result_folders import ResultFolder, remedies, written_folders
 from grpo_pipeline.runs.run_identity import begin_run
 

@@ -8,7 +8,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 from grpo_pipeline.core.agreement import EXECUTION
 from grpo_pipeline.core.objective.part import Part, Weighed
-from grpo_pipeline.rewards.functions import Measure, check_measure
+from grpo_pipeline.rewards.measure import Measure
+from grpo_pipeline.rewards.measure_check import check_measure
 
 Failure = float | Literal["exclude", "stop"]
 

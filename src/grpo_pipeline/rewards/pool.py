@@ -16,7 +16,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from grpo_pipeline.rewards.functions import Measure, Outcome, texts_beside
+from grpo_pipeline.rewards.calling import texts_beside
+from grpo_pipeline.rewards.measure import Measure
+from grpo_pipeline.rewards.measuring import Outcome
 from grpo_pipeline.rewards.params import Failure, PoolParams
 from grpo_pipeline.rewards.reward_cache import Key, RewardCache
 from grpo_pipeline.rewards.workers import Chunk, WorkerPool

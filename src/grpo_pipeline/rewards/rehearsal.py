@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
-from grpo_pipeline.rewards.functions import Measure, shorten
+from grpo_pipeline.rewards.functions import shorten
 from grpo_pipeline.rewards.group_rewards import RewardFailedError
+from grpo_pipeline.rewards.measure import Measure
 from grpo_pipeline.rewards.pool import RewardPool
 
 # Number of texts of the training data that user-defined rewards are tried on.

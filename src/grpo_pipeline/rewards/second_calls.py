@@ -8,7 +8,11 @@ import threading
 from collections import Counter
 from collections.abc import Sequence
 
-from grpo_pipeline.rewards.functions import Measure, Outcome, RewardPoolError, Samples, shorten
+from grpo_pipeline.rewards.calling import Samples
+from grpo_pipeline.rewards.functions import shorten
+from grpo_pipeline.rewards.measure import Measure
+from grpo_pipeline.rewards.measuring import Outcome
+from grpo_pipeline.rewards.pool_error import RewardPoolError
 
 # Places of the first chunk of a reward, and of every 20th later one.
 FIRST, LATER, EVERY = 4, 2, 20

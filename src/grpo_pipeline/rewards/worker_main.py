@@ -10,7 +10,8 @@ import os
 import sys
 from typing import IO, Any
 
-from grpo_pipeline.rewards.functions import load_function, measure_chunk, prepare
+from grpo_pipeline.rewards.functions import load_function, prepare
+from grpo_pipeline.rewards.measuring import measure_chunk
 
 
 def main() -> None:

@@ -7,15 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from grpo_pipeline.rewards.functions import (
-    Measure,
-    Outcome,
-    RewardPoolError,
-    Samples,
-    load_function,
-    measure_chunk,
-)
+from grpo_pipeline.rewards.calling import Samples
+from grpo_pipeline.rewards.functions import load_function
 from grpo_pipeline.rewards.late_calls import LATE
+from grpo_pipeline.rewards.measure import Measure
+from grpo_pipeline.rewards.measuring import Outcome, measure_chunk
+from grpo_pipeline.rewards.pool_error import RewardPoolError
 from grpo_pipeline.rewards.process import WorkerDiedError, WorkerHungError, WorkerProcess
 from grpo_pipeline.rewards.reward_prints import RewardPrints
 from grpo_pipeline.rewards.second_calls import SecondCalls, refuse_change

@@ -14,7 +14,10 @@ from statistics import mean
 from typing import NamedTuple
 
 from grpo_pipeline.core.storage.replacement import replace_file
-from grpo_pipeline.runs.progress import Line, Moment, Pace, show_in, words
+from grpo_pipeline.runs.pace import Pace
+from grpo_pipeline.runs.progress_line import Line
+from grpo_pipeline.runs.progress_listeners import show_in
+from grpo_pipeline.runs.progress_words import Moment, words
 
 
 class Trainings(NamedTuple):

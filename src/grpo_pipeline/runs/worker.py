@@ -16,7 +16,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, ClassVar, Literal, NamedTuple
 
-from grpo_pipeline.runs.progress import Moment
+from grpo_pipeline.runs.progress_words import Moment
 
 MAIN = "grpo_pipeline.runs.worker_main"
 GRACE_SECONDS = 5.0

@@ -17,7 +17,7 @@ from grpo_pipeline.runs.threads import compute_in
 
 def serve(connection: Connection) -> None:
     """Answer requests until the other end is closed."""
-    from grpo_pipeline.runs import progress
+    from grpo_pipeline.runs.progress_listeners import tell_to
     from grpo_pipeline.runs.worker import Message, Plain, receive, send
 
     threads, level = receive(connection)
@@ -36,7 +36,7 @@ def serve(connection: Connection) -> None:
     told = Told(None)  # type: ignore[arg-type]  # no queue, but a pipe
     told.setFormatter(logging.Formatter())  # the message alone: the other process writes the line
     logging.basicConfig(level=level, handlers=[told])
-    progress.tell_to(lambda moment: tell("moment", moment))
+    tell_to(lambda moment: tell("moment", moment))
     while True:
         try:
             asked = connection.recv_bytes()

@@ -3,13 +3,14 @@
 from pathlib import Path, PurePath
 
 
-def check_root(found: Path, configured: str, *, task: str) -> None:
+def check_root(found: Path, configured: str, *, section: str, variable: str) -> None:
     """Refuse a data folder other than the parameters'.
 
     Args:
         found: the folder that was read.
-        configured: ``<task>.data.root``.
-        task: name of the task, for the message.
+        configured: the data folder in the parameters.
+        section: section of the parameters.
+        variable: variable of globals.yml, which both read.
 
     Raises:
         ValueError: if they are different folders.
@@ -20,6 +21,6 @@ def check_root(found: Path, configured: str, *, task: str) -> None:
         and found.resolve() != Path(configured).resolve()
     ):
         raise ValueError(
-            f"{task}.data.root must be the folder of the dataset {task}.raw, {found}, got {configured!r}; "
-            f"set {task}_root in globals.yml, which both read"
+            f"{section}.root must be the folder of the dataset {section.removesuffix('.data')}.raw, {found}, got {configured!r}; "
+            f"set {variable} in globals.yml, which both read"
         )

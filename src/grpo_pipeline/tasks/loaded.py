@@ -10,7 +10,7 @@ import pandas as pd
 
 from grpo_pipeline.core.storage.tensor_folder import read_header
 from grpo_pipeline.core.storage.weights import HEADER
-from grpo_pipeline.runs.progress import reported_to
+from grpo_pipeline.runs.progress_listeners import reported_to
 from grpo_pipeline.tasks.serving import Serving, serving_of
 from grpo_pipeline.tasks.trained_arms import model_in
 

@@ -14,7 +14,8 @@ from torch import nn
 
 from grpo_pipeline.core.backprop import BackpropConfig, BackpropModule, compute_entropy, compute_returns
 from grpo_pipeline.core.backprop.response_logprobs import response_logprobs
-from grpo_pipeline.core.policy_gradient.advantages import compute_advantages, whiten
+from grpo_pipeline.core.policy_gradient.advantages import compute_advantages
+from grpo_pipeline.core.policy_gradient.whitening import whiten
 
 F64 = torch.float64
 ROOT = Path(__file__).resolve().parents[3]

@@ -27,8 +27,9 @@ from grpo_pipeline.core.storage.snapshot import restore, snapshot
 from grpo_pipeline.core.storage.weights import digest_of_tensors
 from grpo_pipeline.core.training.optim import advance, apply_update, build_optimizer
 from grpo_pipeline.core.training.reference import frozen_copy
-from grpo_pipeline.core.training.replay import ReplayBuffer, split_groups
+from grpo_pipeline.core.training.replay_buffer import ReplayBuffer
 from grpo_pipeline.core.training.state import TrainState
+from grpo_pipeline.core.training.stored_groups import split_groups
 from grpo_pipeline.core.types import Rollouts
 
 HELD = {"replay": (6, 3), "coefficients": {"entropy": 0.01}}

@@ -17,7 +17,8 @@ from grpo_pipeline.statistics.metric import Metric
 from grpo_pipeline.statistics.over_seeds import describe_seeds, over_seeds
 from grpo_pipeline.statistics.seed_interval import mean_of_seeds
 from grpo_pipeline.tasks.attention.evaluation.class_metrics import class_metrics, finding_metrics
-from grpo_pipeline.tasks.attention.evaluation.metrics import mask_metrics, reader_metrics
+from grpo_pipeline.tasks.attention.evaluation.mask_metrics import mask_metrics
+from grpo_pipeline.tasks.attention.evaluation.reader_metrics import reader_metrics
 from grpo_pipeline.tasks.molecules.evaluation.metrics import add_training
 
 FACTS = {"outlined_share"}  # no sample of cores

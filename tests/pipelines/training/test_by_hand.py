@@ -18,7 +18,7 @@ from grpo_pipeline.core.rewards import combine_rewards
 from grpo_pipeline.core.rng import Stream, numpy_generator, step_generator
 from grpo_pipeline.core.storage.checkpoint import Checkpoint, NoCheckpoint
 from grpo_pipeline.core.storage.weights import ModelWeights, digest_of_tensors, save_weights
-from grpo_pipeline.core.training.replay import StoredGroup
+from grpo_pipeline.core.training.stored_groups import StoredGroup
 from grpo_pipeline.core.types import Advantages, Credits, Rollouts
 from grpo_pipeline.pipelines.evaluation import nodes as evaluation
 from grpo_pipeline.pipelines.params import SamplingParams

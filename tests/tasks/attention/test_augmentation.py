@@ -24,9 +24,9 @@ from torch import Generator, Tensor
 from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.tasks.attention.affine_moves import Moves, draw_moves, move
 from grpo_pipeline.tasks.attention.augmentation import augment
+from grpo_pipeline.tasks.attention.augmentation_params import AugmentationParams
 from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionData, region_cells
 from grpo_pipeline.tasks.attention.build import build_task
-from grpo_pipeline.tasks.attention.data.params import AugmentationParams
 from grpo_pipeline.tasks.attention.grey_changes import recolour
 from grpo_pipeline.tasks.attention.losses.params import SupervisedParams
 from grpo_pipeline.tasks.attention.rewards.params import RewardParams

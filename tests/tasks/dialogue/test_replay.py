@@ -9,7 +9,8 @@ import torch
 from safetensors.torch import load, save
 
 from grpo_pipeline.core.storage.checkpoint import NoCheckpoint
-from grpo_pipeline.core.training.replay import ReplayBuffer, ReplayState, merge_groups, split_groups
+from grpo_pipeline.core.training.replay_buffer import ReplayBuffer, ReplayState
+from grpo_pipeline.core.training.stored_groups import merge_groups, split_groups
 from grpo_pipeline.pipelines.training import nodes
 from grpo_pipeline.pipelines.training.start import build_state
 

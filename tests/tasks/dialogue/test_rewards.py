@@ -4,8 +4,8 @@ from pydantic import ValidationError
 
 from grpo_pipeline.core.policy_gradient.advantages import compute_advantages
 from grpo_pipeline.core.rewards import combine_rewards
-from grpo_pipeline.rewards.functions import check_measure
 from grpo_pipeline.rewards.group_rewards import RewardFailedError
+from grpo_pipeline.rewards.measure_check import check_measure
 from grpo_pipeline.rewards.params import PoolParams
 from grpo_pipeline.rewards.pool import RewardPool
 from grpo_pipeline.rewards.shares import RewardShare

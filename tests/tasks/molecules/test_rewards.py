@@ -11,8 +11,8 @@ from tiny_molecules import parsed
 from grpo_pipeline.core.policy_gradient.advantages import compute_advantages
 from grpo_pipeline.core.rewards import combine_rewards
 from grpo_pipeline.core.training.micro_batches import PerPrompt
-from grpo_pipeline.rewards.functions import check_measure
 from grpo_pipeline.rewards.group_rewards import RewardFailedError
+from grpo_pipeline.rewards.measure_check import check_measure
 from grpo_pipeline.rewards.params import PoolParams
 from grpo_pipeline.rewards.pool import RewardPool
 from grpo_pipeline.rewards.shares import RewardShare

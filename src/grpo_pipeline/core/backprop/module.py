@@ -26,6 +26,7 @@ from grpo_pipeline.core.policy_gradient import advantages as group_advantages
 from grpo_pipeline.core.policy_gradient.hybrid_loss import hybrid_loss
 from grpo_pipeline.core.policy_gradient.kl import kl_loss
 from grpo_pipeline.core.policy_gradient.returns import generalized_advantages
+from grpo_pipeline.core.policy_gradient.whitening import Scope, whiten
 from grpo_pipeline.core.sampling.plackett_luce import entropy_of
 from grpo_pipeline.core.training.reference import (
     ReferenceUpdate,
@@ -38,8 +39,8 @@ RefUpdateMethod = Literal["copy", "ema"]
 Loss = Tensor | Mapping[str, Tensor]
 SHARES = ("gamma", "gae_lambda")
 POSITIVE = ("ppo_clip_range", "ppo_epochs", "max_grad_norm")
-# A row [T] of this module is what core.advantages calls a group.
-WHITEN_SCOPES: Mapping[str, group_advantages.Scope] = {"batch": "batch", "row": "group"}
+# A row [T] of this module is what core.policy_gradient.whitening calls a group.
+WHITEN_SCOPES: Mapping[str, Scope] = {"batch": "batch", "row": "group"}
 WHITEN_EPS = 1e-8
 COEFFICIENTS = ("value_loss_coef", "entropy_coef", "kl_coef")
 # Beyond these a setting is allowed, and known to do harm.
@@ -237,9 +238,7 @@ class BackpropModule:
             return found
         _require(scope in WHITEN_SCOPES, "scope", "batch or row", repr(scope))
         kept = torch.ones_like(found, dtype=torch.bool) if is_valid is None else is_valid
-        return group_advantages.whiten(found, kept, scope=WHITEN_SCOPES[scope], eps=WHITEN_EPS).to(
-            found.dtype
-        )
+        return whiten(found, kept, scope=WHITEN_SCOPES[scope], eps=WHITEN_EPS).to(found.dtype)
 
     def compute_relative_advantages(
         self,

@@ -39,7 +39,7 @@ def keep_uncertain(
         )
     check_decisions(is_valid, entropies=entropies)
     valid = entropies.detach()[is_valid]  # [n]
-    # 0.07 * 100 is 7.000000000000001 in float64 and must keep 7, as in ``advantages.keep_top``.
+    # 0.07 * 100 is 7.000000000000001 in float64 and must keep 7, as in ``advantage_changes.keep_top``.
     kept = max(1, math.ceil(share * len(valid) - 1e-9))
     border = valid.sort(descending=True).values[:kept].amin() if len(valid) else math.inf
     is_kept = (entropies.detach() >= border) & is_valid  # [P, G, L]

@@ -21,7 +21,7 @@ from grpo_pipeline.core.storage.tensor_folder import (
     read_tensors,
     write_tensors,
 )
-from grpo_pipeline.core.training.replay import ReplayState
+from grpo_pipeline.core.training.replay_buffer import ReplayState
 
 HEADER = "checkpoint.json"
 

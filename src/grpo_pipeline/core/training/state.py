@@ -7,7 +7,7 @@ from typing import Literal
 from torch import nn
 from torch.optim import Optimizer
 
-from grpo_pipeline.core.training.replay import ReplayBuffer
+from grpo_pipeline.core.training.replay_buffer import ReplayBuffer
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from typing import Any
 from torch import Tensor
 
 from grpo_pipeline.core.objective.algorithm import AlgorithmParams
-from grpo_pipeline.core.policy_gradient.advantages import (
+from grpo_pipeline.core.policy_gradient.advantage_changes import (
     apply_prompt_weights,
     clip_advantages,
     keep_top,

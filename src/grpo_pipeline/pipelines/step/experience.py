@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from grpo_pipeline.core.diagnostics.gradient_report import Gradient
-from grpo_pipeline.core.training.replay import StoredGroup
+from grpo_pipeline.core.training.stored_groups import StoredGroup
 from grpo_pipeline.core.types import Advantages, ReferenceScores, Rewards, Rollouts, Scores
 
 

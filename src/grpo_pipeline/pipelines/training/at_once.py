@@ -15,7 +15,9 @@ from grpo_pipeline.core.storage.checkpoint import Checkpoint, NoCheckpoint
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.pipelines.training import nodes
 from grpo_pipeline.runs.executor import ExecutorParams, Job, Pool
-from grpo_pipeline.runs.progress import SharedDisplay, print_line, reported_to
+from grpo_pipeline.runs.progress import print_line
+from grpo_pipeline.runs.progress_listeners import reported_to
+from grpo_pipeline.runs.shared_display import SharedDisplay
 from grpo_pipeline.runs.worker import UnsendableError
 from grpo_pipeline.tasks.base import Task
 

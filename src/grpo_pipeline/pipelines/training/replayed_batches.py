@@ -6,8 +6,8 @@ import numpy as np
 
 from grpo_pipeline.core.objective.algorithm import AlgorithmParams
 from grpo_pipeline.core.rng import Stream, step_generator
-from grpo_pipeline.core.training.replay import split_groups
 from grpo_pipeline.core.training.state import TrainState
+from grpo_pipeline.core.training.stored_groups import split_groups
 from grpo_pipeline.pipelines.step.experience import NOTHING_REPLAYED, Experience, Replayed
 
 

@@ -12,7 +12,7 @@ from grpo_pipeline.core.params import TrainingParams
 from grpo_pipeline.core.training.optim import build_optimizer
 from grpo_pipeline.core.training.precision import network_precision
 from grpo_pipeline.core.training.reference import frozen_copy, load_reference
-from grpo_pipeline.core.training.replay import ReplayBuffer
+from grpo_pipeline.core.training.replay_buffer import ReplayBuffer
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import Advantages, Rewards, Rollouts
 from grpo_pipeline.pipelines.training.loader import make_training_batch

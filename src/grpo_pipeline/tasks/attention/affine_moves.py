@@ -12,7 +12,7 @@ import torch
 from torch import Generator, Tensor
 from torch.nn import functional as F
 
-from grpo_pipeline.tasks.attention.data.params import AugmentationParams
+from grpo_pipeline.tasks.attention.augmentation_params import AugmentationParams
 from grpo_pipeline.tasks.attention.stored_pixels import Pixels
 
 

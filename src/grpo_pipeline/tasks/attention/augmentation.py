@@ -9,8 +9,8 @@ from dataclasses import replace
 from torch import Generator
 
 from grpo_pipeline.tasks.attention.affine_moves import choose, draw_moves, move
+from grpo_pipeline.tasks.attention.augmentation_params import AugmentationParams
 from grpo_pipeline.tasks.attention.batch import region_cells
-from grpo_pipeline.tasks.attention.data.params import AugmentationParams
 from grpo_pipeline.tasks.attention.grey_changes import recolour
 from grpo_pipeline.tasks.attention.stored_pixels import Pixels
 

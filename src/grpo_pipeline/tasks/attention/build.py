@@ -8,6 +8,7 @@ import torch
 from grpo_pipeline.core.params import ExecutionParams
 from grpo_pipeline.core.training.device import choose_device
 from grpo_pipeline.core.training.precision import set_float32_products
+from grpo_pipeline.tasks.attention.augmentation_params import AugmentationParams
 from grpo_pipeline.tasks.attention.batch import (
     AttentionData,
     region_cells,
@@ -15,7 +16,7 @@ from grpo_pipeline.tasks.attention.batch import (
 )
 from grpo_pipeline.tasks.attention.clinical import ClinicalStatistics, fit_statistics
 from grpo_pipeline.tasks.attention.data.examples import Examples
-from grpo_pipeline.tasks.attention.data.params import AugmentationParams, DataParams
+from grpo_pipeline.tasks.attention.data.params import DataParams
 from grpo_pipeline.tasks.attention.data.splits_file import SHOWN
 from grpo_pipeline.tasks.attention.frozen_features import FeatureSet
 from grpo_pipeline.tasks.attention.losses.heatmap import INVOLVEMENT_CLAMP

@@ -19,9 +19,10 @@ import pandas as pd
 from PIL import Image
 
 from grpo_pipeline.core.storage.weights import load_weights
+from grpo_pipeline.tasks.attention.data.classes import Classes
 from grpo_pipeline.tasks.attention.data.image_folder import ImageFolder
-from grpo_pipeline.tasks.attention.data.params import ASKED, Classes
 from grpo_pipeline.tasks.attention.data.planes import IMAGE_SUFFIXES, Plane, split_values
+from grpo_pipeline.tasks.attention.data.table_columns import ASKED
 from grpo_pipeline.tasks.attention.data.unreadable_file import UnreadableFileError
 from grpo_pipeline.tasks.attention.inference.manifest import (
     CoreReading,

@@ -6,7 +6,7 @@ A pixel that shows something keeps at least grey level 1, and padding stays 0: s
 import torch
 from torch import Generator, Tensor
 
-from grpo_pipeline.tasks.attention.data.params import AugmentationParams
+from grpo_pipeline.tasks.attention.augmentation_params import AugmentationParams
 
 
 def recolour(images: Tensor, params: AugmentationParams, *, generator: Generator) -> Tensor:

@@ -1,7 +1,9 @@
 """Spec of the attention task: arms, metrics and words."""
 
-from grpo_pipeline.tasks.attention.data.params import AugmentationParams, DataParams, SplitParams
+from grpo_pipeline.tasks.attention.augmentation_params import AugmentationParams
+from grpo_pipeline.tasks.attention.data.params import DataParams
 from grpo_pipeline.tasks.attention.data.phantom.params import PhantomParams
+from grpo_pipeline.tasks.attention.data.split_params import SplitParams
 from grpo_pipeline.tasks.attention.inference.params import PredictParams
 from grpo_pipeline.tasks.attention.losses.params import SupervisedParams
 from grpo_pipeline.tasks.attention.model.params import ModelParams

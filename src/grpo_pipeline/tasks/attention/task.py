@@ -20,6 +20,7 @@ from grpo_pipeline.core.rng import drawn_on_the_cpu
 from grpo_pipeline.core.storage.weights import ModelWeights, digest_of_tensors
 from grpo_pipeline.core.types import ReferenceScores, Rollouts, Scores
 from grpo_pipeline.tasks.attention.augmentation import augment
+from grpo_pipeline.tasks.attention.augmentation_params import AugmentationParams
 from grpo_pipeline.tasks.attention.batch import (
     AttentionBatch,
     AttentionContext,
@@ -30,12 +31,9 @@ from grpo_pipeline.tasks.attention.batch import (
     shown_outlines,
 )
 from grpo_pipeline.tasks.attention.clinical import ClinicalStatistics, drop_values, fit_statistics
-from grpo_pipeline.tasks.attention.data.params import (
-    AggregateParams,
-    AugmentationParams,
-    Classes,
-    ModelPreprocessing,
-)
+from grpo_pipeline.tasks.attention.data.aggregate_params import AggregateParams
+from grpo_pipeline.tasks.attention.data.classes import Classes
+from grpo_pipeline.tasks.attention.data.preprocessing_params import ModelPreprocessing
 from grpo_pipeline.tasks.attention.evaluation import audit, evaluate, showcase
 from grpo_pipeline.tasks.attention.inference import appearance
 from grpo_pipeline.tasks.attention.inference.calibration_fit import calibrate

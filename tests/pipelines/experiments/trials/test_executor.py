@@ -14,7 +14,7 @@ from tiny_grid import Memory, tiny_bench, tiny_plan
 from grpo_pipeline.pipelines.experiments.trials import executor
 from grpo_pipeline.pipelines.experiments.trials.engine import run_trials
 from grpo_pipeline.runs.executor import Event
-from grpo_pipeline.runs.progress import Moment
+from grpo_pipeline.runs.progress_words import Moment
 
 KEYS = ["supervised.seed0", "grpo.seed0", "supervised.seed1", "grpo.seed1"]
 PLAN = tiny_plan()

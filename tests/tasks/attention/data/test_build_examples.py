@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 
 from grpo_pipeline.runs.lookahead import THREAD_NAME
+from grpo_pipeline.tasks.attention.data.classes import Classes
 from grpo_pipeline.tasks.attention.data.example_building import build_examples, stream_examples
 from grpo_pipeline.tasks.attention.data.examples import ARRAYS, Examples, content_digest
 from grpo_pipeline.tasks.attention.data.manifest import check_manifest
-from grpo_pipeline.tasks.attention.data.params import Classes
 
 OWN = {"source": "manifest", "cores": 0, "complete": True}
 SPLITS = {"train": ["c00", "c01", "c02", "c03"], "val": ["c04", "c05", "c06", "c07"], "test": ["c08", "c09", "c10", "c11"]}

@@ -10,10 +10,11 @@ import pytest
 from case_folders import FRAMES, HEIGHT, WIDTH, save, write_cases, write_info
 
 from grpo_pipeline.tasks.attention.data.case_folders import list_cases
+from grpo_pipeline.tasks.attention.data.checked_table import parse_checked
 from grpo_pipeline.tasks.attention.data.core_frames import picture_names
 from grpo_pipeline.tasks.attention.data.example_building import build_examples, stream_examples
-from grpo_pipeline.tasks.attention.data.manifest import check_manifest, parse_checked
-from grpo_pipeline.tasks.attention.data.params import SplitParams
+from grpo_pipeline.tasks.attention.data.manifest import check_manifest
+from grpo_pipeline.tasks.attention.data.split_params import SplitParams
 from grpo_pipeline.tasks.attention.data.splits import split_cores
 from grpo_pipeline.tasks.attention.inference.manifest import CoreRules, check_predict_manifest
 from grpo_pipeline.tasks.attention.inference.params import PredictParams
@@ -138,7 +139,7 @@ def test_views_of_a_manifest_may_be_cines(data_set, data_params):
 def test_frames_are_read_one_at_a_time(tmp_path, case_params, monkeypatch):
     """A cine of 60 MB: neither checking it nor building its examples holds more than a few of its frames."""
     root, params = tmp_path / "root", case_params("cine", {"lesion_mask": None}, volume=CINE | {"frames": "every 10"})
-    for module in ("manifest", "example_building"):
+    for module in ("checked_rows", "example_building"):
         monkeypatch.setattr(f"grpo_pipeline.tasks.attention.data.{module}.usable_cores", lambda: 1)
     write_cases(root, 6, layout="cine")
     large = np.lib.format.open_memmap(root / "case00/cine.npy", mode="w+", dtype=np.uint8, shape=(240, 500, 500))

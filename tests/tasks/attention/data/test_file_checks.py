@@ -2,8 +2,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from grpo_pipeline.tasks.attention.data.file_checks import RowError, check_files, describe_masks
+from grpo_pipeline.tasks.attention.data.file_checks import check_files
+from grpo_pipeline.tasks.attention.data.mask_summary import describe_masks
 from grpo_pipeline.tasks.attention.data.row_checks import read_row
+from grpo_pipeline.tasks.attention.data.rows import RowError
 
 
 def first_row(data_set, params, **cells):

@@ -11,8 +11,9 @@ from tiny import CONF, merge
 from grpo_pipeline.tasks.attention.data.example_building import build_examples
 from grpo_pipeline.tasks.attention.data.image_folder import ImageFolder, UnreadableFileError, read_manifest
 from grpo_pipeline.tasks.attention.data.manifest import check_manifest
-from grpo_pipeline.tasks.attention.data.params import DataParams, SplitParams
+from grpo_pipeline.tasks.attention.data.params import DataParams
 from grpo_pipeline.tasks.attention.data.planes import split_key
+from grpo_pipeline.tasks.attention.data.split_params import SplitParams
 from grpo_pipeline.tasks.attention.data.splits import split_cores
 
 h5py = pytest.importorskip("h5py", reason="HDF5 files are written with h5py: pip install '.[formats]'")

@@ -9,11 +9,11 @@ import pytest
 from PIL import Image
 
 from grpo_pipeline.tasks.attention.data.example_building import build_examples
-from grpo_pipeline.tasks.attention.data.file_checks import file_stem
 from grpo_pipeline.tasks.attention.data.image_folder import UnreadableFileError
 from grpo_pipeline.tasks.attention.data.manifest import check_manifest
-from grpo_pipeline.tasks.attention.data.params import VolumeParams
 from grpo_pipeline.tasks.attention.data.planes import Stack, project, split_address, take_plane, with_address
+from grpo_pipeline.tasks.attention.data.row_paths import file_stem
+from grpo_pipeline.tasks.attention.data.volume_params import VolumeParams
 
 VOLUME = np.random.default_rng(0).integers(0, 200, (3, 4, 5)).astype(np.uint8)
 """Slice, row, column in the canonical orientation, LPS."""

@@ -5,8 +5,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from grpo_pipeline.tasks.attention.data.manifest import check_manifest, describe_spacing, failure, parse_checked
-from grpo_pipeline.tasks.attention.data.params import SplitParams
+from grpo_pipeline.tasks.attention.data.checked_table import parse_checked
+from grpo_pipeline.tasks.attention.data.data_report import describe_spacing
+from grpo_pipeline.tasks.attention.data.manifest import check_manifest
+from grpo_pipeline.tasks.attention.data.quarantine import failure
+from grpo_pipeline.tasks.attention.data.split_params import SplitParams
 from grpo_pipeline.tasks.attention.pipelines import nodes
 
 OWN = {"source": "manifest", "cores": 0, "complete": True}
@@ -60,7 +63,7 @@ def test_the_first_bad_row_is_named_and_all_are_counted_also_where_nothing_is_le
         check_manifest(data_set.open(), OWN, data_params())
     for row in data_set.rows:
         row["label"] = "unclear"
-    with pytest.raises(ValueError, match="all 12 rows are bad, there is nothing to go on with"):
+    with pytest.raises(ValueError, match="all rows are bad, 12 of 12, there is nothing to go on with"):
         check_manifest(data_set.open(), OWN, data_params(on_bad_row="quarantine"))
 
 
@@ -68,7 +71,7 @@ def test_quarantine_lists_every_bad_row_and_keeps_the_others_on_any_number_of_co
     spoil(data_set)
     found = []
     for n in (1, 2, 5):
-        monkeypatch.setattr("grpo_pipeline.tasks.attention.data.manifest.usable_cores", lambda n=n: n)
+        monkeypatch.setattr("grpo_pipeline.tasks.attention.data.checked_rows.usable_cores", lambda n=n: n)
         found.append(check_manifest(data_set.open(), OWN, data_params(on_bad_row="quarantine")))
     checked, quarantine, report = found[0]
     assert checked["row"].tolist() == [2, 3, 5, 6, 8, 10, 11, 12, 13]
@@ -334,7 +337,7 @@ def test_a_patient_in_two_splits_of_the_manifest_is_refused_with_all_rows(data_s
 def test_where_nothing_is_left_all_rows_are_called_bad_though_fewer_are_listed(data_set):
     refused = [{"row": 3, "core_id": "c01", "reason": "it is bad"}]
     said = failure(data_set.open(), refused, n_rows=2, n_left=0)
-    assert said.endswith("manifest.csv line 3 (c01): it is bad (all 2 rows are bad, there is nothing to go on with)")
+    assert said.endswith("line 3 (c01): it is bad (all rows are bad, 2 of 2, there is nothing to go on with)")
     assert "(1 of 2 rows are bad: correct them" in failure(data_set.open(), refused, n_rows=2, n_left=1)
 
 

@@ -1,7 +1,8 @@
 import pytest
 from pydantic import ValidationError
 
-from grpo_pipeline.tasks.attention.data.params import SplitParams, canonical_value
+from grpo_pipeline.tasks.attention.data.cell_values import canonical_value
+from grpo_pipeline.tasks.attention.data.split_params import SplitParams
 
 SPLIT = {"seed": 0, "fractions": {"train": 0.6, "val": 0.15, "test": 0.25}, "single_class": "error"}
 

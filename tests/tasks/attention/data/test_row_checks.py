@@ -3,8 +3,8 @@ import math
 import pytest
 
 from grpo_pipeline.tasks.attention.data.contradictions import split_reasons
-from grpo_pipeline.tasks.attention.data.file_checks import RowError
 from grpo_pipeline.tasks.attention.data.row_checks import check_columns, read_reader, read_row
+from grpo_pipeline.tasks.attention.data.rows import RowError
 
 
 def first_row(data_set, params, **cells):

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grpo_pipeline.tasks.attention.data.params import Classes, SplitParams
+from grpo_pipeline.tasks.attention.data.classes import Classes
+from grpo_pipeline.tasks.attention.data.split_params import SplitParams
 from grpo_pipeline.tasks.attention.data.splits import GROUPED, split_cores
 from grpo_pipeline.tasks.folds import group_strata
 

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from PIL import Image, PngImagePlugin
 
-from grpo_pipeline.tasks.attention.data.file_checks import RowError, check_files
+from grpo_pipeline.tasks.attention.data.file_checks import check_files
 from grpo_pipeline.tasks.attention.data.image_folder import ImageFolder
 from grpo_pipeline.tasks.attention.data.places import Place, moved_axes, shared_axes
+from grpo_pipeline.tasks.attention.data.rows import RowError
 from grpo_pipeline.tasks.attention.data.statements import STATEMENTS, WARNINGS, describe_statements
 
 ROOT = Path(__file__).resolve().parents[4]

@@ -5,7 +5,8 @@ from pydantic import ValidationError
 from sklearn.metrics import roc_auc_score
 from tiny_rows import NAN, ROWS
 
-from grpo_pipeline.tasks.attention.evaluation.metrics import METRICS, add_prob_shift, build_suite
+from grpo_pipeline.tasks.attention.evaluation.attention_metrics import add_prob_shift
+from grpo_pipeline.tasks.attention.evaluation.metrics import METRICS, build_suite
 
 ONES = np.ones((1, len(ROWS)))
 

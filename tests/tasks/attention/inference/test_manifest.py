@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tiny_predictor import make_predictor
 
-from grpo_pipeline.tasks.attention.data.params import ModelPreprocessing
+from grpo_pipeline.tasks.attention.data.preprocessing_params import ModelPreprocessing
 from grpo_pipeline.tasks.attention.inference.manifest import CoreRules, check_predict_manifest, find_columns
 from grpo_pipeline.tasks.attention.inference.params import PredictParams
 from grpo_pipeline.tasks.attention.inference.read_columns import PredictColumns

@@ -12,7 +12,7 @@ from tiny_predictor import CALIBRATION, make_predictor, make_weights, preprocess
 from grpo_pipeline.core.groups import replicate
 from grpo_pipeline.core.storage.weights import weights_of
 from grpo_pipeline.tasks.attention.batch import AttentionData
-from grpo_pipeline.tasks.attention.data.params import Classes
+from grpo_pipeline.tasks.attention.data.classes import Classes
 from grpo_pipeline.tasks.attention.data.square_frame import Frame
 from grpo_pipeline.tasks.attention.evaluation.point_rules import as_rollouts
 from grpo_pipeline.tasks.attention.exported import answer_columns, answer_row

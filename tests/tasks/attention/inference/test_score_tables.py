@@ -5,7 +5,8 @@ import pandas as pd
 import pytest
 from scipy.special import expit, logit
 
-from grpo_pipeline.tasks.attention.data.params import AggregateParams, Classes
+from grpo_pipeline.tasks.attention.data.aggregate_params import AggregateParams
+from grpo_pipeline.tasks.attention.data.classes import Classes
 from grpo_pipeline.tasks.attention.inference.calibration import Calibration
 from grpo_pipeline.tasks.attention.inference.predictor import CorePrediction
 from grpo_pipeline.tasks.attention.inference.score_tables import (

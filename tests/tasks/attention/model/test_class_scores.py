@@ -12,7 +12,7 @@ from tiny_attention import make_class_examples, make_clinical_examples, make_dat
 from torch.nn import functional as F
 
 from grpo_pipeline.tasks.attention.batch import AttentionData
-from grpo_pipeline.tasks.attention.data.params import Classes
+from grpo_pipeline.tasks.attention.data.classes import Classes
 from grpo_pipeline.tasks.attention.evaluation.metrics import build_suite
 from grpo_pipeline.tasks.attention.losses.label_loss import label_loss, symmetric_cross_entropy
 from grpo_pipeline.tasks.attention.losses.ridge import penalty

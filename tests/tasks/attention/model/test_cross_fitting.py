@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.tasks.attention.batch import AttentionData, describe_levels, patient_folds, standardise
-from grpo_pipeline.tasks.attention.data.params import Classes
+from grpo_pipeline.tasks.attention.data.classes import Classes
 from grpo_pipeline.tasks.attention.losses.location import location_loss
 from grpo_pipeline.tasks.attention.losses.ridge import penalty
 from grpo_pipeline.tasks.attention.model.class_decoder.params import StatisticsParams

@@ -12,7 +12,8 @@ from PIL import Image
 from grpo_pipeline.tasks.attention.data.example_building import build_examples
 from grpo_pipeline.tasks.attention.data.image_folder import ImageFolder, read_manifest
 from grpo_pipeline.tasks.attention.data.manifest import check_manifest
-from grpo_pipeline.tasks.attention.data.params import DataParams, SplitParams
+from grpo_pipeline.tasks.attention.data.params import DataParams
+from grpo_pipeline.tasks.attention.data.split_params import SplitParams
 from grpo_pipeline.tasks.attention.data.splits import split_cores
 
 ROOT = Path(__file__).resolve().parents[4]

@@ -110,7 +110,7 @@ def test_files_and_settings_that_do_not_go_together():
         (raw_files([row()]), {"examples": 4}, {"source": {"kind": "generated"}}, "must hold the 4 generated examples"),
         (raw_files([row()], None), {}, {}, "must hold the story corpus, got no such file"),
         (raw_files([row()], []), {}, {}, "must hold stories, got none"),
-        (raw_files([b"{"]), {}, {}, "1 entries are bad and none is left"),
+        (raw_files([b"{"]), {}, {}, "all rows are bad, 1 of 1, there is nothing"),
         (raw_files([row()]), {}, {"root": "/data/other"}, "folder of the dataset dialogue.raw, /data/talk, got '/data/other'"),
         (None, {}, {"source": {"kind": "conversations"}}, "source.conversations.conversation\n.*Field required"),
         (None, {}, {"source": conversation_params().model_dump() | {"kind": "jsonl"}}, "source.jsonl.conversation"),

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from grpo_pipeline.rewards.functions import load_function, measure_chunk
+from grpo_pipeline.rewards.functions import load_function
+from grpo_pipeline.rewards.measuring import measure_chunk
 from grpo_pipeline.rewards.params import OwnReward
 from grpo_pipeline.tasks.dialogue import json_server
 from grpo_pipeline.tasks.dialogue.json_server import ask

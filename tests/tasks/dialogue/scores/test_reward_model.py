@@ -7,7 +7,10 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import BertConfig, BertForMaskedLM, BertForSequenceClassification, PreTrainedTokenizerFast, pipeline
 
-from grpo_pipeline.rewards.functions import Measure, call_function, check_measure, load_function
+from grpo_pipeline.rewards.calling import call_function
+from grpo_pipeline.rewards.functions import load_function
+from grpo_pipeline.rewards.measure import Measure
+from grpo_pipeline.rewards.measure_check import check_measure
 from grpo_pipeline.tasks.dialogue.scores.reward_model import reward_model
 
 PATH = "grpo_pipeline.tasks.dialogue.scores.reward_model:reward_model"

@@ -75,7 +75,7 @@ def test_a_molecule_of_exactly_the_least_or_the_largest_size_is_kept():
 
 
 def test_bad_rows_stop_where_that_is_asked_for():
-    message = r"data/mine.smi line 4: .* heavy atoms, got 1; leave it out \(5 molecules are bad, 5 are sound: correct them"
+    message = r"data/mine.smi line 4: .* heavy atoms, got 1; leave it out \(5 of 10 rows are bad: correct them"
     with pytest.raises(ValueError, match=message):
         check(on_bad_row="fail")
     checked, quarantine, _, _ = check(["CCO", "OCC"], on_bad_row="fail")
@@ -85,7 +85,7 @@ def test_bad_rows_stop_where_that_is_asked_for():
 def test_refuses():
     for lines, changes, message in (
         ([], {}, "data/mine.smi must hold molecules, got none"),
-        (["C", "xx"], {}, r"line 1: .*\(2 molecules are bad, and none is left"),
+        (["C", "xx"], {}, r"line 1: .*\(all rows are bad, 2 of 2"),
         (["CC"], {"root": "elsewhere"}, "molecules.data.root must be the folder of the dataset molecules.raw"),
         (["CC"], {"source": {"kind": "generated"}}, "must hold the None generated molecules .* got 1 rows"),
         (["CC"], {"charges": [-1, 1]}, r"charges must hold 0, got \[-1, 1\]"),

@@ -20,8 +20,8 @@ class Advantage(Kind):
     Attributes:
         method: what a sample is compared with.
         credit: what a decision is credited with: the reward of its whole sample (``set``); its own part of it, for a task that
-            can reward parts of a sample, see ``core.rewards.credit_decisions``; or what is paid from its turn on (``to_go``), for
-            a task that pays by turns, see ``core.rewards.credit_turns``.
+            can reward parts of a sample, see ``core.credit.credit_decisions``; or what is paid from its turn on (``to_go``), for
+            a task that pays by turns, see ``core.credit.credit_turns``.
         baseline: the mean of the group, or the predicted value of the prompt.
         clip: largest absolute advantage, before weights of prompts and of replay; null for no bound.
         top_k_ratio: share of the best samples of a group that teach.

@@ -33,7 +33,7 @@ class Compared(Advantage):
         return self._of_decisions(rewards.credits).values.flatten(1)
 
     def _of_decisions(self, credits: "Credits") -> "Advantages":
-        from grpo_pipeline.core.policy_gradient.advantages import decision_advantages
+        from grpo_pipeline.core.policy_gradient.decision_advantages import decision_advantages
 
         return decision_advantages(credits, **self._formula())
 

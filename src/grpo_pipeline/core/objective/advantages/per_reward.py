@@ -31,7 +31,7 @@ class PerReward(OfSamples):
         """Compare the parts; a KL that is paid in the reward is in no part, and is paid after the normalisation."""
         import torch
 
-        from grpo_pipeline.core.policy_gradient.advantages import subtract_penalty
+        from grpo_pipeline.core.policy_gradient.advantage_changes import subtract_penalty
 
         advantages = self._scores(rewards, whiten=True)
         if rewards.kl_penalty is None:
@@ -47,7 +47,7 @@ class PerReward(OfSamples):
         return self._scores(rewards, whiten=False).values
 
     def _scores(self, rewards: "Rewards", *, whiten: bool) -> "Advantages":
-        from grpo_pipeline.core.policy_gradient.advantages import per_reward_advantages
+        from grpo_pipeline.core.policy_gradient.per_reward import per_reward_advantages
 
         return per_reward_advantages(
             rewards.components, rewards.weights, std=self.std, eps=self.eps, whiten=whiten

@@ -27,7 +27,8 @@ from grpo_pipeline.pipelines.experiments.trials.records import (
     TrialRecord,
 )
 from grpo_pipeline.runs.executor import ExecutorParams
-from grpo_pipeline.runs.progress import SharedDisplay, print_line
+from grpo_pipeline.runs.progress import print_line
+from grpo_pipeline.runs.shared_display import SharedDisplay
 
 # (prediction rows, rule) -> metric -> value on the whole split, without those that are undefined
 Score = Callable[[pd.DataFrame, str], Mapping[str, float]]

@@ -17,7 +17,8 @@ from grpo_pipeline.pipelines.experiments.trials.records import Trial
 from grpo_pipeline.pipelines.experiments.trials.task_lookup import find_preparation
 from grpo_pipeline.pipelines.experiments.trials.trial_training import Trained, train_trial
 from grpo_pipeline.runs.executor import ExecutorParams, Job, Pool
-from grpo_pipeline.runs.progress import SharedDisplay, reported_to
+from grpo_pipeline.runs.progress_listeners import reported_to
+from grpo_pipeline.runs.shared_display import SharedDisplay
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from grpo_pipeline.core.objective.algorithm import AlgorithmParams
-from grpo_pipeline.core.policy_gradient.advantages import along
+from grpo_pipeline.core.policy_gradient.advantage_changes import along
 from grpo_pipeline.core.policy_gradient.ratios import LOG_RATIO_BOUND, per_unit
 from grpo_pipeline.core.training.precision import network_precision
 from grpo_pipeline.core.training.state import TrainState

@@ -4,9 +4,9 @@ from typing import Any, cast
 
 import torch
 
+from grpo_pipeline.core.credit import Credit, credit_turns, kept_decisions
+from grpo_pipeline.core.credit import credit_decisions as credited
 from grpo_pipeline.core.objective.algorithm import AlgorithmParams
-from grpo_pipeline.core.rewards import Credit, credit_turns, kept_decisions
-from grpo_pipeline.core.rewards import credit_decisions as credited
 from grpo_pipeline.core.training.precision import network_precision
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import Rewards, Rollouts

@@ -7,10 +7,11 @@ import torch
 from torch import Tensor
 
 from grpo_pipeline.core.objective.algorithm import AlgorithmParams
-from grpo_pipeline.core.policy_gradient.advantages import along
+from grpo_pipeline.core.policy_gradient.advantage_changes import along
 from grpo_pipeline.core.training.precision import network_precision
-from grpo_pipeline.core.training.replay import importance_weights, merge_groups
+from grpo_pipeline.core.training.replay_weights import importance_weights
 from grpo_pipeline.core.training.state import TrainState
+from grpo_pipeline.core.training.stored_groups import merge_groups
 from grpo_pipeline.core.types import Advantages, Rollouts
 from grpo_pipeline.pipelines.step.experience import Replayed
 from grpo_pipeline.pipelines.step.part import StepPart

@@ -10,8 +10,8 @@ from typing import Any
 import pandas as pd
 
 from grpo_pipeline.tasks.attention.data.image_folder import ImageFolder
-from grpo_pipeline.tasks.attention.data.params import PATHS
 from grpo_pipeline.tasks.attention.data.planes import SEVERAL_FILES
+from grpo_pipeline.tasks.attention.data.table_columns import PATHS
 from grpo_pipeline.tasks.text_lines import composed
 
 CASE, FRAME = "<case>", "<frame>"

@@ -11,7 +11,7 @@ from typing import Any
 from grpo_pipeline.tasks.attention.data.case_folders import CASE, FRAME, open_cases
 from grpo_pipeline.tasks.attention.data.cine_files import expand_frames
 from grpo_pipeline.tasks.attention.data.image_folder import ImageFolder
-from grpo_pipeline.tasks.attention.data.params import VolumeParams
+from grpo_pipeline.tasks.attention.data.volume_params import VolumeParams
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,10 @@ from typing import Any
 from grpo_pipeline.tasks.attention.data.case_folders import FRAME, CaseError, to_manifest
 from grpo_pipeline.tasks.attention.data.image_folder import ImageFolder, resolve_below
 from grpo_pipeline.tasks.attention.data.image_formats import read_stack
-from grpo_pipeline.tasks.attention.data.params import PATHS, VolumeParams
 from grpo_pipeline.tasks.attention.data.planes import SEVERAL_FILES, may_hold_slices, split_address
+from grpo_pipeline.tasks.attention.data.table_columns import PATHS
 from grpo_pipeline.tasks.attention.data.unreadable_file import UnreadableFileError
+from grpo_pipeline.tasks.attention.data.volume_params import VolumeParams
 
 
 def expand_frames(

@@ -4,11 +4,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from grpo_pipeline.tasks.attention.data.case_folders import SHOWN
-from grpo_pipeline.tasks.attention.data.params import (
-    FRAME_COLUMN,
-    SIZE_COLUMN,
-    Preprocessing,
-)
+from grpo_pipeline.tasks.attention.data.preprocessing_params import Preprocessing
+from grpo_pipeline.tasks.attention.data.table_columns import FRAME_COLUMN, SIZE_COLUMN
 
 
 def duplicate_reasons(

@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from grpo_pipeline.tasks.attention.data.params import FRAME_COLUMN
+from grpo_pipeline.tasks.attention.data.table_columns import FRAME_COLUMN
 
 
 def core_rows(table: pd.DataFrame) -> pd.DataFrame:

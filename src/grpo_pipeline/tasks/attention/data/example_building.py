@@ -12,6 +12,7 @@ import pandas as pd
 from grpo_pipeline.runs.lookahead import map_ahead, usable_cores
 from grpo_pipeline.runs.progress import track
 from grpo_pipeline.tasks.attention.clinical import Description, describe_columns
+from grpo_pipeline.tasks.attention.data.checked_table import parse_checked
 from grpo_pipeline.tasks.attention.data.examples import (
     ARRAYS,
     CHUNK_BYTES,
@@ -21,14 +22,11 @@ from grpo_pipeline.tasks.attention.data.examples import (
 )
 from grpo_pipeline.tasks.attention.data.grey import resize_image, resize_mask, to_grey8
 from grpo_pipeline.tasks.attention.data.image_folder import ImageFolder
-from grpo_pipeline.tasks.attention.data.manifest import parse_checked
 from grpo_pipeline.tasks.attention.data.model_spacing import with_model_spacing
-from grpo_pipeline.tasks.attention.data.params import (
-    FRAME_COLUMN,
-    DataParams,
-    Preprocessing,
-)
+from grpo_pipeline.tasks.attention.data.params import DataParams
+from grpo_pipeline.tasks.attention.data.preprocessing_params import Preprocessing
 from grpo_pipeline.tasks.attention.data.splits import Splits
+from grpo_pipeline.tasks.attention.data.table_columns import FRAME_COLUMN
 from grpo_pipeline.tasks.attention.data.unreadable_file import UnreadableFileError
 
 

@@ -8,9 +8,7 @@ from typing import Any, Self
 import numpy as np
 import pandas as pd
 
-from grpo_pipeline.tasks.attention.data.params import (
-    Classes,
-)
+from grpo_pipeline.tasks.attention.data.classes import Classes
 from grpo_pipeline.tasks.stored_examples import Stored
 
 ARRAYS = ("images", "region", "bag", "lesion")

@@ -1,48 +1,19 @@
-"""Open the files of a row, check that they belong together, and describe the masks of all rows."""
+"""Open the files of a row, and check that they belong together."""
 
-import logging
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import PurePosixPath
-from typing import Any
 
 import numpy as np
 
 from grpo_pipeline.tasks.attention.data.grey import to_grey8
 from grpo_pipeline.tasks.attention.data.image_folder import RANGE_16, ImageFolder
-from grpo_pipeline.tasks.attention.data.params import (
-    PATHS,
-    ColumnParams,
-    DataParams,
-    FolderParams,
-    Preprocessing,
-)
 from grpo_pipeline.tasks.attention.data.places import Place, contradiction, differences
-from grpo_pipeline.tasks.attention.data.planes import (
-    FEW_VALUES,
-    SEVERAL_FILES,
-    Plane,
-    split_address,
-    split_key,
-    with_address,
-    with_values,
-)
-from grpo_pipeline.tasks.attention.data.statements import WARNINGS
+from grpo_pipeline.tasks.attention.data.planes import Plane, split_address
+from grpo_pipeline.tasks.attention.data.preprocessing_params import Preprocessing
+from grpo_pipeline.tasks.attention.data.rows import RowError
+from grpo_pipeline.tasks.attention.data.table_columns import PATHS
 from grpo_pipeline.tasks.attention.data.unreadable_file import UnreadableFileError
-from grpo_pipeline.tasks.text_lines import composed
-
-logger = logging.getLogger(__name__)
-
-Row = dict[str, Any]
-
-
-class RowError(ValueError):
-    """A row that cannot be used; ``file`` is the file at fault, or "" for the row itself."""
-
-    def __init__(self, reason: str, *, file: str = "") -> None:
-        super().__init__(reason)
-        self.file = file
 
 
 @dataclass(frozen=True)
@@ -67,63 +38,6 @@ class CheckedMasks:
     missed: frozenset[str]
     is_dark: bool | None = None
     statements: tuple[tuple[str, str], ...] = ()
-
-
-def read_paths(
-    cells: Mapping[str, str],
-    columns: ColumnParams | Any,
-    folders: FolderParams | Any,
-    *,
-    may_be_empty: Collection[str],
-) -> dict[str, str]:
-    """Build the paths below the data root, with their folders; "" for a missing file.
-
-    Args:
-        cells: the row.
-        columns: attribute -> column, None where there is none.
-        folders: attribute -> folder that is put before the path.
-        may_be_empty: attributes whose cell may be empty.
-    """
-    paths = {}
-    for name in (name for name in PATHS if name in type(folders).model_fields):
-        column, folder = getattr(columns, name), getattr(folders, name)
-        cell = cells[column] if column else ""
-        if column and not cell and name not in may_be_empty:
-            raise RowError(
-                f"column {column!r} must hold the path of the {name}, got an empty cell; fill it in"
-            )
-        # A plain join: an absolute path or ".." in the cell must reach the check of the data root unchanged.
-        paths[name] = SEVERAL_FILES.join(
-            f"{folder.rstrip('/')}/{file}" if file and folder and not file.startswith("/") else file
-            for file in files_of(name, cell)
-        )
-    return paths
-
-
-def addressed(paths: Mapping[str, str], params: Preprocessing) -> dict[str, str]:
-    """Add to the paths the plane from the parameters, and to those of masks the values that count as inside."""
-    found = {
-        name: SEVERAL_FILES.join(with_address(file, params.volume) for file in files_of(name, path))
-        for name, path in paths.items()
-    }
-    values = params.mask_values
-    return {
-        name: with_values(path, getattr(values, name)) if name in PATHS[1:] else path
-        for name, path in found.items()
-    }
-
-
-def files_of(name: str, cell: str) -> list[str]:
-    """List the files of a cell: a mask may be drawn in several, ``a.png;b.png``."""
-    if name == "image":
-        return [cell]
-    return [file.strip() for file in cell.split(SEVERAL_FILES)]
-
-
-def file_stem(path: str) -> str:
-    """Find the file name without its ending (``.nii.gz`` is a single ending), or the last part of a key in a file."""
-    name, key = split_key(split_address(path)[0])
-    return PurePosixPath(key).name if key else PurePosixPath(name.removesuffix(".gz")).stem
 
 
 def check_files(
@@ -276,122 +190,3 @@ def check_bag(bag: np.ndarray | None, region: np.ndarray, *, path: str, empty_ba
             f"{path!r} must mark where the label is known, got an empty mask; {remedy}", file=path
         )
     return True
-
-
-def count_shared(name: str, usable: Sequence[tuple[Row, CheckedMasks]]) -> int:
-    """Count the files of non-empty masks that several images share: a single outline hardly fits all of them."""
-    images: dict[str, set[str]] = {}
-    for row, masks in usable:
-        if masks.shares.get(name):
-            images.setdefault(row[name], set()).add(row["image"])
-    return sum(len(of_one) > 1 for of_one in images.values())
-
-
-def unnamed_masks(raw: ImageFolder, params: DataParams) -> dict[str, list[str]]:
-    """List the mask files that no row names, per kind of mask: they may be outlines of other images.
-
-    They are looked for beside those that are named, in folders that hold no image of the data set.
-    """
-    named: dict[str, set[str]] = {name: set() for name in PATHS}
-    for line in raw.manifest.itertuples(index=False, name=None):
-        cells = dict(zip(raw.manifest.columns, line, strict=True))
-        paths = read_paths(cells, params.columns, params.folders, may_be_empty=PATHS)
-        for name, path in paths.items():
-            # An HDF5 file holds its masks under keys; unnamed keys are not searched.
-            files = (split_address(file)[0] for file in path.split(SEVERAL_FILES))
-            named[name] |= {file for file in files if file and not split_key(file)[1]}
-    taken = set().union(*named.values())
-    folders_of_images = {str(PurePosixPath(file).parent) for file in named["image"]}
-    found = {}
-    for name in PATHS[1:]:
-        folders = {str(PurePosixPath(file).parent) for file in named[name]} - folders_of_images
-        endings = {PurePosixPath(file).suffix.lower() for file in named[name]}
-        there = {
-            composed(f"{folder}/{path.name}".removeprefix("./"))
-            for folder in folders
-            if (raw.root / folder).is_dir()
-            for path in (raw.root / folder).iterdir()
-            if path.suffix.lower() in endings and path.is_file()
-        }
-        found[name] = sorted(there - taken)
-    return found
-
-
-def warn_of_unnamed(unnamed: Mapping[str, Sequence[str]]) -> None:
-    """Log the mask files that no row names."""
-    for name, files in unnamed.items():
-        if files:
-            logger.warning(
-                "%d files beside those of %s belong to no row of the manifest, such as %r: are they outlines of other images?",
-                *(len(files), name, files[0]),
-            )
-
-
-def describe_masks(
-    shares: Sequence[float], *, smeared: int, shared: int, missed: int
-) -> dict[str, float | int]:
-    """Describe masks of a kind: the shares of their images, and how many are empty, mostly inside, smeared or shared.
-
-    The number of masks without any of the named values is added only if there are such masks.
-    """
-    low, middle, high = np.quantile(shares, (0, 0.5, 1)).round(4).tolist()
-    return {
-        "files": len(shares),
-        "empty": sum(share == 0 for share in shares),
-        "lowest_share": low,
-        "median_share": middle,
-        "highest_share": high,
-        "more_than_half": sum(share > 0.5 for share in shares),
-        "smeared": smeared,
-        "shared": shared,
-    } | ({"missed": missed} if missed else {})
-
-
-def warn_of_dark(are_dark: Sequence[bool | None]) -> None:
-    """Log that all images of 16 bits use only 12 bits or fewer; None stands for an image of another type."""
-    deep = [is_dark for is_dark in are_dark if is_dark is not None]
-    if deep and all(deep):
-        logger.warning(
-            "All %d images of 16 bits use less than a sixteenth of their range, as 10 and 12 bits do, and are nearly black with "
-            "intensity: dtype; train with attention.data.intensity: minmax",
-            len(deep),
-        )
-
-
-def warn_of_statements(found: Mapping[str, Mapping[str, int | str]]) -> None:
-    """Log how many files make each statement that deserves a look, with the first file."""
-    for name, made in found.items():
-        logger.warning("%d %s (the first: %s)", made["files"], WARNINGS[name], made["example"])
-
-
-def warn_of_masks(masks: Mapping[str, Mapping[str, float | int]]) -> None:
-    """Log masks that look inverted (lesions and bags that cover most of their image), smeared, misnamed or not drawn."""
-    for name, found in masks.items():
-        if missed := found.get("missed"):
-            logger.warning(
-                "%d of %d masks of %s hold none of the values that attention.data.mask_values.%s names, but others above 0, and "
-                "nothing lies inside: are these the right values?",
-                *(missed, found["files"], name, name),
-            )
-        elif found["empty"] == found["files"]:
-            logger.warning(
-                "All %d masks of %s are empty: is the outline drawn where it is read, in pixels above 0?",
-                *(found["files"], name),
-            )
-        if name != "region_mask" and found["more_than_half"]:
-            logger.warning(
-                "%d of %d masks of %s cover more than half of their image (median %.0f%%): are they inverted? "
-                "Name the values that lie inside: attention.data.mask_values.%s",
-                *(found["more_than_half"], found["files"], name, 100 * found["median_share"], name),
-            )
-        if name != "region_mask" and found["shared"]:
-            logger.warning(
-                "%d files of %s mark something in several images each: does one drawing fit all of them?",
-                *(found["shared"], name),
-            )
-        if found["smeared"]:
-            logger.warning(
-                "%d of %d masks of %s have more than %d values, as a JPEG file has: inside is what is at least half of the "
-                "highest value; save masks without loss, as PNG",
-                *(found["smeared"], found["files"], name, FEW_VALUES),
-            )

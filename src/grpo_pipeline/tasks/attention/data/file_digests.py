@@ -8,13 +8,14 @@ import pandas as pd
 from grpo_pipeline.runs.lookahead import map_ahead, usable_cores
 from grpo_pipeline.tasks.attention.data.formats.metaimage import metaimage_data
 from grpo_pipeline.tasks.attention.data.image_folder import ImageFolder, resolve_below
-from grpo_pipeline.tasks.attention.data.params import PATHS, DataParams
+from grpo_pipeline.tasks.attention.data.params import DataParams
 from grpo_pipeline.tasks.attention.data.planes import (
     SEVERAL_FILES,
     split_address,
     split_key,
     split_values,
 )
+from grpo_pipeline.tasks.attention.data.table_columns import PATHS
 
 
 def manifest_digest(raw: ImageFolder) -> str:

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 from grpo_pipeline.tasks.attention.data.grey import fitted_size
-from grpo_pipeline.tasks.attention.data.params import (
+from grpo_pipeline.tasks.attention.data.table_columns import (
     MODEL_SPACING_COLUMNS,
     SIZE_COLUMN,
     SPACING_COLUMN,

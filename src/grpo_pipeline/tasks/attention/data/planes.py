@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from grpo_pipeline.tasks.attention.data.params import VolumeParams
 from grpo_pipeline.tasks.attention.data.places import Place
 from grpo_pipeline.tasks.attention.data.unreadable_file import UnreadableFileError
+from grpo_pipeline.tasks.attention.data.volume_params import VolumeParams
 
 VOLUME_SUFFIXES = (".nii", ".nii.gz", ".dcm", ".mha", ".mhd")
 

@@ -7,21 +7,13 @@ from operator import or_
 
 import pandas as pd
 
-from grpo_pipeline.tasks.attention.data.file_checks import (
-    RowError,
-    addressed,
-    file_stem,
-    read_paths,
-)
-from grpo_pipeline.tasks.attention.data.params import (
-    BETWEEN_FINDINGS,
-    FRAME_COLUMN,
-    READER_COLUMN,
-    ColumnParams,
-    DataParams,
-    LabelParams,
-    canonical_value,
-)
+from grpo_pipeline.tasks.attention.data.cell_values import canonical_value
+from grpo_pipeline.tasks.attention.data.column_params import ColumnParams
+from grpo_pipeline.tasks.attention.data.label_params import BETWEEN_FINDINGS, LabelParams
+from grpo_pipeline.tasks.attention.data.params import DataParams
+from grpo_pipeline.tasks.attention.data.row_paths import addressed, file_stem, read_paths
+from grpo_pipeline.tasks.attention.data.rows import RowError
+from grpo_pipeline.tasks.attention.data.table_columns import FRAME_COLUMN, READER_COLUMN
 from grpo_pipeline.tasks.splits import SPLIT_OF
 
 TRUTH = {"true": 1.0, "false": 0.0}

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 import pandas as pd
 
 from grpo_pipeline.core.rng import Stream, numpy_generator
+from grpo_pipeline.tasks.attention.data.classes import Classes
 from grpo_pipeline.tasks.attention.data.core_frames import core_rows
-from grpo_pipeline.tasks.attention.data.params import Classes, SplitParams
+from grpo_pipeline.tasks.attention.data.split_params import SplitParams
 from grpo_pipeline.tasks.folds import SPLITS, deal_groups, group_strata
 
 logger = logging.getLogger(__name__)

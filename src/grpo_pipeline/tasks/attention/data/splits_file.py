@@ -5,10 +5,11 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from grpo_pipeline.tasks.attention.data.file_checks import Row, RowError, file_stem
 from grpo_pipeline.tasks.attention.data.image_folder import ImageFolder, resolve_below
 from grpo_pipeline.tasks.attention.data.params import DataParams
 from grpo_pipeline.tasks.attention.data.row_checks import read_row
+from grpo_pipeline.tasks.attention.data.row_paths import file_stem
+from grpo_pipeline.tasks.attention.data.rows import Row, RowError
 from grpo_pipeline.tasks.folds import SPLITS
 from grpo_pipeline.tasks.text_lines import composed
 

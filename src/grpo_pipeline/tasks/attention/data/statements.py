@@ -4,9 +4,12 @@ A row of the table is a statement of one or several formats. Readers count the f
 manifest warns of them in the row's words, and the table of docs/attention/data.md is made from the same rows.
 """
 
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
+
+logger = logging.getLogger(__name__)
 
 Treatment = Literal["used", "compared", "refused", "not used"]
 
@@ -142,3 +145,9 @@ def describe_statements(made: Iterable[tuple[str, str]]) -> dict[str, dict[str, 
         for name in WARNINGS
         if name in found
     }
+
+
+def warn_of_statements(found: Mapping[str, Mapping[str, int | str]]) -> None:
+    """Log how many files make each statement that deserves a look, with the first file."""
+    for name, made in found.items():
+        logger.warning("%d %s (the first: %s)", made["files"], WARNINGS[name], made["example"])

@@ -13,7 +13,8 @@ from grpo_pipeline.statistics import linear_resampling, weighted
 from grpo_pipeline.statistics.columns import column, has_value
 from grpo_pipeline.statistics.metric import SHARE, Metric
 from grpo_pipeline.statistics.weighted import Mass, Ranking
-from grpo_pipeline.tasks.attention.data.params import CLASS_COLUMN, FINDINGS_COLUMN, NO_CLASS_NAMES
+from grpo_pipeline.tasks.attention.data.classes import NO_CLASS_NAMES
+from grpo_pipeline.tasks.attention.data.table_columns import CLASS_COLUMN, FINDINGS_COLUMN
 
 CLASS_PROB, EXPECTED = "prob_", "expected_class"
 """What the column of a class begins with, and the column of the mean grade."""

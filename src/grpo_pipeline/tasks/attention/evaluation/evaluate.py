@@ -22,7 +22,7 @@ from grpo_pipeline.tasks.attention.batch import (
     AttentionData,
     outlined_share,
 )
-from grpo_pipeline.tasks.attention.data.params import FRAME_COLUMN, MODEL_SPACING_COLUMNS
+from grpo_pipeline.tasks.attention.data.table_columns import FRAME_COLUMN, MODEL_SPACING_COLUMNS
 from grpo_pipeline.tasks.attention.evaluation.frames import fact_columns, rule_columns, turn_about
 from grpo_pipeline.tasks.attention.evaluation.point_rules import (
     BATCH_SIZE,

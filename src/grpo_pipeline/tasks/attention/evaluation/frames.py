@@ -4,12 +4,12 @@ import numpy as np
 import pandas as pd
 
 from grpo_pipeline.tasks.attention.batch import AttentionData
-from grpo_pipeline.tasks.attention.data.params import (
+from grpo_pipeline.tasks.attention.data.aggregate_params import AggregateParams
+from grpo_pipeline.tasks.attention.data.table_columns import (
     CLASS_COLUMN,
     FINDINGS_COLUMN,
     FRAME_COLUMN,
     READER_COLUMN,
-    AggregateParams,
 )
 from grpo_pipeline.tasks.attention.evaluation.class_metrics import is_of_classes
 

@@ -20,7 +20,8 @@ from grpo_pipeline.tasks.attention.batch import (
     AttentionData,
     region_cells,
 )
-from grpo_pipeline.tasks.attention.data.params import AggregateParams, Classes
+from grpo_pipeline.tasks.attention.data.aggregate_params import AggregateParams
+from grpo_pipeline.tasks.attention.data.classes import Classes
 from grpo_pipeline.tasks.attention.losses.params import SupervisedParams
 from grpo_pipeline.tasks.attention.model.baselines import (
     START,

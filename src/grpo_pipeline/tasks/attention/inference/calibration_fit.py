@@ -16,7 +16,7 @@ from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.statistics import weighted
 from grpo_pipeline.tasks.attention.batch import AttentionData
 from grpo_pipeline.tasks.attention.data.core_frames import core_rows
-from grpo_pipeline.tasks.attention.data.params import FRAME_COLUMN
+from grpo_pipeline.tasks.attention.data.table_columns import FRAME_COLUMN
 from grpo_pipeline.tasks.attention.evaluation.point_rules import PointTask
 from grpo_pipeline.tasks.attention.inference.calibration import Calibration, Change
 from grpo_pipeline.tasks.attention.inference.set_logits import combine_logits, mean_logits

@@ -11,35 +11,30 @@ import torch
 
 from grpo_pipeline.tasks.attention.batch import region_cells
 from grpo_pipeline.tasks.attention.data.cases import open_rows
+from grpo_pipeline.tasks.attention.data.checked_rows import RowReader, check_rows
 from grpo_pipeline.tasks.attention.data.contradictions import core_reasons, duplicate_reasons
-from grpo_pipeline.tasks.attention.data.file_checks import (
-    RowError,
-    addressed,
-    file_stem,
-    read_paths,
-)
 from grpo_pipeline.tasks.attention.data.grey import resize_mask
 from grpo_pipeline.tasks.attention.data.image_folder import ImageFolder
-from grpo_pipeline.tasks.attention.data.manifest import (
+from grpo_pipeline.tasks.attention.data.params import DataParams
+from grpo_pipeline.tasks.attention.data.preprocessing_params import ModelPreprocessing
+from grpo_pipeline.tasks.attention.data.quarantine import (
     QUARANTINE_COLUMNS,
-    RowReader,
-    check_root,
-    check_rows,
     failure,
     refusal,
     without_refused,
 )
-from grpo_pipeline.tasks.attention.data.params import (
+from grpo_pipeline.tasks.attention.data.row_checks import read_number, required
+from grpo_pipeline.tasks.attention.data.row_paths import addressed, file_stem, read_paths
+from grpo_pipeline.tasks.attention.data.rows import RowError
+from grpo_pipeline.tasks.attention.data.table_columns import (
     ASKED,
     FRAME_COLUMN,
     SIZE_COLUMN,
     SPACING_COLUMN,
-    DataParams,
-    ModelPreprocessing,
 )
-from grpo_pipeline.tasks.attention.data.row_checks import read_number, required
 from grpo_pipeline.tasks.attention.inference.params import PredictParams
 from grpo_pipeline.tasks.attention.inference.read_columns import PredictColumns, PredictFolders
+from grpo_pipeline.tasks.data_root import check_root
 
 SECTION, DATA = "attention.predict", "attention.data"
 
@@ -112,7 +107,7 @@ def check_predict_manifest(
         ValueError: if the root is not the configured one, the image column is missing, a row is bad and ``on_bad_row`` is
             ``fail``, or no row is left.
     """
-    check_root(raw, params.root, section=SECTION, variable="attention_predict_root")
+    check_root(raw.root, params.root, section=SECTION, variable="attention_predict_root")
     folders = PredictFolders.of(data.folders)
     opened = open_rows(
         raw,

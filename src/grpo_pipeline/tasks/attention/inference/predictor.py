@@ -19,17 +19,14 @@ from grpo_pipeline.core.storage.weights import ModelWeights
 from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionContext, AttentionData
 from grpo_pipeline.tasks.attention.clinical import ClinicalStatistics
+from grpo_pipeline.tasks.attention.data.classes import Classes
 from grpo_pipeline.tasks.attention.data.example_building import read_core
 from grpo_pipeline.tasks.attention.data.examples import Examples
 from grpo_pipeline.tasks.attention.data.grey import to_grey8
 from grpo_pipeline.tasks.attention.data.image_folder import ImageFolder
-from grpo_pipeline.tasks.attention.data.params import (
-    FRAME_COLUMN,
-    SPACING_COLUMN,
-    Classes,
-    ModelPreprocessing,
-)
+from grpo_pipeline.tasks.attention.data.preprocessing_params import ModelPreprocessing
 from grpo_pipeline.tasks.attention.data.square_frame import Frame
+from grpo_pipeline.tasks.attention.data.table_columns import FRAME_COLUMN, SPACING_COLUMN
 from grpo_pipeline.tasks.attention.inference.appearance import FEATURES, look, pooled_features
 from grpo_pipeline.tasks.attention.inference.calibration import Calibration
 from grpo_pipeline.tasks.attention.inference.manifest import CoreRules

@@ -4,7 +4,7 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict
 
-from grpo_pipeline.tasks.attention.data.params import ColumnName, ColumnParams, FolderParams
+from grpo_pipeline.tasks.attention.data.column_params import ColumnName, ColumnParams, FolderParams
 
 
 class PredictColumns(BaseModel):

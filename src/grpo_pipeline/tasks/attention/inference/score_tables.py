@@ -7,7 +7,9 @@ import numpy as np
 import pandas as pd
 from scipy.special import expit, logit
 
-from grpo_pipeline.tasks.attention.data.params import FRAME_COLUMN, AggregateParams, Classes
+from grpo_pipeline.tasks.attention.data.aggregate_params import AggregateParams
+from grpo_pipeline.tasks.attention.data.classes import Classes
+from grpo_pipeline.tasks.attention.data.table_columns import FRAME_COLUMN
 from grpo_pipeline.tasks.attention.inference.calibration import Calibration
 from grpo_pipeline.tasks.attention.inference.predictor import CorePrediction
 from grpo_pipeline.tasks.attention.inference.set_logits import combine_logits

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from grpo_pipeline.tasks.attention.batch import centre_pixels
 from grpo_pipeline.tasks.attention.data.examples import Examples
-from grpo_pipeline.tasks.attention.data.params import MODEL_SPACING_COLUMNS
+from grpo_pipeline.tasks.attention.data.table_columns import MODEL_SPACING_COLUMNS
 
 
 def lesion_distances(examples: Examples, rows: np.ndarray, grid: int) -> Tensor:

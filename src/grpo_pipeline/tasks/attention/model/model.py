@@ -16,7 +16,7 @@ from grpo_pipeline.tasks.attention.clinical_prompts import (
     ClinicalPrompt,
     ClinicalReadOut,
 )
-from grpo_pipeline.tasks.attention.data.params import Classes
+from grpo_pipeline.tasks.attention.data.classes import Classes
 from grpo_pipeline.tasks.attention.model.class_decoder.build import build_class_decoder
 from grpo_pipeline.tasks.attention.model.class_decoder.global_decoder import GlobalDecoder
 from grpo_pipeline.tasks.attention.model.class_decoder.point_decoder import PointDecoder

@@ -7,9 +7,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from grpo_pipeline.pipelines.reporting.figures import VERMILLION
-from grpo_pipeline.tasks.attention.data.params import (
-    FRAME_COLUMN,
-)
+from grpo_pipeline.tasks.attention.data.table_columns import FRAME_COLUMN
 
 COLUMNS, NAME_LENGTH = 4, 28
 

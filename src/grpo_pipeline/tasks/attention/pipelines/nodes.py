@@ -11,16 +11,20 @@ import pandas as pd
 from grpo_pipeline.core.params import TrainingParams
 from grpo_pipeline.runs.progress import track
 from grpo_pipeline.tasks.attention import build, frozen_features
+from grpo_pipeline.tasks.attention.augmentation_params import AugmentationParams
 from grpo_pipeline.tasks.attention.batch import AttentionData
 from grpo_pipeline.tasks.attention.clinical import Description
 from grpo_pipeline.tasks.attention.data import example_building, manifest
 from grpo_pipeline.tasks.attention.data import splits as splitting
+from grpo_pipeline.tasks.attention.data.checked_table import parse_checked
 from grpo_pipeline.tasks.attention.data.examples import ExampleChunk, Examples
 from grpo_pipeline.tasks.attention.data.image_folder import ImageChunk, ImageFolder
-from grpo_pipeline.tasks.attention.data.params import AugmentationParams, DataParams, SplitParams
+from grpo_pipeline.tasks.attention.data.params import DataParams
 from grpo_pipeline.tasks.attention.data.phantom.chunks import empty_chunk, phantom_chunks
 from grpo_pipeline.tasks.attention.data.phantom.generate import count_cores, generate_cores
 from grpo_pipeline.tasks.attention.data.phantom.params import PhantomParams
+from grpo_pipeline.tasks.attention.data.quarantine import describe_bad, refuse_rows
+from grpo_pipeline.tasks.attention.data.split_params import SplitParams
 from grpo_pipeline.tasks.attention.frozen_features import FeatureChunk, FeatureSet
 from grpo_pipeline.tasks.attention.losses.params import SupervisedParams
 from grpo_pipeline.tasks.attention.model.params import ModelParams
@@ -70,14 +74,12 @@ def split_cores(
 ) -> splitting.Splits:
     """Stop for bad rows, now that they are listed, or divide the cores by group.
 
-    See ``tasks.attention.data.manifest.refuse_rows`` and ``splits.split_cores``.
+    See ``tasks.attention.data.quarantine.refuse_rows`` and ``splits.split_cores``.
     """
-    manifest.refuse_rows(raw, checked, quarantine, data)
+    refuse_rows(raw, checked, quarantine, data)
     n_left = len(raw.manifest) - len(quarantine)
-    with after_refusals(manifest.describe_bad(raw, quarantine, n_left=n_left)):
-        return splitting.split_cores(
-            manifest.parse_checked(checked, data), split, classes=data.label.scheme
-        )
+    with after_refusals(describe_bad(raw, quarantine, n_left=n_left)):
+        return splitting.split_cores(parse_checked(checked, data), split, classes=data.label.scheme)
 
 
 def build_examples(

@@ -15,10 +15,8 @@ from grpo_pipeline.tasks.attention.data.core_frames import picture_names
 from grpo_pipeline.tasks.attention.data.file_naming import file_names
 from grpo_pipeline.tasks.attention.data.formats.nifti_heatmap import heatmap_volume, is_nifti
 from grpo_pipeline.tasks.attention.data.image_folder import ImageFolder
-from grpo_pipeline.tasks.attention.data.params import (
-    DataParams,
-    Preprocessing,
-)
+from grpo_pipeline.tasks.attention.data.params import DataParams
+from grpo_pipeline.tasks.attention.data.preprocessing_params import Preprocessing
 from grpo_pipeline.tasks.attention.inference.manifest import check_predict_manifest
 from grpo_pipeline.tasks.attention.inference.params import PredictParams
 from grpo_pipeline.tasks.attention.inference.predictor import (

@@ -136,7 +136,7 @@ def read_source(files: DialogueFiles, params: DialogueDataParams) -> Reading:
 
 def check_root(files: DialogueFiles, params: DialogueDataParams) -> None:
     """Refuse a data root other than the parameters', and a missing corpus."""
-    data_root.check_root(files.root, params.root, task="dialogue")
+    data_root.check_root(files.root, params.root, section="dialogue.data", variable="dialogue_root")
     if params.source.stories_from == "file" and files.stories is None:
         raise ValueError(
             f"{files.root} must hold the story corpus, got no such file; set dialogue_stories in globals.yml, "

@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from grpo_pipeline.tasks.refusals import describe_failure
+
 NEEDS = ("persona", "story", "none", "unknown")
 SPLITS = ("train", "val", "test")
 QUARANTINE_COLUMNS = ("row", "example_id", "file", "reason")
@@ -92,11 +94,13 @@ def failure(refused: Sequence[Mapping[Any, Any]], *, n_left: int) -> str:
     where = f"{first['file']} line {first['row']}" + (
         f" ({first['example_id']})" if first["example_id"] else ""
     )
-    if not n_left:
-        return f"{where}: {first['reason']} ({len(refused)} entries are bad and none is left, there is nothing to go on with)"
-    remedy = "correct them, or set dialogue.data.on_bad_row: quarantine to go on without them"
-    return (
-        f"{where}: {first['reason']} ({len(refused)} entries are bad, {n_left} are sound: {remedy})"
+    return describe_failure(
+        where,
+        first["reason"],
+        n_refused=len(refused),
+        n_rows=len(refused) + n_left,
+        n_left=n_left,
+        section="dialogue.data",
     )
 
 

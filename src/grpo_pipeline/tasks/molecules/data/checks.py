@@ -26,7 +26,7 @@ from grpo_pipeline.tasks.molecules.graphs.parsed_molecules import (
     parse_molecule,
 )
 from grpo_pipeline.tasks.molecules.graphs.vocabulary import Vocabulary, bonds_of
-from grpo_pipeline.tasks.refusals import describe_refusals
+from grpo_pipeline.tasks.refusals import describe_failure, describe_refusals
 from grpo_pipeline.tasks.row_error import RowError
 from grpo_pipeline.tasks.text_lines import TextFile
 
@@ -83,7 +83,12 @@ def sort_molecules(
     Raises:
         ValueError: if the root differs from the parameters', a column is missing, or the file holds no molecule.
     """
-    check_root(Path(file.path).parent, params.root, task="molecules")
+    check_root(
+        Path(file.path).parent,
+        params.root,
+        section="molecules.data",
+        variable="molecules_root",
+    )
     drafts, listed = _draft_all(read_records(file, params), params)
     n_rows = len(drafts) + len(listed)
     if params.source.kind == "generated" and generated.get("molecules") != n_rows:
@@ -288,15 +293,15 @@ def refuse_molecules(
     bad, n_left = quarantine[quarantine["kind"] == REFUSED], len(checked)
     if len(bad) and (params.on_bad_row == "fail" or not n_left):
         first = bad.iloc[0]
-        remedy = (
-            f"{n_left} are sound: correct them, or set molecules.data.on_bad_row: quarantine to go on without them"
-            if n_left
-            else "and none is left, there is nothing to go on with: correct them"
+        failure = describe_failure(
+            f"{first['file']} line {first['row']}",
+            first["reason"],
+            n_refused=len(bad),
+            n_rows=len(bad) + n_left,
+            n_left=n_left,
+            section="molecules.data",
         )
-        raise ValueError(
-            f"{first['file']} line {first['row']}: {first['reason']} ({len(bad)} molecules are bad, {remedy}; "
-            "molecules.quarantine lists them all)"
-        )
+        raise ValueError(f"{failure}; molecules.quarantine lists them all")
 
 
 def _report(

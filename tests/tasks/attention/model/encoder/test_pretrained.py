@@ -25,7 +25,7 @@ from tiny_attention import (
 from torch import Tensor
 from transformers import SamConfig, SamModel
 
-from grpo_pipeline.tasks.attention.data.params import AugmentationParams
+from grpo_pipeline.tasks.attention.augmentation_params import AugmentationParams
 from grpo_pipeline.tasks.attention.frozen_features import FeatureSet, encode_examples
 from grpo_pipeline.tasks.attention.model import model as model_module
 from grpo_pipeline.tasks.attention.model.encoder.checkpoint_files import read_weights

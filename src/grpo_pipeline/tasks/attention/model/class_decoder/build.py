@@ -1,6 +1,6 @@
 """Build the class decoder of a kind."""
 
-from grpo_pipeline.tasks.attention.data.params import Classes
+from grpo_pipeline.tasks.attention.data.classes import Classes
 from grpo_pipeline.tasks.attention.model.class_decoder.glimpse import GlimpseDecoder
 from grpo_pipeline.tasks.attention.model.class_decoder.global_decoder import GlobalDecoder
 from grpo_pipeline.tasks.attention.model.class_decoder.params import (

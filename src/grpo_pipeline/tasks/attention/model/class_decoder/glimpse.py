@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from grpo_pipeline.core.training.precision import exact_region
-from grpo_pipeline.tasks.attention.data.params import Classes
+from grpo_pipeline.tasks.attention.data.classes import Classes
 from grpo_pipeline.tasks.attention.model.class_decoder.params import GlimpseParams
 from grpo_pipeline.tasks.attention.model.class_decoder.point_decoder import PointDecoder
 from grpo_pipeline.tasks.attention.model.filter_bank import FilterBank

@@ -3,7 +3,7 @@
 from torch import Tensor, nn
 
 from grpo_pipeline.core.training.precision import at_least_float32, exact_region
-from grpo_pipeline.tasks.attention.data.params import Classes
+from grpo_pipeline.tasks.attention.data.classes import Classes
 from grpo_pipeline.tasks.attention.model.class_scores import ClassHead, class_head, n_outputs
 
 

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from grpo_pipeline.tasks.attention.data.params import Classes
+from grpo_pipeline.tasks.attention.data.classes import Classes
 from grpo_pipeline.tasks.attention.model.class_scores import ClassHead, class_head, n_outputs
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from grpo_pipeline.core.training.precision import at_least_float32, exact_region
-from grpo_pipeline.tasks.attention.data.params import Classes
+from grpo_pipeline.tasks.attention.data.classes import Classes
 from grpo_pipeline.tasks.attention.model.class_decoder.params import StatisticsParams
 from grpo_pipeline.tasks.attention.model.class_decoder.point_decoder import (
     PointDecoder,

@@ -1,0 +1,1 @@
+"""Guess how a folder of images is described."""
