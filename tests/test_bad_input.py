@@ -130,9 +130,7 @@ def test_bad_rows_stop_the_run_with_the_first_and_their_number(spoiled: Path, re
         assert not list((spoiled / "data" / layer / "attention_mine").glob("*"))
 
 
-def test_quarantine_lists_every_bad_row_and_a_patient_in_two_splits_and_the_run_goes_on(
-    spoiled: Path, reasons: dict[int, str]
-) -> None:
+def test_quarantine_lists_every_bad_row_and_divided_patient_and_the_run_goes_on(spoiled: Path, reasons: dict[int, str]) -> None:
     manifest = spoiled / "mine/manifest.csv"
     rows = pd.read_csv(manifest, dtype=str, keep_default_na=False)
     patients = rows["patient_id"].unique()

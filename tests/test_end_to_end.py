@@ -103,7 +103,7 @@ def test_every_layer_holds_its_artefacts_none_of_them_pickled_or_half_written(pr
             np.load(path, allow_pickle=False)
 
 
-def test_the_comparison_follows_the_schema_and_each_test_core_is_predicted_once_per_rule(project: Path) -> None:
+def test_a_comparison_follows_the_schema_and_rules_predict_each_test_core_once(project: Path) -> None:
     document = comparison(project, 0)
     assert {name: document[name] for name in ("task", "control", "split", "seed", "baseline_arm")} == {
         "task": "attention", "control": "supervised", "split": "test", "seed": 0, "baseline_arm": "grpo",

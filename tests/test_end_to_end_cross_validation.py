@@ -40,7 +40,7 @@ def test_the_folds_are_kept_and_no_patient_is_on_two_sides(finished):
         assert sum(map(len, sides)) == len(set().union(*sides)) == checked.nunique()
 
 
-def test_every_core_is_predicted_once_per_arm_and_by_every_model_where_it_is_held_out(finished):
+def test_every_core_is_predicted_once_per_arm_or_if_held_out_by_every_model(finished):
     project, _ = finished
     rows = pd.read_csv(
         newest(project, "07_model_output/*/cross_validation/predictions.csv/*/predictions.csv"), dtype={"core_id": str}

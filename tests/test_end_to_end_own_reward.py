@@ -92,7 +92,8 @@ def test_stages_that_draw_nothing_have_no_reward_while_they_train(finished: Fini
     assert loss.iloc[-1] < WARM_LOSS[task] * loss.iloc[0]
 
 
-def test_every_arm_is_evaluated_on_the_same_examples_from_the_same_start_and_has_a_child_run(finished: Finished) -> None:
+def test_every_arm_is_evaluated_on_the_same_examples_from_the_same_start(finished: Finished) -> None:
+    """Each has a child run with the parameters that it took."""
     project, task, _ = finished
     output, shown = project / f"data/07_model_output/{task}_smoke", {"dialogue": "reply", "molecules": "smiles"}[task]
     key = {"dialogue": "example_id", "molecules": "sample_id"}[task]
@@ -131,7 +132,7 @@ def test_each_loss_term_teaches_the_whole_network_and_no_reward_is_a_path_to_it(
 
 
 @pytest.mark.parametrize("finished", ["dialogue"], indirect=True)
-def test_what_was_cut_is_counted_and_under_the_rule_stop_the_run_ends_with_a_sentence(finished: Finished, kedro_run) -> None:
+def test_what_was_cut_is_counted_and_the_rule_stop_ends_the_run_with_a_sentence(finished: Finished, kedro_run) -> None:
     project, task, _ = finished
     report = json.loads((project / f"data/05_model_input/{task}_smoke/token_report.json").read_text())
     train = report["splits"]["train"]

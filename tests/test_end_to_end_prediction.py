@@ -149,7 +149,8 @@ def test_the_volume_has_the_affine_of_its_input_and_the_report_says_what_counted
     ]
 
 
-def test_with_abstain_what_is_outside_has_no_probability_and_what_cannot_be_done_is_one_sentence(project: Path) -> None:
+def test_what_is_outside_has_no_probability_where_the_run_abstains(project: Path) -> None:
+    """A sentence refuses a run that cannot be done."""
     models, own = project / "data/06_models/unlike/grpo/model", ("attention_folder=unlike", "attention.predict.root=mine")
     save_weights(models, make_weights(knows_inputs=True))
     done = predict(project, *own, "attention.predict.n_samples=2", "attention.predict.abstain=true")

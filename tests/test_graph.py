@@ -121,7 +121,7 @@ def test_a_training_shows_its_step_from_batch_to_update(shown: Any, task: str) -
             assert made & {source for source, target in found if target == after}, (before, after)
 
 
-def test_kedro_viz_which_calls_no_hooks_shows_the_parts_that_an_arm_has_and_no_others() -> None:
+def test_kedro_viz_without_hooks_shows_the_parts_that_an_arm_has_and_no_others() -> None:
     code = (
         "import json, pathlib; from kedro_viz.integrations.kedro.data_loader import load_data\n"
         "_, pipelines, _ = load_data(pathlib.Path('.'))\n"

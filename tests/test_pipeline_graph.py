@@ -30,7 +30,7 @@ def test_tables_of_patients_are_dropped_and_others_stay(tmp_path: Path) -> None:
     assert "Smith" not in json.dumps(found)
 
 
-def test_columns_that_the_parameters_name_are_columns_of_patients_in_this_project_too(tmp_path: Path) -> None:
+def test_columns_that_the_parameters_name_count_as_columns_of_patients(tmp_path: Path) -> None:
     section = {"data": {"columns": {"image": "file", "patient_id": "MRN", "clinical": ["Gleason", "prostate_ml"]}}}
     for env, parameters in {"base": {"task": section, "seed": 0}, "mine": {}, "local": {}}.items():
         (tmp_path / "conf" / env).mkdir(parents=True)

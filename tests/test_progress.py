@@ -161,7 +161,7 @@ def lines(stderr, clock, monkeypatch):
     return tell
 
 
-def test_several_loops_are_one_line_and_what_is_left_follows_the_slowest_and_those_that_wait(lines):
+def test_the_line_of_several_loops_says_what_the_slowest_and_waiting_have_left(lines):
     """a and b begin at 0 s. At 10 s a has done 50 of 100 (20 s in all) and b 20 of 100 (50 s): 70 units took 20 s."""
     assert lines("a", 0.0, 0, 100) == (None, "train: 0 s, 0 of 3 done, a 0/100")
     lines("b", 0.0, 0, 100)
@@ -189,7 +189,7 @@ def test_what_all_take_together_is_shared_out_to_those_at_once(clock):
     assert several.left() == pytest.approx(3 * 8 / 2)
 
 
-def test_of_loops_that_tell_nothing_on_the_way_the_first_end_says_how_long_the_others_take(clock):
+def test_the_first_loop_to_end_says_how_long_the_silent_others_take(clock):
     several = SharedDisplay("train", {"a": 1, "b": 1, "c": 1}, at_once=1)
     clock[0] += 8.0
     several.end("a")

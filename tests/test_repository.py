@@ -140,6 +140,13 @@ def test_every_dependency_is_pinned_inside_its_range() -> None:
     assert pinned["torch"] == "2.13.0"
 
 
+def test_no_name_of_a_function_is_longer_than_80_characters(committed_files: tuple[Path, ...]) -> None:
+    python = [file for file in committed_files if file.suffix == ".py"]
+    assert {file.relative_to(ROOT).parts[0] for file in python} >= {"src", "tests", "benchmarks", "docs"}
+    named = [(file.relative_to(ROOT), name) for file in python for name in re.findall(r"\bdef (\w+)", file.read_text())]
+    assert not [f"{file} {name}" for file, name in named if len(name) > 80]
+
+
 def test_text_in_the_source_names_files_and_tests_that_exist(committed_files: tuple[Path, ...]) -> None:
     """Those of other projects are named with their project."""
     others = {"build_sam.py", "sascorer.py"}

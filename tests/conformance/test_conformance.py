@@ -68,7 +68,7 @@ def test_a_wrong_sign_or_a_lost_mask_would_be_seen() -> None:
     assert measure(unmasked).gradient > 1e-3
 
 
-def test_distance_is_in_units_of_the_case_and_leaves_out_what_the_oracle_cannot_answer() -> None:
+def test_a_distance_is_in_units_of_its_case_where_the_oracle_has_an_answer() -> None:
     """|3 - 1| / 4 = 0.5 (the gradient's 4 is the size); the case with the NaN is counted."""
     one, three, nan = (torch.tensor([x]) for x in (1.0, 3.0, math.nan))
     four = torch.tensor([4.0])

@@ -354,7 +354,7 @@ def test_parts_that_are_off_are_left_out_of_dumps_so_that_digests_of_older_runs_
     assert PassAtK.model_validate(given).model_dump().items() >= given.items()
 
 
-def test_a_number_is_a_constant_schedule_and_options_that_are_not_given_keep_their_defaults():
+def test_a_number_is_a_constant_schedule_and_absent_options_keep_their_defaults():
     params = AlgorithmParams.model_validate(merge(CISPO, losses(kl={"weight": 0.3})))
     assert params.losses.kl is not None
     assert [value_at(params.losses.kl.weight, step, 10) for step in (0, 5, 9)] == [0.3, 0.3, 0.3]

@@ -20,7 +20,7 @@ from grpo_pipeline.core.types import Advantages, Rewards, Rollouts
 F64 = torch.float64
 
 
-def test_weighs_parts_in_float64_and_nan_leaves_a_sample_out_only_through_a_weighted_part():
+def test_parts_are_weighed_in_float64_and_only_a_weighted_nan_excludes_a_sample():
     components = {"heat": torch.tensor([[-0.2, -0.4, math.nan]]), "class": torch.tensor([[-1.0, -3.0, 0.0]])}
     rewards = combine_rewards(components | {"free": torch.full((1, 3), math.nan)}, {"heat": 0.7, "class": 0.3, "free": 0.0})
     # 0.7 * -0.2 + 0.3 * -1 = -0.44;  0.7 * -0.4 + 0.3 * -3 = -1.18

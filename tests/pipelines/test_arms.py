@@ -99,7 +99,8 @@ def test_pipelines_and_types_are_those_of_the_arms() -> None:
     assert all(types[name] is types[other] for name, other in of.items())
 
 
-def test_an_optional_stage_is_wired_where_the_parameters_have_it_and_says_only_what_differs() -> None:
+def test_an_optional_stage_is_wired_where_the_parameters_have_it() -> None:
+    """Its section says only what differs from the task's."""
     section = described(pretraining={"training": {"epochs": 3}})["attention"]
     whole = with_arms({"attention": section})["attention"]
     assert whole["pretraining"] == {

@@ -119,7 +119,7 @@ def test_a_sound_task_passes_with_the_norms_of_a_backward_pass_per_term(tmp_path
             assert got[term, name] == pytest.approx(losses.weights[term] * squares**0.5, rel=1e-6), (term, name)
 
 
-def test_a_term_that_the_arm_never_weighs_is_left_out_and_a_start_is_not_taken_for_sound(tmp_path):
+def test_a_term_without_a_weight_is_left_out_and_a_start_is_not_taken_for_sound(tmp_path):
     for arm, off, terms in (("supervised", (), []), ("grpo", ("entropy", "value"), ["policy", "kl"])):
         run(tmp_path / arm, attention.make_task(), arm, losses=dict.fromkeys(off))
         table = saved(tmp_path / arm)

@@ -181,7 +181,7 @@ def test_each_phase_reads_the_rows_that_it_may(name: str) -> None:
 
 @pytest.mark.parametrize("split", [TRAIN, VAL])
 @pytest.mark.parametrize("name", TASKS)
-def test_audits_before_training_read_training_rows_and_the_split_that_they_are_asked_for(name: str, split: str) -> None:
+def test_audits_before_training_read_training_rows_and_the_split_asked_for(name: str, split: str) -> None:
     build, kit = TASKS[name]
     task, data = build(())
     training, control = kit.training_params(**LENGTH), kit.algorithm_params("supervised")

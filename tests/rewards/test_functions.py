@@ -139,7 +139,7 @@ def test_a_digest_is_that_of_the_options_and_not_of_their_order():
     assert Measure("tiny_rewards:slow", one).digest != Measure("tiny_rewards:slow", one | {"k": 2}).digest
 
 
-def test_a_function_that_takes_everything_gets_prompts_references_and_options_by_name():
+def test_a_function_gets_prompts_references_and_options_by_the_names_it_takes():
     seen = []
 
     def everything(completions, **columns):

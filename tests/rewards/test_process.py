@@ -14,7 +14,7 @@ def ask(worker, *replies, function="tiny_rewards:scripted", seconds=20.0):
     return worker.ask(request, seconds=seconds)["outcomes"]
 
 
-def test_answers_from_another_process_of_one_thread_whatever_is_printed_or_however_large(monkeypatch):
+def test_a_process_of_its_own_with_one_thread_answers_whatever_is_printed(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     worker = WorkerProcess()
     assert ask(worker, "print", "\ud800 ü", "raise") == [5 + 1 / 7, 3 + 1 / 7, "it raised KeyError: 'raise'"]

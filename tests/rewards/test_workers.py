@@ -16,7 +16,7 @@ from grpo_pipeline.rewards.second_calls import SecondCalls, refuse_change
 OWN, OTHER, OURS = Measure("tiny_rewards:scripted"), Measure("tiny_rewards:distinct"), Measure("grpo_pipeline.x:f")
 
 
-def test_of_the_first_chunk_four_samples_are_measured_again_and_of_every_twentieth_two() -> None:
+def test_four_samples_of_the_first_chunk_and_two_of_each_twentieth_are_repeated() -> None:
     calls = SecondCalls()
     # What raised has no value to compare; what is no number does.
     outcomes = [1.0, "it raised KeyError", 2.0, "it returned nan, which is no score", 3.0, 4.0, 5.0]

@@ -116,7 +116,7 @@ def scripted(monkeypatch):
     return Scripted.opened
 
 
-def test_a_process_takes_the_starts_that_it_knows_before_new_ones_before_those_of_others(scripted):
+def test_a_process_takes_starts_it_knows_then_new_ones_then_those_of_others(scripted):
     pool = Pool([], PARAMS, at_once=2)
     jobs = [Job(name, name, (), start=start) for name, start in (("a", 0), ("b", 0), ("c", 1), ("d", 1), ("e", 2))]
     pool._to_do, pool._starts = [*jobs], {0: set(), 1: set()}

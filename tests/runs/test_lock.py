@@ -109,7 +109,7 @@ def test_one_process_does_not_get_it_twice_and_a_release_frees_it(tmp_path: Path
         *((error, {}) for error in (errno.EAGAIN, errno.EACCES)),
     ],
 )
-def test_where_the_system_locks_nothing_the_note_counts_and_where_it_refuses_an_empty_one_does_not_help(
+def test_a_lock_is_held_where_its_note_says_so_or_the_system_refuses_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: int, note: dict[str, str]
 ) -> None:
     """A file system without locks, and another process that has the lock and has not written its note yet."""

@@ -76,7 +76,7 @@ def test_a_part_of_another_kind_replaces_that_of_the_base_wherever_it_stands(bas
         assert merge({"any": old}, {"any": new}) == {"any": expected}
 
 
-def test_terms_of_an_objective_schedules_and_executors_are_merged_whatever_their_kind() -> None:
+def test_terms_schedules_and_executors_are_merged_whatever_their_kind() -> None:
     """Kinds of surrogates, schedules and executors share their keys."""
     base = {
         "algorithm": {"losses": {"policy": part("grpo", weight=1.0)}},

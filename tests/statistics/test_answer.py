@@ -121,7 +121,7 @@ def test_what_no_arm_has_a_value_of_is_no_row_and_says_why() -> None:
     assert [row.metric for row in read_answer(document(**two), SUITE).rows] == ["hits", "error"]
 
 
-def test_less_is_better_where_the_metric_says_so_and_one_without_a_good_side_is_not_counted() -> None:
+def test_a_metric_counts_by_its_good_side_and_not_at_all_without_one() -> None:
     gaps = GAPS | {"error": entry(0.5, 0.25, 0.75)}
     answer = read_answer(document(differences={"mine": gaps}), SUITE)
     assert (answer.worse, answer.improved, answer.looked_at) == (("Error",), ("Hits",), 2)
@@ -248,7 +248,7 @@ def corrected(value: float, low: float, high: float, *, p: float = 0.01) -> dict
     return entry(value, (value + low) / 2, (value + high) / 2, p_holm=p, ci95_simultaneous=[low, high])
 
 
-def test_the_answer_of_a_grid_is_of_the_best_arm_with_the_interval_that_holds_all_together() -> None:
+def test_the_answer_of_a_grid_is_of_the_best_arm_with_the_simultaneous_interval() -> None:
     arms = {"good": corrected(0.25, 0.125, 0.375), "best": corrected(0.375, -0.125, 0.875), "bad": corrected(-0.25, -0.5, -0.125)}
     answer = read_grid_answer(grid(**arms), SUITE)
     assert (answer.arm, answer.verdict) == ("best", "no difference shown")  # though its own interval leaves out 0

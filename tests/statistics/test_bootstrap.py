@@ -27,7 +27,7 @@ def estimate(value, resamples, *, n=10, reason="needs both classes", clusters=12
     return Estimate(value, np.asarray(resamples, dtype=float), n, reason, clusters, **changes)
 
 
-def test_clusters_are_drawn_whole_with_equal_chance_by_the_seed_and_not_by_the_order_of_rows():
+def test_clusters_are_drawn_whole_with_equal_chance_whatever_the_order_of_rows():
     weights = cluster_weights(CLUSTERS, resamples=20_000, seed=1)
     assert weights.shape == (20_000, 6)
     np.testing.assert_array_equal(weights[:, [0, 0, 4]], weights[:, [1, 2, 5]])

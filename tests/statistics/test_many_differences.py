@@ -64,7 +64,7 @@ def test_p_values_and_intervals_of_many_hold_the_luck_of_the_seeds() -> None:
     assert {name: entry["p_holm"] for name, entry in found.items()} == pytest.approx({n: min(1, p) for n, p in wanted.items()})
 
 
-def test_alone_it_is_corrected_for_nothing_and_what_never_varies_has_the_level_of_bonferroni() -> None:
+def test_a_lone_difference_is_not_corrected_and_constant_ones_are_by_bonferroni() -> None:
     alone, critical = correct_for_number({"single": GAPS["single"]}, resamples=RESAMPLES)
     assert alone["single"]["p_holm"] == alone["single"]["p"]
     assert critical > 0

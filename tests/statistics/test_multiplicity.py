@@ -14,7 +14,7 @@ def normal(rng, *, shift=0.0, scale=1.0, size=4000):
 
 
 @given(st.integers(0, 10_000), st.floats(-4, 4))
-def test_the_p_value_counts_the_rarer_side_and_says_what_the_percentile_interval_says(seed, shift):
+def test_the_p_value_counts_the_rarer_side_and_agrees_with_percentile_intervals(seed, shift):
     # 2 * (1 + 1) / (5 + 1); with NaN left out 2 * (1 + 0) / (3 + 1)
     assert two_sided_p(np.array([-1.0, 1, 2, 3, 4])) == pytest.approx(4 / 6)
     assert two_sided_p(np.array([np.nan, 2, 3, np.nan, 4])) == pytest.approx(2 / 4)

@@ -185,7 +185,7 @@ def test_grades_agree_with_scikit_learn_and_a_resample_without_a_grade_is_undefi
     assert np.isnan(weighted.quadratic_kappa(same, same, np.ones((2, 3)), classes=4)).all()
 
 
-def test_a_ratio_of_means_by_a_plain_loop_and_undefined_where_nothing_is_below_the_line():
+def test_a_ratio_of_means_is_that_of_a_plain_loop_and_undefined_over_zero():
     numerators, denominators = np.array([2.0, 0.5, 3.0, 1.0]), np.array([4.0, 0.0, 1.0, 0.0])
     weights = np.array([[1.0, 2.0, 0.0, 3.0], [0.0, 1.0, 2.0, 0.0], [0.0, 1.0, 0.0, 2.0], [0.0, 0.0, 0.0, 0.0]])
     # (2 + 2 * 0.5 + 3 * 1) / 4;  (0.5 + 2 * 3) / 2;  2.5 / 0;  0 / 0
@@ -194,7 +194,7 @@ def test_a_ratio_of_means_by_a_plain_loop_and_undefined_where_nothing_is_below_t
 
 @pytest.mark.parametrize("block", [1, 9, 25, 1 << 22])
 @pytest.mark.parametrize("highest", [0.3, np.inf])
-def test_the_jackknifed_statistic_leaves_out_one_row_of_each_kind_in_blocks_of_any_size(monkeypatch, block, highest):
+def test_the_jackknife_leaves_out_one_row_of_each_kind_in_blocks_of_any_size(monkeypatch, block, highest):
     """The spread of rows with repeated values, computed again without each row of the table."""
     monkeypatch.setattr(linear_resampling, "BLOCK", block)
     values = np.array([0.4, 0.1, 0.4, 0.9, 0.1, 0.1, 0.7, 0.2])

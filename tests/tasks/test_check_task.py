@@ -848,7 +848,7 @@ def test_a_policy_is_moved_for_its_checks_and_is_afterwards_what_it_was() -> Non
     assert all(parameter.grad is None for parameter in policy.parameters())
 
 
-def test_what_is_compared_differs_in_any_value_type_or_shape_and_not_where_both_are_unknown() -> None:
+def test_things_differ_in_any_value_type_or_shape_but_not_where_both_are_unknown() -> None:
     one = {"a": torch.tensor([1.0, float("nan")]), "b": [torch.ones(2, dtype=torch.long)]}
     assert first_difference(one, {"a": one["a"].clone(), "b": [torch.ones(2, dtype=torch.long)]}, "x") is None
     for other, place in (

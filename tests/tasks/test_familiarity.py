@@ -150,7 +150,7 @@ def test_a_reason_names_the_group_and_the_statistic():
     assert odd.distance == pytest.approx(familiarity.shapes["a"].distance(np.array([[0.5, -30.0]]))[0] / at_limit)
 
 
-def test_a_combination_that_never_occurs_is_outside_and_what_never_varied_counts_from_its_floor_on():
+def test_a_combination_that_never_occurs_is_outside_and_constants_have_a_floor():
     rng = np.random.default_rng(2)
     first, clusters = rng.standard_normal(300), (ONE(200), ONE(100))
 

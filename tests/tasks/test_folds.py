@@ -118,7 +118,7 @@ RARE.loc[:1, "label"] = 1
 LEAVE_OUT = params("leave_one_center_out")
 
 
-def test_a_patient_of_two_centers_is_tested_in_each_and_never_trained_on_where_it_is_tested():
+def test_a_patient_of_two_centers_is_tested_in_each_and_not_trained_on_there():
     first, second = plan_folds(CENTERS, {}, params("leave_one_center_out", val_share=0.3)).folds
     assert (first.name, first.test, first.left_out) == ("a", ("a0", "a1", "a2", "a3", "a4"), ("b4",))
     assert (second.name, second.test, second.left_out) == ("b", ("b0", "b1", "b2", "b3", "b4"), ("a4",))

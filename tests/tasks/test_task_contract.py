@@ -248,7 +248,7 @@ def test_encodes_once_per_batch_whatever_the_group(case: Case, refresh: str, enc
     assert len(calls) == encodings
 
 
-def test_scores_are_those_of_the_sampler_prompt_by_prompt_and_their_entropy_is_that_of_the_distribution(case: Case):
+def test_scores_and_entropies_are_those_of_the_sampler_prompt_by_prompt(case: Case):
     task, data, policy = case.task(), case.data(), case.state().policy
     rollouts = draw(case, policy.train())
     training, scores = score(case, policy, rollouts).logprobs, score(case, policy.eval(), rollouts)
@@ -334,7 +334,7 @@ def test_experience_is_detached_teaches_what_it_may_in_any_order_and_is_replayed
     assert (after - before).abs().max() > 1e-2
 
 
-def test_weights_and_samples_follow_from_their_seed_alone_and_uniform_ones_from_no_policy(case: Case):
+def test_seeds_decide_weights_and_samples_and_no_policy_decides_uniform_ones(case: Case):
     before, untrained = torch.get_rng_state(), case.task().build_policy(3)
     a, b, c = (attention.weights(policy) for policy in (untrained, *map(case.task().build_policy, (3, 4))))
     assert attention.differing(a, b) == []
@@ -374,7 +374,7 @@ def test_an_audit_scores_every_policy_of_its_plan_on_the_rows_it_is_given(case: 
     assert not np.array_equal(other.policies[plan.start].reward, samples.policies[plan.start].reward)
 
 
-def test_a_resumed_run_ends_with_the_bits_of_an_unbroken_one_and_each_first_ratio_is_1(case: Case):
+def test_a_resumed_run_has_the_bits_of_an_unbroken_one_and_first_ratios_of_one(case: Case):
     """Broken off after its first step; the one that goes on was built from another seed."""
     task, data, algorithm, training = case.task(), case.data(), case.algorithm(), case.training()
     runner, rows, ratios = StepRunner(task, algorithm, training), task.rows(data, "train")[:4], []

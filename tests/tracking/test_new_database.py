@@ -54,7 +54,7 @@ def test_remains_go_beside_a_finished_database_and_what_is_being_written_stays(t
     assert {found.name for found in tmp_path.iterdir()} == {"mlflow.db", "mlflow.db.backup"}
 
 
-def test_an_empty_file_becomes_a_database_and_only_the_creation_does_without_waiting_for_the_disk(tmp_path: Path) -> None:
+def test_an_empty_file_becomes_a_database_whose_creation_alone_waits_for_no_disk(tmp_path: Path) -> None:
     waits, path = [], tmp_path / "mlflow.db"
     path.touch()
 

@@ -47,7 +47,7 @@ def gradient_of(loss_function):
 
 @given(sizes=st.lists(st.integers(1, 7), min_size=1, max_size=6), seed=st.integers(0, 10), limit=st.sampled_from([None, 0.5]))
 @settings(max_examples=25)
-def test_any_split_gives_the_gradient_of_one_large_batch_clipped_once_over_all_groups(sizes, seed, limit):
+def test_any_split_of_a_batch_gives_the_gradient_of_the_whole_clipped_once(sizes, seed, limit):
     x, y = data(sum(sizes), seed)
     model, accumulator = build(limit)
     before = weights(model)
@@ -67,7 +67,8 @@ def test_any_split_gives_the_gradient_of_one_large_batch_clipped_once_over_all_g
     assert accumulator.step()["grad_norm"] == 0.0
 
 
-def test_without_denominators_each_part_counts_alike_and_a_retained_graph_can_be_walked_again():
+def test_without_denominators_each_part_counts_alike():
+    """A graph that is retained can be walked again, another one cannot."""
     x, y = data(8)
     model, accumulator = build()
     first = loss_of(model, x[:2], y[:2])

@@ -164,7 +164,8 @@ def test_norms_are_those_of_a_backward_pass_per_term():
     assert not any(p.grad is not None for module in components.values() for p in module.parameters())
 
 
-def test_detached_frozen_and_weightless_pull_at_nothing_and_the_smallest_leak_is_seen():
+def test_only_terms_with_a_weight_and_a_graph_pull_at_what_is_trained():
+    """The smallest leak is seen."""
     p = parameters(encoder=1.0, head=2.0, frozen=3.0)
     p["frozen"].requires_grad_(False)
     components = {name: [parameter] for name, parameter in p.items()}

@@ -44,7 +44,7 @@ def test_a_clip_bounds_both_sides_of_samples_and_of_decisions_and_keeps_the_rest
     assert clip_advantages(before, largest=2.0).is_tied is before.is_tied
 
 
-def test_a_prompt_weight_survives_and_a_penalty_is_charged_beyond_the_mean_of_the_scored_samples():
+def test_prompt_weights_multiply_and_penalties_are_charged_beyond_their_mean():
     plain = compute_advantages(torch.tensor([[0.0, 1.0], [0.0, 1.0]]), eps=0.0)
     weighted = apply_prompt_weights(plain, torch.tensor([1.0, 3.0]))
     torch.testing.assert_close(weighted.values, plain.values * torch.tensor([[1.0], [3.0]]), atol=1e-15, rtol=0)

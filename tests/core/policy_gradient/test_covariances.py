@@ -72,7 +72,7 @@ def test_the_shares_add_up_to_the_covariance_and_padding_has_none():
     assert not found.requires_grad
 
 
-def test_a_share_is_rounded_down_and_at_least_one_and_the_earlier_of_equals_goes_first():
+def test_a_share_is_rounded_down_to_at_least_one_and_the_earlier_equal_goes_first():
     values = torch.tensor([[[1.0, 3.0, 3.0, 2.0, 9.0]]])
     is_candidate = torch.tensor([[[True, True, True, True, False]]])
 

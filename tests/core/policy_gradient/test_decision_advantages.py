@@ -12,7 +12,7 @@ from grpo_pipeline.core.types import Credits
 
 @pytest.mark.parametrize("std", ["sample", "population"])
 @pytest.mark.parametrize("eps", [None, 0.25])
-def test_decisions_are_compared_at_their_own_position_and_an_ended_sample_counts_with_0(std, eps):
+def test_decisions_are_compared_at_their_position_where_an_ended_sample_has_zero(std, eps):
     """Three prompts of four samples that end after one to three decisions; by numpy, one position at a time."""
     rng, lengths = np.random.default_rng(3), np.array([[3, 1, 2, 3], [2, 2, 1, 3], [1, 2, 3, 3]])
     is_valid = np.arange(3) < lengths[..., None]

@@ -172,7 +172,7 @@ def test_explained_variance():
     assert math.isnan(explained_variance(torch.ones(3), torch.ones(3)))
 
 
-def test_hybrid_loss_is_the_weighted_sum_of_finite_terms_and_a_weight_of_zero_cuts_one_off():
+def test_the_hybrid_loss_is_the_weighted_sum_of_the_terms_that_have_a_weight():
     x, poison = (torch.tensor(value, requires_grad=True) for value in (2.0, math.nan))
     terms = {"supervised": x, "policy": x**2, "entropy": poison}
     loss = hybrid_loss(terms, {"supervised": 1.0, "policy": -0.5, "entropy": 0.0, "absent": 0.0})
@@ -214,7 +214,7 @@ test_refuses = refuses(
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, F64])
 @pytest.mark.parametrize(("algorithm", "level", "reduction"), RATIO_BASED)
-def test_a_ratio_that_would_overflow_has_a_finite_gradient_and_none_where_the_clip_holds(algorithm, level, reduction, dtype):
+def test_a_ratio_that_would_overflow_has_a_finite_gradient_and_none_where_clipped(algorithm, level, reduction, dtype):
     """Rows [2, 4]: A = 1 above -1, the log-ratio of each unit at 25, ..., 1000 above and below 0."""
     far = torch.tensor((25.0, 89.0, 100.0, 1000.0), dtype=dtype)
     old = torch.zeros(2, 4, 3, dtype=dtype)

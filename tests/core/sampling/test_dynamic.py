@@ -37,7 +37,7 @@ class Drawings(Rollouts):
     notes: torch.Tensor | None = None
 
 
-def test_a_replaced_group_keeps_nothing_of_the_old_one_and_inputs_are_left_as_they_are():
+def test_a_replaced_group_keeps_nothing_of_the_old_one_and_changes_no_input():
     def drawings(rewards, number):
         rollouts, rewards = numbered(rewards, number)
         return Drawings(**vars(rollouts), states=rollouts.actions[..., :1].expand(-1, -1, 3)), rewards

@@ -126,7 +126,7 @@ def naive_greedy(z, s, k_max, k_min):
 
 
 @pytest.mark.parametrize("k_min", [0, 1, 2])
-def test_greedy_takes_the_likelier_way_at_each_decision_and_stops_where_no_cell_is_left(k_min):
+def test_greedy_takes_the_likelier_way_at_each_decision_while_cells_are_left(k_min):
     generator = torch.Generator().manual_seed(3)
     logits, stops = (2 * torch.randn(200, size, dtype=F64, generator=generator) for size in (6, 4))
     actions, is_valid = greedy_with_stop(logits, stops, 4, k_min=k_min, is_allowed=torch.ones(200, 6, dtype=torch.bool))

@@ -22,7 +22,7 @@ def loss_of(out: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("half", [False, True])
-def test_the_gradient_is_that_of_the_plain_call_in_its_precision_and_one_node_is_kept(net: nn.Sequential, half: bool) -> None:
+def test_a_recomputed_call_has_the_gradient_of_the_plain_one_and_keeps_one_node(net: nn.Sequential, half: bool) -> None:
     """A context around the backward pass does not reach what is computed again."""
     weights = list(net.parameters())
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=half, cache_enabled=False):

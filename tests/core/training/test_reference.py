@@ -82,7 +82,7 @@ def test_ema_is_the_geometric_sum_of_the_policies():
     assert reference.count == steps  # an integer is copied, not averaged
 
 
-def test_ema_leaves_equal_weights_and_infinite_constants_bit_identical_and_counts_a_tied_weight_once():
+def test_ema_keeps_equal_constants_bit_identical_and_moves_a_tied_weight_once():
     policy = Net(0, torch.float32)
     reference = frozen_copy(policy)
     fixed = reference.fixed.clone()
@@ -129,7 +129,7 @@ test_a_rule_that_makes_no_sense_is_refused = refuses(
 )
 
 
-def test_load_reference_gives_the_stored_weights_in_a_frozen_copy_or_says_what_is_wrong(tmp_path):
+def test_load_reference_gives_a_frozen_copy_with_the_stored_weights_if_they_fit(tmp_path):
     trained, policy = (nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2)).train() for _ in range(2))
     trained(torch.randn(4, 3, generator=torch.Generator().manual_seed(0)))
     save_weights(tmp_path / "w", weights_of(trained, {"width": 2}))

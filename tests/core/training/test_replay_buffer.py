@@ -68,7 +68,7 @@ def test_what_is_there_is_drawn_once_and_not_beyond_its_age(step, left):
     assert [stored.row for stored in buffer.groups] == left
 
 
-def test_the_probability_is_proportional_to_the_signal_and_depends_on_the_generator_alone():
+def test_a_group_is_drawn_in_proportion_to_its_signal_and_by_the_generator_alone():
     signals, n = {1: 1.0, 2: 2.0, 3: 5.0}, 4000
     buffer = ReplayBuffer(3, 1)
     buffer.add([group(row, signal=signal) for row, signal in signals.items()])

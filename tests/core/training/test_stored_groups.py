@@ -18,7 +18,8 @@ def round_trip(state):
 
 
 @pytest.mark.parametrize("marks", [True, False])
-def test_split_stored_and_merged_each_group_comes_back_and_the_buffer_owns_what_it_holds(marks):
+def test_groups_that_are_split_stored_and_merged_come_back_as_they_were(marks):
+    """The buffer owns what it holds: what it was given is zeroed meanwhile."""
     old, fresh = rollouts(seed=1, marks=marks), rollouts(2, torch.float64, marks)
     graph = dataclasses.replace(old, logprobs=old.logprobs.clone().requires_grad_() * 1)
     groups = split(graph)

@@ -104,7 +104,7 @@ def test_of_many_undefined_resamples_there_is_no_interval(most: int, is_told: bo
         assert (entry["ci95"] is not None) == is_told
 
 
-def test_what_one_would_try_instead_stands_beside_the_rules_of_its_arm_on_the_same_units() -> None:
+def test_what_one_would_try_instead_is_compared_with_its_arm_on_the_same_units() -> None:
     instead = table(constant=3.0)
     found = compared(instead=instead)
     assert list(found["baselines"]) == ["begun", "drift", "fixed", "constant"]

@@ -125,7 +125,7 @@ def test_a_bar_that_the_control_meets_as_well_is_no_success(predictions):
     assert all(text.endswith("supervised is above all the others as well: this is no success of the reward.") for text in said)
 
 
-def test_an_arm_without_points_is_judged_by_the_rule_of_none_and_the_others_beside_it(predictions):
+def test_an_arm_without_points_is_judged_by_the_rule_of_none_beside_the_others(predictions):
     arms = {"supervised": predictions(seed=1, skill=0.0), "nothing": predictions(seed=3, skill=0.0)}
     arms = {arm: with_start(rows) for arm, rows in arms.items()} | {"grpo": with_start(predictions(seed=2), start="uniform")}
     document, verdicts = bar_of(arms, rules={"nothing": "none"})
@@ -151,8 +151,8 @@ def steps(count, **columns):
     return pd.concat([train, pd.DataFrame({"step": [count - 1], "split": ["val"]})], ignore_index=True)
 
 
-def test_an_arm_that_trained_longer_than_its_control_is_said_first_and_not_called_a_success(predictions):
-    """120 steps against 30, as an own ``training.epochs`` gives."""
+def test_an_arm_that_trained_longer_than_its_control_is_not_called_a_success(predictions):
+    """120 steps against 30, as an own ``training.epochs`` gives, are said first."""
     arms = {"supervised": with_start(predictions(seed=1, skill=0.0)), "grpo": with_start(predictions(seed=2), start="uniform")}
     taught = {"policy/loss": 0.5}
     document, verdicts = bar_of(arms | {"supervised__training": steps(30), "grpo__training": steps(120, **taught)})

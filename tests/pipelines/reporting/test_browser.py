@@ -41,7 +41,7 @@ def test_what_is_wrong_with_a_page_is_seen(tmp_path: Path, body: str, style: str
         looks_right(page(tmp_path, body, style), tmp_path)
 
 
-def test_a_page_that_says_little_and_can_be_read_passes_and_complaints_of_the_browser_are_seen(tmp_path: Path) -> None:
+def test_a_readable_page_passes_and_complaints_of_the_browser_are_seen(tmp_path: Path) -> None:
     looks_right(page(tmp_path, GOOD), tmp_path)
     (tmp_path / "light").rename(tmp_path / "used")
     found = measure(page(tmp_path, GOOD + "<img src='https://example.com/a.png'>"), tmp_path, theme="light")

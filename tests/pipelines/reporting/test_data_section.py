@@ -59,7 +59,8 @@ def test_a_molecule_of_each_size_is_a_drawing():
     assert parts["splits"].heads[:2] == ["split", "molecules"]
 
 
-def test_a_task_that_says_nothing_shows_the_rows_of_its_table_and_one_without_splits_nothing(monkeypatch):
+def test_a_task_that_says_nothing_of_itself_shows_the_rows_of_its_table(monkeypatch):
+    """Examples without a table of splits show nothing."""
     monkeypatch.setattr(data_section, "find_task", lambda name: TaskSpec(name=name, arms=("a",), metrics="m:f", pipelines="m"))
     table = pd.DataFrame({"split": ["train", "train"], "label": [1, 0], "word": ["<b>", "no"]})
     each = data_parts(SimpleNamespace(table=table), task="t", cluster="c")["one_of_each"]

@@ -33,7 +33,7 @@ def test_learning_curves_overlay_both_arms_in_a_panel_per_metric(metric_rows):
     assert np.diff(smoothed).std() < 0.3 * np.diff(raw).std()
 
 
-def test_metrics_of_the_task_stand_behind_the_reward_and_what_nobody_measured_has_no_panel(metric_rows):
+def test_metrics_of_the_task_follow_the_reward_and_unmeasured_ones_have_no_panel(metric_rows):
     rows = {"grpo": metric_rows(seed=1)[["step", "split", "reward/mean", "grad_norm/rl"]].assign(**{"reply/tokens": 7.0})}
     named = {"reply/tokens": "Tokens in a reply", "reply/never": "Never"}
     panels = learning_curves(rows, named | {"reward/mean": "Reward, told"}, colours=COLOURS)

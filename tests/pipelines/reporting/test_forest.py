@@ -34,7 +34,7 @@ def test_where_an_interval_and_its_value_stand(row: Change, expected: list[float
     assert places(row) == expected
 
 
-def test_a_row_without_an_interval_has_no_place_and_one_without_a_difference_is_left_out() -> None:
+def test_a_change_without_an_interval_has_no_place_and_without_a_value_no_row() -> None:
     drawn = forest([change(0.25), change(None)])
     assert drawn.count('class="row') == 1
     assert ("+0.25" in drawn, places(change(0.25))) == (True, [])

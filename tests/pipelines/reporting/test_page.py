@@ -91,7 +91,7 @@ def is_seen_in_five_seconds(html):
     return title.endswith(f", {verdict.lower()}") and html.count("<h1") == 1 and html.index("<section") < html.index("<nav")
 
 
-def test_the_page_is_self_contained_and_shows_verdict_numbers_commit_and_configuration(make_page, params, arms, metric_rows):
+def test_the_page_is_self_contained_and_shows_verdict_numbers_and_configuration(make_page, params, arms, metric_rows):
     """No name ends the script, and what is undefined is shown with its reason."""
     html = make_page()
     assert is_seen_in_five_seconds(html)
@@ -143,7 +143,7 @@ def test_what_is_the_same_everywhere_is_said_beside_the_images(make_page, params
     assert sentence not in words_of(make_page())
 
 
-def test_the_animation_stands_on_the_page_with_a_still_picture_for_those_who_ask_for_less_motion(make_page):
+def test_the_animation_has_a_still_picture_for_those_who_ask_for_less_motion(make_page):
     pictures, file = [Image.new("P", (3, 2), colour) for colour in (7, 1, 7)], io.BytesIO()
     pictures[0].save(file, "PNG", save_all=True, default_image=True, append_images=pictures[1:], duration=[1, 2])
     html = make_page(animation=file.getvalue())
@@ -293,7 +293,7 @@ GRAPHS = evaluation_params()
 REFUSED_GRAPHS = {"row": [3], "name": ["<i>x</i>"], "text": ["C(C"], "reason": ["it must be SMILES"]}
 
 
-def test_the_molecule_page_holds_verdict_tables_drawings_data_and_configuration_and_fetches_nothing():
+def test_the_molecule_page_shows_what_its_run_found_and_fetches_nothing():
     """Text that came with a molecule cannot become markup."""
     arms = {arm: rows.assign(cause="<script>alert(1)</script>") for arm, rows in all_arms().items()}
     comparison, drawings = compare_arms(GRAPHS, "0123abc", **all_arms()), draw_molecules(GRAPHS, **arms)

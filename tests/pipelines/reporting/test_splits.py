@@ -27,7 +27,7 @@ def test_each_split_is_counted_and_what_is_in_none_is_left_out():
     ]
 
 
-def test_without_classes_and_without_the_column_of_clusters_the_rows_alone_are_counted():
+def test_without_classes_and_a_column_of_clusters_the_rows_alone_are_counted():
     table = pd.DataFrame({"split": ["train"] * 8, "label": range(8)})
     assert list(split_lines(table, task="t", noun="text", cluster="writer", classes="label")) == [
         "t      texts",

@@ -114,7 +114,7 @@ def test_agreement_is_scipys_on_what_is_left_of_each_group_and_on_the_means():
 
 
 @pytest.mark.parametrize("correlate", [agree_within, agree_between])
-def test_weights_repeat_examples_and_a_metric_that_never_differs_says_why_there_is_no_correlation(correlate):
+def test_weights_repeat_examples_and_a_constant_metric_has_no_correlation(correlate):
     reward, metric = draw()
     weights = np.vstack([np.ones(12), np.random.default_rng(1).integers(0, 3, 12)])
     rows = np.repeat(np.arange(12), weights[1].astype(int))
@@ -174,7 +174,7 @@ def only(found):
     return sentence
 
 
-def test_a_trivial_policy_that_is_paid_more_than_the_start_and_a_ceiling_that_is_not_paid_for():
+def test_a_trivial_policy_paid_more_than_the_start_and_an_unpaid_ceiling_are_said():
     """A sound reward has no warning, nor a trivial policy within chance of the start."""
     assert judge(sound())[1] == []
     document, found = judge(policy("parrot", MODEL.mean(1, keepdims=True) + np.array([[0.5], [0.4], [-0.2], [-0.3]])))
@@ -254,7 +254,7 @@ def test_reward_and_metric_disagree_inside_groups_only():
     assert only(found) == "75% of the groups of model tie: they teach nothing"
 
 
-def test_of_a_few_clusters_no_trivial_policy_is_called_better_and_no_run_is_stopped_by_chance():
+def test_a_few_clusters_call_no_trivial_policy_better_and_stop_no_run_by_chance():
     """The same rows warn of the parrot with two clusters allowed; here the table tells, and the answer is paid more."""
     rows = sound()
     rows = pd.concat([rows[rows["policy"] != "parrot"], rows_of("parrot", np.full((4, 1), 0.9), quality=-1.0)])

@@ -89,7 +89,7 @@ def test_the_start_is_the_control_after_the_warm_up():
     assert not [name for name in moved if name.startswith(("policy.", "texture"))]  # what only the reward teaches
 
 
-def test_a_run_that_trains_stops_where_the_answer_is_not_paid_more_unless_it_may_go_on():
+def test_training_stops_where_the_answer_is_not_paid_more_unless_it_may_go_on():
     paid, unpaid = audit_document(), audit_document(with_model(np.ones((4, 3))))
     for stop in ("stop", "warn"):
         reward_audit.admit_training(params(no_ceiling=stop), paid)

@@ -125,7 +125,7 @@ def calls_of(monkeypatch: pytest.MonkeyPatch, size: int | None) -> list[tuple[st
     return calls
 
 
-def test_no_network_call_sees_more_than_a_micro_batch_and_without_them_nothing_runs_twice(
+def test_network_calls_see_at_most_a_micro_batch_and_without_any_nothing_runs_twice(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     sizes = [3, 2]
@@ -143,7 +143,7 @@ class Misremembering(AttentionTask):
 
 
 @pytest.mark.parametrize("proposal", ["policy", "uniform"])
-def test_the_policys_samples_are_as_likely_as_the_update_will_say_and_others_keep_their_chance(proposal: Any) -> None:
+def test_only_samples_of_the_policy_are_made_as_likely_as_the_update_will_say(proposal: Any) -> None:
     task = InMicroBatches(Misremembering(TASK.model, TASK.rewards, TASK.supervised, TASK.image_size, TASK.device), 2)
     policy, batch = TASK.build_policy(0), batch_of()
     shake(policy, scale=0.3)

@@ -138,7 +138,7 @@ def test_the_kl_in_the_reward_is_that_of_its_estimator_and_weight(estimator: str
     assert found.total.flatten().tolist() == pytest.approx([7.0 - 2 * (first + second), 1.0 - 2 * first])
 
 
-def test_scores_of_components_are_added_by_their_weights_with_the_deviation_that_is_asked_for() -> None:
+def test_scores_of_components_are_added_by_weight_with_the_deviation_asked_for() -> None:
     """Of (0, 1) and (1, 0) the deviation is 1/sqrt(2), of the population 1/2: scores of -+1/sqrt(2), -+1, 1 and 3 times."""
     parts = {"up": torch.tensor([[0.0, 1.0]], dtype=F64), "down": torch.tensor([[1.0, 0.0]], dtype=F64)}
     rewards = combine_rewards(parts, {"up": 1.0, "down": 3.0})

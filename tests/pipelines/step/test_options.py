@@ -114,7 +114,7 @@ def test_a_term_that_is_not_finite_stops_the_run(monkeypatch: pytest.MonkeyPatch
     assert len(state.optimizer.state) == 0
 
 
-def test_under_per_reward_the_kl_is_subtracted_from_the_advantage_and_is_not_divided_by_a_deviation() -> None:
+def test_under_per_reward_the_kl_is_subtracted_from_the_advantage_undivided() -> None:
     """A sample of which one part was scored pays, too."""
     changes: dict[str, Any] = {"advantage": {"method": "per_reward"}, "losses": {"kl": None}}
     free, paid = (algorithm_params(**changes, kl_in_reward=kl) for kl in (None, {"weight": 0.5, "estimator": "k1"}))

@@ -33,7 +33,7 @@ def test_parts_act_at_a_place_in_the_order_of_their_list() -> None:
     assert acting["loss"] == ["supervised_term", "score_actions", "policy_term", "entropy_term", "kl_term", "value_term"]
 
 
-def test_an_input_that_nothing_makes_is_left_out_and_one_that_is_made_is_the_last_of_its_name() -> None:
+def test_an_input_is_the_last_of_its_name_and_left_out_where_nothing_makes_it() -> None:
     def source() -> float:
         return 1.0
 

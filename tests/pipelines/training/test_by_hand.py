@@ -342,9 +342,7 @@ def test_a_run_that_goes_on_with_another_version_of_the_code_says_so(is_other: b
 
 
 @pytest.mark.parametrize(("every", "epochs", "steps"), [(1, 2, [3, 7]), (2, 5, [7, 15, 19]), (3, 2, [7])])
-def test_validation_comes_after_every_few_epochs_and_at_the_end_with_samples_of_its_own(
-    every: int, epochs: int, steps: list[int]
-) -> None:
+def test_validation_comes_every_few_epochs_and_at_the_end_with_its_own_samples(every: int, epochs: int, steps: list[int]) -> None:
     """23 rows in batches of 5 are 4 steps an epoch."""
     more = {"validate_every_epochs": every, "validation_samples": 7, "group_size": 4, "log_every_steps": 99}
     yielded = steps_of(Resumable(), algorithm_params("supervised"), epochs=epochs, **more)
@@ -361,7 +359,7 @@ def test_a_checkpoint_says_how_far_the_run_is_in_steps_epochs_and_its_epoch() ->
     ]
 
 
-def test_the_advantage_of_a_credited_sample_is_the_mean_over_the_decisions_that_it_took() -> None:
+def test_the_advantage_of_a_credited_sample_is_the_mean_over_the_decisions_taken() -> None:
     f64 = torch.float64
     is_valid = torch.tensor([[[True, True, False], [True, False, False]]])
     credits = Credits(torch.tensor([[[1.0, 3.0, 0.0], [5.0, 0.0, 0.0]]], dtype=f64), is_valid)
@@ -374,7 +372,7 @@ def test_the_advantage_of_a_credited_sample_is_the_mean_over_the_decisions_that_
     }  # fmt: skip
 
 
-def test_the_advantage_of_a_sample_with_credited_turns_is_the_mean_over_its_decisions() -> None:
+def test_a_sample_with_credited_turns_has_the_mean_advantage_of_its_decisions() -> None:
     f64 = torch.float64
     turns = torch.tensor([[[0, 0, -1, 1], [0, -1, -1, -1]]])
     is_valid = torch.tensor([[[True, True], [True, False]]])
@@ -387,7 +385,7 @@ def test_the_advantage_of_a_sample_with_credited_turns_is_the_mean_over_its_deci
 
 
 @pytest.mark.parametrize("calibration", [None, {"temperature": 1.5}])
-def test_a_model_is_exported_with_its_weights_how_far_it_was_trained_and_what_was_fitted(calibration: Any) -> None:
+def test_a_model_is_exported_with_its_weights_its_progress_and_what_was_fitted(calibration: Any) -> None:
     trained = replace(BLANK, policy=ChoicePolicy(12).state_dict(), progress={"step": 8, "epoch": 2})
     found = export.export_model(Asked(), trained, calibration)
     fitted = {} if calibration is None else {"calibration": calibration}

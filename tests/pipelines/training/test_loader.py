@@ -51,9 +51,7 @@ def test_a_run_is_bit_identical_to_one_without_a_thread(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("ahead", [0, 3])
-def test_batches_are_those_of_their_steps_from_where_the_state_is_with_the_generator_of_the_step(
-    monkeypatch: pytest.MonkeyPatch, ahead: int
-):
+def test_batches_are_those_of_their_steps_with_the_generator_of_the_step(monkeypatch: pytest.MonkeyPatch, ahead: int):
     seeds: list[int] = []
     make = AttentionTask.make_batch
 

@@ -159,9 +159,7 @@ def test_a_resumed_run_equals_an_unbroken_one(tmp_path: Path, name: str, stop_af
 
 
 @pytest.mark.parametrize("proposal", ["none", "uniform", "oracle"])
-def test_a_control_with_another_proposal_trains_and_predicts_and_only_the_oracle_sees_the_lesion(
-    monkeypatch: pytest.MonkeyPatch, proposal: str
-):
+def test_a_control_with_another_proposal_trains_and_only_the_oracle_sees_lesions(monkeypatch: pytest.MonkeyPatch, proposal: str):
     shown, make = set(), AttentionTask.make_batch
 
     def record(self: AttentionTask, *args: Any, **options: Any) -> Any:

@@ -131,7 +131,7 @@ def test_the_reference_looks_at_the_augmented_images():
     assert float((other.logprobs - scored.logprobs).abs().max()) > 1e-3
 
 
-def test_what_does_not_go_with_moved_images_is_refused_and_the_fingerprint_names_them():
+def test_augmentation_refuses_what_does_not_go_with_it_and_is_in_the_fingerprint():
     sections = (
         model_params(encoder={"tuning": {"kind": "frozen"}}),
         RewardParams.model_validate(section("reward")),

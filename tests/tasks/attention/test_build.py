@@ -15,7 +15,7 @@ from grpo_pipeline.tasks.attention.losses.heatmap import proportion_bce
 from grpo_pipeline.tasks.attention.model.model import AttentionModel
 
 
-def test_refuses_a_core_with_fewer_cells_than_points_and_a_cost_per_point_without_a_stop():
+def test_refuses_a_core_with_too_few_cells_and_a_cost_per_point_without_a_stop():
     examples = make_examples()
     for row in (4, 9):
         examples.region[row] = False

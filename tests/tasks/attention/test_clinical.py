@@ -149,7 +149,7 @@ def test_tokens_reach_the_heatmap_and_the_class_of_their_own_core(class_decoder:
         assert float(moved[[0, 2, 3]].max()) < 1e-6, name
 
 
-def test_only_training_batches_drop_the_generator_decides_and_samples_of_a_group_are_told_the_same():
+def test_only_training_batches_drop_values_alike_for_all_samples_of_a_group():
     task, data, rows = clinical_task(dropout=0.5), make_data(make_clinical_examples()), np.arange(8)
     whole = task.make_batch(data, rows).clinical
     np.testing.assert_array_equal(whole.numpy(), data.examples.table.loc[rows, ["age", "psa", "setup"]].to_numpy(np.float32))

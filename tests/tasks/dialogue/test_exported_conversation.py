@@ -167,7 +167,7 @@ def with_environment(folder: Path, target: Path, **changes: Any) -> Path:
     return target
 
 
-def test_a_row_without_what_the_environment_reads_is_refused_and_the_others_are_played(tmp_path: Path) -> None:
+def test_a_row_that_the_environment_cannot_read_is_refused_and_others_are_played(tmp_path: Path) -> None:
     exported(tmp_path / "echo")
     model = load(with_environment(tmp_path / "echo", tmp_path / VERSION, environment=GAME).parents[2])
     rows = model.table([{"question": "1-8?", "number": 3}, {"question": "1-8?"}, {"question": "1-8?", "number": "5"}])

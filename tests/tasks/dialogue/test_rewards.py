@@ -47,7 +47,7 @@ def test_parts_are_the_metrics_of_each_reply():
     assert not any(part.requires_grad for part in rewards.components.values())
 
 
-def test_a_failed_reply_is_counted_and_leaves_its_group_or_pays_the_penalty_of_its_part():
+def test_a_failed_reply_is_counted_and_leaves_its_group_or_pays_a_penalty():
     rewards = measure(make())
     assert rewards.components["scripted"].isnan().tolist() == [[False, False, True], [False, False, False]]
     assert rewards.failures == {"f1": 0, "rouge_l": 0, "bleu": 0, "scripted": 1}

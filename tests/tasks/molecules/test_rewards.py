@@ -64,7 +64,7 @@ def test_parts_of_valid_and_invalid_molecules():
     assert set(rewards.failures.values()) == {0}
 
 
-def test_an_invalid_molecule_pays_the_penalty_or_is_excluded_and_one_that_fails_is_not_invalid():
+def test_an_invalid_molecule_pays_or_is_excluded_and_a_failed_one_is_not_invalid():
     assert measure(make(weights={"qed": 1.0}, invalid_penalty=-0.5)).components["qed"][0, 1] == -0.5
     rewards = measure(make(weights={"qed": 1.0}, invalid_penalty=None))
     assert rewards.components["qed"].isnan().tolist() == [[False, True, False, False], [False, False, True, False]]

@@ -72,7 +72,7 @@ def test_the_supervised_loss_of_groups_of_similar_size_is_that_of_the_batch(monk
     assert two.tolist() == [6.0, 6.0, 7.0]  # 2 + 4 atoms, 1 + 6 pairs
 
 
-def test_a_prompt_tells_the_properties_of_its_molecule_in_spreads_of_the_training_split() -> None:
+def test_a_prompt_tells_the_properties_of_its_molecule_in_training_spreads() -> None:
     task, data = tiny.make_task(prompt={"conditions": ["logp"]}), tiny.make_data(conditions=["logp"])
     train, logp = data.examples.rows("train"), data.examples.table["logp"].to_numpy()
     expected = (logp - logp[train].mean()) / logp[train].std()
@@ -298,7 +298,7 @@ def letters_of(smiles: list[str]) -> np.ndarray:
     return np.array([np.nan if "N" in text else sum(map(str.isalpha, text)) for text in smiles], dtype=float)
 
 
-def test_rows_of_audits_and_evaluations_hold_what_their_own_molecule_earned_and_was_left_without() -> None:
+def test_audited_and_evaluated_rows_hold_what_their_own_molecule_earned() -> None:
     task = tiny.make_task(reward=LETTERS)
     rows_of = [0, 4, 12]  # 2, 3 and 4 atoms
     policy, batch = start(task).policy, task.make_batch(tiny.make_data(), np.array(rows_of))

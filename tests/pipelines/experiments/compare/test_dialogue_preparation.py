@@ -107,7 +107,7 @@ def test_a_cell_is_what_an_ordinary_run_gives_and_a_start_is_trained_once_per_se
     assert kept.metrics["f1"] == pytest.approx(expected[expected["rule"] == "policy"]["f1"].mean())
 
 
-def test_a_digest_needs_no_training_and_an_arm_that_readers_do_not_have_fails_before_its_warm_start(trainings) -> None:
+def test_nothing_is_trained_for_a_digest_or_an_arm_that_readers_do_not_have(trainings) -> None:
     plan, preparation, examples = arrange(grid(ARMS)), find_preparation("dialogue"), make_examples()
     digests = {trial.key: trial_digest(preparation, plan.arms[trial.arm], trial, examples, split="test") for trial in plan.trials}
     assert len(set(digests.values())) == 8

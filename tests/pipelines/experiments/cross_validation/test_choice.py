@@ -51,7 +51,7 @@ def test_the_best_mean_over_seeds_and_inner_folds_is_chosen(better, best):
         assert (choice.chosen, choice.n) == (best(means, key=means.get), 4)
 
 
-def test_an_undefined_pair_is_left_out_for_all_and_a_candidate_with_a_failed_cell_is_not_chosen():
+def test_a_pair_undefined_for_one_counts_for_none_and_a_failed_candidate_cannot_win():
     found = headers({"grpo.b.seed1.fold0.inner1": None})
     choice = first_of(found)
     expected = {name: naive(found, "grpo", 0, name, without=["seed1.fold0.inner1"]) for name in CANDIDATES}
@@ -111,7 +111,7 @@ BEST = {"supervised": {"base": "supervised", "rule": "best"}, "grpo": {"base": "
 WEIGHED = {"candidates": {"plain": {}, "heatmap": {"reward": {"class": None, "heatmap": {"weight": 1.0}}}}}
 
 
-def test_what_is_misspelt_or_compares_different_rewards_fails_before_any_data_is_read():
+def test_misspelt_parameters_and_unlike_rewards_fail_before_any_data_is_read():
     for changes, message in (
         ({"candidates": TWO | MISSPELT}, r"candidates.wide.arms.supervised.set.model.encoder.widht must .* mean width\?"),
         ({"selection_metric": "auc"}, "cross_validation.selection_metric must be among auroc, .* got 'auc'"),

@@ -295,7 +295,7 @@ def test_what_is_divided_is_each_example_of_a_split_once() -> None:
     assert (bare["label"].tolist(), bare["center"].tolist()) == ([0, 0, 0], ["", "", ""])
 
 
-def test_an_example_that_a_split_does_not_name_is_in_none_and_one_that_is_unknown_is_refused() -> None:
+def test_an_example_that_no_split_names_is_in_none_and_an_unknown_one_is_refused() -> None:
     table = pd.DataFrame({"core_id": [7, 8, 9], "split": ["train", "val", "test"]})
     found = resplit_table(table, {"7": "test", "9": "train"}, key="core_id", noun="core")
     assert found["split"].tolist() == ["test", "", "train"]

@@ -94,7 +94,7 @@ def test_finished_cells_are_kept_and_a_changed_arm_alone_is_trained_again(whole,
     assert run(changed, tiny_bench(), store) == []
 
 
-def test_a_baseline_is_fitted_on_the_training_split_of_its_trial_and_stands_as_an_arm(monkeypatch):
+def test_a_baseline_stands_as_an_arm_fitted_on_the_training_split_of_its_trial(monkeypatch):
     """Rows are those of ``fit_baselines`` on the same split, whatever the base's stages; another baseline is another trial."""
     arm = {"base": "grpo", "baseline": "picture", "set": {"training": SHORT["training"]}}
     plan, store = tiny_plan((3,), picture=arm), Memory()

@@ -236,7 +236,7 @@ def test_many_keys_are_told_by_the_first_six() -> None:
     assert shortened([*"abcdefgh"]) == "a, b, c, d, e, f and 2 more"
 
 
-def test_what_is_fitted_in_the_place_of_an_arm_gets_the_scored_rows_and_the_seed_of_its_trial(
+def test_what_is_fitted_as_an_arm_gets_the_scored_rows_and_the_seed_of_its_trial(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: list[Any] = []

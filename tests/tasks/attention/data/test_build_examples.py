@@ -60,7 +60,7 @@ def test_masks_that_touch_in_a_corner_still_overlap_at_model_size(data_set, data
     assert (examples.region[1] & examples.bag[1]).sum() == 1
 
 
-def test_every_part_but_the_order_counts_in_the_digest_which_is_that_of_all_bytes_at_once(data_set, data_params, monkeypatch):
+def test_the_digest_is_that_of_all_bytes_and_every_part_but_the_order_counts(data_set, data_params, monkeypatch):
     examples, _ = build(data_set, data_params())
     expected = hashlib.sha256(examples.table.drop(columns="row").to_csv(index=False, lineterminator="\n").encode())
     arrays = [getattr(examples, name) for name in ARRAYS]
@@ -86,7 +86,7 @@ def test_every_part_but_the_order_counts_in_the_digest_which_is_that_of_all_byte
 
 
 @pytest.mark.parametrize("cores", [1, 3])
-def test_chunks_are_the_whole_in_order_and_a_file_that_changed_is_named_with_its_line(data_set, data_params, monkeypatch, cores):
+def test_chunks_are_the_whole_in_order_and_a_changed_file_is_named_with_its_line(data_set, data_params, monkeypatch, cores):
     monkeypatch.setattr("grpo_pipeline.tasks.attention.data.example_building.CHUNK_BYTES", 5 * 4 * 32 * 32)
     monkeypatch.setattr("grpo_pipeline.tasks.attention.data.example_building.usable_cores", lambda: cores)
     params, raw = data_params(), data_set.open()

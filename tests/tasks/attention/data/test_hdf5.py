@@ -195,7 +195,7 @@ class TestDataSet:
             file["bmode/0003"][0, 0] = 255 - file["bmode/0003"][0, 0]
         assert check_manifest(raw, OWN, params)[2]["digests"]["files"] != report["digests"]["files"]
 
-    def test_bad_keys_and_cores_that_the_splits_leave_out_or_share_are_rows_in_quarantine(self, root):
+    def test_bad_keys_and_cores_without_one_split_are_rows_in_quarantine(self, root):
         with h5py.File(root / "data.h5", "a") as file:
             del file["needle_mask/0003"], file["bmode/0008"]
             file["bmode/0008"] = np.eye(9)

@@ -338,7 +338,7 @@ def test_floats_are_not_rounded_and_a_mask_is_not_zero_before_it_is_projected():
 
 
 @pytest.mark.parametrize("as_mask", [False, True])
-def test_a_plane_that_cannot_be_taken_is_refused_and_unknown_spacing_of_one_axis_leaves_the_others(as_mask):
+def test_a_plane_that_cannot_be_taken_is_refused_and_its_own_axes_give_its_spacing(as_mask):
     values = (VOLUME.mean() < VOLUME).astype(float)
     values[0, 0, 0] = np.nan
     take_plane(stack(values), "i.nii", volume(0, "index", 1), as_mask=as_mask)  # the NaN is in another slice

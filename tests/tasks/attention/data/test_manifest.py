@@ -95,7 +95,7 @@ def test_both_rows_of_a_duplicated_core_are_refused(data_set, data_params):
     assert "c01" not in set(checked["core_id"])
 
 
-def test_masks_that_look_inverted_or_smeared_are_said_and_their_shares_stand_in_the_report(data_set, data_params, caplog):
+def test_masks_that_look_inverted_or_smeared_are_said_and_counted_in_the_report(data_set, data_params, caplog):
     inside = np.zeros((24, 32), np.uint8)
     inside[8:14, 6:12] = np.linspace(60, 250, 36, dtype=np.uint8).reshape(6, 6)  # as a JPEG file leaves it
     data_set.save("lesion/c01.png", inside)

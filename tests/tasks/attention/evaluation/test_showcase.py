@@ -17,7 +17,7 @@ def make_policy(task: AttentionTask, seed: int = 1) -> AttentionModel:
     return policy
 
 
-def test_what_is_shown_belongs_together_and_a_frame_of_training_shows_the_policy_as_it_is_now():
+def test_what_is_shown_belongs_together_and_a_frame_shows_the_policy_as_it_is_now():
     task, data, rows = make_task(), make_data(), ROWS[[3, 0]]
     before, after = make_policy(task), make_policy(task, seed=2)
     shown = task.showcase(before, data, rows, seed=0)
@@ -39,7 +39,7 @@ def test_what_is_shown_belongs_together_and_a_frame_of_training_shows_the_policy
 
 
 @pytest.mark.parametrize("stop", [None, {"min_points": 1}], ids=["points", "stop"])
-def test_a_contribution_is_the_reward_of_the_set_minus_that_of_the_set_without_the_point(stop):
+def test_a_contribution_is_what_the_reward_of_the_set_loses_without_the_point(stop):
     """Sets of k - 1 points are decoded one by one, without a mask, and rewarded as sets of their own."""
     task, data, rows = make_task(policy={"stop": stop}), make_data(), ROWS[:4]
     policy = make_policy(task)

@@ -34,7 +34,7 @@ def oracle(logits: np.ndarray, is_positive: np.ndarray, *, with_intercept: bool)
     return found.x
 
 
-def test_platt_scaling_is_the_maximum_of_its_likelihood_and_few_cores_get_a_temperature():
+def test_platt_scaling_has_the_highest_likelihood_and_few_cores_get_a_temperature():
     logits, is_positive = draw(200, slope=0.4, intercept=-0.7)
     fitted = fit_calibration(logits, is_positive)
     assert fitted.method == "platt"

@@ -24,7 +24,7 @@ def params(**changes) -> PredictParams:
     return PredictParams.model_validate(values | changes)
 
 
-def test_labels_are_not_needed_and_not_read_and_an_empty_cell_of_an_optional_column_is_unknown(data_set, data_params):
+def test_labels_are_not_read_and_an_empty_optional_cell_is_unknown(data_set, data_params):
     for row in data_set.rows:
         row.update(label="nonsense", involvement="many", bag_mask=f"needle/{row['core_id']}.png")
     checked, quarantine, absent = check_predict_manifest(data_set.open(), params(), data_params(), RULES)
@@ -62,7 +62,7 @@ def test_the_models_own_mask_values_count(data_set, data_params):
         check_predict_manifest(data_set.open(), params(), data_params(), make_predictor().rules)
 
 
-def test_a_column_that_may_be_misspelt_is_refused_and_a_mapped_one_is_not_taken_for_it(data_params):
+def test_a_column_that_may_be_misspelt_is_refused_unless_it_is_mapped(data_params):
     usual = PredictColumns.of(data_params().columns)
     for there, message in (
         (["picture"], r"attention.data.columns.image must name a column of the manifest, got 'image'; it has \['picture'\]"),

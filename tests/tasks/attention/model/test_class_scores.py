@@ -94,7 +94,7 @@ def test_two_classes_have_the_losses_of_the_label():
 SETS = torch.tensor(list(product([False, True], repeat=3)))  # all 8 of three findings
 
 
-def test_the_sets_of_findings_add_up_to_one_and_the_log_odds_are_those_of_any_positive_one():
+def test_sets_of_findings_add_up_to_one_and_log_odds_are_of_any_positive_one():
     scores = 3 * torch.randn(5, 2, 3, dtype=torch.double, generator=torch.Generator().manual_seed(5))
     of_sets = torch.stack([(-class_nll(scores, one.expand(5, 3))).exp() for one in SETS])  # [8, 5, 2]
     torch.testing.assert_close(of_sets.sum(0), torch.ones(5, 2, dtype=torch.double))

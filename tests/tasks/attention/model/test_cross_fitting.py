@@ -314,7 +314,7 @@ SILENT = {"heatmap": None, "glimpse": None}
     ],
     ids=["none", "seeded", "prompted", "findings"],
 )
-def test_a_heatmap_of_evidence_is_what_a_point_there_would_say_where_the_policy_looks(
+def test_a_heatmap_of_evidence_is_what_a_point_would_say_where_the_policy_looks(
     reads_mask: str | None, findings: Classes | None
 ) -> None:
     """Against one decoding and one chance for every cell, with the mask of the likeliest points; it is the same for all sets."""

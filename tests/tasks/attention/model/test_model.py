@@ -114,7 +114,7 @@ def close_as_a_whole(got: torch.Tensor, expected: torch.Tensor) -> None:
 OWN = {"reads": {"encoder": "own"}}
 
 
-def test_a_policy_with_an_encoder_of_its_own_learns_in_it_alone_and_starts_where_a_shared_one_does() -> None:
+def test_a_policy_with_an_encoder_of_its_own_starts_alike_and_learns_in_it_alone() -> None:
     shared, own = (make_task(policy={"reads": {"encoder": name}}).build_policy(0) for name in ("shared", "own"))
     mine = {name.removeprefix("policy_encoder."): p for name, p in own.named_parameters() if name.startswith("policy_encoder.")}
     theirs = dict(own.sam.net.vision_encoder.named_parameters())

@@ -63,7 +63,7 @@ def test_a_stop_head_reads_the_image_inside_the_region_once_it_is_trained():
     assert not torch.allclose(head(torch.where(outside, features, features + 1), texture, cells), changed, atol=1e-3)
 
 
-def test_the_value_is_linear_in_the_mean_of_the_map_and_no_gradient_reaches_the_logits():
+def test_the_value_is_linear_in_the_mean_of_the_map_and_teaches_no_logits():
     torch.manual_seed(0)
     policy, (features, texture) = PolicyNetwork(16, 8, 5), inputs()
     shake(policy)

@@ -206,7 +206,7 @@ def test_the_shape_of_a_mask_equals_a_naive_loop():
     assert bool(describe_shape(torch.zeros(1, 1, 8, 8)).isfinite().all())
 
 
-def test_seeded_masks_equal_a_naive_loop_and_take_bright_points_as_they_take_dark_ones():
+def test_seeded_masks_equal_a_naive_loop_and_take_bright_points_like_dark_ones():
     side = 12
     # So bright and dark that the bound of the contrast decides in some places.
     images = 5 * torch.randn(2, 1, 24, 24, generator=torch.Generator().manual_seed(2))
@@ -358,7 +358,7 @@ def test_a_mask_is_where_the_enlarged_logits_are_positive():
     assert resize_masks(logits, 4)[0, 0].tolist() == [[False, False, True, True]] * 4
 
 
-def test_the_heatmap_gains_the_same_pixels_whatever_the_points_and_begins_without_them():
+def test_the_heatmap_begins_plain_and_gains_the_same_pixels_whatever_the_points():
     task, plain = segmenting(1.0), make_task(patch_size=4)
     policy, batch = task.build_policy(0), task.make_batch(make_data(), ROWS[:2])
     context = task.encode(policy, batch)
@@ -459,7 +459,7 @@ def drawn_by_outlines(examples: Examples, share: float = 0.5) -> tuple[Any, Any]
     return stage, train_weights(control, training, stage, make_data(examples), seed=3)[0]
 
 
-def test_a_pretraining_on_outlines_reads_the_shown_ones_alone_and_the_arms_begin_with_its_pixels():
+def test_pretraining_reads_the_shown_outlines_alone_and_arms_begin_with_its_pixels():
     examples = make_examples()
     shown = shown_outlines(examples, np.arange(len(examples.table)), 0.5)
     stage, start = drawn_by_outlines(examples)

@@ -41,7 +41,7 @@ def test_the_roc_curve_is_the_best_sensitivity_at_each_specificity_inside_its_ba
     assert all(len(line.get_xdata()) == 0 for line in single.lines[1:])
 
 
-def test_a_pair_of_panels_shows_its_core_and_a_point_lies_on_its_cell_of_image_heatmap_and_lesion(showcase):
+def test_a_pair_of_panels_shows_its_core_and_a_point_lies_on_its_cell(showcase):
     """One bright image block, one hot heatmap cell, one lesion block, one point: all at (x, y) = (5.5 / 8, 2.5 / 8)."""
     arrays = {name: array[:2].copy() for name, array in showcase(size=64, cells=8, k=2).items()}
     for name in ("image", "region", "bag", "lesion", "heatmap"):
@@ -117,7 +117,7 @@ def test_a_uniform_policy_is_once_as_likely_as_a_uniform_policy():
         assert np.isnan(found[attention == 0]).all()
 
 
-def test_an_overlay_colours_the_pixels_of_its_heatmap_and_draws_a_point_around_its_pixel():
+def test_an_overlay_colours_the_pixels_of_its_heatmap_and_centres_its_points():
     none, heatmap = np.zeros((0, 2)), np.zeros((10, 20))
     image = np.arange(200, dtype=np.uint8).reshape(10, 20)
     np.testing.assert_array_equal(draw_overlay(image, heatmap, none), image[..., None].repeat(3, -1))
@@ -149,7 +149,7 @@ def files(name: str, *, first: bool = False, last: bool = False, **changes) -> H
     return HeatmapFiles(name=name, is_first=first, is_last=last, **values | changes)
 
 
-def test_heatmaps_appear_complete_or_not_at_all_and_come_back_as_the_probabilities_they_were(tmp_path: Path):
+def test_heatmaps_appear_complete_or_not_at_all_and_come_back_as_they_were(tmp_path: Path):
     dataset = HeatmapsDataset(filepath=str(tmp_path / "heatmaps"))
     with pytest.raises(DatasetError, match="must hold heatmaps, got nothing there; run the pipeline attention_predict"):
         dataset.load()

@@ -55,7 +55,7 @@ def test_the_quarantine_is_in_the_order_of_the_files_examples_first():
     assert list(zip(quarantine["file"], quarantine["row"], strict=True)) == wanted
 
 
-def test_one_id_or_one_text_make_one_persona_that_is_in_one_split_whatever_the_order_of_its_sentences():
+def test_one_id_or_text_in_any_order_of_sentences_is_one_persona_in_one_split():
     rows = [row("i bake. i run.", split="train"), row("i run. i bake.", split="test"), row("i sing.", split="val")]
     checked, _, quarantine, _ = check(rows, source={"kind": "jsonl", "splits_from": "file"})
     assert checked["split"].tolist() == ["val"]

@@ -17,7 +17,7 @@ def table(personas=20, each=3, partners=False):
     return pd.DataFrame(rows, columns=["example_id", "subject_id", "partner_id", "split"])
 
 
-def test_a_persona_is_never_divided_and_the_shares_hold_whatever_the_order_of_the_rows():
+def test_a_persona_is_never_divided_and_shares_hold_in_any_order_of_the_rows():
     checked = table()
     splits = split_personas(checked, PARAMS)
     persona = checked.set_index("example_id")["subject_id"]

@@ -29,7 +29,7 @@ def one(rows, policy):
     return rows[rows["policy"] == policy].set_index("example_id")
 
 
-def test_rules_have_the_scores_of_the_prediction_rows_and_samples_of_the_start_are_paid_what_training_pays_them():
+def test_rules_are_scored_as_predictions_are_and_the_start_is_paid_as_in_training():
     rows, task, policy = scored(reward=SCRIPTED)
     predictions = task.evaluate(policy, make_data(), ROWS, seed=0, n_samples=2).rename(columns={"rule": "policy"})
     names = [*METRICS, "reward", "reward_f1", "reward_rouge_l", "reward_bleu", "reward_scripted", "reply"]

@@ -185,7 +185,7 @@ def test_replies_of_a_group_are_compared_as_the_rewards_compare_them(policy, mon
     assert found["self_bleu"].tolist() == pytest.approx(expected)
 
 
-def test_likelihoods_are_of_the_reader_of_the_rule_and_greedy_rows_are_the_likeliest_replies(policy, table):
+def test_likelihoods_are_of_the_reader_of_the_rule_and_greedy_replies_the_likeliest(policy, table):
     batch = TASK.make_batch(DATA, ROWS)
     for rule, language_model in (("policy", policy), ("greedy", policy), ("start", TASK.build_policy(SEED))):
         found = reference_perplexity(language_model, TASK.encode(language_model, batch), batch.reference)

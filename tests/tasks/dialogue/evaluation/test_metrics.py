@@ -31,7 +31,7 @@ def rows_of(table, rule="policy"):
     return table[table["rule"] == rule].sort_values("example_id")
 
 
-def test_values_are_those_of_the_rows_and_what_needs_a_model_is_undefined_without_one(arms):
+def test_values_are_those_of_the_rows_and_undefined_where_a_model_is_missing(arms):
     document = compare_arms(PARAMS, "abc", **arms)
     json.dumps(document, allow_nan=False)
     assert document["n"].items() >= {"examples": 48, "clusters": 12, "cluster": "subject_id"}.items()

@@ -89,7 +89,7 @@ def test_what_a_template_writes_before_a_reply_is_part_of_it(tmp_path: Path) -> 
     assert words(reply_ids(found, "two", "hello", [], prompt=CHAT)) == "think two"
 
 
-def test_a_template_that_changes_the_prompt_behind_which_a_reply_stands_is_refused_with_the_token(tmp_path: Path) -> None:
+def test_a_template_that_changes_the_prompt_before_a_reply_is_refused(tmp_path: Path) -> None:
     found = tokenizer(tmp_path, MOVING)
     with pytest.raises(ValueError, match=r"got token 6 'two' instead of ':'; repair the template"):
         reply_ids(found, "two", "hello", [], prompt=CHAT)

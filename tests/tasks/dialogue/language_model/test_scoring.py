@@ -126,7 +126,7 @@ ACTIONS = torch.randint(9, (7,), generator=GENERATOR)
 KEPT = (torch.rand(7, 9, generator=GENERATOR) < 0.5).scatter(1, ACTIONS[:, None], True)
 
 
-def test_each_row_is_scored_over_what_it_kept_and_blocks_change_neither_numbers_nor_gradients() -> None:
+def test_each_row_is_scored_over_what_it_kept_and_blocks_change_nothing() -> None:
     for kept in (None, KEPT):
         found = score_tokens(HIDDEN, HEAD, ACTIONS, temperature=0.7, kept=None if kept is None else pack(kept))
         for m in range(7):

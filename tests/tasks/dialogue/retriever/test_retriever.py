@@ -95,7 +95,7 @@ def hidden_examples() -> tuple[pd.DataFrame, pd.DataFrame]:
     return rows.assign(partner_id=""), stories
 
 
-def test_hidden_stories_share_no_word_with_any_persona_and_tf_idf_finds_them_by_chance() -> None:
+def test_hidden_stories_share_no_word_with_personas_so_tf_idf_finds_them_by_chance() -> None:
     rows, stories = hidden_examples()
     told = {word for text in [*stories["title"], *stories["text"]] for word in WORDS.findall(text)}
     assert not told & {word for persona in rows["persona"] for word in WORDS.findall(persona)}
@@ -116,7 +116,7 @@ def test_words_are_counted_with_length_one_and_a_text_without_words_is_nothing()
     assert torch.equal(rows[0], word_rows(["red cat red dog"], buckets=1000).rows[0])
 
 
-def test_it_begins_with_the_ranking_of_tf_idf_and_never_finds_a_story_of_the_speakers() -> None:
+def test_it_begins_with_the_tf_idf_ranking_and_never_finds_a_story_of_the_speakers() -> None:
     found, known = shelf(top_n=3), retrieval_params(top_n=3)
     asked = [Asked("i like a blue dog", "p1", ""), Asked("red red", "p2", "p1"), Asked("nothing", "p3", "")]
     expected = rank(index_stories(STORIES, known), asked, known)
@@ -256,7 +256,7 @@ def test_the_reward_teaches_it_through_the_supervised_term_alone() -> None:
     assert all(p.grad is None for p in task.parameter_groups(policy)["retriever"])
 
 
-def test_before_the_arms_the_stories_of_the_answers_are_read_and_swapped_answers_are_others() -> None:
+def test_the_warm_start_reads_the_stories_of_the_answers_swapped_ones_too() -> None:
     task, data = learning_task(swapped=1.0).open_stage("warm_start"), tiny.make_data()
     policy = task.build_policy(0)
     batch = make_training_batch(task, data, np.arange(5), seed=0, step=0)

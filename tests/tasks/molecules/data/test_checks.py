@@ -43,7 +43,7 @@ def test_nothing_is_dropped_silently(monkeypatch):
     assert report["kinds_of_bonds"] == {"double": 1, "single": 7}
 
 
-def test_classes_are_read_from_the_data_and_one_giant_does_not_widen_the_graphs_of_all():
+def test_classes_are_those_of_the_data_and_one_giant_does_not_widen_all_graphs():
     checked, _, vocabulary, _ = check()
     assert len(checked) == 5
     assert (vocabulary["atoms"], vocabulary["max_atoms"]) == (["C", "N", "O", "Si"], 7)

@@ -37,7 +37,7 @@ def test_each_component_has_its_own_limit_and_schedule() -> None:
         assert chisquare(counts.numpy(), (skewed_limit(k) * entries.numel()).numpy()).pvalue > 1e-3
 
 
-def test_limits_are_uniform_or_the_shares_of_the_data_without_padding_and_each_pair_once() -> None:
+def test_limits_are_uniform_or_the_shares_of_the_data_counting_each_pair_once() -> None:
     graphs = random_graphs([3, 2], 5)
     counts = count_classes(graphs, CLASSES)
     assert [float(count.sum()) for count in counts] == [5.0, 5.0, 4.0]  # 3 + 2 nodes; 3 + 1 pairs

@@ -9,7 +9,7 @@ from grpo_pipeline.tasks.molecules.graphs.components import Components
 
 
 @pytest.mark.parametrize(("start", "different"), [("per_group", 1), ("independent", 4)])
-def test_a_group_starts_from_one_graph_or_each_sample_from_its_own_and_may_be_one_sample(start: str, different: int) -> None:
+def test_a_group_of_any_size_starts_from_one_graph_or_each_sample_from_its_own(start: str, different: int) -> None:
     drawn = sample(policy(), prompts([5, 5], 5), 4, start=start)
     starts = [{tuple(row) for row in group.tolist()} for group in drawn.bonds[:, :, 5]]
     assert [len(group) for group in starts] == [different] * 2
@@ -26,7 +26,7 @@ def test_a_group_starts_from_one_graph_or_each_sample_from_its_own_and_may_be_on
     torch.testing.assert_close(mean.logprobs * counts, drawn.logprobs, rtol=1e-10, atol=1e-10)
 
 
-def test_what_cannot_be_drawn_is_refused_and_large_vocabularies_keep_their_classes_in_a_byte() -> None:
+def test_what_cannot_be_drawn_is_refused_and_large_vocabularies_fit_in_a_byte() -> None:
     with pytest.raises(ValueError, match="group_size must be at least 1, got 0"):
         sample(policy(), prompts([2], 2), 0)
     with pytest.raises(ValueError, match="a vocabulary must have at most 256 classes, got 257"):

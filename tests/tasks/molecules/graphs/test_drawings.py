@@ -48,7 +48,7 @@ def test_a_grid_has_a_panel_per_row():
     assert texts(draw_grid(pd.DataFrame({"smiles": [""], "cause": ["a < b & </svg>"]}), columns=1)) == "not valid|a < b & </svg>"
 
 
-def test_frames_of_a_training_are_grids_of_pixels_with_a_word_where_there_is_no_molecule():
+def test_frames_of_a_training_are_grids_with_a_word_where_there_is_no_molecule():
     said = [["CCO", "", "c1ccccc1", "CC#N"], ["CCO", "CCN", "", "CC#N"]]
     frames = {
         "step": np.array([0, 40]),

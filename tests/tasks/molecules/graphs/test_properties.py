@@ -47,7 +47,7 @@ def test_rewards_of_windows_and_patterns():
     assert forbidden.forbidden(texts, [[]] * 4, patterns=["C=O", "c1ccccc1"]) == [1.0, 0.0, 0.0, 0.0]
 
 
-def test_what_cannot_be_read_has_no_reward_and_a_property_that_never_varies_no_spread():
+def test_what_cannot_be_read_has_no_reward_and_a_constant_property_no_spread():
     with pytest.raises(ValueError, match="must be a SMILES that RDKit reads, got 'C\\(C'"):
         qed.qed(["C(C"], [[]])
     with pytest.raises(ValueError, match="must be SMARTS that RDKit reads, got '\\[X'"):

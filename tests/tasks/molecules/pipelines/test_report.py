@@ -37,7 +37,7 @@ def texts(items):
     return [item.get_text() for item in items]
 
 
-def test_means_have_the_intervals_of_the_comparison_and_training_molecules_are_no_samples():
+def test_means_have_the_intervals_of_the_comparison_without_training_molecules():
     molecules, comparison = gather(), compare_arms(PARAMS, "none", **all_arms())
     assert list(molecules.rows) == NAMES
     assert {len(rows) for rows in molecules.rows.values()} == {48}
@@ -111,7 +111,7 @@ def test_the_share_in_the_window_and_its_ratio_to_the_start():
     assert property_window.window_table(without, title="logP") is None
 
 
-def test_drawings_before_are_of_the_start_after_of_the_policy_and_the_random_ones_are_the_same_samples_everywhere():
+def test_drawings_before_are_of_the_start_and_those_after_of_the_policy():
     """A table in another order gives the same drawing; its panels are the samples that the seed draws."""
     arms, params = all_arms(), evaluation_params(seed=3)
     drawn = arm_drawings.draw_arms(arms, params)

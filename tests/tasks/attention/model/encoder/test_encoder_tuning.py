@@ -54,7 +54,7 @@ def features(task: Any, policy: AttentionModel, n: int = 3) -> Tensor:
 
 
 @pytest.mark.parametrize("start", ["scratch", "segment_anything", "huggingface"], indirect=True)
-def test_starts_as_the_plain_encoder_and_an_update_moves_the_addition_alone_which_is_saved(start: dict[str, Any], tmp_path: Path):
+def test_tuning_starts_as_the_plain_encoder_and_moves_the_addition_alone(start: dict[str, Any], tmp_path: Path):
     plain, task, data = make_task(encoder=start), make_task(encoder=start | {"tuning": ADAPTER}), make_data()
     policies = [each.build_policy(0) for each in (plain, task)]
     a, b = (weights(policy) for policy in policies)

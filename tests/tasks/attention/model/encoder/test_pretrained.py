@@ -74,7 +74,7 @@ def test_a_pth_gives_the_numbers_of_segment_anything(pth: Path):
 
 
 @torch.no_grad()
-def test_a_folder_gives_the_numbers_of_transformers_and_interpolates_as_it_does_when_it_runs(tmp_path: Path, pth: Path):
+def test_a_folder_gives_the_numbers_of_transformers_and_interpolates_alike(tmp_path: Path, pth: Path):
     net = save_folder(tmp_path / "hf", load_sam(pth, 64).net.config)
     theirs = net(
         pixel_values=oracle.make_images(64),
