@@ -52,7 +52,7 @@ class KeptModel:
 
     @property
     def name(self) -> str:
-        """Name of the logged model, which MLflow wants without a dot: ``attention-grpo-best``."""
+        """Name of the logged model, which MLflow wants without a dot: ``<task>-<arm>-best``."""
         return "-".join([self.task, self.arm, *([self.kind] if self.kind != "model" else [])])
 
     @property
@@ -72,7 +72,7 @@ class KeptModel:
 
 
 def registered_name(experiment: str, task: str) -> str:
-    """Build the name under which a task's models are registered, ``grpo_pipeline.attention``."""
+    """Build the name under which a task's models are registered, ``grpo_pipeline.<task>``."""
     return re.sub(r"[/:]", "_", f"{experiment}.{task}")
 
 

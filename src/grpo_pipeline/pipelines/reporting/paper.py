@@ -1,6 +1,6 @@
 """Write an answer as a paper and a model need it: LaTeX table, CSV, forest plot, methods, references, and a model card.
 
-python -m grpo_pipeline.pipelines.reporting.paper data/08_reporting/attention [--to paper]
+python -m grpo_pipeline.pipelines.reporting.paper data/08_reporting/<task> [--to paper]
 """
 
 import argparse
