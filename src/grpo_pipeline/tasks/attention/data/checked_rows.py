@@ -1,6 +1,7 @@
 """Check the rows of a manifest with their files, several at a time."""
 
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -8,7 +9,6 @@ from typing import Any
 
 from grpo_pipeline.runs.lookahead import map_ahead, usable_cores
 from grpo_pipeline.runs.progress import track
-from grpo_pipeline.tasks.attention.data.dark_images import warn_of_dark
 from grpo_pipeline.tasks.attention.data.file_checks import CheckedMasks, check_files
 from grpo_pipeline.tasks.attention.data.image_folder import ImageFolder
 from grpo_pipeline.tasks.attention.data.mask_summary import (
@@ -22,6 +22,8 @@ from grpo_pipeline.tasks.attention.data.quarantine import refusal
 from grpo_pipeline.tasks.attention.data.rows import Row, RowError
 from grpo_pipeline.tasks.attention.data.statements import describe_statements, warn_of_statements
 from grpo_pipeline.tasks.attention.data.table_columns import PATHS, SIZE_COLUMN, SPACING_COLUMN
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -98,3 +100,14 @@ def check_row(
         SIZE_COLUMN: size,
         SPACING_COLUMN: masks.spacing_mm,
     }, masks
+
+
+def warn_of_dark(are_dark: Sequence[bool | None]) -> None:
+    """Log that all images of 16 bits use only 12 bits or fewer; None stands for an image of another type."""
+    deep = [is_dark for is_dark in are_dark if is_dark is not None]
+    if deep and all(deep):
+        logger.warning(
+            "All %d images of 16 bits use less than a sixteenth of their range, as 10 and 12 bits do, and are nearly black with "
+            "intensity: dtype; train with attention.data.intensity: minmax",
+            len(deep),
+        )

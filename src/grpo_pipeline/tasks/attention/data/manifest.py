@@ -23,7 +23,6 @@ from grpo_pipeline.tasks.attention.data.quarantine import (
     refuse_rows,
     without_refused,
 )
-from grpo_pipeline.tasks.attention.data.root_checks import check_generated
 from grpo_pipeline.tasks.attention.data.row_checks import check_columns
 from grpo_pipeline.tasks.attention.data.splits_file import named_splits, read_split_row
 from grpo_pipeline.tasks.attention.data.table_columns import (
@@ -125,3 +124,18 @@ def sort_manifest(
     columns = [*names[:after], *params.columns.clinical, *names[after:]]
     checked = pd.DataFrame(rows, columns=columns)
     return checked, quarantine, data_report(raw, checked, quarantine, found=found, params=params)
+
+
+def check_generated(raw: ImageFolder, generated: Mapping[str, object], params: DataParams) -> None:
+    """Refuse a user's folder if the parameters ask for the phantom, and a layout other than the configured one."""
+    if bool(raw.cases) != (params.source == "case_folders"):
+        layout = "'*/info.json'" if params.source == "case_folders" else "the name of a CSV file"
+        raise ValueError(
+            f"attention_manifest must be {layout} while attention.data.source is {params.source}, got "
+            f"{str(raw.manifest_path)!r}; set it in globals.yml, or change the source"
+        )
+    if params.source == "phantom" and generated.get("cores") != len(raw.manifest):
+        raise ValueError(
+            f"{raw.root} must hold the {generated.get('cores')} generated cores while attention.data.source is phantom, "
+            f"got {len(raw.manifest)} rows; set attention.data.source: manifest to read your own data"
+        )
